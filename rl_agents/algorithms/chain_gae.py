@@ -168,7 +168,6 @@ class ChainCritic:
         self.solved.keep(iteration, zip(sessions, self._played, strict=True))
 
     def disown(self) -> None:
-        """See `rl_agents.algorithms.base.Memory.disown`."""
         self.solved.disown()
 
     def metrics(self) -> dict[str, float]:

@@ -494,7 +494,6 @@ class Window:
     size: int
 
     def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
-        """See `ContextPolicy.prompt`."""
         window = self.window(dialogue)
         if window is None:
             return _first_prompt(self.template, dialogue)
@@ -503,7 +502,6 @@ class Window:
         return list(self.template.opening(window_message(dialogue, window[1])))
 
     def window(self, dialogue: Dialogue) -> tuple[str, History, str] | None:
-        """See `ContextPolicy.window`."""
         if dialogue.chat and not dialogue.history:
             return None
         history = dialogue.history[max(0, len(dialogue.history) - self.size) :]

@@ -210,7 +210,7 @@ def sentence(report: dict[str, Any]) -> str:
     line = (
         f"success {pooled['mean']:.3f} [{pooled['low']:.3f}, {pooled['high']:.3f}] over {report['episodes']} episodes"
     )
-    if report["seeds"] > 1:
+    if success["low"] < success["high"]:  # there are several seeds, and they differ
         line += f"; over {report['seeds']} seeds [{success['low']:.3f}, {success['high']:.3f}]"
     if report["failed_episodes"]:
         line += f"; {report['failed_episodes']} episodes that the environment broke count as not solved"

@@ -14,6 +14,7 @@ from rl_agents.envs.base import is_environment
 from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.errors import InputError
 from rl_agents.installation import called_here
+from rl_agents.reporting.tracker_libraries import TRACKERS
 from rl_agents.rewards.base import REWARDS
 from rl_agents.rewards.judges import JUDGES
 from rl_agents.rewards.verifiers import VERIFIERS
@@ -51,6 +52,7 @@ KINDS = {
         skeletons.AGENT, skeletons.AGENT_TEST,
         "--env blackbox --set env.agent={name} env.tasks=tasks.jsonl model=DIR", AGENTS.__contains__,
     ),
+    "tracker": Kind(skeletons.TRACKER, skeletons.TRACKER_TEST, "--set trackers=[{name}]", TRACKERS.__contains__),
 }  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def run(argv: Sequence[str]) -> int:
                 scores.close()
     if found.tokens is not None:
         print(f"{args.run / TOKENS_FILE}: {found.tokens.tokens} tokens")
-    print(verdict(found, f"replay of {start}:{end}", equal, end))
+    print(verdict(found, f"replay of {start}:{end}", equal, end, sorted(kept)))
     return 0 if equal else 1
 
 
@@ -140,11 +140,13 @@ def _starts(kept: dict[int, Path]) -> str:
     return "there are: 0 (the start)" + "".join(f", {iteration}" for iteration in sorted(kept))
 
 
-def verdict(found: Replay, what: str, equal: bool, end: int) -> str:
-    """Return the last line."""
+def verdict(found: Replay, what: str, equal: bool, end: int, kept: Sequence[int]) -> str:
+    """Return the last line; ``kept`` are the completed iterations of the checkpoints that there are."""
     if not equal:
         return f"{what}: {len(found.differences)} differences from the record; first: {found.differences[0]}"
     if end in found.equal:
         return f"{what}: equal bit for bit, credit and weights"
-    at = f"weights up to checkpoint {max(found.equal)}" if found.equal else "no checkpoint to compare weights with"
+    at = f"weights up to checkpoint {max(found.equal)}" if found.equal else "no weights"
+    at += f"; to compare those of iteration {end}, train with keep_checkpoints=0"
+    at += f", or replay 0:{kept[-1]}, which compares with checkpoints {', '.join(map(str, kept))}" if kept else ""
     return f"{what}: equal in what is recorded: credit; {at}"

@@ -190,6 +190,43 @@ async def solve(task, client):
     reply.raise_for_status()
     return float(task["answer"] in reply.json()["choices"][0]["message"]["content"])
 '''
+TRACKER = '''"""A tracker: {name}, which writes test success into a file of the run's folder."""
+
+from rl_agents.reporting.trackers import TrackerEntry, register_tracker
+
+
+class Lines:
+    """One run; what raises here is said once, and the run goes on without this tracker."""
+
+    def __init__(self, run):
+        self.id, self.path = run.name, run.folder / "{name}.txt"
+
+    def log(self, iteration, metrics):
+        """Note the numbers of an iteration."""
+        if "eval/success_rate" in metrics:
+            with self.path.open("a") as file:
+                print(iteration, metrics["eval/success_rate"], file=file)
+
+    def episodes(self, iteration, text):
+        """Note some episodes of an evaluation, as Markdown."""
+
+    def close(self, status):
+        """The run has ended: done, interrupted, fell or failed."""
+
+
+register_tracker(TrackerEntry("{name}", Lines))
+'''
+TRACKER_TEST = """from rl_agents import plugins
+from rl_agents.reporting.trackers import TRACKERS, TrackedRun
+
+
+def test_success_is_written_and_other_numbers_are_not(tmp_path):
+    plugins.load(["{name}"])
+    tracker = TRACKERS["{name}"].open(TrackedRun(tmp_path, "project", "run", "", {{}}))
+    tracker.log(1, {{"actor/lr": 0.1}})
+    tracker.log(2, {{"eval/success_rate": 0.5}})
+    assert (tmp_path / "{name}.txt").read_text() == "2 0.5\\n"
+"""
 AGENT_TEST = """import json
 
 from rl_agents import plugins

@@ -103,7 +103,7 @@ def plan_new(args: argparse.Namespace) -> RunPlan:
     if args.local:
         settings.make_local({**preset, **flags})
     settings = resolve_settings(settings)
-    output = args.output or _default_output(settings)
+    output = args.output or default_output(f"{settings.env}-{settings.algo}")
     RunFolder.check_free(output)
     if not file and settings.model != "starter":
         print(without_preset(settings), flush=True)
@@ -292,9 +292,9 @@ def _with_interval(summary: Mapping[str, Any], name: str) -> str:
     return f"{summary[name]:.2f} [{low:.2f}, {high:.2f}]"
 
 
-def _default_output(settings: Settings) -> Path:
-    env = settings.env.replace(":", "-").replace("/", "-")
-    stem = f"{env}-{settings.algo}-{time.strftime('%Y%m%d-%H%M%S')}"
+def default_output(kind: str) -> Path:
+    """Return a folder below runs/ that is not there, named after ``kind`` and the time."""
+    stem = f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}".replace(":", "-").replace("/", "-")
     candidates = (Path("runs") / name for name in (stem, *(f"{stem}-{n}" for n in range(2, 1000))))
     return next(path for path in candidates if not path.exists())
 

@@ -6,7 +6,6 @@ import argparse
 import json
 import math
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Any
 
 from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import Parser
-from rl_agents.cli.train import named_flags, resolve_settings
+from rl_agents.cli.train import default_output, named_flags, resolve_settings
 from rl_agents.config import Settings
 from rl_agents.config.presets import preset_path
 from rl_agents.errors import InputError
@@ -110,7 +109,7 @@ def plan_new(args: argparse.Namespace) -> SweepPlan:
             "tune needs a sweep file, such as tune_configs/sweeps/vspo_small.yaml (see run.py tune --help)"
         )
     sweep = load_sweep(Path(preset_path(str(named), "sweeps")), named_flags(args), args.local)
-    output = args.output or _default_output(sweep.name)
+    output = args.output or default_output(f"sweep-{sweep.name}")
     RunFolder.check_free(output)
     plan = SweepPlan(sweep, output.resolve(), resolve_trials(sweep, str(named)))
     return with_one_engine(plan, str(named))
@@ -192,7 +191,7 @@ def _tune(plan: SweepPlan, interrupts: Interrupts) -> dict[str, Any]:
     """Run what is left, and write the results."""
     from rl_agents.resources import run_bundles
     from rl_agents.trainer.algorithm import AgentAlgorithm
-    from rl_agents.trainer.ray_init import ensure_ray, quiet_libraries
+    from rl_agents.trainer.ray_init import ends_with_ray, ensure_ray, quiet_libraries
     from rl_agents.trainer.warm_start import ensure_model
     from rl_agents.tuning.driver import SweepFolder, run_sweep
     from rl_agents.tuning.report import write_results
@@ -204,7 +203,8 @@ def _tune(plan: SweepPlan, interrupts: Interrupts) -> dict[str, Any]:
     ensure_ray(math.ceil(largest) - 1)
     interrupts.install()
     folder = SweepFolder(plan.output)
-    problem = run_sweep(plan.sweep, folder, plan.settings, interrupts)
+    with ends_with_ray(f"Resume with: {called()} tune --resume {plan.output}"):
+        problem = run_sweep(plan.sweep, folder, plan.settings, interrupts)
     results = write_results(plan.sweep, folder)
     if problem:
         raise RuntimeError(problem)
@@ -223,7 +223,8 @@ def print_outcome(plan: SweepPlan, results: Mapping[str, Any], interrupted: bool
     """Print the table and what to do with it."""
     print("\n" + (plan.output / "results.md").read_text(encoding="utf-8"))
     if results["best"] is not None:
-        print(f"best preset: {called()} --config {plan.output / 'best.yaml'}")
+        so_far = "" if results["status"] == "done" else f" (best of {results['best']['of']})"
+        print(f"best preset{so_far}: {called()} --config {plan.output / 'best.yaml'}")
     if results["plot"]:
         print(f"plot: {plan.output / results['plot']}")
     if interrupted or results["status"] != "done":
@@ -237,9 +238,3 @@ def exit_code(results: Mapping[str, Any], interrupted: bool) -> int:
     if interrupted:
         return 130
     return 0 if results["status"] == "done" and "bad_input" not in statuses else 1
-
-
-def _default_output(stem: str) -> Path:
-    name = f"sweep-{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    candidates = (Path("runs") / part for part in (name, *(f"{name}-{n}" for n in range(2, 1000))))
-    return next(path for path in candidates if not path.exists())

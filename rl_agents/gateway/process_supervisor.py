@@ -154,7 +154,6 @@ class CommandAgent:
         return [PLACEHOLDER.sub(lambda found: PLACES[found[1]](given), word) for word in self.words]
 
     async def run(self, given: Given, timeout_s: float) -> AgentEnd:
-        """See `Agent.run`."""
         argv, variables = self.argv(given), given.variables(os.environ)
         longest = max(map(len, map(os.fsencode, (*argv, variables["RL_AGENTS_TASK"]))))
         if longest > MAX_TEXT:

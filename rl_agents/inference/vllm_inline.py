@@ -30,7 +30,6 @@ class VLLMInlineEngine(VLLMInProcessEngine):
         self._engine.engine_core.shutdown()
 
     def _post(self, job: Callable[[], None]) -> None:
-        """See `VLLMInProcessEngine._post`."""
         if self.dead is not None:
             raise EngineError(self.dead)
         self._inbox.append(job)

@@ -51,7 +51,6 @@ class Ahead(Pipeline):
             self._offer(known[version] if version in known else self.producer.export())
 
     def settle(self) -> list[Trajectory]:
-        """See `Pipeline.settle`."""
         end = min(self.iteration + self.lag, self._horizon)
         with self._changed:
             self._beside.wait(lambda: not self._beside.started or self._number >= end)
@@ -72,7 +71,6 @@ class Ahead(Pipeline):
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """See `Pipeline.close`."""
         self._beside.close()
 
     def join(self) -> None:

@@ -8,6 +8,7 @@ group and fetches what is done. Both may go on at once, in threads of their own.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -19,7 +20,7 @@ from rl_agents.errors import InputError, RolloutError
 from rl_agents.inference.engine_group import InferenceGroup
 from rl_agents.orchestrator.env_runner_handles import RunnerLost, Runners
 from rl_agents.orchestrator.fault_tolerance import DIED, Losses, failed_episode
-from rl_agents.orchestrator.remote_batches import Exchanges, Lost
+from rl_agents.orchestrator.remote_batches import REPORT_S, Exchanges, Lost
 from rl_agents.orchestrator.runner_calls import FlushRecorder, SetRecorder
 from rl_agents.orchestrator.runner_engines import RunnerEngines
 from rl_agents.rollout.branching import BranchSpec, Expansion
@@ -160,11 +161,17 @@ class Collector:
             return []
         first %= len(ids)
         shares = zip([*ids[first:], *ids[:first]], split_groups(jobs, len(ids)), strict=True)
-        numbers = [self.exchanges.submit(runner, method, share, dict(options)) for runner, share in shares if share]
-        answers: dict[int, Any] = {}
+        sizes = {
+            self.exchanges.submit(runner, method, part, dict(options)): len(part) for runner, part in shares if part
+        }
+        numbers, answers = list(sizes), dict[int, Any]()
+        progress = _Progress(len(jobs), time.monotonic(), REPORT_S)
         try:
-            while len(answers) < len(numbers):
-                answers |= self.exchanges.fetch([number for number in numbers if number not in answers])
+            while left := [number for number in numbers if number not in answers]:
+                answers |= self.exchanges.fetch(left, REPORT_S, together=True)
+                if method == "sample":
+                    done = sum(sizes[number] for number in answers) + self.exchanges.done(left)
+                    progress.show("" if options.get("temperature") is None else "evaluation: ", done)
         except BaseException:
             self.exchanges.drop(numbers)
             raise
@@ -222,6 +229,22 @@ class Collector:
     def first_attempt(self) -> int | None:
         """Return what the first attempt at something is called in the pool; None: nothing is recorded."""
         return None if self.recording is None else self.recording.resumes * MAX_ATTEMPTS
+
+
+@dataclass
+class _Progress:
+    """Says on stderr now and then how many episodes are done: a slow model or agent leaves people guessing."""
+
+    jobs: int
+    started: float
+    next_s: float
+
+    def show(self, kind: str, done: int) -> None:
+        passed = time.monotonic() - self.started
+        if passed >= self.next_s and done < self.jobs:
+            line = f"[rl_agents] {kind}{done} of {self.jobs} episodes after {passed:.0f} s"
+            print(line, file=sys.stderr, flush=True)
+            self.next_s = passed + min(passed, 60.0)  # not a line every ten seconds of an hour
 
 
 def _failed_expansion(spec: BranchSpec, cause: str) -> Expansion:

@@ -66,32 +66,26 @@ class RunnerActors:
 
     @property
     def remote(self) -> int:
-        """See `Runners`."""
         count: int = self._group.num_remote_env_runners()
         return count
 
     def ids(self) -> list[int]:
-        """See `Runners`."""
         return list(self._group.healthy_env_runner_ids())
 
     def send(self, runner: int, call: Call) -> Any:
-        """See `Runners`."""
         return self._manager.actors()[runner].apply.remote(call)
 
     def wait(self, sent: Sequence[Any], timeout_s: float | None) -> list[Any]:
-        """See `Runners`."""
         ready, others = ray.wait(list(sent), timeout=timeout_s)
         return ready + ray.wait(others, num_returns=len(others), timeout=0)[0] if ready and others else ready
 
     def answer(self, sent: Any) -> Any:
-        """See `Runners`."""
         try:
             return ray.get(sent)
         except RayError as error:
             raise RunnerLost(str(error)) from error
 
     def lose(self, runner: int, *, kill: bool) -> None:
-        """See `Runners`."""
         if kill:
             ray.kill(self._manager.actors()[runner], no_restart=False)
         self._manager.set_actor_state(runner, False)
@@ -102,7 +96,6 @@ class RunnerActors:
             self.send(runner, call)
 
     def absent(self) -> list[int]:
-        """See `Runners`."""
         return [runner for runner in self._manager.actor_ids() if not self._manager.is_actor_healthy(runner)]
 
     def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
@@ -151,11 +144,9 @@ class RunnerHere:
         self._runner = runner
 
     def ids(self) -> list[int]:
-        """See `Runners`."""
         return [0]
 
     def send(self, runner: int, call: Call) -> Any:
-        """See `Runners`."""
         return _Later(call)
 
     def wait(self, sent: Sequence[Any], timeout_s: float | None) -> list[Any]:
@@ -176,7 +167,6 @@ class RunnerHere:
         """It is where we are."""
 
     def tell(self, runners: Sequence[int], call: Call) -> None:
-        """See `Runners`."""
         call(self._runner)
 
     def absent(self) -> list[int]:

@@ -19,8 +19,9 @@ from rl_agents.orchestrator.env_runner_handles import RunnerLost, Runners
 from rl_agents.orchestrator.runner_calls import Exchange
 from rl_agents.rollout.request_queue import Batch
 
-#: Longest exchange with a runner that several wait for: new batches reach it no later.
-SLICE_S = 0.1
+#: Longest exchange with a runner that several wait for: new batches reach it no later. With one that a single caller
+#: waits for: it says how far it is.
+SLICE_S, REPORT_S = 0.1, 10.0
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class _Link:
         inbox: batches that wait for the next exchange.
         outstanding: batches that are there, by their numbers.
         dropped: numbers of batches to be given up.
+        progress: how many jobs of each of them were done when the runner was last heard.
         sent: the exchange that is under way; None: none is.
         heard: when an answer last came, or when the runner was last given work while it had none; later by the time
             in which nobody fetched.
@@ -46,6 +48,7 @@ class _Link:
     inbox: list[Batch] = field(default_factory=list)
     outstanding: dict[int, Batch] = field(default_factory=dict)
     dropped: list[int] = field(default_factory=list)
+    progress: dict[int, int] = field(default_factory=dict)
     sent: Any = None
     heard: float = 0.0
 
@@ -86,23 +89,23 @@ class Exchanges:
             link.inbox.append(batch)
         return batch.number
 
-    def fetch(self, numbers: Collection[int], wait_s: float | None = None) -> dict[int, Any]:
+    def fetch(self, numbers: Collection[int], wait_s: float, *, together: bool = False) -> dict[int, Any]:
         """Let env runners go on, and return the answers that have come, by batch; `Lost` for what was lost.
 
         Args:
             numbers: batches that the caller waits for; at least one answer is returned before ``wait_s`` is over.
-            wait_s: seconds; None: for ever, and rather for all that a runner has than for the first.
+            together: rather all that a runner has than the first.
         """
-        end = None if wait_s is None else time.monotonic() + wait_s
+        end = time.monotonic() + wait_s
         self._forgive()
         while True:
             with self._tables:
                 for runner, link in self._links.items():
-                    self._send(runner, link, numbers, together=wait_s is None)
+                    self._send(runner, link, numbers, together=together)
                 found = {number: self._answers.pop(number) for number in numbers if number in self._answers}
                 sent = [link.sent for link in self._links.values() if link.sent is not None]
                 patience, self._looked = self._patience(end), time.monotonic()
-            if found or not sent or (end is not None and time.monotonic() >= end):
+            if found or not sent or time.monotonic() >= end:
                 return found
             ready = self.runners.wait(sent, patience)
             with self._tables:
@@ -122,6 +125,11 @@ class Exchanges:
             for number in numbers:
                 self._answers.pop(number, None)
 
+    def done(self, numbers: Collection[int]) -> int:
+        """Return how many jobs of batches in progress were done when their runners were last heard."""
+        with self._tables:
+            return sum(link.progress.get(number, 0) for link in self._links.values() for number in numbers)
+
     def loads(self) -> dict[int, int]:
         """Return how many jobs every living runner has."""
         with self._tables:
@@ -139,7 +147,7 @@ class Exchanges:
         dropped, link.dropped = link.dropped, []
         link.outstanding |= {batch.number: batch for batch in batches}
         alone = together and not self.shared and all(number in wanted for number in link.outstanding)
-        call = Exchange(batches, None if alone else SLICE_S, None if alone else 1, dropped)
+        call = Exchange(batches, REPORT_S if alone else SLICE_S, None if alone else 1, dropped)
         link.sent = self.runners.send(runner, call)
         self.count += 1
 
@@ -150,18 +158,18 @@ class Exchanges:
             for link in self._links.values() if now - self._looked > SLICE_S else ():
                 link.heard = min(now, link.heard + now - self._looked)
 
-    def _patience(self, end: float | None) -> float | None:
+    def _patience(self, end: float) -> float:
         """Seconds until the caller's time is over, or that of a runner."""
-        ends = [] if end is None else [end]
+        ends = [end]
         if self.runners.remote:
             ends += [link.heard + self.timeout_s for link in self._links.values() if not link.idle()]
-        return max(0.0, min(ends) - time.monotonic()) if ends else None
+        return max(0.0, min(ends) - time.monotonic())
 
     def _take(self, runner: int, link: _Link, ready: Collection[Any]) -> None:
         """Take what an exchange has brought; replace a runner that has died or brings nothing."""
         if link.sent is not None and link.sent in ready:
             try:
-                answers, in_progress = self.runners.answer(link.sent)
+                answers, link.progress = self.runners.answer(link.sent)
             except RunnerLost:
                 self._replace(runner, link, hangs=False)
                 return
@@ -170,7 +178,7 @@ class Exchanges:
                 if link.outstanding.pop(number, None) is not None:
                     self._answers[number] = answer
                     link.heard = time.monotonic()
-            if in_progress < len(link.outstanding):  # it was restarted in between, and knows of nothing
+            if len(link.progress) < len(link.outstanding):  # it was restarted in between, and knows of nothing
                 self._replace(runner, link, hangs=False)
         # Also while new work waits for it: it may hang in what nobody wants any more.
         if not link.idle() and self.runners.remote and time.monotonic() >= link.heard + self.timeout_s:

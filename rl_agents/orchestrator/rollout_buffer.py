@@ -59,7 +59,6 @@ class Given:
     samples: bool = False
 
     def play(self, iteration: int, place: Place) -> Experience:
-        """See `Producer.play`."""
         return self.take(iteration, place.position)
 
     def sync(self, version: int) -> None:
@@ -94,7 +93,6 @@ class Sampled:
         return self.episodes.play(self.workers().collector, iteration, place)
 
     def sync(self, version: int) -> None:
-        """See `Producer.sync`."""
         self.workers().sync(self.learners(), version)
 
     def export(self) -> Any:
@@ -102,11 +100,9 @@ class Sampled:
         return self.learners().export_weights()
 
     def push(self, weights: Any, version: int) -> None:
-        """See `Producer.push`."""
         self.workers().push(weights, version)
 
     def recorded(self) -> bool:
-        """See `Producer.recorded`."""
         collector = self.workers().collector
         return collector.recording is None or collector.recorded()
 

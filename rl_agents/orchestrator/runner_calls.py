@@ -25,8 +25,8 @@ class Exchange:
     ) -> None:  # fmt: skip
         self.batches, self.wait_s, self.enough, self.drop = batches, wait_s, enough, drop
 
-    def __call__(self, runner: Any) -> tuple[dict[int, Any], int]:
-        """Return the answers by the batches' numbers, and how many batches are still in progress."""
+    def __call__(self, runner: Any) -> tuple[dict[int, Any], dict[int, int]]:
+        """Return the answers by the batches' numbers, and how many jobs are done of those still in progress."""
         return runner.exchange(self.batches, self.wait_s, self.enough, self.drop), runner.in_progress
 
 

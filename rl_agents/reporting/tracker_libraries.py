@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rl_agents.reporting.trackers import TrackedRun, TrackerEntry, Trackers, check_trackers, register_tracker
+from rl_agents.reporting.trackers import TRACKERS, TrackedRun, TrackerEntry, Trackers, check_trackers, register_tracker
 
-__all__ = ["Trackers", "check_trackers"]
+__all__ = ["TRACKERS", "Trackers", "check_trackers"]
 
 #: Longest value that MLflow takes for a parameter.
 LONGEST_PARAMETER = 500
@@ -30,7 +30,6 @@ class WandbTracker:
         self.id = str(self._run.id)
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
-        """See `Tracker.log`."""
         self._run.log(dict(metrics), step=iteration)
 
     def episodes(self, iteration: int, text: str) -> None:
@@ -39,7 +38,6 @@ class WandbTracker:
         self._run.log({"eval/episodes": table}, step=iteration)
 
     def close(self, status: str) -> None:
-        """See `Tracker.close`."""
         self._run.finish(exit_code=0 if status == "done" else 1)
 
 
@@ -65,7 +63,6 @@ class MlflowTracker:
         return str(made.info.run_id)
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
-        """See `Tracker.log`."""
         now = int(time.time() * 1000)
         values = [self._metric(tag.replace("+", "p"), value, now, iteration) for tag, value in metrics.items()]
         self._client.log_batch(self.id, metrics=values)
@@ -75,7 +72,6 @@ class MlflowTracker:
         self._client.log_text(self.id, text, f"episodes/{iteration:06d}.md")
 
     def close(self, status: str) -> None:
-        """See `Tracker.close`."""
         self._client.set_terminated(self.id, ENDED.get(status, "FAILED"))
 
 
@@ -90,7 +86,6 @@ class TrackioTracker:
         self._run: Any = trackio.init(project=run.project, name=self.id, config=dict(run.config), embed=False, **resume)
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
-        """See `Tracker.log`."""
         self._run.log(dict(metrics), step=iteration)
 
     def episodes(self, iteration: int, text: str) -> None:
@@ -98,7 +93,6 @@ class TrackioTracker:
         self._run.log({"eval/episodes": text}, step=iteration)
 
     def close(self, status: str) -> None:
-        """See `Tracker.close`."""
         self._run.finish()
 
 

@@ -42,11 +42,9 @@ class EnvironmentReward:
     waits = False
 
     def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """See `Reward.apply`."""
         return {}
 
     def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """See `Reward.metrics`."""
         return {}
 
 
@@ -63,7 +61,6 @@ class ScoredReward:
     waits: bool = False
 
     def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """See `Reward.apply`."""
         for trajectory in trajectories:
             if trajectory.failed or not trajectory.steps:
                 continue
@@ -80,7 +77,6 @@ class ScoredReward:
         return self.metrics(trajectories)
 
     def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """See `Reward.metrics`."""
         return {}
 
 

@@ -172,7 +172,6 @@ class RuleJudge:
     remote: ClassVar[bool] = False
 
     async def verdict(self, reading: Reading) -> float:
-        """See `Judge.verdict`."""
         if reading.points:
             return float(grounded_share(reading.answer, reading.evidence) == 1.0)
         answer = normalize_answer(reading.answer)
@@ -180,7 +179,6 @@ class RuleJudge:
         return float(any(len(answer) <= len(r) + SURPLUS_WORDS and _contains(answer, r) for r in references))
 
     async def complete(self, reading: Reading) -> float:
-        """See `Judge.complete`."""
         answer, points = reading.answer, reading.points
         return float(stated_share(answer, points) == conciseness(answer, points) == 1.0)
 
@@ -232,11 +230,9 @@ class OpenAIJudge:
         return cls(keys.judge_model, server)
 
     async def verdict(self, reading: Reading) -> float:
-        """See `Judge.verdict`."""
         return await self.ask(prompt(reading), about=f"{reading.question} -> {reading.answer}")
 
     async def complete(self, reading: Reading) -> float:
-        """See `Judge.complete`."""
         return await self.ask(_filled(MATCH_PROMPT, reading), about=f"{reading.question} -> {reading.answer}")
 
     async def ask(self, prompt: str, about: str, form: re.Pattern[str] = YES_NO, words: str = "yes nor no") -> float:
@@ -295,12 +291,10 @@ class PrsJudge(OpenAIJudge):
     """
 
     async def verdict(self, reading: Reading) -> float:
-        """See `Judge.verdict`."""
         about = f"{reading.question} -> {reading.answer}"
         return await self.ask(_filled(PRS_PROMPT, reading), about, RATING, "Match nor Mismatch")
 
     async def complete(self, reading: Reading) -> float:
-        """See `Judge.complete`."""
         return await self.verdict(reading)
 
 

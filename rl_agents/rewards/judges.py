@@ -104,11 +104,9 @@ class FunctionJudge:
         return inspect.iscoroutinefunction(self.function)
 
     async def verdict(self, reading: Reading) -> float:
-        """See `Judge.verdict`."""
         return await self._judged(reading, "verdict")
 
     async def complete(self, reading: Reading) -> float:
-        """See `Judge.complete`."""
         return await self._judged(reading, "complete")
 
     async def _judged(self, reading: Reading, asked: Asked) -> float:

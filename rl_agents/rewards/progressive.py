@@ -82,7 +82,6 @@ class ProgressiveReward:
 
     @property
     def waits(self) -> bool:
-        """See `Reward.waits`."""
         return self.judge is not None and self.judge.remote
 
     def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:

@@ -18,12 +18,8 @@ no advantage sees them.
 
 from __future__ import annotations
 
-import asyncio
-import sys
-import time
-from collections.abc import Coroutine, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from rl_agents.chat.template import ContextPolicy, Dialogue, instructed
 from rl_agents.data.tasks import step_seed
@@ -35,12 +31,10 @@ from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset
 from rl_agents.rollout.env_hosts import EnvFactory
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.recording import Recorder
+from rl_agents.rollout.request_queue import gathered
 from rl_agents.rollout.safe_env import EnvGuard
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, TurnFacts, reasons
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue
-
-#: Seconds between two lines about a batch of episodes that is under way.
-REPORT_S = 60.0
 
 
 @dataclass(slots=True)
@@ -268,30 +262,11 @@ async def collect_episodes(
     try:
         with pool.watch.batch({spec.task_id for spec in specs}):
             played = [_play_pooled(spec, pool, engine, context, limits, recorder) for spec in specs]
-            results = await _gathered(played)
+            results = await gathered(played)
     finally:
         if pool is not make_env:
             await pool.close()
     return rollouts_of(specs, [(r.trajectory, _too_long(r)) if isinstance(r, Episode) else r for r in results])
-
-
-async def _gathered(played: Sequence[Coroutine[Any, Any, Episode]]) -> list[Episode | BaseException]:
-    """Await all episodes; say on stderr every `REPORT_S` how many are done, as a slow model leaves people guessing."""
-    tasks = [asyncio.ensure_future(episode) for episode in played]
-    reporter = asyncio.ensure_future(_report(tasks))
-    try:
-        return await asyncio.gather(*tasks, return_exceptions=True)
-    finally:
-        reporter.cancel()
-
-
-async def _report(tasks: Sequence[asyncio.Future[Episode]]) -> None:
-    started = time.monotonic()
-    while True:
-        await asyncio.sleep(REPORT_S)
-        done = sum(task.done() for task in tasks)
-        seconds = time.monotonic() - started
-        print(f"[rl_agents] {done} of {len(tasks)} episodes after {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
 def rollouts_of(specs: Sequence[EpisodeSpec], results: Sequence[tuple[Trajectory, str] | BaseException]) -> Rollouts:

@@ -36,6 +36,7 @@ from rl_agents.rollout.agent_loop import Rollouts, rollouts_of
 from rl_agents.rollout.blackbox_truncation import Steering, WatchedGateway
 from rl_agents.rollout.prompting import episode_turns
 from rl_agents.rollout.recording import CallsOnly, Recorder
+from rl_agents.rollout.request_queue import gathered
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, reasons
 from rl_agents.rollout.turns import Limits
 from rl_agents.store.records import Opening
@@ -84,7 +85,7 @@ async def collect_blackbox(
     places = places or asyncio.Semaphore(box.options.agent_concurrency)
     async with serving(gateway) as url:
         played = [_play(spec, box, gateway, url, limits, places, recorder) for spec in specs]
-        results = await asyncio.gather(*played, return_exceptions=True)
+        results = await gathered(played)
     return rollouts_of(specs, [(r, _too_long(r, limits)) if isinstance(r, Trajectory) else r for r in results])
 
 

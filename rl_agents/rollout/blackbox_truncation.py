@@ -107,17 +107,14 @@ class WatchedGateway(Gateway):
         return steering
 
     async def close(self, session: str, reason: str = "") -> SessionTrace:
-        """See `Gateway.close`."""
         self._watched.pop(session, None)
         return await super().close(session, reason)
 
     async def answer(self, session: str, call: ModelCall, sent: Sent) -> list[ModelAnswer]:
-        """See `Gateway.answer`."""
         self._look(session, call)
         return await super().answer(session, call, sent)
 
     def stream(self, session: str, call: ModelCall, sent: Sent) -> AsyncIterator[Piece]:
-        """See `Gateway.stream`."""
         self._look(session, call)
         return super().stream(session, call, sent)
 

@@ -35,7 +35,6 @@ class HashedNgrams:
         self.sizes, self.dimensions = sizes, dimensions
 
     def embed(self, text: str) -> Vector:
-        """See `Embedder.embed`."""
         vector = np.zeros(self.dimensions, dtype=np.float32)
         words = " ".join(text.casefold().split())
         padded = f" {words} " if words else ""
@@ -60,7 +59,6 @@ class SentenceTransformerEmbedder:
         self.model = load_sentence_model(folder, "truncation_embedder", "similarity")
 
     def embed(self, text: str) -> Vector:
-        """See `Embedder.embed`."""
         return normalized(np.asarray(self.model.encode(text, show_progress_bar=False), dtype=np.float32))
 
 

@@ -172,7 +172,6 @@ class ThreadHost:
         self._touched = ""
 
     def begin(self, seed: int) -> EpisodeState:
-        """See `Host`."""
         return NoState(seed)
 
     async def make(self, make_env: EnvFactory, timeout_s: float = 0.0) -> TextEnv:

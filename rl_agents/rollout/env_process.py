@@ -145,11 +145,9 @@ class ProcessEnv:
         self._has = frozenset(self._asked(self._recipe))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """See `gymnasium.Env`."""
         return self._ask("reset", seed=seed, options=options)
 
     def step(self, action: str) -> Any:
-        """See `gymnasium.Env`."""
         return self._ask("step", action)
 
     def __getattr__(self, name: str) -> Any:
@@ -215,7 +213,6 @@ class ChildState(NoState):
         self.reset()
 
     def reset(self) -> None:
-        """See `EpisodeState`."""
         self._env.order = Order(self.seed)
 
     def drawn(self) -> Any:
@@ -223,7 +220,6 @@ class ChildState(NoState):
         return self._env.drawn
 
     def resume(self, drawn: Any) -> None:
-        """See `EpisodeState`."""
         self._env.order = Order(self.seed, drawn)
 
 
@@ -243,7 +239,6 @@ class ProcessHost(ThreadHost):
         return self._process.touched if self._process is not None else ""
 
     def begin(self, seed: int) -> EpisodeState:
-        """See `Host`."""
         return ChildState(self.env, seed)
 
     def abandon(self) -> None:

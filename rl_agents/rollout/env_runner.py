@@ -144,9 +144,9 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         return self._bench.exchange(batches, wait_s, enough, drop)
 
     @property
-    def in_progress(self) -> int:
-        """Batches that are not done."""
-        return len(self._bench)
+    def in_progress(self) -> dict[int, int]:
+        """How many jobs are done of every batch that is not."""
+        return self._bench.in_progress()
 
     def sample(  # type: ignore[override]
         self, specs: Sequence[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
@@ -194,7 +194,6 @@ class TextEnvRunner(EnvRunner, Checkpointable):
     # --- RLlib's contract ----------------------------------------------------------------------------------------
 
     def assert_healthy(self) -> None:
-        """See `EnvRunner.assert_healthy`."""
         assert self.context is not None and self.pool is not None
 
     def get_spaces(self) -> dict[str, tuple[gymnasium.Space, gymnasium.Space]]:

@@ -126,5 +126,4 @@ class CallsOnly:
         return self._recorder.keep(record for record in records if isinstance(record, Call))
 
     def flush(self, timeout_s: float) -> None:
-        """See `rl_agents.store.trajectory_store.PoolSink`."""
         self._recorder.flush(timeout_s)

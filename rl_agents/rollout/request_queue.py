@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+A = TypeVar("A")
+#: The jobs of the batch in whose task this is read.
+_jobs: ContextVar[list[asyncio.Future[Any]]] = ContextVar("jobs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,13 @@ class Batch:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+async def gathered(jobs: Sequence[Coroutine[Any, Any, A]]) -> list[A | BaseException]:
+    """Do a batch's jobs side by side, so that `RequestQueue.in_progress` counts them; return what came of each."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    _jobs.get([]).extend(tasks)
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class RequestQueue:
     """Batches in progress on one event loop."""
 
@@ -40,10 +52,11 @@ class RequestQueue:
         """
         self._loop, self._work = loop, work
         self._tasks: dict[int, asyncio.Task[Any]] = {}
+        self._jobs: dict[int, list[asyncio.Future[Any]]] = {}
 
-    def __len__(self) -> int:
-        """Batches that nobody has fetched."""
-        return len(self._tasks)
+    def in_progress(self) -> dict[int, int]:
+        """Return how many jobs are done of every batch that nobody has fetched."""
+        return {number: sum(job.done() for job in self._jobs[number]) for number in self._tasks}
 
     def exchange(
         self, batches: Sequence[Batch] = (), wait_s: float | None = None, enough: int | None = None,
@@ -81,7 +94,10 @@ class RequestQueue:
             if number in self._tasks:
                 self._tasks.pop(number).cancel()
         for batch in batches:
-            self._tasks[batch.number] = asyncio.create_task(self._work(batch))
+            context, jobs = copy_context(), list[asyncio.Future[Any]]()
+            context.run(_jobs.set, jobs)
+            self._jobs = {number: self._jobs[number] for number in self._tasks} | {batch.number: jobs}
+            self._tasks[batch.number] = asyncio.create_task(self._work(batch), context=context)
         now = asyncio.get_running_loop().time
         end = None if wait_s is None else now() + wait_s
         tasks = list(self._tasks.values())

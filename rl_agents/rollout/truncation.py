@@ -147,7 +147,6 @@ class SimilarityRule:
     like: int = 0
 
     def fires(self, turn: TurnFacts) -> bool:
-        """See `Rule.fires`."""
         if not turn.valid:
             return False
         vector = self.embedder.embed(turn.query or question_of(turn.action))
@@ -172,7 +171,6 @@ class RandomRule:
     minimum_turns: int = 0
 
     def fires(self, turn: TurnFacts) -> bool:
-        """See `Rule.fires`."""
         return turn.valid and random_trigger(self.stream, self.beta) and turn.number >= self.minimum_turns
 
     def reasons(self) -> dict[str, Any]:

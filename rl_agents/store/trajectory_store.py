@@ -50,12 +50,10 @@ class _Promise(Future[None]):
         self._wanted = wanted
 
     def result(self, timeout: float | None = None) -> None:
-        """See `Future.result`."""
         self._ask()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """See `Future.exception`."""
         self._ask()
         return super().exception(timeout)
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Sequence
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
+import psutil
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -21,6 +25,8 @@ from rl_agents.trainer.ray_address import cluster_address, takes_tokens
 
 #: For a node's answer whether it can import an environment's module; who takes longer may still start.
 IMPORT_TIMEOUT_S = 60.0
+#: Without which none of Ray's calls returns, and seconds between two looks at them.
+HELPERS, LOOK_S = ("gcs_server", "raylet"), 1.0
 #: Where `ray job submit` leaves the job's configuration for its driver.
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
@@ -55,6 +61,38 @@ def ensure_ray(actors: int) -> None:
         return
     cpus = max(os.cpu_count() or 1, actors + 1)
     ray.init(address="local", num_cpus=cpus, include_dashboard=False, **_quiet())
+
+
+@contextmanager
+def ends_with_ray(hint: str) -> Iterator[None]:
+    """End this process with exit code 1 and one line when a process of its own Ray dies within the block.
+
+    Ray's own calls wait for minutes for what does not come back, in places where no exception reaches. Of a cluster
+    that was joined nothing is watched: its head may be restarted.
+
+    Args:
+        hint: how to go on.
+    """
+    helpers = {child.name(): child for child in psutil.Process().children() if child.name() in HELPERS}
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(LOOK_S):
+            if dead := [name for name, process in helpers.items() if not _lives(process)]:
+                print(f"error: Ray's process {dead[0]} died (killed for memory?). {hint}", file=sys.stderr, flush=True)
+                os._exit(1)
+
+    threading.Thread(target=watch, name="ends with ray", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def join_cluster() -> None:

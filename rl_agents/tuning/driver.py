@@ -9,8 +9,7 @@ import random
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,8 +109,8 @@ def run_sweep(sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings
     internal = folder.path / ".tune"
     shutil.rmtree(internal, ignore_errors=True)
     random.seed(sweep.first_seed)  # population based training draws from the global generator
-    with quiet_tune():
-        _tuner(sweep, folder, left, settings, watch, gpus).fit()
+    quiet_tune()
+    _tuner(sweep, folder, left, settings, watch, gpus).fit()
     shutil.rmtree(internal, ignore_errors=True)
     return watch.too_small
 
@@ -196,20 +195,11 @@ TUNE_ENVIRONMENT: Mapping[str, str] = {
 }
 
 
-@contextmanager
-def quiet_tune() -> Iterator[None]:
-    """Set what Tune reads from the environment while a sweep runs, and silence what `SweepMonitor` says already."""
-    before = {name: os.environ.get(name) for name in TUNE_ENVIRONMENT}
+def quiet_tune() -> None:
+    """Set what Tune reads from the environment, and silence what `SweepMonitor` says already."""
     os.environ.update(TUNE_ENVIRONMENT)
     for name in ("ray.tune.tune", "ray.tune.execution.tune_controller"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
 
 
 class SweepMonitor(Callback):

@@ -25,6 +25,8 @@ def write_results(sweep: Sweep, folder: SweepFolder) -> dict[str, Any]:
     points = collect(sweep, folder)
     best = best_point(sweep, points)
     complete = all(trial.status not in (UNFINISHED, FAILED) for point in points for trial in point.trials)
+    done = sum(point.status == DONE for point in points)
+    of = f"{len(points)} points" if complete else f"{done} of {len(points)} points so far"
     picture = plot_points(sweep, points, folder.path)
     results: dict[str, Any] = json_safe(
         {
@@ -33,7 +35,7 @@ def write_results(sweep: Sweep, folder: SweepFolder) -> dict[str, Any]:
             "metric": sweep.metric,
             "mode": sweep.mode,
             "seeds": sweep.seeds,
-            "best": None if best is None else {"keys": best.keys, "interval": _interval(best)},
+            "best": None if best is None else {"keys": best.keys, "of": of, "interval": _interval(best)},
             "points": [{**asdict(point), "interval": _interval(point)} for point in points],
             "plot": picture,
         }
@@ -41,7 +43,7 @@ def write_results(sweep: Sweep, folder: SweepFolder) -> dict[str, Any]:
     replace_text(folder.path / "results.json", json.dumps(results, indent=1) + "\n")
     replace_text(folder.path / "results.md", markdown(sweep, points))
     if best is not None:
-        replace_text(folder.path / "best.yaml", recipe(sweep, best))
+        replace_text(folder.path / "best.yaml", recipe(sweep, best, of))
     return results
 
 
@@ -65,9 +67,11 @@ def markdown(sweep: Sweep, points: Sequence[PointResult]) -> str:
 
 
 def _explanation(sweep: Sweep) -> str:
+    is_rate = sweep.metric == RATE
     over = (
-        f"mean over {sweep.seeds} seeds, Student-t interval over them" if sweep.seeds > 1
-        else "one run for each point, Wilson interval over the episodes of its last evaluation" if sweep.metric == RATE
+        f"mean over {sweep.seeds} seeds, Student-t interval over them{', at least Wilson over all episodes' * is_rate}"
+        if sweep.seeds > 1
+        else "one run for each point, Wilson interval over the episodes of its last evaluation" if is_rate
         else "one run for each point"
     )  # fmt: skip
     return f"{sweep.metric} at the end of each run: {over}."
@@ -98,15 +102,15 @@ def trial_notes(trial: TrialResult) -> list[str]:
     return notes
 
 
-def recipe(sweep: Sweep, best: PointResult) -> str:
-    """Return the best point as a recipe for ``run.py --config``."""
+def recipe(sweep: Sweep, best: PointResult, of: str) -> str:
+    """Return the best point, ``of`` those that compete, as a recipe for ``run.py --config``."""
     keys = {name: value for name, value in {**sweep.keys, **best.keys}.items() if name != "seed"}
     idle = idle_of(sweep.run_keys(keys))
     keys = {name: value for name, value in keys.items() if name not in idle}
     interval = best.interval
     assert interval is not None
     comment = [
-        f"# Best of {len(sweep.trials) // sweep.seeds} points of {sweep.name}: {sweep.metric} {interval.mean:.3f}, "
+        f"# Best of {of} of {sweep.name}: {sweep.metric} {interval.mean:.3f}, "
         f"{len(best.trials)} run{'s' if len(best.trials) > 1 else ''} each.",
     ]
     if any(trial.lineage for trial in best.trials):

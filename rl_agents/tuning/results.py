@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rl_agents.reporting.statistics import Interval, student_interval
+from rl_agents.reporting.statistics import Interval, student_interval, wilson_interval
 from rl_agents.tuning.driver import SweepFolder, current_keys
 from rl_agents.tuning.space import TrialSpec
 from rl_agents.tuning.sweep import Sweep
@@ -28,7 +28,7 @@ class TrialResult:
         value: the metric's last value; None when there is none, or it is not finite.
         iteration: of that value.
         seconds: of the loop.
-        low, high: interval of the value over the episodes of its evaluation, for success rates.
+        episodes: of the evaluation that the value is of, for success rates.
         not_finite: tag -> first iteration at which it was NaN or infinite.
         lineage: whom it took over (population based training).
     """
@@ -40,8 +40,7 @@ class TrialResult:
     value: float | None
     iteration: int
     seconds: float
-    low: float | None = None
-    high: float | None = None
+    episodes: int = 0
     not_finite: dict[str, int] = field(default_factory=dict)
     lineage: list[dict[str, Any]] = field(default_factory=list)
 
@@ -52,8 +51,9 @@ class PointResult:
 
     Attributes:
         keys: values of the space's keys (population based training: the last ones).
-        interval: mean over the seeds that have a value, with the 95 % interval (Student-t); with one seed the
-            interval over the evaluation's episodes (Wilson), for success rates.
+        interval: mean over the seeds that have a value, with the 95 % interval (Student-t). Of success rates it holds
+            the interval over the episodes of all their evaluations, too (Wilson): a few seeds may agree by chance.
+            Of other metrics there are no bounds where all seeds agree.
         status: the trials' common status, or the first that is not ``done``.
     """
 
@@ -73,14 +73,21 @@ def collect(sweep: Sweep, folder: SweepFolder) -> list[PointResult]:
 
 def _point(sweep: Sweep, folder: SweepFolder, specs: Sequence[TrialSpec]) -> PointResult:
     trials = [_trial(sweep, folder, spec) for spec in specs]
-    values = [trial.value for trial in trials if trial.value is not None]
-    interval = student_interval(values) if values else None
-    if interval is not None and len(specs) == 1 and trials[0].low is not None and trials[0].high is not None:
-        interval = Interval(interval.mean, trials[0].low, trials[0].high, 1)
-    elif interval is not None and sweep.metric == RATE:
-        interval = interval.clipped(0, 1)
+    interval = _interval(trials)
     status = next((trial.status for trial in trials if trial.status != DONE), DONE)
     return PointResult(current_keys(sweep, folder, specs[0]), trials, interval, status)
+
+
+def _interval(trials: Sequence[TrialResult]) -> Interval | None:
+    measured = [(trial.value, trial.episodes) for trial in trials if trial.value is not None]
+    if not measured:
+        return None
+    seeds, episodes = student_interval([value for value, _ in measured]), sum(n for _, n in measured)
+    if episodes:
+        pooled = wilson_interval(round(sum(value * n for value, n in measured)), episodes)
+        bounds = (pooled.low, pooled.high, *((seeds.low, seeds.high) if seeds.n > 1 else ()))
+        return Interval(seeds.mean, max(0.0, min(bounds)), min(1.0, max(bounds)), seeds.n)
+    return seeds if seeds.low < seeds.high else Interval(seeds.mean, math.nan, math.nan, seeds.n)
 
 
 def _trial(sweep: Sweep, folder: SweepFolder, spec: TrialSpec) -> TrialResult:
@@ -94,8 +101,7 @@ def _trial(sweep: Sweep, folder: SweepFolder, spec: TrialSpec) -> TrialResult:
         spec.name, spec.seed, status, outcome.get("reason", ""),
         value=last.get(sweep.metric), iteration=last.get("iteration", 0),
         seconds=round((records[-1].get("seconds") or 0.0) if records else 0.0, 1),
-        low=last.get("eval/success_low") if sweep.metric == RATE else None,
-        high=last.get("eval/success_high") if sweep.metric == RATE else None,
+        episodes=round(last.get("eval/episodes", 0)) if sweep.metric == RATE else 0,
         not_finite=not_finite(records), lineage=read_lineage(run.path),
     )  # fmt: skip
 

@@ -29,6 +29,7 @@ HEADLINES = (
 def runs(asked: Asked) -> dict[str, Any]:
     """What the start page shows of every run, but for the curves."""
     catalog = asked.catalog
+    catalog.refresh()
     found = list(catalog.runs.values())
     return {
         "runs": [about(run) for run in found],
@@ -40,6 +41,7 @@ def runs(asked: Asked) -> dict[str, Any]:
 
 def state(asked: Asked) -> dict[str, Any]:
     """Words that change when runs write something; a page asks for them again and again."""
+    asked.catalog.refresh()
     return {"stamps": {name: run.stamp() for name, run in asked.catalog.runs.items()}}
 
 

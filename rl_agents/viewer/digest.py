@@ -76,7 +76,8 @@ def _reason(episode: Mapping[str, Any], why: Mapping[str, Any] | None) -> str:
     if why["by"] == "group":
         what = "reward" if episode["kind"] == "sample" else "return"
         return f"\n             {what} {episode['return']:g}, group mean {why['mean']:.3g}: A = {why['formula']}"
-    return f"\n             TD error {why['delta']:+.3f}, summed {why['gae']:+.3f}, whitened {why['result']:+.3f}"
+    whitened = f", whitened {why['result']:+.3f}" if "result" in why else ""  # chain-gae corrects by transitions, too
+    return f"\n             TD error {why['delta']:+.3f}, summed {why['gae']:+.3f}{whitened}"
 
 
 def _ask(catalog: Catalog, view: str, **values: Any) -> dict[str, Any]:

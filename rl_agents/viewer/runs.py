@@ -163,6 +163,14 @@ class Catalog:
             raise ApiError(404, f"no run '{name}' here: {nearest(name, self.runs)}", "unknown_run", "run")
         return self.runs[name]
 
+    def refresh(self) -> None:
+        """Add the trials of sweeps that have begun since."""
+        known = {run.folder.path for run in self.runs.values() if not run.alone}
+        for name, path in self.sweeps.items():
+            for folder in _trials(path):
+                if folder not in known:
+                    _add(self, _run(folder), name)
+
 
 def find_runs(places: Sequence[str], edit: bool = False) -> Catalog:
     """Return the runs that paths mean: folders of runs or sweeps, pools' files, or databases' addresses.
@@ -173,17 +181,18 @@ def find_runs(places: Sequence[str], edit: bool = False) -> Catalog:
     catalog = Catalog({}, edit=edit)
     seen: set[Path] = set()
     for place in places:
+        path = Path(place)
         if is_postgres(place):
             _add(catalog, _database(place), "")
-            continue
-        path = Path(place)
-        if not path.exists():
+        elif not path.exists():
             raise InputError(f"{place}: no such folder{_neighbors(path)}")
-        sweep = _sweep_name(catalog, path)
-        for folder in _trials(path) if sweep else [path]:
-            if (whole := folder.resolve()) not in seen:
-                seen.add(whole)
-                _add(catalog, _run(folder), sweep)
+        elif (whole := path.resolve()) not in seen:
+            seen.add(whole)
+            if _is_sweep(path):
+                catalog.sweeps[_free(whole.name, catalog.sweeps)] = whole
+                catalog.refresh()
+            elif whole not in {run.folder.path for run in catalog.runs.values()}:
+                _add(catalog, _run(path), "")
     return catalog
 
 
@@ -196,18 +205,16 @@ def _neighbors(path: Path) -> str:
     return f": {hint}" if hint.startswith("did you") else ""
 
 
-def _sweep_name(catalog: Catalog, path: Path) -> str:
+def _is_sweep(path: Path) -> bool:
     if not (path / TRIALS).is_dir() or (path / "config.yaml").is_file():
-        return ""
+        return False
     if not _trials(path):
         raise InputError(f"{path}: a sweep without any run yet (trials/ is empty)")
-    name = _free(path.resolve().name, catalog.sweeps)
-    catalog.sweeps[name] = path.resolve()
-    return name
+    return True
 
 
 def _trials(path: Path) -> list[Path]:
-    return sorted(entry for entry in (path / TRIALS).iterdir() if (entry / "config.yaml").is_file())
+    return sorted(file.parent for file in (path / TRIALS).glob("*/config.yaml"))
 
 
 def _database(address: str) -> Run:
@@ -232,7 +239,7 @@ def _run(path: Path) -> Run:
 
 def _add(catalog: Catalog, run: Run, sweep: str) -> None:
     run.name, run.sweep = _free(f"{sweep}/{run.name}" if sweep else run.name, catalog.runs), sweep
-    catalog.runs[run.name] = run
+    catalog.runs = {**catalog.runs, run.name: run}  # others may be going through the old one
 
 
 def _free(name: str, taken: dict[str, Any]) -> str:

@@ -219,6 +219,14 @@ def test_without_a_checkpoint_at_the_end_credit_is_all_that_is_compared(
     shutil.rmtree(run / "checkpoints" / "000003")
     assert main(["replay", str(run), "--iterations", "0:3"]) == 0
     assert "equal in what is recorded: credit; weights up to checkpoint 2" in capsys.readouterr().out
+    shutil.rmtree(run / "checkpoints" / "000001")  # as by default, the last ones alone are kept
+    assert main(["replay", str(run), "--iterations", "0:1"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "replay of 0:1: equal in what is recorded: credit; no weights; to compare those of iteration 1, train with "
+        "keep_checkpoints=0, or replay 0:2, which compares with checkpoints 2"
+    )
+    assert main(["replay", str(run)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "replay of 0:2: equal bit for bit, credit and weights"
 
 
 def lose(*parts: str) -> Callable[[Path], object]:

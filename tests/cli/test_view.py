@@ -11,6 +11,7 @@ import pytest
 from viewer.made_run import HOSTILE, write_run
 
 from rl_agents.cli import main
+from rl_agents.viewer.digest import _reason
 
 
 @pytest.fixture
@@ -24,6 +25,13 @@ def test_the_digest(run_folder, capsys):
     assert "run: grpo on made, seed 0" in said and "iteration 3 of 3" in said
     assert "-1.500  i2.g0.m0 step 0 (and 1 more): <script>" in said and "return 0, group mean 0.75" in said
     assert "\x1b" not in said and "\u202e" not in said
+
+
+def test_the_digest_of_values_that_transitions_corrected():
+    """chain-gae: what the sum became is not at hand, so there is no such figure."""
+    why = {"by": "values", "delta": 0.5, "gae": 0.25}
+    assert _reason({}, why).strip() == "TD error +0.500, summed +0.250"
+    assert _reason({}, {**why, "result": 1.0}).strip() == "TD error +0.500, summed +0.250, whitened +1.000"
 
 
 def test_the_export_is_whole_and_safe(run_folder, tmp_path, capsys):

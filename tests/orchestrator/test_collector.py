@@ -35,8 +35,8 @@ class Runner:
         return {batch.number: getattr(self, batch.method)(batch.jobs, **batch.options) for batch in batches}
 
     @property
-    def in_progress(self) -> int:
-        return 0
+    def in_progress(self) -> dict[int, int]:
+        return {}
 
     def sample(
         self, specs: list[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
@@ -193,7 +193,7 @@ def test_time_in_which_nobody_fetches_is_not_the_runners() -> None:
         assert collector.exchanges.fetch([number], 0.01) == {}
         time.sleep(0.2)  # somebody gives engines weights
     assert not group.killed
-    assert isinstance(collector.exchanges.fetch([number])[number], Lost) and group.killed == 1
+    assert isinstance(collector.exchanges.fetch([number], 60.0)[number], Lost) and group.killed == 1
 
 
 class Slow(Group):

@@ -51,8 +51,8 @@ class Runner:
         return self.bench.exchange(*args)
 
     @property
-    def in_progress(self) -> int:
-        return len(self.bench)
+    def in_progress(self) -> dict[int, int]:
+        return self.bench.in_progress()
 
     def lost_task(self) -> str:
         task, self.died_in = self.died_in, ""

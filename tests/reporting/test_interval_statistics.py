@@ -6,6 +6,8 @@ import math
 
 import pytest
 
+from rl_agents.cli.evaluate import evaluation_report, sentence
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.reporting.statistics import student_interval, student_quantile, wilson_interval
 
 
@@ -64,3 +66,12 @@ def test_wilson_interval_at_the_edges() -> None:
     assert wilson_interval(0, 5).low == 0.0
     with pytest.raises(ValueError, match="3 successes of 2 trials"):
         wilson_interval(3, 2)
+
+
+@pytest.mark.parametrize(("rates", "shown"), [((2, 2), False), ((1, 3), True)])
+def test_seeds_that_agree_are_no_interval_of_an_evaluation(rates: tuple[int, int], shown: bool) -> None:
+    """Two seeds with the same rate: the interval over the episodes alone is printed."""
+    by_seed = [[Trajectory("t", 0, 0, 0, success=n < rate) for n in range(4)] for rate in rates]
+    said = sentence(evaluation_report(by_seed))
+    assert said.startswith("success 0.500 [0.215, 0.785] over 8 episodes")
+    assert ("; over 2 seeds [" in said) is shown

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rl_agents.rollout.request_queue import Batch, RequestQueue
+from rl_agents.rollout.request_queue import Batch, RequestQueue, gathered
 
 stopped: list[str] = []
 
@@ -37,23 +37,39 @@ def batches(**seconds: float) -> list[Batch]:
 
 
 def test_all_are_waited_for_by_default(bench: RequestQueue) -> None:
-    assert bench.exchange(batches(slow=0.05, quick=0.0)) == {0: 0, 1: 10} and len(bench) == 0
+    assert bench.exchange(batches(slow=0.05, quick=0.0)) == {0: 0, 1: 10} and not bench.in_progress()
     assert bench.exchange() == {}
 
 
 def test_what_is_done_comes_at_once_and_the_rest_goes_on(bench: RequestQueue) -> None:
     assert bench.exchange(batches(slow=1.0, quick=0.0), 60.0, 1) == {1: 10}
-    assert len(bench) == 1
+    assert list(bench.in_progress()) == [0]
     assert bench.exchange([Batch(7, "another", [0.0])], 60.0, 1) == {7: 70}
     assert bench.exchange([], 60.0, 1) == {0: 0}
 
 
 def test_an_exchange_ends_when_its_time_is_over(bench: RequestQueue) -> None:
     assert bench.exchange(batches(slow=60.0), 0.05) == {}
-    assert bench.exchange([], 0.01, drop=[0]) == {} and stopped == ["slow"] and len(bench) == 0
+    assert bench.exchange([], 0.01, drop=[0]) == {} and stopped == ["slow"] and not bench.in_progress()
 
 
 def test_an_error_of_ours_ends_all_batches(bench: RequestQueue) -> None:
     with pytest.raises(ValueError, match="1"):
         bench.exchange([Batch(0, "slow", [60.0]), Batch(1, "break", [0.0])], 5.0, 1)
     assert bench.exchange([Batch(2, "quick", [0.0])]) == {2: 20} and stopped == ["slow"]
+
+
+def test_jobs_that_are_done_are_counted_by_batch() -> None:
+    gates = [asyncio.Event() for _ in range(3)]
+
+    async def play(batch: Batch) -> list[Any]:
+        return await gathered([gates[job].wait() for job in batch.jobs])
+
+    with asyncio.Runner() as loop:
+        bench = RequestQueue(loop, play)
+        gates[0].set()
+        assert bench.exchange([Batch(3, "sample", [0, 1]), Batch(4, "sample", [2])], 0.01) == {}
+        assert bench.in_progress() == {3: 1, 4: 0}
+        gates[1].set()
+        assert bench.exchange([], 60.0, 1) == {3: [True, True]} and bench.in_progress() == {4: 0}
+        bench.stop()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import re
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from trainer.test_algorithm import build, policy_weights, train
 from trainer.test_run_store import count_generations
 
 from rl_agents.errors import InputError
+from rl_agents.orchestrator import collector, remote_batches
 from rl_agents.store.reader import PoolReader, Where
 from rl_agents.trainer.algorithm import AgentAlgorithm
 
@@ -44,6 +48,15 @@ def test_a_linear_agent_trains_the_weights_of_the_built_in_loop(beginner_model_d
             assert list(pool.trajectories(Where(iteration=iteration))) == mine.last_trajectories
     for name, weights in policy_weights(theirs).items():
         assert torch.equal(weights, policy_weights(mine)[name]), name
+
+
+def test_an_evaluation_says_how_far_it_is(beginner_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (collector, remote_batches):
+        monkeypatch.setattr(module, "REPORT_S", 0.02)  # clients of eight agents take longer to build
+    with redirect_stderr(io.StringIO()) as said:
+        assert len(build(beginner_model_dir, **BLACK_BOX).evaluate_policy(episodes=8)) == 8
+    lines = re.findall(r"^\[rl_agents\] evaluation: (\d) of 8 episodes after \d+ s$", said.getvalue(), re.MULTILINE)
+    assert lines and lines == sorted(lines)
 
 
 def test_a_resumed_run_serves_agents_what_was_sampled(beginner_model_dir: Path, tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from rl_agents.algorithms import Settings
+from rl_agents.cli.tune import SweepPlan, print_outcome
 from rl_agents.config import load_recipe, validate
 from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.reporting.statistics import wilson_interval
 from rl_agents.tuning.driver import SweepFolder
 from rl_agents.tuning.report import write_results
 from rl_agents.tuning.results import best_point, collect
@@ -28,9 +30,8 @@ def grid_sweep(**changes: object) -> Sweep:
 
 def write_run(folder: SweepFolder, name: str, value: float, status: str = "done", **tags: float) -> None:
     run = RunFolder.create(folder.path / "trials" / name, Settings())
-    bounds = {"eval/success_low": value - 0.1, "eval/success_high": value + 0.1}
     run.append_metrics({"iteration": 1, "seconds": 1.0, "actor/pg_loss": 0.5})
-    run.append_metrics({"iteration": 2, "seconds": 2.0, METRIC: value, **bounds, **tags})
+    run.append_metrics({"iteration": 2, "seconds": 2.0, METRIC: value, "eval/episodes": 20.0, **tags})
     run.write_summary({"status": status})
 
 
@@ -49,18 +50,29 @@ def test_points_are_means_over_seeds_with_their_interval(tmp_path: Path) -> None
     assert interval is not None and interval.mean == pytest.approx(0.5)
     # t(0.975, 1) = 12.706, s = 0.1414: ± 1.27, cut to what a rate can be.
     assert (interval.low, interval.high) == (0.0, 1.0)
-    equal = points[1].interval
-    assert equal is not None and (equal.low, equal.high) == (0.5, 0.5)
+    # Two seeds that agree say nothing of the spread over seeds: the interval is that of their 40 episodes.
+    equal, episodes = points[1].interval, wilson_interval(20, 40)
+    assert equal is not None and (equal.low, equal.high, equal.n) == (episodes.low, episodes.high, 2)
     best = best_point(sweep, points)
     assert best is not None and best.keys == {"vspo_temperature": 1.0, "vspo_alpha": 1.0}
     smallest = best_point(grid_sweep(mode="min"), points)
     assert smallest is not None and smallest.keys == {"vspo_temperature": 1.0, "vspo_alpha": 2.0}
 
 
+def test_seeds_that_agree_in_another_metric_have_no_interval(tmp_path: Path) -> None:
+    sweep = grid_sweep(metric="actor/pg_loss")
+    folder = fill(sweep, tmp_path, [0.5] * 8)
+    interval = collect(sweep, folder)[0].interval
+    assert interval is not None and interval.mean == 0.5 and math.isnan(interval.low) and math.isnan(interval.high)
+    write_results(sweep, folder)
+    assert "| 0.500 |  | 1 |" in (tmp_path / "results.md").read_text()
+
+
 def test_with_one_seed_the_interval_is_the_evaluations(tmp_path: Path) -> None:
     sweep = grid_sweep(seeds=1)
     interval = collect(sweep, fill(sweep, tmp_path, [0.4, 0.5, 0.6, 0.7]))[0].interval
-    assert interval is not None and (interval.low, interval.high) == pytest.approx((0.3, 0.5))
+    expected = wilson_interval(8, 20)
+    assert interval is not None and (interval.low, interval.high) == (expected.low, expected.high)
 
 
 def test_results_hold_table_recipe_and_heat_map(tmp_path: Path) -> None:
@@ -70,7 +82,7 @@ def test_results_hold_table_recipe_and_heat_map(tmp_path: Path) -> None:
     assert (tmp_path / "heatmap.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((tmp_path / "results.json").read_text())["best"]["keys"]["vspo_alpha"] == 1.0
     rows = [line for line in (tmp_path / "results.md").read_text().splitlines() if line.startswith("| ")]
-    assert rows[2].startswith("| 1.0 | 1.0 | 0.900 | [0.800, 1.000] | 2 | 2 | done")
+    assert rows[2].startswith("| 1.0 | 1.0 | 0.900 | [0.699, 0.972] | 2 | 2 | done")
     recipe = load_recipe(str(tmp_path / "best.yaml"))
     assert recipe == {
         "algo": "vspo", "env": "guess_numbers", "iterations": 2, "vspo_temperature": 1.0, "vspo_alpha": 1.0
@@ -93,7 +105,9 @@ def test_nan_is_told_and_never_wins(tmp_path: Path) -> None:
     assert f"{sweep.trials[0].name}: not finite: actor/pg_loss (first at iteration 3)" in text
 
 
-def test_unfinished_and_early_stopped_points_are_no_candidates(tmp_path: Path) -> None:
+def test_unfinished_and_early_stopped_points_are_no_candidates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     sweep = grid_sweep(seeds=1)
     folder = SweepFolder(tmp_path)
     write_run(folder, sweep.trials[0].name, 0.9, status="interrupted")
@@ -103,6 +117,10 @@ def test_unfinished_and_early_stopped_points_are_no_candidates(tmp_path: Path) -
     results = write_results(sweep, folder)
     assert [point["status"] for point in results["points"]] == ["unfinished", "stopped early", "done", "unfinished"]
     assert results["best"]["interval"]["mean"] == 0.3 and results["status"] == "incomplete"
+    assert results["best"]["of"] == "1 of 4 points so far"
+    assert (tmp_path / "best.yaml").read_text().startswith("# Best of 1 of 4 points so far of grid: ")
+    print_outcome(SweepPlan(sweep, tmp_path, {}), results, True)
+    assert f"best preset (best of 1 of 4 points so far): python run.py --config {tmp_path}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("values", [(1e-4, 1e-3, 1e-2), ("grpo", "rloo", "ppo")])

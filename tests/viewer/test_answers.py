@@ -48,6 +48,18 @@ def test_the_start_page(catalog):
     assert ask(catalog, "series", run="one")["series"]["rollout/success_rate"] == [[0, 0], [1, 0.1], [2, 0.2], [3, 0.3]]
 
 
+def test_a_sweep_shows_trials_that_began_after_the_page(tmp_path):
+    write_run(tmp_path / "sweep" / "trials" / "000-a")
+    sweep = find_runs([str(tmp_path / "sweep")])
+    before = ask(sweep, "state")["stamps"]
+    (tmp_path / "sweep" / "trials" / "002-c").mkdir()  # a trial that has nothing to show yet
+    assert ask(sweep, "state")["stamps"] == before and list(before) == ["sweep/000-a"]
+    write_run(tmp_path / "sweep" / "trials" / "001-b", seed=1)
+    assert list(ask(sweep, "state")["stamps"]) == ["sweep/000-a", "sweep/001-b"]  # so that the page draws anew
+    assert [run["name"] for run in ask(sweep, "runs")["runs"]] == ["sweep/000-a", "sweep/001-b"]
+    assert ask(sweep, "sweep", sweep="sweep")["runs"] == {"000-a": "sweep/000-a", "001-b": "sweep/001-b"}
+
+
 def test_how_episodes_ended(catalog):
     """A cause that an iteration does not name had no share; what is beyond seven causes is one."""
     found = ask(catalog, "series", run="one")["ends"]

@@ -1,8 +1,7 @@
 """The same agent as a coroutine: it runs in the rollout process's event loop, without a process of its own.
 
-    python run.py --algo grpo --env blackbox --set env.tasks=guess_numbers env.agent=coroutine:agent
-
-from this folder, or with it on PYTHONPATH.
+    python run.py --algo grpo --env blackbox --local --set env.tasks=guess_numbers eval_episodes=64 \
+        env.agent=docs.examples.agents.coroutine:agent
 """
 
 from openai import AsyncOpenAI

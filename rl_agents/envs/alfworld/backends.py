@@ -64,30 +64,25 @@ class NativeBackend:
         self._state: State | None = None
 
     def reset(self, task_id: str) -> Observation:
-        """See `Backend`."""
         game = compiled_game(task_id, self._data)
         self._game, self._state = game, game.start()
         return Observation(game.intro(self._state), game.admissible(self._state), game.won(self._state))
 
     def step(self, command: str) -> Observation:
-        """See `Backend`."""
         game, state = self._running()
         result = game.step(state, command)
         self._state = result.state
         return Observation(result.feedback, game.admissible(result.state), result.won)
 
     def snapshot(self) -> Position:
-        """See `Backend`."""
         return self._running()[1]
 
     def restore(self, task_id: str, position: Position) -> None:
-        """See `Backend`."""
         if not isinstance(position, State):
             raise ValueError("a state of the textworld backend, given to the native one")
         self._game, self._state = compiled_game(task_id, self._data), position
 
     def close(self) -> None:
-        """See `Backend`."""
         self._game = self._state = None
 
     def _running(self) -> tuple[NativeGame, State]:
@@ -104,25 +99,20 @@ class RealBackend:
         self._engine = TextWorldBackend(textworld_python(python))
 
     def reset(self, task_id: str) -> Observation:
-        """See `Backend`."""
         return self._engine.reset(_game_file(task_id, self._data))
 
     def step(self, command: str) -> Observation:
-        """See `Backend`."""
         return self._engine.step(command)
 
     def snapshot(self) -> Position:
-        """See `Backend`."""
         return self._engine.snapshot()
 
     def restore(self, task_id: str, position: Position) -> None:
-        """See `Backend`."""
         if not isinstance(position, BranchPoint):
             raise ValueError("a state of the native backend, given to the textworld one")
         self._engine.restore(_game_file(task_id, self._data), position)
 
     def close(self) -> None:
-        """See `Backend`."""
         self._engine.close()
 
 

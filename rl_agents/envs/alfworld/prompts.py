@@ -100,7 +100,6 @@ class ThreeSpo:
     """3SPO, appendix C.3."""
 
     def window(self, view: View, steps: int) -> str:
-        """See `Style`."""
         recent = view.recent(steps)
         lines = [f"[Observation {n}: {text}]\n[Action {n}: {command}]" for n, text, command in recent]
         past = _3SPO_HISTORY.format(count=len(view.history), length=len(recent), history="\n".join(lines))
@@ -108,12 +107,10 @@ class ThreeSpo:
         return task + (past if recent else "") + "\n" + self.turn(view) + _3SPO_FORM
 
     def turn(self, view: View) -> str:
-        """See `Style`."""
         commands = ", ".join(f"'{command}'" for command in view.commands)
         return _3SPO_NOW.format(step=len(view.history) + 1, text=view.text, commands=commands)
 
     def response(self, command: str, thought: str = "") -> str:
-        """See `Style`."""
         return f"<think>{thought or ' '}</think> <action>{command}</action>"
 
 
@@ -161,12 +158,10 @@ class StepPo:
     """StepPO, appendix C."""
 
     def window(self, view: View, steps: int) -> str:
-        """See `Style`."""
         actions = [f"{number}. {command}" for number, _, command in view.recent(steps)]
         return _STEPPO.format(now=self._now(view, "\nHistory Actions\n" + ("\n".join(actions) or "None")))
 
     def turn(self, view: View) -> str:
-        """See `Style`."""
         return self._now(view, "")
 
     def _now(self, view: View, actions: str) -> str:
@@ -174,7 +169,6 @@ class StepPo:
         return f"Current Observation\n{text}{actions}\nAdmissible Commands\n" + "\n".join(view.commands)
 
     def response(self, command: str, thought: str = "") -> str:
-        """See `Style`."""
         return f"<think>{thought or ' '}</think> <tool_call>{ToolCall(TOOL, {'command': command})}</tool_call>"
 
 
@@ -185,7 +179,6 @@ class Plain:
     """A few lines of our own."""
 
     def window(self, view: View, steps: int) -> str:
-        """See `Style`."""
         recent = view.recent(steps)
         room = view.room.removeprefix(_WELCOME).strip()
         past = [line for n, text, command in recent for line in ([text] if n > 1 else []) + [f"> {command}"]]
@@ -195,14 +188,12 @@ class Plain:
         return "\n".join([_PLAIN, "", room, *past, *now, self._commands(view)])
 
     def turn(self, view: View) -> str:
-        """See `Style`."""
         return f"{view.text}\n{self._commands(view)}"
 
     def _commands(self, view: View) -> str:
         return f"You can: {', '.join(view.commands)}"
 
     def response(self, command: str, thought: str = "") -> str:
-        """See `Style`."""
         return command
 
 
@@ -210,7 +201,6 @@ class Compact:
     """Few words; the places of the room stand after the task."""
 
     def window(self, view: View, steps: int) -> str:
-        """See `Style`."""
         goal = compact_goal(view.task)
         places = compact_text(view.room.rpartition(_TASK)[0].removeprefix(_WELCOME))
         words = [goal, ":", places]
@@ -219,11 +209,9 @@ class Compact:
         return " ".join([*words, *([":", compact_text(view.text)] if view.history else [])])
 
     def turn(self, view: View) -> str:
-        """See `Style`."""
         return compact_text(view.text)
 
     def response(self, command: str, thought: str = "") -> str:
-        """See `Style`."""
         return compact_command(command)
 
 

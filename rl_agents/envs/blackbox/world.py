@@ -29,7 +29,6 @@ class TaskWorld:
         self._info: Mapping[str, Any] = {}
 
     def act(self, text: str | None) -> tuple[str, bool]:
-        """See `World.act`."""
         if text is None:
             return self._reset(), False
         if self._env is None or self._done:
@@ -41,7 +40,6 @@ class TaskWorld:
         return observation, self._done
 
     def result(self) -> AgentResult | None:
-        """See `World.result`."""
         if self._env is None:
             return None
         metrics = {k: v for k, v in self._info.get("metrics", {}).items() if isinstance(v, Real)}

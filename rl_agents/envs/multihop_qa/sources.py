@@ -109,14 +109,12 @@ class Worlds:
     setting: str
 
     def ids(self, split: str) -> list[str]:
-        """See `Source.ids`."""
         check_split(split, dict.fromkeys(SPLITS, ()))
         questions = sum(COUNTS[self.setting].values())
         worlds = WORLDS[self.setting][split]
         return [f"{split}/{world:03d}/{number:02d}" for world in range(worlds) for number in range(questions)]
 
     def task(self, task_id: str) -> Task:
-        """See `Source.task`."""
         match = _WORLD_TASK.fullmatch(task_id)
         if match is None or int(match[2]) >= WORLDS[self.setting][match[1]]:
             raise unknown_task("multihop_qa", task_id, (), "test/003/11")
@@ -135,7 +133,6 @@ class WorldPlace:
 
     @property
     def store(self) -> PassageStore:
-        """See `Place.store`."""
         return open_world(self.setting, self.name).store
 
 
@@ -147,7 +144,6 @@ class IndexPlace:
 
     @property
     def store(self) -> PassageStore:
-        """See `Place.store`."""
         return open_index(self.path)
 
 
@@ -196,12 +192,10 @@ class TableQuestions:
         self._own = not corpus
 
     def ids(self, split: str) -> Sequence[str]:
-        """See `Source.ids`."""
         check_split(split, self._splits)
         return self._splits[split]
 
     def task(self, task_id: str) -> Task:
-        """See `Source.task`."""
         kept = next((kept for kept in self._kept if task_id in kept), None)
         if kept is None:
             ids = self._splits["train"]

@@ -58,13 +58,11 @@ class FolderPapers:
         return [name for name in self._tasks if name.startswith(f"{split}/")]
 
     def task(self, task_id: str) -> Task:
-        """See `Papers.task`."""
         if task_id not in self._tasks:
             raise unknown_task("paper_search", task_id, self._tasks, "<split>/<query id>")
         return self._tasks[task_id]
 
     def library(self, task_id: str, retrieval: RetrieverKeys) -> Library:
-        """See `Papers.library`."""
         return self._library(retrieval)
 
     def _passages(self) -> Iterator[tuple[Passage, float]]:

@@ -78,7 +78,6 @@ class RuleSelector:
     remote: ClassVar[bool] = False
 
     async def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
-        """See `Selector.scores`."""
         if not task.wanted:
             return [float(paper_id in task.relevant) for paper_id in paper_ids]
         return [facet_relevance(task.wanted, library.facets[paper_id]) for paper_id in paper_ids]

@@ -65,11 +65,9 @@ class GeneratedPapers:
         self._library = lru_cache(maxsize=2)(lambda retrieval: Library.in_memory(self.papers, retrieval))
 
     def task_ids(self, split: str) -> Sequence[str]:
-        """See `Papers.task_ids`."""
         return sorted(name for name in self._wanted if name.split("/")[1] == split)
 
     def task(self, task_id: str) -> Task:
-        """See `Papers.task`."""
         if task_id not in self._wanted:
             raise unknown_task("paper_search", task_id, self.task_ids("test"), f"{self._name}/<split>/<number>")
         wanted = self._wanted[task_id]
@@ -79,7 +77,6 @@ class GeneratedPapers:
         return Task(task_id, query, relevant, wanted)
 
     def library(self, task_id: str, retrieval: RetrieverKeys) -> Library:
-        """See `Papers.library`."""
         return self._library(retrieval)
 
 
@@ -93,7 +90,6 @@ class SmallPapers:
         self._built = lru_cache(maxsize=SMALL_LIBRARIES)(self._build)
 
     def task_ids(self, split: str) -> Sequence[str]:
-        """See `Papers.task_ids`."""
         return [
             f"small/{split}/{name}-{place:02d}"
             for name, where in self._splits.items()
@@ -102,7 +98,6 @@ class SmallPapers:
         ]
 
     def task(self, task_id: str) -> Task:
-        """See `Papers.task`."""
         match = re.fullmatch(r"small/(train|test)/(\d{3})-(\d\d)", task_id)
         queries = _small_queries(int(match[2])) if match and self._splits.get(match[2]) == match[1] else ()
         if match is None or int(match[3]) >= len(queries):
@@ -113,7 +108,6 @@ class SmallPapers:
         return Task(task_id, " ".join(wanted), relevant, wanted)
 
     def library(self, task_id: str, retrieval: RetrieverKeys) -> Library:
-        """See `Papers.library`."""
         return self._built(int(task_id.split("/")[-1].split("-")[0]), retrieval)
 
     @staticmethod

@@ -96,7 +96,6 @@ class RuleQuestionJudge:
     match: float
 
     async def reply(self, puzzle: Puzzle, question: str) -> Reply:
-        """See `QuestionJudge.reply`."""
         return rule_reply(puzzle, question, self.match)
 
 
@@ -104,7 +103,6 @@ class ServerQuestionJudge(OpenAIJudge):
     """A model behind a server, asked as in figure 9; timeouts, retries and errors are `OpenAIJudge`'s."""
 
     async def reply(self, puzzle: Puzzle, question: str) -> Reply:
-        """See `QuestionJudge.reply`."""
         text = PROMPT.format(surface=puzzle.surface, bottom=puzzle.bottom, question=question)
         about = f"{puzzle.puzzle_id} -> {question}"
         answer = await self._reply(text, about)

@@ -223,11 +223,9 @@ class RayPeers:
         self._handle = handle
 
     def send(self, engine: int, calls: Sequence[Call], version: int, packed: Any) -> Any:
-        """See `Peers.send`."""
         return self._handle(engine).transfer.remote(calls, version, packed)
 
     def wait(self, pending: Mapping[int, Any], timeout_s: float) -> dict[int, Outcome]:
-        """See `Peers.wait`."""
         import ray
 
         calls = list(pending.values())

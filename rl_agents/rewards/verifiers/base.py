@@ -76,7 +76,6 @@ class ExactVerifier:
     """The strict baseline as a verifier; see `exact_match`."""
 
     def score(self, turn: Turn, response: Response) -> Verdict:
-        """See `Verifier.score`."""
         same = _spelling(response) == _spelling(demonstrated(turn))
         return Verdict(float(same), "equal" if same else "different")
 

@@ -94,7 +94,6 @@ class DialogueVerifier:
     judge: EquivalenceJudge
 
     def score(self, turn: Turn, response: Response) -> Scored:
-        """See `rl_agents.rewards.verifiers.base.Verifier.score`."""
         if turn.calls and response.calls:
             return self.calls.score(turn, response)
         verdict = message_verdict(turn, response)

@@ -90,7 +90,6 @@ class SweVerifier:
     edit_credit: Literal["binary", "linear"] = "binary"
 
     def score(self, turn: Turn, response: Response) -> Verdict:
-        """See `rl_agents.rewards.verifiers.base.Verifier.score`."""
         if verdict := message_verdict(turn, response):
             return verdict
         gold, found = turn.calls[0], response.calls[0]

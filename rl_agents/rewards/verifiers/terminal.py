@@ -85,7 +85,6 @@ class TerminalVerifier:
     judge: EquivalenceJudge | None = None
 
     def score(self, turn: Turn, response: Response) -> Scored:
-        """See `rl_agents.rewards.verifiers.base.Verifier.score`."""
         expected = demonstrated(turn)
         if expected.calls or response.calls:
             return self._score_calls(turn, response)

@@ -51,7 +51,6 @@ class TextActionVerifier:
     threshold: float = 0.3
 
     def score(self, turn: Turn, response: Response) -> Verdict:
-        """See `rl_agents.rewards.verifiers.base.Verifier.score`."""
         if turn.calls or response.calls:
             return ToolCallVerifier(self.threshold).score(turn, response)
         expected, actual = read_text_action(demonstrated(turn).content), read_text_action(response.content)

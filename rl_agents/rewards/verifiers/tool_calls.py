@@ -20,7 +20,6 @@ class ToolNameVerifier:
     parallel: ParallelMode = "strict"
 
     def score(self, turn: Turn, response: Response) -> Verdict:
-        """See `rl_agents.rewards.verifiers.base.Verifier.score`."""
         if verdict := message_verdict(turn, response):
             return verdict
         matched = matched_pairs(turn.calls, response.calls, lambda e, a: e.name == a.name)
@@ -44,7 +43,6 @@ class ToolCallVerifier:
     parallel: ParallelMode = "strict"
 
     def score(self, turn: Turn, response: Response) -> Verdict:
-        """See `rl_agents.rewards.verifiers.base.Verifier.score`."""
         if verdict := message_verdict(turn, response):
             return verdict
         matched = matched_pairs(turn.calls, response.calls, lambda e, a: not self._problem(turn, e, a))
