@@ -72,9 +72,9 @@ class Settings(
         self.explicit: set[str] = set()
         #: Resolved already: resolving again only checks.
         self.complete = False
-        #: What was measured of prompts and lengths, for a run's first lines; empty until it is (`core.lengths`).
+        #: What was measured of prompts and lengths, for a run's first lines; empty until it is (`trainer.lengths`).
         self.lengths = ""
-        #: Which engine it is and why (`core.engine_choice`); empty until then, and where one was asked for.
+        #: Which engine it is and why (`trainer.engine_choice`); empty until then, and where one was asked for.
         self.engine_choice = ""
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
