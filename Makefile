@@ -22,7 +22,7 @@ export RL_AGENTS_TEXTWORLD_PYTHON ?= $(if $(wildcard .venv-alfworld/.ready),$(CU
 # says who goes where.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-llm docs alfworld clients wheel view-example test test-unit check bench bench-check clean
+.PHONY: demo demo-llm docs alfworld clients coding-agents wheel view-example test test-unit check bench bench-check clean
 
 .venv/.ready: pyproject.toml $(CONSTRAINTS) | $(UV)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
@@ -52,6 +52,10 @@ alfworld: .venv-alfworld/.ready
 	@touch $@
 
 clients: .venv-clients/.ready
+
+# Coding agents as npm releases them: docs/agents/claude_code.md, docs/agents/codex.md
+coding-agents: .venv-clients/.ready
+	npm install --silent --no-fund --no-audit --prefix .venv-clients @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0
 
 # dist/rl_agents_ray-VERSION-py3-none-any.whl, for machines without the repository: docs/install.md
 wheel: | $(UV)

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import os
 import threading
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Iterable
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
@@ -69,6 +69,16 @@ def at_once(work: Coroutine[Any, Any, T]) -> T:
 def settled(answer: Any) -> Any:
     """Return ``answer``, or what it returns when it is a coroutine, for callers that cannot await."""
     return wait(answer) if inspect.iscoroutine(answer) else answer
+
+
+async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Await all at the same time; the first failure ends the others and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(item) for item in work]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 class Remembered(Generic[T]):

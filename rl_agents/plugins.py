@@ -130,8 +130,9 @@ def own_module(module: str, wanted: str) -> Any:
         home = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
-            raise InputError(f"{wanted}: {_place(error, module)} needs {error.name}, which is "
-                             "not installed") from error  # fmt: skip
+            job = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ and "; a .gitignore may exclude it from the job's folder"
+            raise InputError(f"{wanted}: {_place(error, module)} needs {error.name}, which is not installed"
+                             f"{job or ''}") from error  # fmt: skip
         raise InputError(
             f"{wanted}: there is no module {module} in {folder} or among the installed ones; "
             f"start from the folder that holds {module.partition('.')[0]}.py, or add that folder to PYTHONPATH"

@@ -33,14 +33,11 @@ def with_text_arguments(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     """Return messages whose calls have their arguments as JSON text."""
     found = [dict(message) for message in messages]
     for message in found:
-        if "tool_calls" in message:
-            message["tool_calls"] = [_text_arguments(call) for call in message["tool_calls"]]
+        for called in (calls := [dict(call) for call in message.get("tool_calls", ())]):
+            text = json.dumps(called["function"]["arguments"], ensure_ascii=False)
+            called["function"] = {**called["function"], "arguments": text}
+        message |= {"tool_calls": calls} if calls else {}
     return found
-
-
-def _text_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    arguments = json.dumps(call["function"]["arguments"], ensure_ascii=False)
-    return {**call, "function": {**call["function"], "arguments": arguments}}
 
 
 def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[Message]:

@@ -162,7 +162,7 @@ class ChatTemplate:
         # Tasks repeat within a group, and short observations repeat everywhere.
         self.opening = _cached(self._opening, CACHED_TURNS)
         self.opening_chat = _cached(self._opening_chat, CACHED_CHATS)
-        self.between = _cached(self._between, CACHED_TURNS)
+        self.between = _cached(lambda text: self._between_ids([{"role": "user", "content": text}], []), CACHED_TURNS)
         self._plain = lru_cache(maxsize=CACHED_TURNS)(self._encode_plain)
         self._tools_of = lru_cache(maxsize=CACHED_CHATS)(lambda chat: offered_tools(json.loads(chat)["tools"]))
         self._renders_tools = False
@@ -294,10 +294,6 @@ class ChatTemplate:
         # Some templates leave the text out beside a call, and with it the place to cut at.
         return list(self._between_ids(messages, []))
 
-    def _between(self, message: str) -> tuple[int, ...]:
-        """Return the ids from right after an end-of-turn token to the end of the next generation prompt."""
-        return self._between_ids([{"role": "user", "content": message}], [])
-
     def _between_ids(self, further: list[dict[str, Any]], calls: list[dict[str, Any]]) -> tuple[int, ...]:
         ids = self._encode(self._after_sentinel(further, calls))
         ends = [token for token in self.turn_ends if self.special.get(token) in CALL_ENDS] if calls else []
@@ -344,23 +340,16 @@ class ChatTemplate:
 
     def _render_call(self, arguments: Any, name: str) -> str:
         """Write an assistant's turn with one call; see `rl_agents.chat.tool_parsing.Render`."""
-        call = {"id": "call00001", "type": "function", "function": {"name": name, "arguments": arguments}}
         tool = {"type": "function", "function": {"name": name, "description": "", "parameters": {"type": "object"}}}
-        answer = {"role": "assistant", "content": "", "tool_calls": [call]}
-        turns: list[dict[str, Any]] = [{"role": "user", "content": SENTINEL}, answer]
-        return self._render(turns, generate=False, tools=[tool]).rpartition(SENTINEL)[2]
+        return self._render(_one_call(arguments, name), generate=False, tools=[tool]).rpartition(SENTINEL)[2]
 
     @cached_property
     def arguments_as_text(self) -> bool:
         """Whether the template takes a call's arguments as JSON text: of objects it writes Python's form, or fails."""
-        as_object, as_text = self._probe_call({"probe": "value"}), self._probe_call('{"probe": "value"}')
+        result = {"role": "tool", "content": "result", "tool_call_id": "call00001", "name": "name"}
+        probes = ({"probe": "value"}, '{"probe": "value"}')
+        as_object, as_text = (self._tried([*_one_call(probe, "name"), result]) for probe in probes)
         return "probe" in as_text and ("'probe'" in as_object or "probe" not in as_object)
-
-    def _probe_call(self, arguments: Any) -> str:
-        call = {"id": "call00000", "type": "function", "function": {"name": "name", "arguments": arguments}}
-        asked = {"role": "user", "content": "task"}
-        result = {"role": "tool", "content": "result", "tool_call_id": "call00000", "name": "name"}
-        return self._tried([asked, {"role": "assistant", "content": "", "tool_calls": [call]}, result])
 
     @cached_property
     def system_places(self) -> SystemPlaces:
@@ -393,7 +382,8 @@ class ChatTemplate:
             raise InputError(f"{self.name}: the chat template fails: {reason[0]}") from error
 
     def _apply(self, messages: list[dict[str, Any]], generate: bool, tools: Sequence[Any]) -> str:
-        pinned = {"strftime_now": datetime.fromisoformat(self.options.date).strftime} if self.options.date else {}
+        now = datetime.fromisoformat(self.options.date).strftime if self.options.date else None
+        pinned = {"strftime_now": now, "date_string": now("%d %b %Y")} if now else {}
         text: str = self.tokenizer.apply_chat_template(
             messages, tools=list(tools) or None, tokenize=False, add_generation_prompt=generate, **pinned
         )
@@ -432,6 +422,11 @@ class ChatTemplate:
         parts = _GUARDS.split(self._guarded(text))
         ids = [token for part in parts for token in self.tokenizer.encode(part, add_special_tokens=False)]
         return [token for token in ids if token not in self.special]
+
+
+def _one_call(arguments: Any, name: str) -> list[dict[str, Any]]:
+    call = {"id": "call00001", "type": "function", "function": {"name": name, "arguments": arguments}}
+    return [{"role": "user", "content": SENTINEL}, {"role": "assistant", "content": "", "tool_calls": [call]}]
 
 
 def _any_of(words: Sequence[str]) -> re.Pattern[str]:

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -213,14 +214,8 @@ def refusal(name: str) -> str:
 
 def tool_parsers() -> list[str]:
     """Return all names that ``tool_parser`` takes here."""
-    if find_spec("vllm") is None:
-        return [*FAMILIES]
-    from vllm.tool_parsers import ToolParserManager
-
-    return [
-        *FAMILIES,
-        *sorted({*ToolParserManager.lazy_parsers, *ToolParserManager.tool_parsers} - {*FAMILIES, *SAME_CALLS}),
-    ]
+    further = _vllm_names("tool_parsers", "ToolParserManager", "tool_parsers")
+    return [*FAMILIES, *(name for name in further if name not in FAMILIES and name not in SAME_CALLS)]
 
 
 def _reasoning_name(asked: str, template: str) -> str:
@@ -313,14 +308,11 @@ def _reasoned_by_vllm(tokenizer: Any, name: str, reads: Read) -> Read:
     Raises:
         InputError: vLLM is not installed, or has none of this name.
     """
-    known: Iterable[str] = ()
-    if find_spec("vllm") is not None:
-        from vllm.reasoning import ReasoningParserManager
-
-        known = sorted({*ReasoningParserManager.lazy_parsers, *ReasoningParserManager.reasoning_parsers})
+    known = _vllm_names("reasoning", "ReasoningParserManager", "reasoning_parsers")
     if name not in known:
         raise InputError(f"reasoning_parser={name}: no such parser; valid: {', '.join([*REASONING, *known])}")
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.reasoning import ReasoningParserManager
 
     kind = ReasoningParserManager.get_reasoning_parser(name)
 
@@ -329,6 +321,14 @@ def _reasoned_by_vllm(tokenizer: Any, name: str, reads: Read) -> Read:
         return replace(reads(rest or "", tools), thoughts=thought or "")
 
     return read
+
+
+def _vllm_names(module: str, manager: str, listed: str) -> list[str]:
+    """Return the names of vLLM's parsers; none where it is not installed."""
+    if find_spec("vllm") is None:
+        return []
+    found = getattr(import_module(f"vllm.{module}"), manager)
+    return sorted({*found.lazy_parsers, *getattr(found, listed)})
 
 
 def _all_marks(tokenizer: Any) -> frozenset[str]:

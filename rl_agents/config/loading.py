@@ -38,27 +38,36 @@ def parse_assignments(items: Iterable[str]) -> dict[str, Any]:
         if not equals or not name.strip():
             raise InputError(f"--set {item}: write it as key=value")
         try:
-            result[name.strip()] = as_written(text, yaml.load(text, _Loader)) if text else ""
+            result[name.strip()] = _read(text) if text else ""
         except (yaml.YAMLError, ValueError, RecursionError) as error:  # `!!int x` is a ValueError
             problem = error.problem if isinstance(error, yaml.constructor.ConstructorError) else ""
             raise InputError(f"--set {item}: the value is not valid YAML{problem and f': {problem}'}") from None
     return canonical(result)
 
 
-def as_written(text: str, value: Any) -> Any:
-    """Return a number or truth value that YAML would write otherwise as the text that it is: text keys keep it.
+class _WrittenInt(int):
+    """A number that text keys read as it is written: ``str`` returns 007, ``==`` compares seven."""
 
-    >>> as_written("1.10", 1.1), as_written("12:30", 750), as_written("on", True), as_written("0.5", 0.5)
-    ('1.10', '12:30', 'on', 0.5)
-    """
-    text = text.strip()
-    if isinstance(value, bool):
-        return value if text.lower() in ("true", "false") else text
-    return text if isinstance(value, int | float) and str(value) != text and text[:1] not in "!&" else value
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class _WrittenFloat(float):
+    """See `_WrittenInt`."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses mappings in which two keys are equal, of which YAML would take the last, and keys without a value."""
+    """Reads plain words by YAML 1.2's core schema, where ``on`` is a text, ``12:30`` too, and ``007`` is seven.
+
+    Refuses mappings in which two keys are equal, of which YAML would take the last, and keys without a value.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -67,12 +76,57 @@ class _Loader(yaml.SafeLoader):
                 continue
             key = self.construct_object(name)
             problem = f"key '{name.value}' stands twice" if key in seen else ""
-            if node.flow_style and isinstance(value, yaml.ScalarNode) and not value.value and value.style is None:
-                problem = f"'{name.value}' has no value; write a space after the colon"
+            if isinstance(value, yaml.ScalarNode) and not value.value and value.style is None:
+                problem = f"'{name.value}' has no value; write a space after the colon, or null"
             if problem:
                 raise yaml.constructor.ConstructorError(problem=problem, problem_mark=name.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+    def construct_yaml_int(self, node: Any) -> int:
+        text = self.construct_scalar(node)
+        return int(text, 0 if text[:2] in ("0o", "0x") else 10)
+
+
+_Loader.yaml_implicit_resolvers = {}
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+for kind, pattern, first in (
+    ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", "[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+     "-+.0123456789"),
+    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("merge", "<<", "<"),
+):  # fmt: skip
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{pattern})$"), list(first))
+
+
+def _read(source: Any, recipe: bool = False) -> Any:
+    """Read YAML; numbers that are a key's value, or items of its list, remember how they are written.
+
+    Args:
+        recipe: the document is a mapping of keys; else it is one key's value.
+    """
+    loader = _Loader(source)
+    try:
+        node = loader.get_single_node()
+        value = None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
+    if not recipe or not isinstance(node, yaml.MappingNode) or not isinstance(value, dict):
+        return _kept(node, value)
+    written = {name.value: item for name, item in node.value}
+    return {name: _kept(written.get(str(name)), item) for name, item in value.items()}
+
+
+def _kept(node: yaml.Node | None, value: Any) -> Any:
+    if isinstance(node, yaml.SequenceNode):
+        return [_kept(item, found) for item, found in zip(node.value, value, strict=True)]
+    if not isinstance(node, yaml.ScalarNode) or type(value) not in (int, float) or str(value) == node.value:
+        return value
+    number = _WrittenInt(value) if isinstance(value, int) else _WrittenFloat(value)
+    number.text = node.value
+    return number
 
 
 def load_recipe(path: str) -> dict[str, Any]:
@@ -83,7 +137,7 @@ def load_recipe(path: str) -> dict[str, Any]:
     """
     try:
         with open(path, encoding="utf-8") as file:
-            data = yaml.load(file, _Loader)
+            data = _read(file, recipe=True)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (yaml.YAMLError, ValueError, RecursionError, IsADirectoryError) as error:

@@ -130,6 +130,10 @@ def coerce(name: str, value: Any, kind: Any) -> Any:
         return value
     if kind == dict[str, str]:
         return _pairs(name, value)
+    if typing.get_origin(kind) is dict and not isinstance(value, Mapping):
+        raise InputError(f"{name}='{value}': a mapping is needed, such as {{name: value}}")
+    if kind is Any and isinstance(value, int | float) and not isinstance(value, bool):
+        return value.real  # without the text that a recipe's numbers remember
     return value if kind is Any or typing.get_origin(kind) is dict else _scalar(name, value, kind)
 
 

@@ -70,6 +70,9 @@ class RolloutKeys:
         "context length: prompt and response tokens at most; not set: the starter's, or measured for other models",
         at_least=2,
     )
+    max_observation_characters: int = key(
+        32_000, "of an observation; a longer one keeps head and tail. 0: never cut", at_least=0
+    )
     temperature: float = key(1.0, "sampling temperature; the learner scores tokens at the same one", at_least=0)
     top_p: float = key(1.0, "nucleus mass", above=0, at_most=1)
     context: str = key("append", "`append`: the dialogue grows; `window(n)`: rebuilt from the last n steps")

@@ -104,3 +104,19 @@ class StarterSpec:
     expert: Callable[..., list[tuple[str, str]]] | None = None
     variant: Callable[[Mapping[str, Any]], StarterSpec | None] | None = None
     takes: str = "about a minute"
+
+
+#: What a cut observation has in its middle.
+CUT = "[cut: "
+
+
+def cut_text(text: str, longest: int) -> str:
+    """Return a text with its middle cut out where it has more than ``longest`` characters; 0: whole.
+
+    >>> cut_text("one two three four five", 10)
+    'one t\n[cut: 13 characters]\n five'
+    """
+    if not longest or len(text) <= longest:
+        return text
+    tail = longest // 2
+    return f"{text[: longest - tail]}\n{CUT}{len(text) - longest} characters]\n{text[len(text) - tail :]}"

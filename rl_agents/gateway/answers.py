@@ -38,14 +38,15 @@ def model_answers(
 ) -> list[ModelAnswer]:
     """Return the whole answers to a request; they share the first one's id."""
     return [
-        replace(_model_answer(one, said, call.dialect, created, prompt_tokens), index=index, id=answer_id(made[0].id))
+        replace(
+            written_answer(
+                said, call.dialect, one.id,
+                Start(answer_id(made[0].id), created, f"policy-{one.policy_version}", prompt_tokens),
+                len(one.response), one.finish_reason,
+            ), index=index,
+        )
         for index, (one, said) in enumerate(zip(made, shown, strict=True))
-    ]
-
-
-def _model_answer(made: Made, shown: Shown, dialect: Dialect, created: int, prompt_tokens: int) -> ModelAnswer:
-    head = Start(answer_id(made.id), created, f"policy-{made.policy_version}", prompt_tokens)
-    return written_answer(shown, dialect, made.id, head, len(made.response), made.finish_reason)
+    ]  # fmt: skip
 
 
 def written_answer(

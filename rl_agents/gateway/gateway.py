@@ -149,25 +149,19 @@ class Gateway:
         """
         self._session(session).finish(reason or "ended", f"the session {session!r} has ended")
 
-    def reward(self, session: str, value: float, *, call: int = 0, why: str = "") -> None:
+    def reward(self, session: str, value: float, *, call: int = 0, why: str = "") -> Future[None] | None:
         """Note a reward. Rewards of one call (or of the session) add up over ``why``; the same one twice counts once.
 
         Args:
             call: id of an answered call; 0: the whole session.
             why: what it is for.
 
+        Returns:
+            What is done once the note is on disk; None without a pool.
+
         Raises:
             ApiError: 404 or 410 for a session that is not open, 404 for an unknown call, 400 for no finite number.
         """
-        self._reward(session, value, call, why)
-
-    async def note(self, session: str, value: float, call: int = 0, why: str = "") -> None:
-        """Note a reward as `reward` does, and wait until it is on disk."""
-        written = self._reward(session, value, call, why)
-        if written is not None:
-            await asyncio.wrap_future(written)
-
-    def _reward(self, session: str, value: float, call: int, why: str) -> Future[None] | None:
         rewarded = self._session(session)
         if not math.isfinite(value):
             raise bad_request("value: must be a finite number", "value")

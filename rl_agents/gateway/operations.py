@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import hmac
+import math
 import secrets
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -10,9 +15,67 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from rl_agents.gateway.answers import call_of
-from rl_agents.gateway.service import Service, body_of
+from rl_agents.gateway.dialects.fields import Fields
+from rl_agents.gateway.gateway import Gateway
+from rl_agents.gateway.trace import SessionTrace
 from rl_agents.store.records import Opening
+from rl_agents.web.bodies import json_object
 from rl_agents.web.errors import ApiError, bad_request
+from rl_agents.web.security import digest
+
+#: Told of a session that its agent has ended.
+OnEnd = Callable[[Opening, SessionTrace], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True)
+class Service:
+    """What all routes need.
+
+    Attributes:
+        admin: SHA-256 of the key that opens sessions; empty: nobody opens any over HTTP.
+        on_end: gets sessions that were ended over HTTP; None: they only take no further calls, and whoever opened
+            them closes them.
+        local: only this machine is served.
+    """
+
+    gateway: Gateway
+    admin: str
+    on_end: OnEnd | None
+    local: bool
+
+    def session(self, request: Request) -> str:
+        """Return the session that a request names.
+
+        Raises:
+            ApiError: 401 without a right key, 403 where key and path disagree.
+        """
+        key, path = key_of(request), request.path_params.get("session", "")
+        if not key:
+            if path and self.local:
+                return str(path)
+            raise ApiError(401, "a session's key is required: Authorization: Bearer KEY", "invalid_api_key")
+        found = self.gateway.session_of(key)
+        if not found:
+            raise ApiError(401, "this is no key of a session", "invalid_api_key")
+        if path and path != found:
+            raise ApiError(403, f"this key is not of the session {path!r}", "session_mismatch")
+        return found
+
+    def is_admin(self, request: Request) -> bool:
+        """Whether a request brings the admin key."""
+        return bool(self.admin) and hmac.compare_digest(digest(key_of(request)), self.admin)
+
+
+def key_of(request: Request) -> str:
+    """Return the key that a request brings; empty: none."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "").strip()
+
+
+async def body_of(request: Request) -> dict[str, Any]:
+    """Read a JSON object; see `json_object`."""
+    return json_object(await request.body())
+
 
 SESSION_FIELDS = ("session", "task_id", "group_id", "member", "seed", "task")
 
@@ -32,20 +95,18 @@ def routes(service: Service) -> list[Route]:
     async def reward(request: Request) -> Response:
         data = await body_of(request)
         session = _session(service, request, data)
-        value, why = data.get("value"), data.get("why", "")
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        fields = Fields(data)
+        value, why = fields.number("value", -math.inf, math.inf), fields.text("why")
+        if value is None:
             raise bad_request("value: a number is needed", "value")
-        if not isinstance(why, str):
-            raise bad_request("why: a text is needed", "why")
-        call = _call(data.get("call"))
-        await service.gateway.note(session, float(value), call, why)
+        written = service.gateway.reward(session, float(value), call=_call(data.get("call")), why=why)
+        if written is not None:
+            await asyncio.wrap_future(written)
         return JSONResponse({"session": session, "value": value})
 
     async def end(request: Request) -> Response:
         data = await body_of(request)
-        session, reason = _session(service, request, data), data.get("reason", "")
-        if not isinstance(reason, str):
-            raise bad_request("reason: a text is needed", "reason")
+        session, reason = _session(service, request, data), Fields(data).text("reason")
         if service.on_end is None:
             service.gateway.finish(session, reason)
             return JSONResponse({"session": session})
@@ -65,9 +126,7 @@ def routes(service: Service) -> list[Route]:
 
 def _session(service: Service, request: Request, data: dict[str, Any]) -> str:
     """Return the session that a request is about: its key's, or with the admin key the one that its body names."""
-    named = data.get("session", "")
-    if not isinstance(named, str):
-        raise bad_request("session: a text is needed", "session")
+    named = Fields(data).text("session")
     if service.is_admin(request):
         if not named:
             raise bad_request("session: which one?", "session", "missing_field")
@@ -91,16 +150,12 @@ def _call(value: Any) -> int:
 def _opening(data: dict[str, Any]) -> Opening:
     if unknown := sorted(set(data) - set(SESSION_FIELDS)):
         raise bad_request(f"{unknown[0]}: unknown; fields: {', '.join(SESSION_FIELDS)}", unknown[0])
-    session, task_id = data.get("session") or secrets.token_hex(8), data.get("task_id", "")
-    numbers = {name: data.get(name, 0) for name in ("group_id", "member", "seed")}
-    for name, number in numbers.items():
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**63:
-            raise bad_request(f"{name}: a whole number from 0 on is needed", name)
-    if not isinstance(session, str) or not isinstance(task_id, str) or not _is_name(session):
-        raise bad_request("session and task_id: texts; a session's has letters, digits, '-', '_' and '.'", "session")
-    if not isinstance(data.get("task", {}), dict):
-        raise bad_request("task: an object is needed", "task")
-    return Opening(session, numbers["group_id"], numbers["member"], numbers["seed"], task_id, "", data.get("task", {}))
+    fields = Fields(data)
+    session = fields.text("session") or secrets.token_hex(8)
+    if not _is_name(session):
+        raise bad_request("session: its name has letters, digits, '-', '_' and '.'", "session")
+    group, member, seed = (fields.whole(name, 2**63 - 1, 0) or 0 for name in ("group_id", "member", "seed"))
+    return Opening(session, group, member, seed, fields.text("task_id"), "", fields.object("task"))
 
 
 def _is_name(text: str) -> bool:

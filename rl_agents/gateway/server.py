@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from rl_agents.gateway import operations
@@ -24,6 +24,7 @@ from rl_agents.gateway.calls import ModelAnswer, ModelCall, Sent
 from rl_agents.gateway.dialects import (
     DIALECTS,
     IgnoredLog,
+    event_stream,
     handlers,
     ignored_header,
     messages,
@@ -33,7 +34,7 @@ from rl_agents.gateway.dialects import (
     written,
 )
 from rl_agents.gateway.gateway import Gateway
-from rl_agents.gateway.service import OnEnd, Service, body_of
+from rl_agents.gateway.operations import OnEnd, Service, body_of
 from rl_agents.tools.strict_json import canonical
 from rl_agents.web.errors import ApiError
 from rl_agents.web.listening import listening
@@ -45,7 +46,6 @@ MAX_BODY_BYTES = 32 * 2**20
 RETRIES = "x-stainless-retry-count"
 #: What nginx writes for a client that left.
 CLIENT_LEFT = 499
-EVENT_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 T = TypeVar("T")
 
@@ -77,8 +77,7 @@ def _ask(service: Service, dialect: ModuleType, log: IgnoredLog) -> Callable[[Re
         log.note(call)
         if call.stream:
             pieces = await primed(service.gateway.stream(session, call, sent))
-            events = dialect.events(call, pieces)
-            return StreamingResponse(events, media_type="text/event-stream", headers={**EVENT_HEADERS, **headers})
+            return event_stream(dialect.events(call, pieces), headers)
         answers: list[ModelAnswer] | None = await _while_connected(request, service.gateway.answer(session, call, sent))
         if answers is None:
             return Response(status_code=CLIENT_LEFT)

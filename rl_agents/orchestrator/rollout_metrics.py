@@ -11,6 +11,7 @@ from rl_agents.data.failures import AGENT_ERROR
 from rl_agents.data.samples import Row
 from rl_agents.data.step_table import step_spans
 from rl_agents.data.trajectory import Trajectory
+from rl_agents.envs.spec import CUT
 
 
 def rollout_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -43,6 +44,8 @@ def rollout_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         metrics["rollout/length_limited_share"] = float(np.mean([s.finish_reason == "length" for s in steps]))
         metrics["rollout/invalid_action_share"] = float(np.mean([not s.valid for s in steps]))
         metrics["rollout/response_length_mean"] = float(np.mean([len(s.response_ids) for s in steps]))
+        if cut := float(np.mean([CUT in s.observation for s in steps])):
+            metrics["rollout/observation_cut_share"] = cut
     for name in sorted({name for t in played for name in t.metrics}):
         metrics[f"env/{name}"] = float(np.mean([t.metrics[name] for t in played if name in t.metrics]))
     return metrics

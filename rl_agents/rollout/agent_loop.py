@@ -126,7 +126,7 @@ class Episode:
     async def _reset(self) -> None:
         options = {"task_id": self.spec.task_id}
         answer = await self.guard.call(self.env.reset, seed=self.spec.seed, options=options)
-        self.answer = read_reset(answer)
+        self.answer = read_reset(answer, self.player.limits.max_observation_characters)
         self.dialogue = Dialogue.start(self.answer.observation, self.answer.chat)
 
     async def _turn(self, by_hand: str | None) -> None:

@@ -27,7 +27,7 @@ from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_s
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.safe_env import EnvGuard
 from rl_agents.rollout.serialization import opened
-from rl_agents.rollout.turns import Player, end_cause, is_success
+from rl_agents.rollout.turns import Limits, Player, end_cause, is_success
 
 Branching = Literal["auto", "snapshot", "replay"]
 
@@ -170,9 +170,9 @@ async def restore(env: TextEnv, guard: EnvGuard, copy: Any) -> None:
 class Position:
     """An environment of the pool that can be put into one state as often as needed."""
 
-    def __init__(self, point: BranchPoint, pool: EnvPool, branching: Branching, timeout_s: float) -> None:
-        self.point, self.pool, self.branching, self.timeout_s = point, pool, branching, timeout_s
-        self.guard = pool.guard(None, point.task_id, point.seed, timeout_s)
+    def __init__(self, point: BranchPoint, pool: EnvPool, branching: Branching, limits: Limits) -> None:
+        self.point, self.pool, self.branching, self.limits = point, pool, branching, limits
+        self.guard = pool.guard(None, point.task_id, point.seed, limits.env_timeout_s)
         self.env: TextEnv | None = None
         self.snapshot = point.snapshot
         self.replayed_steps = 0
@@ -201,9 +201,10 @@ class Position:
         """Reset and act; return the last answer."""
         options = {"task_id": self.point.task_id}
         self.guard.process.reset()
-        answer = read_reset(await self.guard.call(env.reset, seed=self.point.seed, options=options))
+        longest = self.limits.max_observation_characters
+        answer = read_reset(await self.guard.call(env.reset, seed=self.point.seed, options=options), longest)
         for action in self.point.actions:
-            answer = read_step(await self.guard.call(env.step, action))
+            answer = read_step(await self.guard.call(env.step, action), longest)
         self.replayed_steps += len(self.point.actions)
         self.answer = answer
         return answer
@@ -223,13 +224,13 @@ class Position:
             return None
         if env is None:
             return None
-        other = Position(replace(self.point, snapshot=self.snapshot), self.pool, self.branching, self.timeout_s)
+        other = Position(replace(self.point, snapshot=self.snapshot), self.pool, self.branching, self.limits)
         other._sit(env)
         return other
 
     def _sit(self, env: TextEnv) -> None:
         self.env = env
-        self.guard = self.pool.guard(env, self.point.task_id, self.point.seed, self.timeout_s)
+        self.guard = self.pool.guard(env, self.point.task_id, self.point.seed, self.limits.env_timeout_s)
 
     def moved(self) -> None:
         """The environment is no longer in the state."""
@@ -264,7 +265,7 @@ async def expand(spec: BranchSpec, pool: EnvPool, player: Player, branching: Bra
         EngineError: the engine failed.
         InputError: the environment reports a user error.
     """
-    position = Position(spec.point, pool, branching, player.limits.env_timeout_s)
+    position = Position(spec.point, pool, branching, player.limits)
     expansion = Expansion(spec.group_id)
     try:
         if spec.seeds:

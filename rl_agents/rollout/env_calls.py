@@ -18,6 +18,7 @@ import numpy as np
 
 from rl_agents.chat.template import chat_text, further_text
 from rl_agents.envs import coroutines
+from rl_agents.envs.spec import cut_text
 from rl_agents.errors import InputError
 from rl_agents.queues import Deadline
 from rl_agents.rollout.time_limits import CallTimeout, call_with_timeout, over
@@ -114,34 +115,37 @@ def _place(error: BaseException) -> str:
     return " ({}:{})".format(*outside[-1]) if outside else ""
 
 
-def read_reset(answer: Any) -> EnvReply:
+def read_reset(answer: Any, longest: int = 0) -> EnvReply:
     """Check what ``reset`` returned.
+
+    Args:
+        longest: characters of an observation; see `cut_text`.
 
     Raises:
         EnvFailure: it is not ``(observation, info)`` as `rl_agents.envs.base` describes it.
     """
     observation, info = _parts(answer, 2, "reset")
-    return _answer(observation, info, chat=_chat(info))
+    return _answer(observation, info, longest, chat=_chat(info))
 
 
-def read_step(answer: Any) -> EnvReply:
-    """Check what ``step`` returned.
+def read_step(answer: Any, longest: int = 0) -> EnvReply:
+    """Check what ``step`` returned; ``longest`` as for `read_reset`.
 
     Raises:
         EnvFailure: it is not ``(observation, reward, terminated, truncated, info)``.
     """
     observation, reward, terminated, truncated, info = _parts(answer, 5, "step")
     return _answer(
-        observation, info,
+        observation, info, longest,
         reward=_number(reward, "reward"),
         terminated=_flag(terminated, "terminated"),
         truncated=_flag(truncated, "truncated"),
         chat=_chat(info) if isinstance(info, Mapping) and info.get("new_dialogue") else "",
-        further=_further(info),
+        further=_further(info, longest),
     )  # fmt: skip
 
 
-def _answer(observation: Any, info: Any, **outcome: Any) -> EnvReply:
+def _answer(observation: Any, info: Any, longest: int, **outcome: Any) -> EnvReply:
     observation = _text(observation, "observation")
     if not isinstance(info, Mapping):
         raise EnvFailure(f"env_garbage: info is {_shown(info)}, not a dict")
@@ -149,7 +153,7 @@ def _answer(observation: Any, info: Any, **outcome: Any) -> EnvReply:
     if not isinstance(metrics, Mapping):
         raise EnvFailure(f"env_garbage: info['metrics'] is {_shown(metrics)}, not a dict")
     return EnvReply(
-        observation=observation,
+        observation=cut_text(observation, longest),
         anchor=_text(info.get("anchor", observation), "info['anchor']"),
         valid=_flag(info.get("valid", True), "info['valid']"),
         success=None if success is None else _flag(success, "info['success']"),
@@ -172,14 +176,21 @@ def _chat(info: Any) -> str:
     return _json("messages", messages, "tools", info.get("tools") or (), chat_text)
 
 
-def _further(info: Any) -> str:
+def _further(info: Any, longest: int) -> str:
     """Return ``info["further_messages"]`` and the action's ``info["calls"]`` as one text; empty without messages."""
     messages = info.get("further_messages") if isinstance(info, Mapping) else None
     if not messages:
         return ""
     if info.get("new_dialogue"):
         raise EnvFailure("env_garbage: info['further_messages'] beside info['new_dialogue']: write info['messages']")
+    if isinstance(messages, list):
+        messages = [_shorter(message, longest) for message in messages]
     return _json("further_messages", messages, "calls", info.get("calls") or (), further_text)
+
+
+def _shorter(message: Any, longest: int) -> Any:
+    content = message.get("content") if isinstance(message, Mapping) else None
+    return {**message, "content": cut_text(content, longest)} if isinstance(content, str) else message
 
 
 def _json(name: str, messages: Any, other: str, items: Any, write: Callable[[Any, Any], str]) -> str:

@@ -29,6 +29,7 @@ class Limits:
         top_p: nucleus mass.
         env_timeout_s: seconds that one reset or step may take; 0 is no limit.
         truncation: T3; None in evaluations.
+        max_observation_characters: of what an environment says at once; its middle is cut. 0: no limit.
     """
 
     max_turns: int
@@ -38,6 +39,7 @@ class Limits:
     top_p: float = 1.0
     env_timeout_s: float = 60.0
     truncation: Truncation | None = None
+    max_observation_characters: int = 0
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Limits:
@@ -50,6 +52,7 @@ class Limits:
             top_p=settings.top_p,
             env_timeout_s=settings.env_timeout_s,
             truncation=Truncation.from_settings(settings),
+            max_observation_characters=settings.max_observation_characters,
         )
 
     def for_evaluation(self, temperature: float) -> Limits:
@@ -153,7 +156,7 @@ class Player:
         Raises:
             EnvFailure: the environment raised, hung or answered nonsense.
         """
-        answer = read_step(await guard.call(env.step, step.action))
+        answer = read_step(await guard.call(env.step, step.action), self.limits.max_observation_characters)
         step.reward, step.valid = answer.reward, answer.valid
         return answer
 

@@ -11,10 +11,19 @@ from types import ModuleType
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
+from fastapi.responses import FileResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
-from rl_agents.gateway.dialects import DIALECTS, IgnoredLog, handlers, ignored_header, messages, primed, written
+from rl_agents.gateway.dialects import (
+    DIALECTS,
+    IgnoredLog,
+    event_stream,
+    handlers,
+    ignored_header,
+    messages,
+    primed,
+    written,
+)
 from rl_agents.serving.metrics import Asked
 from rl_agents.serving.protocol import CheckpointRequest, SessionRequest, StepRequest, parse
 from rl_agents.serving.request_params import read_wishes
@@ -34,7 +43,6 @@ PAGE_HEADERS = {
     "Cache-Control": "no-cache",
 }
 FILES = {"app.js": "text/javascript", "style.css": "text/css"}
-EVENT_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 def make_api(service: Service, keys: Keys, max_body_bytes: int) -> FastAPI:
@@ -90,8 +98,7 @@ def _ask(service: Service, dialect: ModuleType, log: IgnoredLog) -> Callable[[Re
                 return JSONResponse(dialect.whole(call, answers), headers=headers)
             # What fails before the first piece is still an ordinary error.
             pieces = asked.listening(await primed(service.stream(call, wishes)))
-        events = dialect.events(call, pieces)
-        return StreamingResponse(events, media_type="text/event-stream", headers={**EVENT_HEADERS, **headers})
+        return event_stream(dialect.events(call, pieces), headers)
 
     return ask
 

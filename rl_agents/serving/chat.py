@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
 
+from rl_agents.background import together
 from rl_agents.chat.history import in_call_order
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.errors import InputError
@@ -22,7 +22,6 @@ from rl_agents.serving.policy import PolicyClient, Target
 from rl_agents.serving.request_params import Wishes
 from rl_agents.web.errors import bad_request
 
-T = TypeVar("T")
 #: Told of every piece's label and of what it adds to an answer.
 Tell = Callable[[str, Delta], None]
 
@@ -107,7 +106,7 @@ def _budget(call: ModelCall, model: ChatModel, prompt_tokens: int) -> int:
 async def answers(prepared: Prepared, client: PolicyClient, target: Target) -> list[ModelAnswer]:
     """Return the whole answers."""
     work = [_answer(prepared, index, client, target) for index in range(len(prepared.samplings))]
-    return await _together(work)
+    return await together(work)
 
 
 async def pieces(
@@ -132,7 +131,7 @@ async def pieces(
         try:
             async with limits:
                 work = [_answer(prepared, index, client, target, tell) for index in range(len(prepared.samplings))]
-                return await _together(work)
+                return await together(work)
         finally:
             heard.put_nowait(None)
 
@@ -178,16 +177,6 @@ async def _sampled(
     async with aclosing(client.stream(prepared.prompt_ids, prepared.samplings[index], target)) as stream:
         async for piece in stream:
             yield piece
-
-
-async def _together(work: list[Coroutine[Any, Any, T]]) -> list[T]:
-    """Await all; the first failure cancels the others and is raised as it is."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(item) for item in work]
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
 
 
 def _logprobs(piece: Sampled, template: ChatTemplate) -> Iterator[TokenLogprob]:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import yaml
-
 from rl_agents.algorithms import Settings
+from rl_agents.config import parse_assignments
 from rl_agents.config.aliases import unknown_key
 from rl_agents.config.options import key, option_types, read_options
 from rl_agents.errors import InputError
@@ -135,6 +134,6 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return yaml.safe_load(value) if value else ""
-    except yaml.YAMLError:
+        return parse_assignments([f"value={value}"])["value"]
+    except InputError:
         return value

@@ -5,11 +5,12 @@ Fields that the server does not know, or knows and cannot honor, are errors: an 
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rl_agents.errors import nearest
+from rl_agents.gateway.dialects.fields import shown
 from rl_agents.web.bodies import json_object
 from rl_agents.web.errors import ApiError, bad_request
 
@@ -76,17 +77,12 @@ def _first_problem(kind: type[BaseModel], error: ValidationError) -> ApiError:
     path = [*(part for part in known if isinstance(part, int) or part.islower()), *own]
     name = ".".join(map(str, path)) or None
     if extra:
-        shown = " ".join((name or "").split())[:80]
+        known_as = " ".join((name or "").split())[:80]
         return bad_request(
-            f"unknown field '{shown}': {nearest(str(path[-1]), kind.model_fields)}", name, "unknown_field"
+            f"unknown field '{known_as}': {nearest(str(path[-1]), kind.model_fields)}", name, "unknown_field"
         )
     if problem["type"] == "missing":
         return bad_request(f"'{name}' is missing", name, "missing_field")
     message = problem["msg"].removeprefix("Value error, ")
-    message = message if problem["type"] == "value_error" else f"{message} (got {_shown(problem['input'])})"
+    message = message if problem["type"] == "value_error" else f"{message} (got {shown(problem['input'])})"
     return bad_request(f"{name}: {message[:1].lower()}{message[1:]}", name)
-
-
-def _shown(value: Any) -> str:
-    text = ascii(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -101,7 +101,7 @@ def _read(call: ModelCall) -> Wishes:
     wishes = Wishes(
         1.0 if temperature is None else float(temperature),
         1.0 if top_p is None else float(top_p),
-        _integer(fields, "seed", -(2**63), 2**63 - 1, None),
+        fields.whole("seed", 2**63 - 1, -(2**63)),
         tools,
         structure,
         logprobs,
@@ -117,7 +117,7 @@ def _extras(fields: Fields, top: int) -> Extras:
         raise bad_request("repetition_penalty: must be above 0 (got 0)", "repetition_penalty")
     return Extras(
         top_logprobs=top,
-        top_k=max(0, _integer(fields, "top_k", -1, 2**31 - 1, 0) or 0),
+        top_k=max(0, fields.whole("top_k", 2**31 - 1, -1) or 0),
         min_p=fields.number("min_p", 0, 1) or 0.0,
         presence_penalty=fields.number("presence_penalty", -2, 2) or 0.0,
         frequency_penalty=fields.number("frequency_penalty", -2, 2) or 0.0,
@@ -141,7 +141,7 @@ def _biases(values: Mapping[Any, Any]) -> tuple[tuple[int, float], ...]:
 
 def _logprobs(call: ModelCall, fields: Fields) -> tuple[bool, int]:
     """Return whether log-probabilities are shown, and how many of the likeliest tokens."""
-    top = _integer(fields, "top_logprobs", 0, MAX_TOP_LOGPROBS, 0) or 0
+    top = fields.whole("top_logprobs", MAX_TOP_LOGPROBS, 0) or 0
     if call.dialect != "responses":
         shown_ = fields.flag("logprobs")
         if top and not shown_:
@@ -214,12 +214,3 @@ def _choice(call: ModelCall, fields: Fields) -> tuple[str, str, bool]:
         return "auto", "", one
     got = shown(dict(value))
     raise bad_request(f"tool_choice: auto, none, required or one function's name is needed (got {got})", "tool_choice")
-
-
-def _integer(fields: Fields, name: str, low: int, high: int, default: int | None) -> int | None:
-    value = fields.take(name)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise bad_request(f"{name}: a whole number from {low} to {high} is needed (got {shown(value)})", name)
-    return value

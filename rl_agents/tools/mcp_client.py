@@ -1,4 +1,4 @@
-"""A client of MCP servers (Model Context Protocol): their tools, awaited on any event loop or called from plain code.
+"""A client of MCP servers (Model Context Protocol): their tools, awaited on any event loop.
 
 The protocol is the official SDK's (``pip install -e '.[mcp]'``). One thread runs the event loop of a client; each
 server has a task there that opens its connection, and closes it where it was opened. A started server's process ends
@@ -43,7 +43,7 @@ class McpTool:
 class McpClient:
     """Connections to some servers.
 
-    They begin to be made at once; `open`, or `opened`, waits until they are.
+    They begin to be made at once; `opened` waits until they are.
 
     Args:
         servers: which; all are connected at once.
@@ -73,21 +73,12 @@ class McpClient:
         self._links = {spec.name: Link(spec, start_timeout_s, concurrency) for spec in servers}
         self._opening = self._begin(self._open_all())
 
-    def open(self) -> Self:
-        """Wait for the servers.
+    async def opened(self) -> Self:
+        """Wait for the servers; who stops waiting leaves them to the others.
 
         Raises:
             InputError: a server cannot be reached or names no usable tools; the client is closed.
         """
-        try:
-            self._opening.result()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    async def opened(self) -> Self:
-        """`open` for those who can await; who stops waiting leaves the servers to the others."""
         try:
             await asyncio.shield(asyncio.wrap_future(self._opening))
         except Exception:
@@ -99,15 +90,6 @@ class McpClient:
     def tools(self) -> tuple[McpTool, ...]:
         """The tools of all servers, once the client is open."""
         return self._opening.result(0)
-
-    def call(self, tool: McpTool, arguments: Mapping[str, Any]) -> str:
-        """`ask` for those who cannot await."""
-        future = self._begin(self._call(tool, dict(arguments)))
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
 
     async def ask(self, tool: McpTool, arguments: Mapping[str, Any]) -> str:
         """Call a tool and return what it says as text.

@@ -5,16 +5,14 @@ Whatever a model writes ends in a text of bounded length: a call that does not f
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rl_agents.background import at_once
+from rl_agents.background import at_once, together
 from rl_agents.tools.calls import Response, Tool, ToolCall, check_call
 
 MAX_CALLS = 4
-MAX_RESULT_CHARACTERS = 4000
 MAX_FEEDBACK_CHARACTERS = 400
 
 _OPENING, _CLOSING = "<tool_response>", "</tool_response>"
@@ -59,7 +57,6 @@ class Toolbox:
     Args:
         tools: each name once.
         max_calls: calls of one response that are run; the rest are told so.
-        max_result_characters: of one result; the rest is cut, and the cut is told.
         together: the calls of one response run at the same time, where tools are awaited; else one after the other.
             Results keep the order of the calls.
 
@@ -71,15 +68,14 @@ class Toolbox:
         self,
         tools: Sequence[BoundTool],
         max_calls: int = MAX_CALLS,
-        max_result_characters: int = MAX_RESULT_CHARACTERS,
         together: bool = False,
     ) -> None:
         self._tools = {bound.tool.name: bound for bound in tools}
         if len(self._tools) < len(tools):
             raise ValueError("a tool's name occurs twice")
-        if min(max_calls, max_result_characters) < 1:
-            raise ValueError("max_calls and max_result_characters must be at least 1")
-        self._max_calls, self._max_characters, self._together = max_calls, max_result_characters, together
+        if max_calls < 1:
+            raise ValueError("max_calls must be at least 1")
+        self._max_calls, self._together = max_calls, together
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -105,7 +101,7 @@ class Toolbox:
             return [ToolResult(None, feedback(response.problem), ok=False, fits=False)]
         calls = response.calls[: self._max_calls]
         if self._together and len(calls) > 1:
-            results = await _all(self._run(call) for call in calls)
+            results = await together(self._run(call) for call in calls)
         else:
             results = [await self._run(call) for call in calls]
         surplus = f"not run: only the first {self._max_calls} of {len(response.calls)} calls in one turn are"
@@ -119,24 +115,13 @@ class Toolbox:
             content = said if isinstance(said, str) else await said
         except ToolError as error:
             content, ok = str(error), False
-        return ToolResult(call, _cut(content, self._max_characters), ok)
-
-
-async def _all(works: Iterable[Coroutine[Any, Any, ToolResult]]) -> list[ToolResult]:
-    """Run works at the same time; when one fails, the others are ended before its error goes on."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        return await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
+        return ToolResult(call, content, ok)
 
 
 def feedback(problem: str) -> str:
     """Return what is wrong in one bounded line of ASCII: it may quote anything that a model wrote."""
-    return _cut(problem[:MAX_FEEDBACK_CHARACTERS].encode("unicode_escape").decode(), MAX_FEEDBACK_CHARACTERS)
+    text = problem[:MAX_FEEDBACK_CHARACTERS].encode("unicode_escape").decode()
+    return text if len(text) <= MAX_FEEDBACK_CHARACTERS else f"{text[: MAX_FEEDBACK_CHARACTERS - 3]}..."
 
 
 def render_results(results: Sequence[ToolResult]) -> str:
@@ -151,8 +136,3 @@ def render_results(results: Sequence[ToolResult]) -> str:
 
 def _harmless(text: str) -> str:
     return text.replace("<tool_response", "&lt;tool_response").replace("</tool_response", "&lt;/tool_response")
-
-
-def _cut(text: str, limit: int) -> str:
-    """Return at most ``limit`` characters of ``text``, and say so where some are missing."""
-    return text if len(text) <= limit else f"{text[:limit]} [cut: {limit} of {len(text)} characters]"

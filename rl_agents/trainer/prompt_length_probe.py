@@ -162,7 +162,7 @@ async def _read(player: Player, env: TextEnv, guard: EnvGuard, ways: Sequence[Ch
 async def _play(player: Player, env: TextEnv, guard: EnvGuard, choose: Choose, grows: bool) -> _Reading:
     """Play one task and read every prompt; a window's a second time, with long thoughts in it."""
     told: Any = await guard.call(env.reset, seed=0, options={"task_id": guard.task_id})
-    answer = read_reset(told)
+    answer = read_reset(told, player.limits.max_observation_characters)
     dialogue = thoughtful = Dialogue.start(answer.observation, answer.chat)
     prompt = await player.prompt(env, guard, dialogue)
     sizes, said, repeated, understood, turns = [len(prompt)], 0, 0.0, 0, 0
@@ -171,7 +171,7 @@ async def _play(player: Player, env: TextEnv, guard: EnvGuard, choose: Choose, g
     while (action := choose(turns, answer.observation, told[-1])) is not None:
         step = player.step_by_hand(prompt, action, answer)
         told = await guard.call(env.step, action)
-        answer = read_step(told)
+        answer = read_step(told, player.limits.max_observation_characters)
         turns, understood = turns + 1, understood + answer.valid
         if answer.terminated or answer.truncated or answer.new_dialogue:
             break

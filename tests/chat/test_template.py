@@ -192,3 +192,9 @@ def test_a_templates_date_is_pinned_for_a_run():
     template = ChatTemplate(tokenizer, ChatOptions(date="2024-07-26"))
     assert "26 Jul 2024" in tokenizer.decode(list(template.opening("hi")))
     assert "26 Jul 2024" not in tokenizer.decode(list(ChatTemplate(tokenizer).opening("hi")))
+    # Llama 3.1 writes a day of its own unless it is told one; later ones ask for today.
+    own = "{{ date_string if date_string is defined else '1 Jan 2020' }}"
+    tokenizer.chat_template = dated.replace("{{ strftime_now('%d %b %Y') }}", own)
+    assert "1 Jan 2020" in tokenizer.decode(list(ChatTemplate(tokenizer).opening("hi")))
+    template = ChatTemplate(tokenizer, ChatOptions(date="2024-07-26"))
+    assert "26 Jul 2024" in tokenizer.decode(list(template.opening("hi")))

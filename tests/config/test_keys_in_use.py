@@ -34,7 +34,7 @@ REASONS = {
     **dict.fromkeys(["prompting", "prompting_shots", "prompting_trials"], PROMPTING),
     **dict.fromkeys(["judge_key_env", "judge_timeout_s", "judge_retries"], SERVER),
     **dict.fromkeys(
-        ["env_timeout_s", "env_start_timeout_s", "sample_timeout_s", "engine_mode", "num_engines",
+        ["env_timeout_s", "env_start_timeout_s", "engine_mode", "num_engines",
          "tensor_parallel", "learner_sharding", "learner_timeout_s", "max_learner_restarts", "weight_transfer"],
         CLUSTER,
     ),
@@ -50,6 +50,7 @@ REASONS = {
     **dict.fromkeys(["pool", "pool_min_return", "pool_top_share"], "which sessions there are depends on the user"),
     **dict.fromkeys(["demonstration_data", "demonstration_columns"], "which dialogues there are depends on the user"),
     "vspo_scale": "for rewards of another span than the paper's; its form is the default",
+    "max_observation_characters": "for environments whose answers are long, and contexts that hold more or less",
     "template_date": "another day than the one on which the run begins",
     "keep_best": "a matter of the user's disk",
     **dict.fromkeys(["guard_z", "guard_episodes"], "what a fall of the policy means is the user's to say"),
@@ -74,4 +75,4 @@ def test_every_key_is_in_use_or_has_a_reason() -> None:
 
 def test_the_number_of_keys_is_known() -> None:
     """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
-    assert len(option_types(Settings)) == 181
+    assert len(option_types(Settings)) == 182

@@ -6,6 +6,7 @@ import pickle
 import re
 import typing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,9 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.keys import sections
 from rl_agents.config import load_recipe, parse_assignments
 from rl_agents.config.aliases import ALIASES, HINTS, canonical
-from rl_agents.config.options import option_types, range_text
+from rl_agents.config.options import coerce, option_types, range_text
 from rl_agents.errors import InputError
+from rl_agents.serving.options import ServingOptions
 from rl_agents.trainer.resolve import resolve
 from rl_agents.trainer.unused_keys import layered
 
@@ -95,7 +97,7 @@ def test_resolving_a_resolved_configuration_changes_nothing() -> None:
 
 def test_values_are_read_as_yaml() -> None:
     assert parse_assignments(["lr=1e-4", "betas=[0.9, 0.99]", "model="]) == {
-        "lr": "1e-4",
+        "lr": 1e-4,
         "betas": [0.9, 0.99],
         "model": "",
     }
@@ -202,7 +204,31 @@ def test_text_keys_keep_their_characters_and_ambiguous_yaml_is_refused(tmp_path)
     assert parse_assignments(["env.kwargs={is_slippery: false}"]) == {"env.kwargs": {"is_slippery": False}}
     with pytest.raises(InputError, match="'is_slippery:false' has no value"):
         parse_assignments(["env.kwargs={is_slippery:false}"])
+    for text in ("1.10", "007", "12:30"):  # of `serve --set`, and of `serve run app key=value`
+        served, run = ServingOptions.read({"checkpoint": "x", **parse_assignments([f"model_name={text}"])})
+        assert served.model_name == text and not run
+        assert Settings.from_dict(ServingOptions.read({"checkpoint": "x", "model": text})[1]).model == text
+    with pytest.raises(InputError, match=r"env.kwargs='is_slippery:false': a mapping is needed, such as {name: value}"):
+        coerce("env.kwargs", "is_slippery:false", dict[str, Any])
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("on: 1\n1: 2\n")
-    with pytest.raises(InputError, match=":2: broken YAML: key '1' stands twice"):
-        load_recipe(str(recipe))
+    recipe.write_text(
+        "tracker_project: 007\nmodel: 1.10\nat: 12:30\nlr: 1e-4\nseed: 12\nbetas: [0.90, 0.99]\nsaid: off\n"
+        "env.kwargs: {mode: on, gravity: 9.80, at: 12:30, step: 1e-4, count: 010}\n"
+    )
+    keys = load_recipe(str(recipe))
+    read = Settings.from_dict({name: keys[name] for name in ("tracker_project", "model")})
+    assert (read.tracker_project, read.model, keys["said"], keys["at"]) == ("007", "1.10", "off", "12:30")
+    assert keys["env.kwargs"] == {"mode": "on", "gravity": 9.8, "at": "12:30", "step": 1e-4, "count": 10}
+    read = Settings.from_dict({name: keys[name] for name in ("lr", "seed", "betas")})
+    assert (read.lr, read.seed, read.betas) == (1e-4, 12, [0.9, 0.99])
+    for line, problem in (
+        ("1: 1\n0x1: 2", ":2: broken YAML: key '0x1' stands twice"),
+        ("env.kwargs: {is_slippery:false}", ":1: broken YAML: 'is_slippery:false' has no value; write a space"),
+        ("env.kwargs:\n  is_slippery:", ":2: broken YAML: 'is_slippery' has no value; write a space"),
+    ):
+        recipe.write_text(f"{line}\n")
+        with pytest.raises(InputError, match=problem):
+            load_recipe(str(recipe))
+    recipe.write_text("on: 1\n1: 2\n")  # two keys by YAML 1.2, and none of a run's
+    with pytest.raises(InputError, match="unknown key 'on'"):
+        Settings.from_dict(load_recipe(str(recipe)))

@@ -130,7 +130,8 @@ def test_the_command_serves_outsiders_and_ends_cleanly(model, tmp_path):
     os.environ["GATEWAY_KEY"] = key
     try:
         with process(*command) as running:
-            assert running.stdout.readline().startswith(f"gateway of chat at http://127.0.0.1:{port}/v1")
+            lines = iter(running.stdout.readline, "")
+            assert any(line.startswith(f"gateway of chat at http://127.0.0.1:{port}/v1") for line in lines)
             url, admin = f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {key}"}
             opened = [httpx.post(f"{url}/rl/sessions", json={"task_id": "t"}, headers=admin).json() for _ in range(2)]
             answer = ask(url, opened[0]["key"], {**FIRST, "temperature": 0}).json()

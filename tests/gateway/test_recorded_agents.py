@@ -65,12 +65,14 @@ class Recorded:
         return Completion(ids, [-1.0] * len(ids), 0, "stop")
 
 
-async def played(name: str, answers: list[str]) -> tuple[list[Made], Recorded, list[Any], dict[str, int]]:
+async def played(
+    name: str, answers: list[str], sent: list[tuple[Any, dict[str, Any]]] | None = None
+) -> tuple[list[Made], Recorded, list[Any], dict[str, int]]:
     engine = Recorded(answers)
     gateway = Gateway(engine, ChatTemplate(tokenizer()), GatewayLimits(200_000, 1000))
     gateway.open(opening("s"))
     bodies = []
-    for dialect, body in requests(name):
+    for dialect, body in sent or requests(name):
         call: ModelCall = dialect.read(body)
         bodies.append(dialect.whole(call, await gateway.answer("s", call, sent_of(call))))
     calls = list(gateway.sessions["s"].lineage.calls)
@@ -103,6 +105,28 @@ def test_codex_continues_exact_ids_with_parallel_calls_and_its_tools_keep_their_
     (patch,) = bodies[3]["output"]
     assert (patch["type"], patch["name"], patch["input"]) == ("custom_tool_call", "apply_patch", "*** Begin Patch")
     assert ignored == {"tools.tool_search": 1, "tools.web_search": 1}
+
+
+@pytest.mark.parametrize(("name", "messages"), [("claude_code", "messages"), ("codex", "input")])
+def test_a_compacted_history_is_a_branch_that_read_the_summary(name: str, messages: str) -> None:
+    """The commands ask for a summary at the end of the history, and begin again from it (`/compact`)."""
+    *sent, (dialect, last) = requests(name)[:3]
+    kind = "text" if name == "claude_code" else "input_text"
+    said = "The file words.txt has three words, and nothing is left to do."
+
+    def user(text: str) -> dict[str, Any]:
+        return {"role": "user", "content": [{"type": kind, "text": text}]}
+
+    asked = {**last, messages: [*last[messages], user("Write a summary of this conversation for your successor.")]}
+    head = [item for item in last[messages][:4] if item.get("role") in ("user", "developer", "system")]
+    summary = user(f"This session is continued from an earlier one. Its summary:\n{said}\nGo on.")
+    begun = {**last, messages: [*head, summary]}
+    answers = [*(CLAUDE if name == "claude_code" else CODEX)[:2], said, "Done."]
+    calls, engine, _, _ = asyncio.run(played(name, answers, [*sent, (dialect, asked), (dialect, begun)]))
+    check_exact(calls, engine)
+    assert [made.edge for made in calls] == ["root", "continue", "continue", "rewrite"]
+    compacting, after = calls[2:]
+    assert after.parent is None and after.after is compacting  # a prompt of its own, and what it does is credited on
 
 
 @pytest.mark.parametrize("name", ["claude_code", "codex"])

@@ -16,6 +16,7 @@ from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion
+from rl_agents.orchestrator.rollout_metrics import rollout_metrics
 from rl_agents.rollout.agent_loop import Limits, collect_episodes, play_episode, play_episodes
 from rl_agents.rollout.env_pool import EnvPool
 
@@ -68,6 +69,27 @@ def test_sampling_follows_the_limits_and_the_episodes_seed():
     assert {s.seed for s in sampling} == {step_seed(100 + i, t) for i in range(2) for t in range(3)}
     assert len({step_seed(seed, step) for seed in range(50) for step in range(50)}) == 2500
     assert step_seed(7, 3) == 3411976877185804603  # the same in every release
+
+
+def test_long_observations_are_cut_once_with_head_and_tail_and_counted():
+    class Wordy(Countdown):
+        def step(self, action):
+            observation, *rest, info = super().step(action)
+            told = {"role": "tool", "content": "b" * 100, "tool_call_id": "1"}
+            further = {"further_messages": [told]} if self.turn == 1 else {}
+            return f"{observation} {'x' * 100} end", *rest, {**info, **further}
+
+    (trajectory,) = play([2], Wordy, limits=dataclasses.replace(LIMITS, max_observation_characters=20)).trajectories
+    first, second, third = trajectory.steps
+    assert first.observation == "task 2 begins"
+    assert second.observation == "turn 1 xxx\n[cut: 91 characters]\nxxxxxx end"
+    assert second.anchor == "turn 1", "the state keeps its name"
+    assert "b" * 11 not in qwen().decode(second.prompt_ids) and "[cut: 80 ch" in qwen().decode(second.prompt_ids)
+    assert third.prompt_ids[: len(second.prompt_ids)] == second.prompt_ids
+    assert rollout_metrics([trajectory])["rollout/observation_cut_share"] == 2 / 3
+    (whole,) = play([2], Wordy).trajectories
+    assert len(whole.steps[1].observation) == 111
+    assert "rollout/observation_cut_share" not in rollout_metrics([whole])
 
 
 def test_turn_limit_and_environment_limit():

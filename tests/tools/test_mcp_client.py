@@ -38,7 +38,11 @@ def servers_running() -> list[int]:
 
 
 def call(client: McpClient, tool: str, /, **arguments: Any) -> str:
-    return client.call(next(known for known in client.tools if known.tool.name == tool), arguments)
+    return asyncio.run(client.ask(next(known for known in client.tools if known.tool.name == tool), arguments))
+
+
+def opened(client: McpClient) -> McpClient:
+    return asyncio.run(client.opened())
 
 
 @contextmanager
@@ -61,7 +65,7 @@ def http_server() -> Iterator[tuple[ServerSpec, subprocess.Popen[bytes]]]:
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[McpClient]:
-    client = McpClient([STDIO], call_timeout_s=3.0).open()
+    client = opened(McpClient([STDIO], call_timeout_s=3.0))
     yield client
     client.close()
     assert not servers_running()
@@ -105,7 +109,7 @@ def test_calls_of_one_turn_run_at_the_same_time(home: McpClient) -> None:
 
 def test_a_server_that_dies_is_started_once_more(tmp_path: Path) -> None:
     before = servers_running()
-    with closing(McpClient([STDIO]).open()) as client:
+    with closing(opened(McpClient([STDIO]))) as client:
         call(client, "echo", text="x")
         assert call(client, "die", marker=str(tmp_path / "died")) == "alive"
         assert call(client, "calls") == "0"  # the new one has heard nothing
@@ -128,7 +132,7 @@ def ask_all(client: McpClient, tool: str, count: int, **arguments: Any) -> list[
 
 
 def test_a_thousand_calls_wait_side_by_side_as_far_as_the_bound_goes() -> None:
-    with closing(McpClient([STDIO], concurrency=500).open()) as client:
+    with closing(opened(McpClient([STDIO], concurrency=500))) as client:
         assert ask_all(client, "wait", 1000, seconds=1.0) == ["at last"] * 1000
         assert 100 < int(call(client, "most_waiting")) <= 500
 
@@ -151,7 +155,7 @@ def test_cancelled_calls_leave_the_client_usable(home: McpClient) -> None:
 
 
 def test_a_call_that_kills_its_server_takes_no_other_with_it() -> None:
-    with closing(McpClient([STDIO]).open()) as client:
+    with closing(opened(McpClient([STDIO]))) as client:
         tools = {tool.tool.name: tool for tool in client.tools}
 
         async def asked() -> list[Any]:
@@ -168,7 +172,7 @@ def test_a_call_that_kills_its_server_takes_no_other_with_it() -> None:
 
 def test_a_server_that_dies_under_many_is_started_once(tmp_path: Path) -> None:
     before = servers_running()
-    with closing(McpClient([STDIO]).open()) as client:
+    with closing(opened(McpClient([STDIO]))) as client:
         tools = {tool.tool.name: tool for tool in client.tools}
 
         async def asked() -> list[Any]:
@@ -180,7 +184,7 @@ def test_a_server_that_dies_under_many_is_started_once(tmp_path: Path) -> None:
 
 
 def test_a_client_that_is_closed_lets_nobody_wait() -> None:
-    client = McpClient([STDIO]).open()
+    client = opened(McpClient([STDIO]))
     found: list[Any] = []
 
     def waiting() -> None:
@@ -199,7 +203,7 @@ def test_a_client_that_is_closed_lets_nobody_wait() -> None:
 
 
 def test_http_servers() -> None:
-    with http_server() as (spec, process), closing(McpClient([spec], call_timeout_s=1.0).open()) as client:
+    with http_server() as (spec, process), closing(opened(McpClient([spec], call_timeout_s=1.0))) as client:
         assert call(client, "echo", text="x") == "x"
         with pytest.raises(ToolError, match="tool 'wait' of server 'away' did not answer within 1 s"):
             call(client, "wait", seconds=30)
@@ -225,7 +229,7 @@ def test_a_server_that_does_not_start_is_one_line(spec: ServerSpec, problem: str
 
     before = servers_running(), clients()
     with pytest.raises(InputError, match=problem):
-        McpClient([spec], start_timeout_s=1.0 if "silent" in spec.args else 20.0).open()
+        opened(McpClient([spec], start_timeout_s=1.0 if "silent" in spec.args else 20.0))
     assert (servers_running(), clients()) == before
 
 

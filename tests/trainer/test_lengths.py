@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -192,3 +193,15 @@ def test_a_starter_is_not_asked_for_more_than_it_reads(tmp_path: Path) -> None:
         config.completed()
     config.agent.max_model_len = 2048
     assert config.completed().agent.max_model_len == 2048
+
+
+def test_a_templates_date_is_the_day_on_which_the_run_began(tmp_path: Path) -> None:
+    folder = save_chat_model(tmp_path)
+    assert resolved(folder, env="guess_numbers").template_date == ""
+    template = folder / "chat_template.jinja"
+    template.write_text("{% set today = strftime_now('%d %b %Y') %}" + template.read_text())
+    settings = resolved(folder, env="guess_numbers")
+    assert settings.template_date == date.today().isoformat()
+    begun = Settings.restored({**settings.to_dict(), "template_date": "2024-07-26"})
+    assert resolve(begun).template_date == "2024-07-26", "a resumed run keeps its own"
+    assert resolved(folder, env="guess_numbers", template_date="2025-01-02").template_date == "2025-01-02"

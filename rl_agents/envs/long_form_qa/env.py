@@ -14,8 +14,6 @@ from typing import Any
 
 from rl_agents.envs.judges import connect_judge
 from rl_agents.envs.long_form_qa.prompts import (
-    MAX_TEXT,
-    MAX_TITLE,
     SEARCH,
     answer_instruction,
     first_observation,
@@ -161,8 +159,7 @@ class LongFormQAEnv(StatefulEnv[QAState, LongFormQAOptions]):
             read.extend(text for text in dict.fromkeys(texts) if text not in read)
             return found_text(texts, self.options.prompt)
 
-        longest = self.options.results * (MAX_TITLE + MAX_TEXT + 40)
-        results = Toolbox([BoundTool(SEARCH, search)], self.options.max_calls, longest).execute(turn.response)
+        results = Toolbox([BoundTool(SEARCH, search)], self.options.max_calls).execute(turn.response)
         new = replace(state, read=tuple(read), searches=state.searches + sum(result.ok for result in results))
         queries = [str(result.call.arguments["query"]) for result in results if result.ok and result.call]
         return self._end_turn(

@@ -245,8 +245,7 @@ class McpEnv(StatefulEnv[ToolState, McpOptions]):
                 raise
             tools = choose_tools(client.tools, self.options.tools)
             bound = [BoundTool(tool.tool, partial(client.ask, tool)) for tool in tools]
-            calls, longest = self.options.max_calls, self.options.max_result_characters
-            self._toolbox = Toolbox(bound, calls, longest, together=True)
+            self._toolbox = Toolbox(bound, self.options.max_calls, together=True)
         return self._toolbox
 
     def _info(self, state: ToolState, *, valid: bool, progress: bool | None) -> dict[str, Any]:

@@ -30,7 +30,6 @@ class McpOptions(MalformedKey, QuestionFileKeys):
         at_most=4096,
     )
     max_calls: int = key(4, "calls in one turn; further ones are not run", at_least=1, at_most=16)
-    max_result_characters: int = key(4000, "of one result; the rest is cut", at_least=1, at_most=100_000)
     system: str = key("", "system message; empty for ours, which says how to call and to answer")
     reward: Literal["em", "f1"] = key("em", "normalized exact match, 0 or 1, or F1 over words")
 

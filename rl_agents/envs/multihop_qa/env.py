@@ -177,8 +177,7 @@ class MultihopQAEnv(StatefulEnv[EpisodeState, MultihopQAOptions]):
             found.update((hit.passage.id, hit.passage) for hit in hits)
             return result_text([hit.passage for hit in hits], shown, keys.prompt, length)
 
-        longest = keys.hits * (length + 500)
-        toolbox = Toolbox([BoundTool(SEARCH, search)], max_calls=keys.max_calls, max_result_characters=longest)
+        toolbox = Toolbox([BoundTool(SEARCH, search)], keys.max_calls)
         return toolbox.execute(turn.response), queries, list(found)
 
     def _info(self, state: EpisodeState, *, valid: bool, progress: bool | None) -> dict[str, Any]:

@@ -27,8 +27,6 @@ from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolResponse, read_turn
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolError
 
-MAX_RESULT_CHARACTERS = 50_000
-
 
 class PaperSearchEnv(StatefulEnv[SearchState, PaperSearchOptions]):
     """Collect the papers that meet a request.
@@ -116,7 +114,7 @@ class PaperSearchEnv(StatefulEnv[SearchState, PaperSearchOptions]):
             return run
 
         tools = [BoundTool(TOOLS[SEARCH], written(turn.search)), BoundTool(TOOLS[EXPAND], written(turn.expand))]
-        return Toolbox(tools, self.options.max_calls, MAX_RESULT_CHARACTERS)
+        return Toolbox(tools, self.options.max_calls)
 
     def _info(self, state: SearchState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         measured = state.measures(self.options.threshold)

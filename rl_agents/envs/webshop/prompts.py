@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rl_agents.envs.spec import cut_text
 from rl_agents.envs.webshop.pages import (
     BACK_TO_ITEM,
     DETAILS,
@@ -37,7 +38,6 @@ PROMPT_STYLES = ("3spo", "steppo", "compact")
 #: One page in a prompt, and its list of actions, take at most so many characters each.
 MAX_PAGE = 8000
 MAX_HISTORY_ACTION = 500
-CUT = " ..."
 
 NO_ACTION, SEVERAL_ACTIONS, BAD_CALL = "no-action", "several-actions", "bad-call"
 _ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL)
@@ -212,7 +212,7 @@ def _seen(turn: ShopReply, style: str, problem: str) -> str:
         page = "\n".join([*texts, *([f"Selected options: {', '.join(chosen)}"] if chosen else [])])
     else:
         page = " [SEP] ".join(f"'{text}'" for text in texts)
-    page = _cut(page)
+    page = cut_text(page, MAX_PAGE)
     return f"{problem}\n{page}" if problem else page
 
 
@@ -229,8 +229,8 @@ def problem_text(read: Read, problem: str, style: str) -> str:
 def _listed(page: Page, style: str) -> str:
     actions = [_renamed_action(action, page, style) for action in page.actions]
     if style == "steppo":
-        return _STEPPO_ACTIONS.format(actions=_cut("\n".join(actions)))
-    return _3SPO_ACTIONS.format(actions=_cut(",\n".join(f"'{action}'" for action in actions)))
+        return _STEPPO_ACTIONS.format(actions=cut_text("\n".join(actions), MAX_PAGE))
+    return _3SPO_ACTIONS.format(actions=cut_text(",\n".join(f"'{action}'" for action in actions), MAX_PAGE))
 
 
 def _history_lines(history: Sequence[tuple[str, str]], style: str, steps: int) -> list[str]:
@@ -293,8 +293,8 @@ def _compact_page(turn: ShopReply) -> str:
         ITEM: lambda: f"page item {_compact_item(turn)}",
     }
     if page.kind in shows:
-        return _cut(" ".join(shows[page.kind]().split()))
-    return _cut(f"page {page.kind.lower()} {compact_words(' '.join(page.texts[2:]))}".strip())
+        return " ".join(shows[page.kind]().split())
+    return f"page {page.kind.lower()} {compact_words(' '.join(page.texts[2:]))}".strip()
 
 
 def _compact_results(page: Page) -> str:
@@ -332,7 +332,3 @@ def _from_place(command: str, page: Page) -> str:
     if match and page.kind == RESULTS and 1 <= int(match[1]) <= len(page.items):
         return f"click[{page.items[int(match[1]) - 1].asin}]"
     return command
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_PAGE else text[: MAX_PAGE - len(CUT)] + CUT

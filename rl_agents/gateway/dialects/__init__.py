@@ -7,14 +7,14 @@ Every dialect is a module of four functions: ``read`` a request (an object of `r
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.dialects import chat_completions, messages, responses
@@ -91,6 +91,12 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     problem = http_error(request.method, request.url.path, error.status_code, error.detail)
     return await _on_api_error(request, problem)
+
+
+def event_stream(events: AsyncIterator[bytes], headers: Mapping[str, str]) -> StreamingResponse:
+    """Return a response of server-sent events."""
+    own = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+    return StreamingResponse(events, media_type="text/event-stream", headers={**own, **headers})
 
 
 def ignored_header(call: ModelCall) -> dict[str, str]:

@@ -51,13 +51,13 @@ class Fields:
             raise self._wrong(name, value, "true or false")
         return value
 
-    def whole(self, name: str, most: int | None = None) -> int | None:
-        """Return a whole number from 1 on; None where it is missing."""
+    def whole(self, name: str, most: int | None = None, least: int = 1) -> int | None:
+        """Return a whole number from ``least`` on; None where it is missing."""
         value = self.take(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (most is not None and value > most):
-            raise self._wrong(name, value, "a whole number from 1 " + (f"to {most}" if most else "on"))
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= (most or value):
+            raise self._wrong(name, value, f"a whole number from {least} " + (f"to {most}" if most else "on"))
         return value
 
     def number(self, name: str, low: float, high: float) -> float | None:

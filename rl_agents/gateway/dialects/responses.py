@@ -1,18 +1,232 @@
-"""OpenAI's responses: ``POST /v1/responses``; the events are written in `responses_stream`."""
+"""OpenAI's responses: ``POST /v1/responses``."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from rl_agents.chat.items import messages_from_items
 from rl_agents.chat.messages import Excluded, Message
-from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece
+from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob, ToolForm
 from rl_agents.gateway.dialects.fields import Fields, note_dropped, problem, system_first
-from rl_agents.gateway.dialects.responses_stream import PREFIX, ResponseEvents, finished, output_items
-from rl_agents.gateway.dialects.stream import written
+from rl_agents.gateway.dialects.stream import SentText, logprob_entries, sse, written
 from rl_agents.gateway.dialects.tools import offered_tools, tool_wishes
+from rl_agents.tools.calls import Tool
 from rl_agents.web.errors import ApiError, bad_request
+
+PREFIX = "resp_"
+#: Fields of a request that its response says again.
+ECHOED = (
+    "metadata", "store", "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+    "instructions",
+)  # fmt: skip
+
+Item = dict[str, Any]
+
+
+def reasoning_item(id: str, thoughts: str | None, status: str) -> Item:
+    """An item with thoughts; None: before the first."""
+    summary = [] if thoughts is None else [_summary(thoughts)]
+    return {"id": f"rs_{id}", "type": "reasoning", "summary": summary, "status": status}
+
+
+def message_item(id: str, content: str | None, status: str, logprobs: Sequence[TokenLogprob] = ()) -> Item:
+    """An item with words; None: before the first."""
+    parts = [] if content is None else [_part(content, logprobs)]
+    return {"id": f"msg_{id}", "type": "message", "role": "assistant", "status": status, "content": parts}
+
+
+def call_item(call: ModelCall, id: str, number: int, called: AnsweredCall, status: str) -> Item:
+    """An item with a call of a tool, whose arguments are not there yet while it is ``in_progress``."""
+    form = call.forms.get(called.name) or ToolForm(called.name)
+    head = {"id": f"fc_{id}_{number}", "type": "function_call", "call_id": called.id, "name": form.name}
+    text = "" if status == "in_progress" else called.text() if form.custom else called.arguments
+    place = {"namespace": form.namespace} if form.namespace else {}
+    if form.custom:
+        return {**head, "id": f"ctc_{id}_{number}", "type": "custom_tool_call", **place, "input": text}
+    return {**head, **place, "arguments": text, "status": status}
+
+
+def output_items(call: ModelCall, answer: ModelAnswer) -> list[Item]:
+    """Write an answer: its thoughts, its words (also empty ones, if there is no call), its calls."""
+    status = "incomplete" if answer.finish == "length" else "completed"
+    thoughts = [reasoning_item(answer.id, answer.thoughts, "completed")] if answer.thoughts else []
+    spoken = bool(answer.content) or not answer.tool_calls
+    words = [message_item(answer.id, answer.content, status, answer.logprobs or ())] if spoken else []
+    calls = [call_item(call, answer.id, number, called, "completed") for number, called in enumerate(answer.tool_calls)]
+    return [*thoughts, *words, *calls]
+
+
+def envelope(call: ModelCall, start: Start, status: str, output: Sequence[Item] = ()) -> dict[str, Any]:
+    """Write a response. How it was sampled is null where that is nobody's wish but the run's (a gateway's sessions)."""
+    formed = {name.removeprefix("text."): value for name, value in call.wishes.items() if name.startswith("text.")}
+    return {
+        "id": PREFIX + start.id,
+        "object": "response",
+        "created_at": start.created,
+        "status": status,
+        "error": None,
+        "incomplete_details": None,
+        "max_output_tokens": call.max_tokens,
+        "model": call.model,
+        "output": list(output),
+        "parallel_tool_calls": call.wishes.get("parallel_tool_calls", True),
+        "previous_response_id": PREFIX + call.previous if call.previous else None,
+        "reasoning": call.wishes.get("reasoning", {"effort": None, "summary": None}),
+        "temperature": call.options.get("temperature"),
+        "text": {"format": {"type": "text"}, **formed},
+        "tool_choice": call.wishes.get("tool_choice", "auto"),
+        "tools": [_tool(call, tool) for tool in call.tools],
+        "top_p": call.options.get("top_p"),
+        "truncation": "disabled",
+        "usage": None,
+        **{name: call.options.get(name) for name in ECHOED},
+    }
+
+
+def finished(call: ModelCall, answer: ModelAnswer, output: Sequence[Item]) -> dict[str, Any]:
+    """Write a whole response, ``incomplete`` where its length cut it."""
+    cut = answer.finish == "length"
+    body = envelope(call, Start(answer.id, answer.created), "incomplete" if cut else "completed", output)
+    body["incomplete_details"] = {"reason": "max_output_tokens"} if cut else None
+    body["usage"] = {
+        "input_tokens": answer.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": answer.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": answer.thought_tokens},
+        "total_tokens": answer.prompt_tokens + answer.completion_tokens,
+    }
+    return body
+
+
+class ResponseEvents:
+    """Writes a response's events: one item after the other, each opened, filled and closed."""
+
+    def __init__(self, call: ModelCall) -> None:
+        self._call = call
+        self._start = Start("", 0)
+        self._number = 0
+        self._sent = SentText()
+        self._open = ""  # "reasoning", "message" or nothing
+        self._output: list[Item] = []
+
+    def start(self, start: Start) -> Iterator[bytes]:
+        self._start = start
+        for kind in ("created", "in_progress"):
+            yield self._event(f"response.{kind}", response=envelope(self._call, start, "in_progress"))
+
+    def delta(self, delta: Delta) -> Iterator[bytes]:
+        yield from self._write(self._sent.add(delta))
+
+    def answer(self, answer: ModelAnswer) -> Iterator[bytes]:
+        yield from self._write(self._sent.rest(answer))
+        status = "incomplete" if answer.finish == "length" else "completed"
+        if self._open == "reasoning":
+            yield from self._close_reasoning()
+        if not self._open and not answer.tool_calls:
+            yield from self._open_message()
+        if self._open:
+            yield from self._close_message(status, answer.logprobs or ())
+        for number, called in enumerate(answer.tool_calls):
+            yield from self._call_events(number, called)
+        yield self._event(
+            "response.incomplete" if status == "incomplete" else "response.completed",
+            response=finished(self._call, answer, self._output),
+        )
+
+    def end(self) -> Iterator[bytes]:
+        return iter(())
+
+    def failure(self, problem: ApiError) -> Iterator[bytes]:
+        """The client's own exception, then the state for those who look at states."""
+        told = problem.body()["error"]
+        yield self._event("error", code=problem.code, message=problem.message, param=problem.param, error=told)
+        failed = envelope(self._call, self._start, "failed", self._output)
+        failed["error"] = {"code": "server_error", "message": problem.message}
+        yield self._event("response.failed", response=failed)
+
+    def _write(self, delta: Delta) -> Iterator[bytes]:
+        # Thoughts after words would be an item of their own, which no answer has: they stay out of the stream.
+        if delta.thoughts and self._open != "message":
+            if not self._open:
+                yield from self._open_reasoning()
+            yield self._event("response.reasoning_summary_text.delta", **self._summary_place(), delta=delta.thoughts)
+        if delta.content:
+            if self._open == "reasoning":
+                yield from self._close_reasoning()
+            if not self._open:
+                yield from self._open_message()
+            shown = logprob_entries(delta.logprobs)
+            yield self._event("response.output_text.delta", **self._place(), delta=delta.content, logprobs=shown)
+
+    def _open_reasoning(self) -> Iterator[bytes]:
+        self._open = "reasoning"
+        yield self._added(reasoning_item(self._start.id, None, "in_progress"))
+        yield self._event("response.reasoning_summary_part.added", **self._summary_place(), part=_summary(""))
+
+    def _close_reasoning(self) -> Iterator[bytes]:
+        thoughts, place = self._sent.thoughts, self._summary_place()
+        yield self._event("response.reasoning_summary_text.done", **place, text=thoughts)
+        yield self._event("response.reasoning_summary_part.done", **place, part=_summary(thoughts))
+        yield self._done(reasoning_item(self._start.id, thoughts, "completed"))
+
+    def _open_message(self) -> Iterator[bytes]:
+        self._open = "message"
+        yield self._added(message_item(self._start.id, None, "in_progress"))
+        yield self._event("response.content_part.added", **self._place(), part=_part(""))
+
+    def _close_message(self, status: str, logprobs: Sequence[TokenLogprob]) -> Iterator[bytes]:
+        content, place = self._sent.content, self._place()
+        yield self._event("response.output_text.done", **place, text=content, logprobs=logprob_entries(logprobs))
+        yield self._event("response.content_part.done", **place, part=_part(content, logprobs))
+        yield self._done(message_item(self._start.id, content, status, logprobs))
+
+    def _call_events(self, number: int, called: AnsweredCall) -> Iterator[bytes]:
+        whole = call_item(self._call, self._start.id, number, called, "completed")
+        custom = whole["type"] == "custom_tool_call"
+        kind, name = ("custom_tool_call_input", "input") if custom else ("function_call_arguments", "arguments")
+        place = {"item_id": whole["id"], "output_index": len(self._output)}
+        yield self._added(call_item(self._call, self._start.id, number, called, "in_progress"))
+        yield self._event(f"response.{kind}.delta", **place, delta=whole[name])
+        told = {name: whole[name], **({} if custom else {"name": whole["name"]})}
+        yield self._event(f"response.{kind}.done", **place, **told)
+        yield self._done(whole)
+
+    def _place(self) -> dict[str, Any]:
+        return {"item_id": f"msg_{self._start.id}", "output_index": len(self._output), "content_index": 0}
+
+    def _summary_place(self) -> dict[str, Any]:
+        return {"item_id": f"rs_{self._start.id}", "output_index": len(self._output), "summary_index": 0}
+
+    def _added(self, item: Item) -> bytes:
+        return self._event("response.output_item.added", output_index=len(self._output), item=item)
+
+    def _done(self, item: Item) -> bytes:
+        event = self._event("response.output_item.done", output_index=len(self._output), item=item)
+        self._output.append(item)
+        self._open = ""
+        return event
+
+    def _event(self, kind: str, **data: Any) -> bytes:
+        self._number += 1
+        return sse({"type": kind, "sequence_number": self._number - 1, **data}, kind)
+
+
+def _part(content: str, logprobs: Sequence[TokenLogprob] = ()) -> Item:
+    return {"type": "output_text", "text": content, "annotations": [], "logprobs": logprob_entries(logprobs)}
+
+
+def _summary(thoughts: str) -> Item:
+    return {"type": "summary_text", "text": thoughts}
+
+
+def _tool(call: ModelCall, tool: Tool) -> Item:
+    form = call.forms.get(tool.name) or ToolForm(tool.name)
+    head = {"name": form.name, "description": tool.description}
+    if form.custom:
+        return {"type": "custom", **head}
+    return {"type": "function", **head, "parameters": dict(tool.parameters), "strict": False}
+
 
 PATH = "/v1/responses"
 #: What training decides, or what nobody enforces.

@@ -11,7 +11,9 @@ from openai import AsyncOpenAI
 # Here and not in the threads that play: libraries that import each other do not bear being imported side by side.
 for name in (
     "httpx", "agents", "smolagents", "langchain_openai", "langgraph.prebuilt", "pydantic_ai.models.anthropic",
-    "pydantic_ai.models.openai", "autogen_agentchat.agents", "autogen_ext.models.openai",
+    "pydantic_ai.models.openai", "autogen_agentchat.agents", "autogen_ext.models.openai", "ag2.config",
+    "agent_framework.openai", "agno.agent", "agno.models.openai.like", "agno.models.openai.responses",
+    "haystack.components.agents", "haystack.components.generators.chat",
 ):  # fmt: skip
     importlib.import_module(name)
 

@@ -31,12 +31,15 @@ from rl_agents.rollout.turns import Limits
 CONTEXT = make_context("append", tokenizer())
 ROOT = Path(__file__).parents[3]
 PYTHON = ROOT / ".venv-clients" / "bin" / "python"
-PAGES = {path.stem: path for path in sorted((ROOT / "docs" / "agents").glob("*.md")) if path.stem != "README"}
+#: Pages of commands, which bring no Python: `test_coding_commands`.
+COMMANDS = {"README", "claude_code", "codex"}
+PAGES = {path.stem: path for path in sorted((ROOT / "docs" / "agents").glob("*.md")) if path.stem not in COMMANDS}
 CODE = {name: re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL) for name, page in PAGES.items()}
 #: Pages whose agents keep one conversation of plain text, and their functions.
 LINEAR = [
     "openai:chat", "openai:responses", "anthropic:agent", "openai_agents:responses", "openai_agents:chat",
     "smolagents:chat", "langgraph:agent", "pydantic_ai:agent", "autogen:agent",
+    "agno:agent", "ag2:agent", "agent_framework:agent", "haystack:agent",
 ]  # fmt: skip
 GAMES = [
     {"id": task, "env": "guess_numbers", "options": {"prompt": "compact"}, "max_turns": 3}
@@ -103,7 +106,7 @@ def page_files(tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_page_is_short_and_its_code_is_the_examples():
-    assert len(PAGES) == 8
+    assert len(PAGES) == 12
     for name, page in PAGES.items():
         text = page.read_text("utf-8")
         assert len(text.splitlines()) <= 30, name

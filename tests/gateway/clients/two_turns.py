@@ -285,6 +285,91 @@ def autogen_streamed(base: str, key: str) -> str:
     return autogen(base, key, stream=True)
 
 
+def agno(base: str, key: str, stream: bool = False, responses: bool = False) -> str:
+    from agno.agent import Agent
+    from agno.models.openai.like import OpenAILike
+    from agno.models.openai.responses import OpenAIResponses
+
+    kind: Any = OpenAIResponses if responses else OpenAILike
+    model = kind(id=MODEL, base_url=f"{base}/v1", api_key=key)
+    agent = Agent(model=model, instructions=RULES, tools=[add], telemetry=False)
+    if stream:
+        return "".join(str(event.content or "") for event in agent.run(QUESTION, stream=True))
+    return str(agent.run(QUESTION).content)
+
+
+def agno_streamed(base: str, key: str) -> str:
+    return agno(base, key, stream=True)
+
+
+def agno_responses(base: str, key: str) -> str:
+    return agno(base, key, responses=True)
+
+
+def ag2(base: str, key: str, stream: bool = False, responses: bool = False) -> str:
+    from ag2 import Agent
+    from ag2.config import OpenAIConfig, OpenAIResponsesConfig
+
+    kind: Any = OpenAIResponsesConfig if responses else OpenAIConfig
+    config = kind(model=MODEL, base_url=f"{base}/v1", api_key=key, streaming=stream)
+    return str(asyncio.run(Agent("adder", RULES, config=config, tools=[add]).ask(QUESTION)).body)
+
+
+def ag2_streamed(base: str, key: str) -> str:
+    return ag2(base, key, stream=True)
+
+
+def ag2_responses(base: str, key: str) -> str:
+    return ag2(base, key, responses=True)
+
+
+def agent_framework(base: str, key: str, responses: bool = False, stream: bool = False) -> str:
+    from agent_framework import Agent
+    from agent_framework.openai import OpenAIChatClient, OpenAIChatCompletionClient
+
+    kind: Any = OpenAIChatClient if responses else OpenAIChatCompletionClient
+    agent = Agent(kind(MODEL, base_url=f"{base}/v1", api_key=key), RULES, tools=[add])
+
+    async def run() -> str:
+        if not stream:
+            return str((await agent.run(QUESTION)).text)
+        updates = agent.run(QUESTION, stream=True)
+        async for _ in updates:
+            pass
+        return str((await updates.get_final_response()).text)
+
+    return asyncio.run(run())
+
+
+def agent_framework_streamed(base: str, key: str) -> str:
+    return agent_framework(base, key, stream=True)
+
+
+def agent_framework_responses(base: str, key: str) -> str:
+    return agent_framework(base, key, responses=True)
+
+
+def agent_framework_responses_streamed(base: str, key: str) -> str:
+    return agent_framework(base, key, responses=True, stream=True)
+
+
+def haystack(base: str, key: str, stream: bool = False) -> str:
+    from haystack.components.agents import Agent
+    from haystack.components.generators.chat import OpenAIChatGenerator
+    from haystack.dataclasses import ChatMessage
+    from haystack.tools import create_tool_from_function
+    from haystack.utils import Secret
+
+    model = OpenAIChatGenerator(Secret.from_token(key), MODEL, api_base_url=f"{base}/v1")
+    agent = Agent(chat_generator=model, tools=[create_tool_from_function(add)], system_prompt=RULES)
+    shown: Any = (lambda _: None) if stream else None
+    return str(agent.run([ChatMessage.from_user(QUESTION)], streaming_callback=shown)["last_message"].text)
+
+
+def haystack_streamed(base: str, key: str) -> str:
+    return haystack(base, key, stream=True)
+
+
 CLIENTS: dict[str, Client] = {
     function.__name__: function
     for function in (
@@ -313,5 +398,17 @@ CLIENTS: dict[str, Client] = {
         pydantic_ai_messages_streamed,
         autogen,
         autogen_streamed,
+        agno,
+        agno_streamed,
+        agno_responses,
+        ag2,
+        ag2_streamed,
+        ag2_responses,
+        agent_framework,
+        agent_framework_streamed,
+        agent_framework_responses,
+        agent_framework_responses_streamed,
+        haystack,
+        haystack_streamed,
     )
 }
