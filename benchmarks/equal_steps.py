@@ -6,8 +6,8 @@
 The start is imitated from few demonstrations and made once (``runs/starts``); on guess_numbers and circuit_decoding it
 is the usual one: from a weaker one no method learned anything there. Rate, price of invalid actions, episodes of an
 iteration and names of states are the same for all; what belongs to a method alone (clip, gamma, critic) is that of its
-small preset. 3spo updates after every tick, so that its rate is lower. Success is that of the plain policy on the
-test tasks at temperature 1.
+small preset. 3spo updates after every tick, so that its rate is lower, and falls over the second half of the run.
+Success is that of the plain policy on the test tasks at temperature 1.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "3spo, counts": ("score_rate=counts",),
     "3spo, deviation of siblings": ("sibling_norm=group",),
     "3spo, w/o paths": ("path_weight=0",),
+    "3spo, constant rate": ("lr_decay=0",),
+    "3spo, nothing forgotten": ("state_decay=1",),
     "3spo, G_max 4": ("group_size=4",),
     "3spo, G_max 8": ("group_size=8",),
 }

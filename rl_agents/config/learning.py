@@ -151,7 +151,7 @@ class OptimizerKeys:
     lr_warmup: int = key(0, "optimizer steps of linear warm-up", at_least=0)
     lr_decay: float = key(
         0.0,
-        "share of the run's optimizer steps, at its end, over which the rate falls linearly",
+        "share of the run's optimizer steps (in a search: iterations), at its end, over which the rate falls linearly",
         at_least=0,
         at_most=1,
     )

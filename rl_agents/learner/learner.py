@@ -171,6 +171,7 @@ class AgentLearner(TorchLearner):
         """
         started = time.perf_counter()
         self.sums = LearnerMetrics()
+        self.optimizers.done = training_data.done
         networks = [name for name in self.optimizers.networks if name != POLICY or kwargs.get("train_policy", True)]
         for index, minibatch in enumerate(training_data.minibatches):
             self._before_first_step = index == 0

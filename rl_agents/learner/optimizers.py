@@ -24,6 +24,8 @@ class OptimizerSet:
     def __init__(self, networks: Mapping[str, nn.Module], settings: Settings) -> None:
         self.settings = settings
         self.steps = 0
+        #: Share of the run that is over, of a search; None: the steps say it.
+        self.done: float | None = None
         #: Learning rate of the last step by network; with Muon that of the other parameters.
         self.rates: dict[str, float] = {}
         self.networks = {
@@ -77,7 +79,7 @@ class OptimizerSet:
         return norms
 
     def _set_rates(self, name: str) -> None:
-        factor = learning_rate_factor(self.steps, self.settings)
+        factor = learning_rate_factor(self.steps, self.settings, self.done)
         self.rates[name] = factor * (self.settings.lr if name == POLICY else self.settings.critic_lr)
         for optimizer, rates in zip(self.optimizers[name], self._base_rates[name], strict=True):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -120,10 +122,14 @@ class OptimizerSet:
                         yield network, names[id(parameter)], optimizer, parameter
 
 
-def learning_rate_factor(step: int, settings: Settings) -> float:
-    """Linear warm-up over ``lr_warmup`` steps, constant, then a linear fall to 2 % over the last ``lr_decay`` share."""
+def learning_rate_factor(step: int, settings: Settings, done: float | None = None) -> float:
+    """Linear warm-up over ``lr_warmup`` steps, constant, then a linear fall to 2 % over the last ``lr_decay`` share.
+
+    Args:
+        done: share of the run that is over, where the number of its steps is not known before; None: ``step`` says it.
+    """
     factor = min(1.0, (step + 1) / settings.lr_warmup) if settings.lr_warmup else 1.0
     if settings.lr_decay:
-        total = settings.iterations * settings.epochs * settings.minibatches
-        factor *= min(1.0, max(0.0, 1.0 - step / total) / settings.lr_decay + 0.02)
+        over = step / (settings.iterations * settings.epochs * settings.minibatches) if done is None else done
+        factor *= min(1.0, max(0.0, 1.0 - over) / settings.lr_decay + 0.02)
     return factor

@@ -35,10 +35,14 @@ class AgentTrainingData(TrainingData):
 
     Of RLlib's methods only `validate` and `shard` are used. Loss weights come from global counts, so any split over
     learners and micro-batches gives the same gradient.
+
+    Attributes:
+        done: see `rl_agents.learner.optimizers.learning_rate_factor`.
     """
 
     rows: list[Row] = field(default_factory=list)
     minibatches: list[Minibatch] = field(default_factory=list)
+    done: float | None = None
 
     def validate(self) -> None:
         if not self.rows:
@@ -62,7 +66,7 @@ class AgentTrainingData(TrainingData):
                     [minibatch.value_weights[i] for i in mine],
                 )
             )
-        return AgentTrainingData(rows=[self.rows[i] for i in indices], minibatches=minibatches)
+        return AgentTrainingData(rows=[self.rows[i] for i in indices], minibatches=minibatches, done=self.done)
 
     @classmethod
     def build(

@@ -166,8 +166,6 @@ def _check_contradictions(settings: Settings, recipe: AlgorithmSpec) -> None:
             f"top_p={settings.top_p:g} does not go with solved_again: ratios of what is learned from again are against "
             "the engine's logprobs, which are those of the nucleus then; leave top_p=1 or solved_again=0"
         )
-    if recipe.source == "search" and settings.lr_decay:
-        raise InputError(f"lr_decay={settings.lr_decay}: {recipe.name} does not know its number of optimizer steps")
 
 
 def _check_overlong(settings: Settings) -> None:

@@ -131,6 +131,7 @@ class OneIteration(RunParts):
         data = AgentTrainingData.build(rows, settings, rng, fold=self.explorer is not None)
         if not data.minibatches:  # siblings that all agree
             return metrics | skipped
+        data.done = self.iteration / settings.iterations if self.explorer is not None else None
         self.learning = True
         metrics.update(again_metrics(rows, everything, self.policy_version))
         sessions = self._sessions(trajectories, *update)

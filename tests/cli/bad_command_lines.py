@@ -119,7 +119,6 @@ ROWS = """
 --algo 3spo --env guess_numbers --set score_gate=count score_zeta=2 => score_zeta=2.0: must be at most 1
 --algo 3spo --env guess_numbers --set search_steps=0 => search_steps=0: must be at least 1
 --algo 3spo --env guess_numbers --set search_steps=9 truncation=t3 => truncation=t3 does not go with algo 3spo: it
---algo 3spo --env guess_numbers --set search_steps=9 lr_decay=0.1 => lr_decay=0.1: 3spo does not know its number
 --algo vspo --set vspo_temperature=0 => vspo_temperature=0.0: must be above 0
 --algo steppo --set steppo_credit=x => steppo_credit='x': valid: step_gae, token_gae
 --algo hgpo --set hgpo_history=-1 => hgpo_history=-1: must not be negative

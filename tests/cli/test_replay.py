@@ -36,7 +36,7 @@ RUNS: dict[str, list[str]] = {
     "gspo, window, two behind": ["algo=gspo", "context=window(1)", "lag=2", "minibatches=2"],
     "pivotrl": ["algo=pivotrl"],
     "steppo, one behind": ["algo=steppo", "lag=1"],
-    "3spo": ["algo=3spo", "search_steps=60", "branching=replay"],
+    "3spo": ["algo=3spo", "search_steps=60", "branching=replay", "lr_decay=1"],
     "3spo, published, one behind": ["algo=3spo", "reading=published", "search_steps=60", "branching=replay", "lag=1"],
 }  # fmt: skip
 

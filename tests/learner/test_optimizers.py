@@ -23,6 +23,12 @@ def test_learning_rate_warms_up_stays_and_falls() -> None:
     assert learning_rate_factor(5, Settings()) == 1.0
 
 
+def test_the_rate_of_a_search_falls_with_its_iterations_however_many_steps_they_have() -> None:
+    settings = Settings.from_dict({"iterations": 10, "lr_decay": 0.5})
+    assert [learning_rate_factor(3, settings, done) for done in (0.0, 0.5, 0.75)] == pytest.approx([1.0, 1.0, 0.52])
+    assert learning_rate_factor(10**6, settings, 0.9) == pytest.approx(0.22)
+
+
 def step(optimizers: OptimizerSet, module: nn.Module, scale: float = 1.0) -> dict[str, float]:
     optimizers.zero_grad()
     (module(torch.ones(2, 4)).square().sum() * scale).backward()

@@ -45,7 +45,7 @@ def searched(algo: AgentAlgorithm) -> Explorer:
 
 
 def test_three_and_three_iterations_are_six(beginner_model_dir: Path, tmp_path: Path) -> None:
-    keys = {"score_alpha": 1.0}
+    keys = {"score_alpha": 1.0, "iterations": 6}
     whole = build(beginner_model_dir, **keys)
     straight, finished = [], []
     for _ in range(6):
@@ -64,6 +64,9 @@ def test_three_and_three_iterations_are_six(beginner_model_dir: Path, tmp_path: 
     assert explorer_to_json(searched(second)) == explorer_to_json(searched(whole))
     assert all(torch.equal(tensor, weights(second)[name]) for name, tensor in weights(whole).items())
     assert second.place.position == whole.place.position and any(m["actor/grad_norm"] > 0 for m in straight[3:])
+    rates = [metrics["actor/lr"] for metrics in straight]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == 1e-3 and rates[5] == pytest.approx(1e-3 * (1 / 3 + 0.02))
 
 
 def test_snapshots_and_replay_learn_the_same(beginner_model_dir: Path) -> None:
@@ -131,7 +134,6 @@ def test_an_environment_that_cannot_be_reached_again_is_refused_at_the_start(beg
     [
         ({"truncation": "t3"}, "truncation=t3 does not go with algo 3spo"),
         ({"reward": "prs"}, "reward=prs does not go with algo 3spo"),
-        ({"lr_decay": 0.5}, "3spo does not know its number of optimizer steps"),
         ({"group_size": 1}, "needs at least 2"),
         ({"novelty": "none", "novelty_decay": 0.2}, "'novelty_decay' has no effect without novelty other than none"),
         ({"novelty_fixed": 0.7}, "novelty_fixed=0.7: must be at most 0.5"),
