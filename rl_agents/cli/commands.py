@@ -8,7 +8,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "eval": ("rl_agents.cli.evaluate", "evaluate checkpoints or models: mean and 95 % interval as JSON"),
     "pivot": ("rl_agents.cli.pivot", "prepare expert traces for PivotRL: extract turns, profile them, keep the pivots"),
     "tune": ("rl_agents.cli.tune", "run a sweep with Ray Tune: table, best preset, plot"),
-    "serve": ("rl_agents.cli.serve", "host a trained agent: OpenAI's chat API, agent sessions, a web page"),
+    "serve": ("rl_agents.cli.serve", "host a trained agent: OpenAI's and Anthropic's APIs, agent sessions, a web page"),
     "push": ("rl_agents.cli.push", "publish a checkpoint with a model card, on the Hugging Face Hub or as a folder"),
     "gateway": ("rl_agents.cli.gateway", "serve a model to agents of any framework; every call is kept as a step"),
     "sft": ("rl_agents.cli.sft", "build an environment's starter model by imitation"),
