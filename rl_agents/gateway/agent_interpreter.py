@@ -36,7 +36,7 @@ from rl_agents.gateway.process_supervisor import (
 )
 from rl_agents.gateway.results import AgentResult, read_result
 
-HOST_CHILD = str(Path(__file__).with_name("host_child.py"))
+HOST_CHILD = str(Path(__file__).with_name("agent_interpreter_child.py"))
 #: Seconds to import a framework, to cancel a session (the child waits 2), and to take a message.
 START_S, STOP_S, SEND_S = 300.0, 5.0, 5
 Message = dict[str, Any]

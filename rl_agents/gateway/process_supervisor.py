@@ -27,7 +27,7 @@ import psutil
 from rl_agents.errors import InputError, unknown
 from rl_agents.gateway.results import AgentResult, ResultLine, read_result
 
-CHILD = str(Path(__file__).with_name("child.py"))
+CHILD = str(Path(__file__).with_name("process_supervisor_child.py"))
 #: Between SIGTERM and SIGKILL.
 GRACE_S = 3.0
 #: Bytes of each stream that are kept for messages, and characters of them that a message quotes.

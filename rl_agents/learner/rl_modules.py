@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import torch
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.core.rl_module.torch import TorchRLModule
-from torch import Tensor, nn
+from torch import nn
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.config import Settings
 from rl_agents.inference.weight_names import FileNames
+from rl_agents.learner.activation_checkpointing import enable_recompute
 from rl_agents.learner.chunked_logprobs import piece_size
 from rl_agents.learner.hf import load_backbone, load_causal_lm
 from rl_agents.learner.logprobs import packed_states, score_rows
@@ -22,34 +22,6 @@ from rl_agents.learner.prefix_attention import Packed, enable
 from rl_agents.learner.prefix_sharing import packing_key
 from rl_agents.losses.likelihood import at_least_float32
 from rl_agents.rollout.env_runner import TEXT_SPACE
-
-
-def enable_recompute(model: Any, granularity: str) -> None:
-    """Have a model's layers forget activations.
-
-    Args:
-        model: of transformers.
-        granularity: `full` or `selective`.
-    """
-    options: dict[str, Any] = {"use_reentrant": False}
-    if granularity == "selective":
-        from torch.utils.checkpoint import create_selective_checkpoint_contexts
-
-        options["context_fn"] = partial(create_selective_checkpoint_contexts, _policy)
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
-
-
-def _policy(context: Any, operator: Any, *arguments: Any, **keywords: Any) -> Any:
-    from torch.utils.checkpoint import CheckpointPolicy
-
-    name = operator.name().partition(".")[0]
-    if name in ("aten::mm", "aten::addmm"):
-        left, right = (argument for argument in arguments[-2:] if isinstance(argument, Tensor))
-        keep = left.shape[1] <= right.shape[1]
-    else:
-        keep = "attention" in name or name == "torch_attn::_varlen_attn"
-    return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
-
 
 POLICY = "default_policy"
 CRITIC = "critic"

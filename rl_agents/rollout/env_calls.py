@@ -30,7 +30,7 @@ NUMBERS, FLAGS = (float, int, Real, np.bool_), (bool, np.bool_)
 OURS = {
     *(
         str(Path(__file__).with_name(f"{name}.py"))
-        for name in ("env_guard", "env_hosts", "env_process", "process_state", "time_limits")
+        for name in ("safe_env", "env_hosts", "env_process", "process_state", "time_limits")
     ),
     __file__,
     coroutines.__file__,

@@ -171,10 +171,10 @@ def test_costs_are_per_call_that_is_done() -> None:
 
 def test_limits_of_expansions() -> None:
     library = Library.in_memory(PAPERS, RetrieverKeys())
-    assert library.neighbours("a", 1, 1) == ["f", "d"]
-    assert library.neighbours("a", 0, 9) == ["d", "e"]
-    assert library.neighbours("a", 9, 0) == ["f"]
-    assert library.neighbours("nobody", 9, 9) == [] and "nobody" not in library and "a" in library
+    assert library.neighbors("a", 1, 1) == ["f", "d"]
+    assert library.neighbors("a", 0, 9) == ["d", "e"]
+    assert library.neighbors("a", 9, 0) == ["f"]
+    assert library.neighbors("nobody", 9, 9) == [] and "nobody" not in library and "a" in library
     assert "a\0" not in library and "a" * 1000 not in library
 
 
@@ -204,7 +204,7 @@ def test_words_of_a_request_find_a_part_and_citations_lead_to_more() -> None:
         task, library = source.task(task_id), source.library(task_id, RetrieverKeys())
         found = set(library.search(" ".join(task.wanted), 10)) & task.relevant
         parts.append(len(found) / len(task.relevant))
-        near = found.union(*(library.neighbours(paper_id, 30, 99) for paper_id in found)) & task.relevant
+        near = found.union(*(library.neighbors(paper_id, 30, 99) for paper_id in found)) & task.relevant
         more.append(len(near) / len(task.relevant))
     assert 0.1 < sum(parts) / len(parts) < 0.6
     assert sum(more) / len(more) > sum(parts) / len(parts) + 0.15

@@ -80,10 +80,8 @@ def test_a_folder_is_searched(folder: Path) -> None:
     assert info["metrics"]["recall"] == pytest.approx(2 / 3) and info["metrics"]["f1"] == pytest.approx(0.8)
     # An unknown reference and one to itself are no citations, two names of one paper are one.
     library = tasks.find_papers(PaperSearchOptions(papers=str(folder))).library("train/q1", RetrieverKeys())
-    assert library.neighbours("1706.00001", 9, 9) == ["bb22"] and library.citations.cited_by("bb22", 9) == [
-        "1706.00001"
-    ]
-    assert library.neighbours("cc33", 9, 9) == [] and "aa11" not in library
+    assert library.neighbors("1706.00001", 9, 9) == ["bb22"] and library.citations.cited_by("bb22", 9) == ["1706.00001"]
+    assert library.neighbors("cc33", 9, 9) == [] and "aa11" not in library
 
 
 def test_the_index_is_built_once_and_again_when_the_file_changes(folder: Path) -> None:

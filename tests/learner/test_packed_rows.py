@@ -162,7 +162,7 @@ def test_segments_describe_the_same_attention(plain_dir: Path, share: bool, monk
     assert (packed.segments.keys is None) == (not share)
     monkeypatch.setattr(kernels, "varlen_attn", attend)
     monkeypatch.setattr("rl_agents.learner.prefix_attention.kernel_type", lambda query: query.dtype)
-    monkeypatch.setattr("test_shared_attention.pack_rows", lambda *_, **__: packed)
+    monkeypatch.setattr("test_prefix_attention.pack_rows", lambda *_, **__: packed)
     found = outcome(module, (ids, mask), packed=True)
     assert len(calls) == module.lm.config.num_hidden_layers
     assert (expected[1] - found[1]).norm() < 1e-10 * expected[1].norm()

@@ -459,11 +459,11 @@ def test_what_is_lost_while_others_are_brought_back_is_brought_back_next(world: 
     run.stream._start()
     assert entered.wait(10)
     upkeep = run.stream._upkeep
-    assert upkeep is not None and weight_sync_thread.restoring()
-    weight_sync_thread.strike()  # by two more groups
-    weight_sync_thread.strike()
+    assert upkeep is not None and upkeep.restoring()
+    upkeep.strike()  # by two more groups
+    upkeep.strike()
     released.set()
-    assert eventually(lambda: len(calls) == 2 and not weight_sync_thread.restoring())
+    assert eventually(lambda: len(calls) == 2 and not upkeep.restoring())
     check(run.learn(3))
     assert calls == [0, 1]
     run.stop()

@@ -15,7 +15,7 @@ from rl_agents.rollout.latency_probe import Gauge, Times, crowded
 #: Shares one core with five others that compute all the time, and says what the gauge says of ten calls.
 CROWDED = """
 import os, subprocess, sys, time
-from rollout.test_env_gauge import compute, judged
+from rollout.test_latency_probe import compute, judged
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(5)]
 try:
