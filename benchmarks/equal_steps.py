@@ -82,7 +82,6 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "3spo, deviation of siblings": ("sibling_norm=group",),
     "3spo, w/o paths": ("path_weight=0",),
     "3spo, constant rate": ("lr_decay=0",),
-    "3spo, nothing forgotten": ("state_decay=1",),
     "3spo, G_max 4": ("group_size=4",),
     "3spo, G_max 8": ("group_size=8",),
 }

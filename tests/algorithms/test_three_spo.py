@@ -104,31 +104,33 @@ def test_at_the_first_visit_scores_have_no_weight():
 
 
 def test_only_child_and_identical_siblings_get_zero():
-    for norm in ("none", "group"):
+    for norm in ("update", "group"):
         assert sibling_advantages([0.7], [0], [False], norm=norm).tolist() == [0.0]
         assert sibling_advantages([0.1 + 0.2, 0.3, 0.3], [0, 0, 0], [False] * 3, norm=norm).tolist() == [0.0] * 3
 
 
-def test_siblings_of_different_states_are_not_compared_and_keep_their_unit():
-    """Deviations ±½ in state 0 and ±1½ in state 1."""
+def test_siblings_of_different_states_are_not_compared_and_share_one_scale():
+    """Deviations ±½ in state 0 and ±1½ in state 1: σ = sqrt((2·¼ + 2·2¼)/4) = 1.118034."""
     rewards, groups = [1.0, 5.0, 0.0, 2.0], [0, 1, 0, 1]
     found = sibling_advantages(rewards, groups, [False] * 4)
-    assert found == pytest.approx([0.5, 1.5, -0.5, -1.5])
+    assert found == pytest.approx(np.array([0.5, 1.5, -0.5, -1.5]) / 1.118034, abs=1e-6)
     published = sibling_advantages(rewards, groups, [False] * 4, norm="group")
     assert published == pytest.approx([0.707106, 0.707106, -0.707106, -0.707106], abs=1e-5)
 
 
 def test_a_difference_of_a_thousandth_is_not_made_as_large_as_a_success():
-    """Seven times 0.5, once 0.501: +2.47 by the siblings' own deviation, else 0.001·⅞, alone in its update or not."""
-    rewards, groups, paths = [0.5] * 7 + [0.501], [0] * 8, [False] * 8
-    assert sibling_advantages(rewards, groups, paths, norm="group")[-1] == pytest.approx(2.47, abs=0.01)
-    assert sibling_advantages(rewards, groups, paths)[-1] == pytest.approx(0.000875)
+    """Seven times 0.5, once 0.501: +2.47 by the siblings' own deviation; small beside a state where success differs."""
+    small, large = [0.5] * 7 + [0.501], [0.0] * 4 + [1.0] * 4
+    groups = [0] * 8 + [1] * 8
+    assert sibling_advantages(small, [0] * 8, [False] * 8, norm="group")[-1] == pytest.approx(2.47, abs=0.01)
+    found = sibling_advantages(small + large, groups, [False] * 16)
+    assert abs(found[7]) < 0.003 < 1.0 < found[-1]
 
 
-def test_steps_of_a_path_gain_what_its_end_is_worth_beyond_their_state():
-    """γ = ½, V = 0.1, 0.6, 0.2: ½·(¼ - 0.1) = 0.075; ½·(½ - 0.6) = -0.05; ½·(1 - 0.2) = 0.4; failed: -V/2."""
-    assert path_gains([0.1, 0.6, 0.2], 0.5, solved=True) == pytest.approx([0.075, -0.05, 0.4])
-    assert path_gains([0.1, 0.6, 0.2], 0.5, solved=False) == pytest.approx([-0.05, -0.3, -0.1])
+def test_steps_that_led_to_a_success_gain_and_last_steps_count_both_ways():
+    """γ = ½, V = 0.1, 0.6, 0.2: ½·(¼ - 0.1) = 0.075; ½ - 0.6 < 0; ½·(1 - 0.2) = 0.4; failed: ½·(0 - 0.2) = -0.1."""
+    assert path_gains([0.1, 0.6, 0.2], 0.5, solved=True) == pytest.approx([0.075, 0.0, 0.4])
+    assert path_gains([0.1, 0.6, 0.2], 0.5, solved=False) == pytest.approx([0.0, 0.0, -0.1])
     assert path_gains([], 0.9, solved=True).size == 0
 
 
@@ -139,7 +141,7 @@ def test_a_guess_that_is_right_as_often_as_the_value_says_gains_nothing_on_avera
 
 
 def test_paths_are_in_the_siblings_unit():
-    """Siblings 1 and 0: A = ±½; a path's gain of 0.2 with weight 2 is 0.4, with siblings beside it or without."""
+    """Siblings 1 and 0: A = ±½/½; a path's gain of 0.2 with weight 2 is 0.4/½. Without siblings it is 0.4."""
     rewards, groups = [1.0, 0.0, 0.2], [0, 0, 7]
-    assert sibling_advantages(rewards, groups, [False, False, True], weight=2.0) == pytest.approx([0.5, -0.5, 0.4])
+    assert sibling_advantages(rewards, groups, [False, False, True], weight=2.0) == pytest.approx([1.0, -1.0, 0.8])
     assert sibling_advantages([0.2], [7], [True], weight=2.0) == pytest.approx([0.4])

@@ -329,13 +329,16 @@ class Explorer:
     def _paths(self) -> list[Trajectory]:
         """Paths of the tick as the learner gets them, valued by what all of the tick has shown.
 
-        Steps keep the log-probabilities and versions of the weights that sampled them.
+        A failed path is its last step alone. Steps keep the log-probabilities and versions of the weights that sampled
+        them.
         """
         found = []
         for path, trajectory in self._ended:
             gains = self.states.path_gains(path, trajectory.success)
             if gains.any():
-                steps = [replace(s, reward=float(gain)) for s, gain in zip(trajectory.steps, gains, strict=True)]
+                first = 0 if trajectory.success else len(gains) - 1
+                rewarded = zip(trajectory.steps[first:], gains[first:], strict=True)
+                steps = [replace(step, reward=float(gain)) for step, gain in rewarded]
                 found.append(
                     replace(
                         trajectory, group_id=self.requests, member=0, steps=steps, end_cause=PATH, facts={}, metrics={}
