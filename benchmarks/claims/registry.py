@@ -234,8 +234,9 @@ CLAIMS = (
             Comparison("three_spo_ablations", "3spo", "3spo, w/o novelty", SHOPPED, paper=0.070),
             Comparison("three_spo_ablations", "3spo", "3spo, w/o difference", SHOPPED, paper=0.081),
         ),
-        "Ablations of the reading that learns, with a constant learning rate, on webshop. It leaves a task when the path "
-        "that it follows ends, so that it does not backtrack; with more paths it fails there (docs/algorithms/3spo.md).",
+        "Ablations of the reading that learns, with a constant learning rate, on webshop. It leaves a task when the "
+        "path that it follows ends, so that it does not backtrack; with more paths it fails there "
+        "(docs/algorithms/3spo.md).",
         "python -m benchmarks.equal_steps --local --world webshop --name three_spo_ablations --set eval_interval=4 "
         "--seeds N --arms 3spo ...",
     ),
