@@ -353,7 +353,7 @@ def test_coroutine_that_fails_hangs_or_returns_nonsense():
     async def leaves(task, client):
         raise SystemExit(2)
 
-    assert run_function(fails).error.startswith("KeyError: 'door' (test_launch.py:")
+    assert run_function(fails).error.startswith("KeyError: 'door' (test_process_supervisor.py:")
     assert run_function(hangs, 0.1) == AgentEnd(timed_out=True) and cleaned == [True]
     assert run_function(lies).error == "its result cannot be used: the result is str 'fine', not a finite number"
     assert run_function(leaves).error.startswith("SystemExit: 2 (")
