@@ -95,9 +95,9 @@ def test_what_fails_for_very_old_rollouts_is_named_and_what_does_not_fail_is_not
 
 
 @pytest.mark.parametrize("file", PRESETS, ids=lambda file: file.stem)
-def test_no_preset_needs_a_caution(file: Path, tiny_model_dir: Path) -> None:
+def test_no_preset_needs_a_caution(file: Path, beginner_model_dir: Path) -> None:
     keys = load_recipe(str(file))
-    model = str(tiny_model_dir) if keys.get("env") == "blackbox" else "starter"
+    model = str(beginner_model_dir) if keys.get("env") == "blackbox" else "starter"
     assert not cautions(resolve(Settings.from_dict({**keys, "model": model})))
 
 
