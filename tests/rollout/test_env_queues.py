@@ -123,7 +123,8 @@ def test_a_judge_that_never_answers_is_left_when_a_steps_own_time_is_over(blocki
 
 @pytest.mark.servers
 def test_who_waits_for_a_turn_at_a_tool_has_not_failed() -> None:
-    client = McpClient([ServerSpec("tools", sys.executable, (MCP_SERVER,))], concurrency=1).open()
+    client = McpClient([ServerSpec("tools", sys.executable, (MCP_SERVER,))], concurrency=1)
+    asyncio.run(client.opened())
     (wait,) = [tool for tool in client.tools if tool.name == "wait"]
 
     async def step() -> str:

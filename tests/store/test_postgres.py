@@ -25,6 +25,7 @@ from rl_agents.store.reader import PoolReader, Where
 from rl_agents.store.records import Batch, Call, Credit, Curation, Event, Exchange, Opening, Outcome, RewardNote
 from rl_agents.store.sessions import session_records
 from rl_agents.store.trajectory_store import PoolError, PoolWriter
+from rl_agents.viewer import groups
 from rl_agents.viewer.answers import answer
 from rl_agents.viewer.edit import decide
 from rl_agents.viewer.export import export
@@ -237,8 +238,9 @@ def test_the_command_line(place, capsys, tmp_path):
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 3
 
 
-def test_the_explorer_reads_it_as_it_reads_a_file(server, tmp_path):
+def test_the_explorer_reads_it_as_it_reads_a_file(server, tmp_path, monkeypatch):
     """Every view gives the same of the same records, in a file and in a database; decisions reach both."""
+    monkeypatch.setattr(groups, "PATIENCE_S", 600.0)  # a page of a slow search would end early, and say so
     address = server.new_database()
     records = [*search_records(), *gateway_records()]
     folder = write_run(tmp_path / "pool.of.a.run")
