@@ -23,7 +23,7 @@ DOCS = ROOT / "docs"
 BASELINE = "grpo"
 #: Those that get solid lines.
 FIRST = ("grpo", "hgpo", "gigpo", "ppo", "steppo", "3spo", "chain-gae (ours)", "3spo, published")
-#: Safe for the color-blind (Okabe and Ito); methods beyond the eighth begin anew, dashed and then dotted.
+#: Safe for the color-blind (Okabe and Ito); methods beyond the eighth begin again, dashed and then dotted.
 COLORS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#999999")
 STYLES = ("-", "--", ":")
 HEAD = """# Every method at equal environment steps

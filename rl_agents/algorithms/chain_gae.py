@@ -1,4 +1,13 @@
-"""chain-gae: step GAE whose critic is the Markov chain of all sampled steps, counted by the names of states."""
+"""chain-gae: step GAE whose critic is the Markov chain of all sampled steps, counted by the names of states.
+
+V(s') judges a step by the name of the state that it led to. Where the name hides what the step achieved (a key that was
+taken), step GAE with a low λ hardly sees it. The return does, with much noise; its mean over the visits of a transition
+has less, and `transition_prior` adds it to the advantage:
+
+    b(s, s') = Σ (A^1 - A^λ) / (N(s, s') + k)
+
+A^λ is step GAE, A^1 the same with λ = 1, and k visits say nothing. Where names say all, the mean of A^1 - A^λ is 0.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,6 @@ from rl_agents.config.options import key
 from rl_agents.data.step_table import StepTable
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from rl_agents.data.samples import Row

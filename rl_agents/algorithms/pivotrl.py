@@ -1,4 +1,7 @@
-"""PivotRL: GRPO on single turns from the states of expert traces where the outcome is open (arXiv 2603.21383)."""
+"""PivotRL: GRPO on single turns from the states of expert traces where the outcome is open (arXiv 2603.21383).
+
+`turn_profile` is what profiling with the initial policy says about these turns.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""VSPO: GRPO that replaces tasks without variance by more weight on the most valuable ones (PRS/VSPO, eq. 16-20)."""
+"""VSPO: GRPO that replaces tasks without variance by more weight on the most valuable ones (PRS/VSPO, eq. 16-20).
+
+DAPO refills a batch with fresh tasks after dropping the uniform ones. VSPO refills it from the batch itself, with
+probability proportional to exp(V/T). A task drawn N times is kept once with its advantage multiplied by α - (α-1)/N,
+which *replaces* the factor N that N copies would give. The loss denominator stays the original number of tasks.
+"""
 
 from __future__ import annotations
 

@@ -570,7 +570,7 @@ def _generation_stops(folder: Path) -> tuple[int, ...]:
 def _tokenizer_loader(folder: Path) -> Any:
     """The class that loads a folder's tokenizer.
 
-    transformers 5 loads every tokenizer beside a Qwen2 model as Qwen2's, which splits words anew and drops those it
+    transformers 5 loads every tokenizer beside a Qwen2 model as Qwen2's, which splits words again and drops those it
     does not know. A folder that says it holds a plain tokenizer.json is taken at its word. The other loader takes
     three seconds to import, in every env runner.
     """

@@ -220,7 +220,7 @@ class EngineKeys:
         "inprocess", "vLLM in its actor's process, or AsyncLLM (GPUs)", needs="engine!=torch"
     )
     engine_quantization: Literal["none", "fp8"] = key(
-        "none", "vLLM samples with weights and activations in FP8, quantized anew at each change of weights",
+        "none", "vLLM samples with weights and activations in FP8, quantized again at each change of weights",
         needs="engine!=torch",
     )  # fmt: skip
     placement: Literal["apart", "together"] = key(

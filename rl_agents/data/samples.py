@@ -85,24 +85,21 @@ def build_samples(trajectories: Sequence[Trajectory], mode: str) -> list[Row]:
     """
     if mode not in MODES:
         raise unknown("row layout", mode, MODES)
+    newest = max((step.policy_version for trajectory in trajectories for step in trajectory.steps), default=0)
     rows = []
     for index, trajectory in enumerate(trajectories):
         if not trajectory.failed:
-            rows += _rows(index, trajectory, merge=mode == "merged")
-    newest = max((step.policy_version for trajectory in trajectories for step in trajectory.steps), default=0)
-    for row in rows:
-        steps = trajectories[row.trajectory].steps
-        row.fresh = all(steps[number].policy_version == newest for number in np.unique(row.segments) if number >= 0)
+            rows += _rows(index, trajectory, mode == "merged", newest)
     return rows
 
 
-def _rows(index: int, trajectory: Trajectory, merge: bool) -> list[Row]:
+def _rows(index: int, trajectory: Trajectory, merge: bool, newest: int) -> list[Row]:
     if is_tree(trajectory):
         following = followers(trajectory)
         lineages = _lineages(trajectory, merge)
-        return [_row(index, trajectory, part, last=following[part[-1]] < 0) for part in lineages]
+        return [_row(index, trajectory, part, newest, last=following[part[-1]] < 0) for part in lineages]
     parts = list(_parts(trajectory.steps, merge))
-    return [_row(index, trajectory, part, last=number == len(parts) - 1) for number, part in enumerate(parts)]
+    return [_row(index, trajectory, part, newest, last=number == len(parts) - 1) for number, part in enumerate(parts)]
 
 
 def _parts(steps: Sequence[Step], merge: bool) -> Iterator[list[int]]:
@@ -141,7 +138,7 @@ def _extends(previous: Step, step: Step) -> bool:
     return step.prompt_ids[:middle] == previous.prompt_ids and step.prompt_ids[middle:end] == previous.response_ids
 
 
-def _row(index: int, trajectory: Trajectory, numbers: Sequence[int], last: bool) -> Row:
+def _row(index: int, trajectory: Trajectory, numbers: Sequence[int], newest: int, last: bool) -> Row:
     end = trajectory.steps[numbers[-1]]
     length = len(end.prompt_ids) + len(end.response_ids)
     ids = np.array(end.prompt_ids + end.response_ids, dtype=np.int32)
@@ -168,4 +165,5 @@ def _row(index: int, trajectory: Trajectory, numbers: Sequence[int], last: bool)
         rewards=rewards,
         terminated=last and trajectory.terminated,
         last=last,
+        fresh=all(trajectory.steps[number].policy_version == newest for number in numbers),
     )

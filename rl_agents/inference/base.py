@@ -240,7 +240,7 @@ class EngineSettings:
         seed: seeds the requests that bring none of their own.
         threads: CPU threads of one engine.
         weight_switch: what a sync does to calls that run. ``wait`` lets them end and holds new ones back meanwhile:
-            each call has one version. ``keep`` loads at once; they go on, their keys are computed anew, and
+            each call has one version. ``keep`` loads at once; they go on, their keys are computed again, and
             `Completion.version_spans` says which weights sampled what (vLLM: from 0.32; none before).
         switch_timeout_s: seconds that ``wait`` waits for running calls before the sync fails and names them.
         weight_transfer: how new weights reach a vLLM engine: ``object_store``, ``gloo``, ``nccl`` or ``ipc``.

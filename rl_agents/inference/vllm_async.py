@@ -131,7 +131,7 @@ class VLLMAsyncEngine:
         """
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self._gate.sync(version))
-            # keep + clear_cache: vLLM computes the keys of running requests anew with the new weights. wait: what is
+            # keep + clear_cache: vLLM computes the keys of running requests again with the new weights. wait: what is
             # in the cache stays under its old salt, which nobody asks for again, until its room is needed.
             try:
                 await self._engine.pause_generation(mode="keep" if self._keep else "wait", clear_cache=self._keep)

@@ -156,7 +156,7 @@ class VLLMInProcessEngine:
         """Go on sampling, as ``version``."""
 
         def go_on() -> None:
-            if self._keep:  # the keys of running requests are computed anew with the new weights
+            if self._keep:  # the keys of running requests are computed again with the new weights
                 self._engine.reset_prefix_cache(reset_running_requests=True)
             if self._counts_versions:
                 self._engine.set_weight_version(str(version))

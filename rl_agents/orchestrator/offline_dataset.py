@@ -32,7 +32,7 @@ KINDS = ("episode", "gateway")
 
 @dataclass
 class Recorded:
-    """The usable sessions of a pool, group by group as they were recorded, in an order that every pass shuffles anew.
+    """The usable sessions of a pool, group by group as they were recorded, in an order that every pass shuffles again.
 
     For supervised recipes every session is a group of its own. What people decided is read once, with the index; a
     resumed run goes on exactly while pool and curation stay as they are.
@@ -108,7 +108,7 @@ class Recorded:
         return self.recipe.select(drawn, self.settings, rng)
 
     def _draw(self, position: int, first: int, count: int) -> list[Trajectory]:
-        """Read groups; they are numbered anew, since those of other iterations have the same numbers."""
+        """Read groups; they are numbered again, since those of other iterations have the same numbers."""
         drawn: list[Trajectory] = []
         with PoolReader(self.settings.pool) as reader:
             for number in range(count):

@@ -207,7 +207,7 @@ class Expanding:
 
 @dataclass
 class Demonstrations:
-    """Scripted episodes, in an order that every pass over them shuffles anew."""
+    """Scripted episodes, in an order that every pass over them shuffles again."""
 
     settings: Settings
     model_dir: str

@@ -102,7 +102,7 @@ class RunFolder:
 
     @classmethod
     def resumable(cls, path: Path) -> tuple[RunFolder, int, Path | None]:
-        """Like `locate`; a run that was killed before its first checkpoint begins anew with what its pool holds (None).
+        """Like `locate`; a run that was killed before its first checkpoint begins again with its pool (None).
 
         Raises:
             InputError: as `locate`, and there is no pool either.

@@ -1,4 +1,14 @@
-"""Passages and the store that finds them: in memory, or in an index file that is built once and kept in the cache."""
+"""Passages and the store that finds them: in memory, or in an index file that is built once and kept in the cache.
+
+Read from tables, a passage is one of:
+
+| form | keys of a passage |
+|---|---|
+| ours, BEIR's corpora | ``text``; ``title`` and ``id`` (or ``_id``) where there are any |
+| the Wikipedia dumps of search agents | ``contents``: the title in quotes, a line break, the text; ``id`` |
+
+A passage without an id is called by its place in the file, from 1.
+"""
 
 from __future__ import annotations
 

@@ -313,7 +313,7 @@ async def _play_pooled(
     try:
         await episode.play()
     except EngineError:
-        pool.give_back(env)  # mid-episode, but the next reset begins anew
+        pool.give_back(env)  # mid-episode, but the next reset begins again
         raise
     except BaseException:
         await pool.discard(env)

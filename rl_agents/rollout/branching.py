@@ -280,7 +280,7 @@ async def expand(spec: BranchSpec, pool: EnvPool, player: Player, branching: Bra
         await position.broken()
         raise
     finally:
-        position.leave()  # mid-episode, but whoever takes it begins anew
+        position.leave()  # mid-episode, but whoever takes it begins again
         expansion.replayed_steps = position.replayed_steps
     return expansion
 

@@ -168,7 +168,7 @@ class ThreadHost:
         return self._touched
 
     def forget(self) -> None:
-        """Look out for changes anew."""
+        """Look out for changes again."""
         self._touched = ""
 
     def begin(self, seed: int) -> EpisodeState:

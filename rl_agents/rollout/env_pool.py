@@ -2,7 +2,7 @@
 
 ``inline``: called in the runner's loop; a coroutine function's waits are everybody's chance. ``thread`` and
 ``process``: called elsewhere, side by side (`env_hosts`, `env_process`). ``auto``: inline at first, and measured
-(`env_gauge`): where calls turn out to be long, later episodes play elsewhere, and a line says so.
+(`latency_probe`): where calls turn out to be long, later episodes play elsewhere, and a line says so.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The process is started below `rl_agents.gateway.process_supervisor_child`, which kills all of it when it ends, when it
 is let go of, or when the runner dies, however that happens. What is said goes over a pipe that only the two of them
-hold: orders pickled, which the process trusts, and answers as plain data (`env_wire`), of which the runner runs
+hold: orders pickled, which the process trusts, and answers as plain data (`serialization`), of which the runner runs
 nothing.
 """
 

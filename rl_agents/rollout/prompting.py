@@ -68,7 +68,7 @@ class Reflexion(gymnasium.Wrapper[str, str, str, str]):
     """Lets the agent try a task again, with its own words about the failed attempts (arXiv 2303.11366).
 
     One episode holds up to ``trials`` attempts. After a failed one the agent is asked for a reflection; then the task
-    begins anew, with the last three reflections after its description and nothing else of the past
+    begins again, with the last three reflections after its description and nothing else of the past
     (``info["new_dialogue"]``). ``metrics`` gets ``trials`` and ``solved_in_trial_1``, so that Reflexion's gain over a
     single attempt can be read from one evaluation.
 

@@ -1,7 +1,7 @@
 """What the agent loop writes to the pool as it samples, and what it finds there again after a crash.
 
 Every sampled response is on its way to the pool before the environment acts on it. When a run goes on after a crash,
-the episodes of the iteration that was lost begin anew with their old seeds. Where prompt and seed are those of a
+the episodes of the iteration that was lost begin again with their old seeds. Where prompt and seed are those of a
 recorded call, its tokens are taken and nothing is sampled: the environment is brought back by the agent's own words,
 and an environment that answers differently this time asks for other prompts, which are sampled as ever.
 """

@@ -94,7 +94,7 @@ class TaskWatch:
 
     @contextlib.contextmanager
     def batch(self, tasks: Iterable[str]) -> Iterator[None]:
-        """Play a batch of these tasks, which are tried anew; all others, too, when no other batch is in progress."""
+        """Play a batch of these tasks, which are tried again; all others, too, when no other batch is in progress."""
         if not self._batches:
             self.answered = False
             self._hangs.clear()

@@ -1,8 +1,9 @@
-"""The truncation rules that a run can name, each with the state it keeps over one episode (T3, section 3 and table 3).
+"""T3: when to stop an episode whose belief no longer moves (definition 2, section 3 and table 3), and other rules.
 
-Stall windows are pure; rules feed them with what an environment reports. A turn that the environment could not parse
-never fires a rule and never counts as a stall or as progress, so that a malformed action has the same consequences with
-and without truncation.
+What happens then (ask for the answer now, or end with reward 0) is the agent loop's business. Truncation is for
+training only, never for evaluation. Stall windows are pure; rules feed them with what an environment reports. A turn
+that the environment could not parse never fires a rule and never counts as a stall or as progress, so that a malformed
+action has the same consequences with and without truncation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The connection to one MCP server: opened, closed where it was opened, and opened anew when the server has died."""
+"""The connection to one MCP server: opened, closed where it was opened, and opened again when the server has died."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Turns from whatever a person names: a folder or file of `pivot extract`, traces themselves, or a pool."""
+"""Turns from whatever a person names: a folder or file of `pivot extract`, traces themselves, or a pool.
+
+Traces that come without tool definitions (tau-bench's) have them read off the demonstrated calls.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """What a run consists of, and where it stands: `RunParts` starts all of it, counts, and stops all of it.
 
 `rl_agents.trainer.training_step` plays and learns with it, `rl_agents.trainer.run_checkpoints` saves and restores it.
+
+`make_pipeline` chooses who makes the batches, and whether they are made while the learners learn.
 """
 
 from __future__ import annotations

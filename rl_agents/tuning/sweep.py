@@ -45,7 +45,7 @@ class Pbt:
         at_most=0.5,
     )
     resample: float = key(
-        0.25, "probability of drawing a key anew instead of multiplying it by 0.8 or 1.2", at_least=0, at_most=1
+        0.25, "probability of drawing a key again instead of multiplying it by 0.8 or 1.2", at_least=0, at_most=1
     )
 
 

@@ -82,7 +82,7 @@ class Run:
         return is_postgres(self.pool) or Path(self.pool).is_file()
 
     def reader(self) -> PoolReader:
-        """Open its pool; each answer opens it anew, so that no state of the file is held.
+        """Open its pool; each answer opens it again, so that no state of the file is held.
 
         Raises:
             ApiError: there is none, or it cannot be read.

@@ -5,6 +5,15 @@ response costs a turn. A command that is not admissible changes nothing and is a
 response without a readable command.
 
 Source: ALFWorld, section 2; StepPO, appendix B.2 (20 turns); 3SPO, appendix C.2 (50 turns).
+
+States are named for methods that compare or count them (``info["anchor"]``, ``env.anchor``), from nothing but what the
+agent has read:
+
+- ``observation``: the game's text itself (GiGPO, 3SPO). It does not say where the agent is or what it holds.
+- ``situation``: the text and the admissible commands, which imply place, open doors and what is held.
+- ``role``: what the text means to the task, in a few words. Numbers and other things are left out, and the object, its
+  target and the appliance of the task go by these names; so states of different houses that are equally far from done
+  are one, and what was found out in one task counts in the next. Ours, not in a paper.
 """
 
 from __future__ import annotations

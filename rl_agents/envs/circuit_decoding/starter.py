@@ -1,7 +1,9 @@
-"""The small starter model of CircuitDecoding: its words, its weights before training, and what it is taught.
+"""The scripted players of CircuitDecoding, and the small starter model: its words, its weights, what it is taught.
 
-It imitates the `demonstrator`. Each circuit and each input is one token, and ``<think>`` lists the surviving
-candidates, so each turn only has to thin out the last list.
+`expert_action` asks what is sure to remove most candidates: what can be reached. `demonstrate`, which teaches the
+starter, is deliberately mediocre. It studies one circuit after the other and lists the surviving candidates in
+``<think>``, but asks useless questions and settles too early: reinforcement learning has something to improve. Each
+circuit and each input is one token, so each turn only has to thin out the last list.
 """
 
 from __future__ import annotations

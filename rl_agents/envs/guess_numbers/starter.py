@@ -1,8 +1,9 @@
-"""The small starter model of GuessNumbers: its words, its weights before training, and what it is taught.
+"""The scripted player of GuessNumbers, and the small starter model: its words, its weights, what it is taught.
 
 A general language model plays a little before reinforcement learning starts. This 0.1 M parameter model has to be
-brought there first: it imitates the `demonstrator`. Each number and each feedback is one token, and ``<think>`` lists
-the remaining candidates (at most nine after the first feedback), so each turn only has to thin out the last list.
+brought there first: it imitates `demonstrate`, a deliberately mediocre player that lists the remaining candidates in
+``<think>``, but wastes turns on random guesses and answers before it can know. Each number and each feedback is one
+token, and at most nine candidates remain after the first feedback, so each turn only has to thin out the last list.
 """
 
 from __future__ import annotations

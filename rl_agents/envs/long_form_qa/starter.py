@@ -2,6 +2,10 @@
 
 It reads the almanac in the compact style, three words a fact, one passage a search, and writes calls of the search tool
 as a few words that are JSON together.
+
+The expert (`play`) searches for every part of a question and says what it read. `demonstrate`, which teaches the
+starter, breaks off calls, searches for the wrong thing, thinks that it knows what it has not read, and leaves out
+parts: every stage that a reward can tell apart is failed at times.
 """
 
 from __future__ import annotations

@@ -2,6 +2,13 @@
 
 It plays a smaller session than the paper's: three attributes, five seen and four unseen movies whose scores always
 add up to the same, weights of 0, 0.5 or 1. Each movie and each estimate is one token.
+
+The expert believes what the answers imply, and asks what splits its belief best. The belief is a set of weight
+vectors: every one there is where those are few, else 4,096 fixed random ones. It is a function of the state, so it can
+also take over in the middle of an episode. `demonstrate`, which teaches the starter, believes the same, but asks
+without a plan, asks again what it knows, often stops after the first question and sometimes recommends any movie. Those
+of its episodes that go on go to the end, so that they teach what several answers together imply; without them patience
+could not pay.
 """
 
 from __future__ import annotations

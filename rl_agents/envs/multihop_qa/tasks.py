@@ -1,7 +1,7 @@
 """The task sets of multihop_qa, and the hashes of the generated ones.
 
 ``panel.json`` holds sizes and hashes of all generated tasks, their passages and answers included; ``python -m
-rl_agents.envs.multihop_qa.tasks`` writes it anew.
+rl_agents.envs.multihop_qa.tasks`` writes it again.
 """
 
 from __future__ import annotations

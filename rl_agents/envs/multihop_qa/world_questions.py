@@ -30,7 +30,7 @@ def world_questions(world: World, counts: dict[str, int]) -> tuple[Question, ...
     for kind, count in counts.items():
         draws = Draws(f"{world.name}/{kind}")
         asked: dict[str, Question] = {}
-        # Names are drawn anew for every world, so the same draws give other questions in each.
+        # Names are drawn again for every world, so the same draws give other questions in each.
         while len(asked) < count:
             question = _ASK[kind](world, draws)
             if question is not None:

@@ -1,9 +1,14 @@
 """The small starter model of PreferenceEstimation: its words, its weights before training, and what it is taught.
 
 It plays a smaller task than the paper's: three attributes, six levels and movies whose scores always add up to the
-same, with a higher threshold, because among vectors this short half have a cosine above 0.88 with equal weights. It
-imitates the `demonstrator`. A movie is one
-token and an estimate is one, so every turn has the same length.
+same, with a higher threshold, because among vectors this short half have a cosine above 0.88 with equal weights. A
+movie is one token and an estimate is one, so every turn has the same length.
+
+The expert (`play`) believes what the replies imply and asks what splits its belief best. The belief is a set of weight
+vectors: every one there is where those are few, else 8,192 fixed random ones. `demonstrate`, which teaches the starter,
+believes the same, but goes through the movies by the list or asks about any two, and often answers after the first
+reply. Otherwise it answers after the fourth, so that its episodes teach what several replies together imply; without
+them patience could not pay.
 """
 
 from __future__ import annotations

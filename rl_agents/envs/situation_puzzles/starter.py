@@ -2,6 +2,12 @@
 
 It plays the set ``small`` in the compact style: four scenes, three things to find out about each, five possibilities
 for each of them. A scene, a slot and a value are one token each, and an answer is three values.
+
+The expert knows the themes, and asks for one value after the other. It is a function of the state, so it can also take
+over in the middle of an episode. It cannot play hand-written puzzles or those of a folder: what could be behind them
+is written nowhere. `demonstrate`, which teaches the starter, answers before it can know, asks again what it knows, and
+at times falls into a rut: questions that have nothing to do with the scene, all answered by "unknown". Reinforcement
+learning has something to improve, and T3 something to cut.
 """
 
 from __future__ import annotations

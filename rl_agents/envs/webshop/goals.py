@@ -8,7 +8,7 @@ which their code draws without a seed, is fixed here).
   WebShop's own baseline holds 500 to 1499 out for validation: these are ``eval``, and ``train_after_eval`` what is
   left. Where there are 1,500 goals or fewer, the first fifth is test, the rest train.
 - Generated catalogues ``generated`` and ``small``: split once by sha256; ``panel.json`` holds the ids and the hash of
-  every request, and ``python -m rl_agents.envs.webshop.tasks`` writes it anew.
+  every request, and ``python -m rl_agents.envs.webshop.tasks`` writes it again.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ def listed_prices(pricing: str | None) -> tuple[float, ...]:
 def purchase_price(asin: str, prices: Sequence[float]) -> float:
     """Return the price of a purchase: uniform between the ends of a range, as in WebShop, but fixed by the asin.
 
-    WebShop draws it anew, unseeded, at every start of its server.
+    WebShop draws it again, unseeded, at every start of its server.
     """
     return prices[0] if len(prices) == 1 else seeded(f"price/{asin}").uniform(*prices)
 

@@ -4,6 +4,12 @@
 
 Source: WebShop (arXiv 2207.01206), section 3 (equations 1 and 2) with the thresholds of its published code: where paper
 and code differ, experiments have used the code.
+
+The type reward compares the nouns of titles, which WebShop takes from spaCy's ``en_core_web_sm`` (NOUN or PROPN,
+``goal.py`` of its public code; the README has ``en_core_web_lg`` downloaded, which an earlier version loaded). No such
+model is a Python package that could be depended on. Titles are chains of nouns with few other words, so a list of those
+others (`OTHER_WORDS`) comes close; docs/environments/webshop.md has what could be compared. The scores of the product
+that a goal was written for do not depend on it.
 """
 
 from __future__ import annotations

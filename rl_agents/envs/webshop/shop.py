@@ -18,7 +18,7 @@ class ShopReply:
 
     Attributes:
         instruction: the request; the same throughout the session.
-        price_limit: its price limit, for styles that word the request anew.
+        price_limit: its price limit, for styles that word the request again.
         problem: why the action did nothing, one of the words of `rl_agents.envs.webshop.pages`; empty when it did.
         score: after a purchase, which ends the session.
     """

@@ -1,7 +1,9 @@
-"""The small starter model of WebShop: its words, its weights before training, and what it is taught.
+"""The mediocre shopper of WebShop, and the small starter model that it teaches: its words and its weights.
 
-It imitates the `demonstrator` in the small catalogue, where every property, color and sort of product is one word, and
-so one token. Most of what it writes is copied from the request: two layers are enough for that.
+`demonstrate` knows the form of every page, but it leaves words out of its query, does not always open the first result,
+and often buys before every option is chosen: reinforcement learning has something to improve. It shops in the small
+catalogue, where every property, color and sort of product is one word, and so one token. Most of what the model writes
+is copied from the request: two layers are enough for that.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ Call = tuple[str, Mapping[str, Any]]
 
 _NEXT: dict[tuple[State, str], State] = {
     (State.CLOSED, "init"): State.READY,
-    (State.READY, "init"): State.READY,  # a group that lost a member is joined anew
+    (State.READY, "init"): State.READY,  # a group that lost a member is joined again
     (State.BROKEN, "init"): State.BROKEN,  # the model is still half-way
     (State.READY, "start"): State.STARTED,
     (State.BROKEN, "start"): State.STARTED,
