@@ -31,7 +31,10 @@ class SearchMethod:
 
     def settings(self, world: World) -> Settings:
         """The run's keys."""
-        own = {"algo": "3spo", "tasks_per_iteration": WIDTH, "search_steps": budget_of(world), "state_name": "anchor"}
+        own = {
+            "algo": "3spo", "tasks_per_iteration": WIDTH, "search_steps": budget_of(world), "state_name": "anchor",
+            "max_turns": world.horizon,
+        }  # fmt: skip
         settings = Settings.from_dict({**own, **self.keys})
         settings.set_defaults(ALGORITHMS["3spo"].defaults_of(settings))
         return settings
@@ -88,8 +91,9 @@ class SearchRun:
         ]
         table = np.array(rows, dtype=np.int64).reshape(-1, 5)
         rewards = [step.reward for one in samples for step in one.steps]
+        deviation = samples[0].facts["deviation"] if samples else None
         gained = sibling_advantages(
-            rewards, table[:, 3], table[:, 4], norm=self.settings.sibling_norm, weight=self.settings.path_weight
+            rewards, table[:, 3], table[:, 4], deviation=deviation, weight=self.settings.path_weight
         )
         return Samples(table[:, 0], table[:, 2], table[:, 1], gained, np.ones(len(rows)))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rl_agents.advantages.statistics import FloatArray
+from rl_agents.advantages.statistics import FloatArray, IntArray
 
 MAX_SWEEPS, TOLERANCE = 200, 1e-5
 
@@ -39,18 +41,52 @@ def chain_values(
 
     Source: ours, docs/algorithms/chain-gae.md.
     """
-    count, earned = np.asarray(steps, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
-    here, there = np.asarray(origin, dtype=np.int64), np.asarray(target, dtype=np.int64)
-    links = np.asarray(weight, dtype=np.float64)
-    of = np.zeros(count.size, dtype=np.int64) if chain is None else np.asarray(chain, dtype=np.int64)
-    total = np.maximum(np.bincount(of, count), 1e-300)
-    values: FloatArray = np.zeros(count.size) if start is None else np.array(start, dtype=np.float64)
-    unknown = there < 0
+    links = _Links.of(steps, rewards, origin, target, weight)
+    of = np.zeros(links.count.size, dtype=np.int64) if chain is None else np.asarray(chain, dtype=np.int64)
+    values: FloatArray = np.zeros(of.size) if start is None else np.array(start, dtype=np.float64)
     for _ in range(MAX_SWEEPS):
-        mean = np.bincount(of, values * count) / total
-        after = np.where(unknown, values[here], values[there])
-        inflow = np.bincount(here, links * after, count.size) + prior * mean[of]
-        previous, values = values, (earned + gamma * inflow) / (count + prior)
+        previous, values = values, links.backed_up(values, of, gamma, prior)
         if np.abs(values - previous).max() < TOLERANCE:
             break
     return values
+
+
+def values_within(
+    steps: ArrayLike, rewards: ArrayLike, origin: ArrayLike, target: ArrayLike, weight: ArrayLike, *,
+    turns: int, gamma: float, prior: float,
+) -> FloatArray:  # fmt: skip
+    """V_h(s) = (W(s) + γ·Σ_s' N(s, s')·V_{h-1}(s') + γ·k·V̄_{h-1})/(N(s) + k), V_0 = 0; float64 [turns + 1, states].
+
+    What a state is worth with h turns left: nothing can be put off beyond the turn limit. Arguments as in
+    `chain_values`, where a step that reached the limit is a link and no end.
+
+    Source: ours, docs/algorithms/3spo.md.
+    """
+    links = _Links.of(steps, rewards, origin, target, weight)
+    of = np.zeros(links.count.size, dtype=np.int64)
+    found = np.zeros((turns + 1, of.size))
+    for left in range(1, turns + 1):
+        found[left] = links.backed_up(found[left - 1], of, gamma, prior)
+    return found
+
+
+class _Links(NamedTuple):
+    """The counts of a chain: N and W [states]; s, s' and N(s, s') [links]."""
+
+    count: FloatArray
+    earned: FloatArray
+    here: IntArray
+    there: IntArray
+    weight: FloatArray
+
+    @staticmethod
+    def of(steps: ArrayLike, rewards: ArrayLike, origin: ArrayLike, target: ArrayLike, weight: ArrayLike) -> _Links:
+        count, earned, weights = (np.asarray(part, dtype=np.float64) for part in (steps, rewards, weight))
+        return _Links(count, earned, np.asarray(origin, dtype=np.int64), np.asarray(target, dtype=np.int64), weights)
+
+    def backed_up(self, values: FloatArray, of: IntArray, gamma: float, prior: float) -> FloatArray:
+        """One backup of all states, each chain (``of``) with its own mean."""
+        mean = np.bincount(of, values * self.count) / np.maximum(np.bincount(of, self.count), 1e-300)
+        after = np.where(self.there < 0, values[self.here], values[self.there])
+        inflow = np.bincount(self.here, self.weight * after, self.count.size) + prior * mean[of]
+        return np.asarray((self.earned + gamma * inflow) / (self.count + prior))

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,11 +37,14 @@ from rl_agents.rollout.tree_search.chain import StateChain
 from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes
 
 if TYPE_CHECKING:
+    from rl_agents.algorithms import Settings
     from rl_agents.data.samples import Row
     from rl_agents.data.trajectory import Trajectory
 
-#: Deviation of advantages below which an update has nothing to scale.
+#: Deviation of advantages below which there is nothing to scale.
 LEAST_DEVIATION = 1e-9
+#: What an update keeps of the mean square of R - mean_s R: about 50 updates.
+DEVIATION_MEMORY = 0.98
 
 #: Defaults of each reading of the paper, where the readings differ; a key that is set takes precedence.
 READINGS: Mapping[str, Mapping[str, Any]] = {
@@ -55,7 +58,7 @@ READINGS: Mapping[str, Mapping[str, Any]] = {
         "score_rate": "chain",
         "score_difference": "value",
         "novelty_until": "solved",
-        "sibling_norm": "update",
+        "sibling_norm": "running",
         "path_weight": 1.0,
         "search_max_finished": 1,
         "lr_decay": 0.5,
@@ -115,8 +118,8 @@ class ThreeSpoKeys(SearchKeys, DualClipKeys, ChainKeys):
     novelty_until: Literal["always", "solved"] = key(
         "solved", "novelty pays during the whole run, or until its first success", needs="novelty!=none"
     )
-    sibling_norm: Literal["update", "group"] = key(
-        "update", "deviation that divides R less its siblings' mean: of all samples of the update, or of the siblings "
+    sibling_norm: Literal["running", "group"] = key(
+        "running", "deviation that divides R less its siblings' mean: of the last 50 updates or so, or of the siblings "
         "(paper)",
     )  # fmt: skip
     path_weight: float = key(
@@ -225,7 +228,8 @@ def path_gains(values: ArrayLike, gamma: float, solved: bool) -> FloatArray:
     is the shortest way to be right by luck.
 
     Args:
-        values: [steps], V of the state before each step.
+        values: [steps], V of the state before each step, with all turns left: with those that are left slow successes
+            gained most, and taxi fell from 0.66 to 0.
     """
     before, outcome = np.asarray(values, dtype=np.float64), float(solved)
     gains = np.maximum(0.0, outcome * gamma ** np.arange(before.size - 1.0, -1.0, -1.0) - before)
@@ -234,28 +238,22 @@ def path_gains(values: ArrayLike, gamma: float, solved: bool) -> FloatArray:
 
 
 def sibling_advantages(
-    rewards: ArrayLike, groups: ArrayLike, paths: ArrayLike, *, norm: str = "update", weight: float = 1.0
+    rewards: ArrayLike, groups: ArrayLike, paths: ArrayLike, *, deviation: float | None, weight: float = 1.0
 ) -> FloatArray:
     """A_i = (R_i - mean_s R)/σ (eq. 4), and w·gain/σ for steps of paths; float64 [steps].
-
-    σ is the deviation of R - mean_s R over all siblings of the update, 1 where nothing differs; with ``norm="group"``
-    it is the siblings' own, as in GRPO, and 1 for paths. A deviation of one group makes a difference of a
-    thousandth as large as a success.
 
     Args:
         rewards: R of every sibling, or what a step of a path gains (`path_gains`).
         groups: number of the state where a step was sampled.
         paths: which steps belong to paths.
+        deviation: σ, see `StateStatistics.deviation`; None: the siblings' own, as in GRPO, and 1 for paths.
         weight: w.
     """
     earned, path = np.asarray(rewards, dtype=np.float64), np.asarray(paths, dtype=bool)
-    found = np.zeros(earned.size)
+    found = weight * earned
     if (own := ~path).any():
-        found[own] = grpo(earned[own], np.asarray(groups)[own], std="sample" if norm == "group" else "none")
-    deviation = float(found[own].std()) if norm == "update" and own.any() else 1.0
-    scale = deviation if deviation > LEAST_DEVIATION else 1.0
-    found[path] = weight * earned[path]
-    return np.asarray(found / scale)
+        found[own] = grpo(earned[own], np.asarray(groups)[own], std="sample" if deviation is None else "none")
+    return np.asarray(found / (deviation or 1.0))
 
 
 # --- what a run knows of states ------------------------------------------------------------------------------------
@@ -273,8 +271,11 @@ class StateStatistics:
 
     def __init__(self, settings: ThreeSpoKeys, max_states: int = MAX_STATES) -> None:
         self.settings, self.max_states = settings, max_states
-        self.chain = StateChain(settings.gamma, max_states) if settings.score_rate == "chain" else None
+        turns = cast("Settings", settings).max_turns
+        self.chain = StateChain(settings.gamma, max_states, turns) if settings.score_rate == "chain" else None
         self.finished = self.solved = 0
+        #: Mean square of R - mean_s R over updates, and what it counts of them.
+        self._square = self._updates = 0.0
         #: key -> (total, successes), least recently counted first.
         self._counts: dict[str, tuple[float, float]] = {}
 
@@ -290,17 +291,20 @@ class StateStatistics:
         """N of ω: trajectories counted at a state, or actions sampled there with the chain."""
         return self.count(key)[0] if self.chain is None else self.chain.steps(key)
 
-    def rates(self, keys: Sequence[str], unseen: float = 0.0) -> FloatArray:
-        """p(s), float64 [states]; ``unseen`` where the chain knows nothing."""
+    def rates(self, keys: Sequence[str], depth: int = 1, unseen: float = 0.0) -> FloatArray:
+        """p(s), float64 [states]; ``unseen`` where the chain knows nothing.
+
+        The chain's is the value with the turns that are left at a depth, all of them at 1.
+        """
         if self.chain is not None:
-            return self.chain.values(keys, unseen)
+            return self.chain.values_within(keys, self.chain.turns + 1 - depth, unseen)
         counts = self._table(keys)
         return success_rate(counts[:, 0], counts[:, 1])
 
     def score(self, keys: Sequence[str], depth: int, unseen: float = 0.0) -> StateScore:
         """S and gate of states at this depth (1 for start states), [states]."""
         settings = self.settings
-        score = state_score(self.rates(keys, unseen), depth, alpha=settings.score_alpha)
+        score = state_score(self.rates(keys, unseen=unseen), depth, alpha=settings.score_alpha)
         if settings.score_gate == "off":
             return StateScore(score, np.ones(len(keys), dtype=bool))
         counts = self._table(keys)
@@ -329,19 +333,20 @@ class StateStatistics:
             )
             novel = np.array([self._is_novel(here, after) for after in outcomes.keys], dtype=np.float64)
         if settings.score_difference == "value":
-            return step_reward(novel, self.value_difference(here, outcomes), np.zeros(count), weight)
+            return step_reward(novel, self.value_difference(here, len(path), outcomes), np.zeros(count), weight)
         if settings.score_difference == "score":
             gained = self.score_difference(here, len(path), outcomes)
         return step_reward(novel, gained, outcomes.solved, weight)
 
-    def value_difference(self, key: str, outcomes: Outcomes) -> FloatArray:
+    def value_difference(self, key: str, depth: int, outcomes: Outcomes) -> FloatArray:
         """γ·V(s') - V(s), float64 [samples], with 1 or 0 for γ·V(s') where a trajectory ended solved or not.
 
-        A potential: over a trajectory it sums to the outcome less V of the start, so that no step
+        V is that of the turns that are left (`values_within`), so that a step to the turn limit leads to nothing. A
+        potential: over a trajectory it sums to the outcome less V of the start, so that no step
         earns more by ending early than by going on to a state of the same worth. S is compressed at shallow depths.
         """
-        here = float(self.rates([key])[0])
-        after = self.settings.gamma * self.rates(outcomes.keys, unseen=here)
+        here = float(self.rates([key], depth)[0])
+        after = self.settings.gamma * self.rates(outcomes.keys, depth + 1, unseen=here)
         return np.asarray(np.where(outcomes.ended, outcomes.solved, after) - here, dtype=np.float64)
 
     def score_difference(self, key: str, depth: int, outcomes: Outcomes) -> FloatArray:
@@ -362,6 +367,24 @@ class StateStatistics:
         if not self.settings.path_weight:
             return np.zeros(0)
         return path_gains(self.rates(path[:-1]), self.settings.gamma, solved)
+
+    def deviation(self, siblings: Sequence[FloatArray]) -> float | None:
+        """σ of an update: the root of the running mean of (R - mean_s R)², by `DEVIATION_MEMORY`; None: siblings' own.
+
+        σ of one update alone, or of one group, makes a difference of a thousandth as large as a success wherever
+        samples agree: taxi fell from 0.66 to 0.
+
+        Args:
+            siblings: R of the samples at each state of the update, as many arrays as states.
+        """
+        if self.settings.sibling_norm == "group":
+            return None
+        if siblings:
+            square = float(np.concatenate([rewards - rewards.mean() for rewards in siblings]).var())
+            self._square = DEVIATION_MEMORY * self._square + (1 - DEVIATION_MEMORY) * square
+            self._updates = DEVIATION_MEMORY * self._updates + (1 - DEVIATION_MEMORY)
+        found = float(np.sqrt(self._square / self._updates)) if self._updates else 0.0
+        return found if found > LEAST_DEVIATION else 1.0
 
     def observe(self, key: str, outcomes: Outcomes) -> None:
         """Count the steps sampled at a state, those that the search does not follow included."""
@@ -392,11 +415,13 @@ class StateStatistics:
         total, successes = zip(*self._counts.values(), strict=True) if self._counts else ((), ())
         counts = {"keys": list(self._counts), "total": list(total), "successes": list(successes)}
         chain = {} if self.chain is None else {"chain": self.chain.to_json()}
-        return {"finished": self.finished, "solved": self.solved, **counts, **chain}
+        spread = {"square": self._square, "updates": self._updates}
+        return {"finished": self.finished, "solved": self.solved, **spread, **counts, **chain}
 
     def load_json(self, data: Mapping[str, Any]) -> None:
         """Replace everything by what `to_json` returned."""
         self.finished, self.solved = int(data["finished"]), int(data["solved"])
+        self._square, self._updates = float(data["square"]), float(data["updates"])
         rows = zip(data["keys"], data["total"], data["successes"], strict=True)
         self._counts = {str(name): (float(total), float(wins)) for name, total, wins in rows}
         if self.chain is not None:
@@ -413,13 +438,14 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Th
     """Eq. 4 over an update's siblings, and paths beside them; see `sibling_advantages`.
 
     A sibling is a trajectory of one step, its group the state, its reward R of eq. 2 less the penalty of an action that
-    cannot be parsed. A path is a trajectory whose step rewards are what its steps gain.
+    cannot be parsed. A path is a trajectory whose step rewards are what its steps gain. Their facts hold σ.
     """
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
     paths = [trajectories[number].end_cause == PATH for number in table.trajectories.tolist()]
     rewards = table.rewards - np.where(paths, 0.0, table.penalties)
+    deviation = trajectories[0].facts["deviation"] if trajectories else None
     table.spread(
-        rows, sibling_advantages(rewards, table.groups, paths, norm=settings.sibling_norm, weight=settings.path_weight)
+        rows, sibling_advantages(rewards, table.groups, paths, deviation=deviation, weight=settings.path_weight)
     )
 
 

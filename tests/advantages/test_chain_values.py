@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rl_agents.advantages.chain import chain_values
+from rl_agents.advantages.chain import chain_values, values_within
 
 
 def test_values_by_hand() -> None:
@@ -32,3 +32,16 @@ def test_chains_side_by_side_do_not_touch() -> None:
     )  # fmt: skip
     assert both == pytest.approx(np.concatenate(alone), abs=1e-4)
     assert (both[2:] == 0).all() and (both[:2] > 0.5).all()
+
+
+def test_values_within_the_turns_left() -> None:
+    """Half of the steps at a lead back to a, half to b, where one of two is solved: what is put off counts less."""
+    found = values_within([4, 2], [0, 1], [0, 0], [0, 1], [2, 2], turns=3, gamma=1.0, prior=1e-9)
+    assert found == pytest.approx(np.array([[0.0, 0.0], [0.0, 0.5], [0.25, 0.5], [0.375, 0.5]]), abs=1e-6)
+    endless = chain_values([4, 2], [0, 1], [0, 0], [0, 1], [2, 2], gamma=1.0, prior=1e-9)
+    assert endless == pytest.approx([0.5, 0.5], abs=1e-3), "without a limit putting off costs nothing"
+
+
+def test_an_average_state_is_valued_within_its_turns_too() -> None:
+    # V_1 = 1/2 (one solved step and one prior step), V_2 = (1 + 1/2)/2.
+    assert values_within([1], [1], [], [], [], turns=2, gamma=1.0, prior=1.0)[:, 0] == pytest.approx([0.0, 0.5, 0.75])

@@ -104,27 +104,23 @@ def test_at_the_first_visit_scores_have_no_weight():
 
 
 def test_only_child_and_identical_siblings_get_zero():
-    for norm in ("update", "group"):
-        assert sibling_advantages([0.7], [0], [False], norm=norm).tolist() == [0.0]
-        assert sibling_advantages([0.1 + 0.2, 0.3, 0.3], [0, 0, 0], [False] * 3, norm=norm).tolist() == [0.0] * 3
+    for deviation in (0.1, None):
+        assert sibling_advantages([0.7], [0], [False], deviation=deviation).tolist() == [0.0]
+        found = sibling_advantages([0.1 + 0.2, 0.3, 0.3], [0, 0, 0], [False] * 3, deviation=deviation)
+        assert found.tolist() == [0.0] * 3
 
 
 def test_siblings_of_different_states_are_not_compared_and_share_one_scale():
-    """Deviations ±½ in state 0 and ±1½ in state 1: σ = sqrt((2·¼ + 2·2¼)/4) = 1.118034."""
     rewards, groups = [1.0, 5.0, 0.0, 2.0], [0, 1, 0, 1]
-    found = sibling_advantages(rewards, groups, [False] * 4)
-    assert found == pytest.approx(np.array([0.5, 1.5, -0.5, -1.5]) / 1.118034, abs=1e-6)
-    published = sibling_advantages(rewards, groups, [False] * 4, norm="group")
+    found = sibling_advantages(rewards, groups, [False] * 4, deviation=2.0)
+    assert found == pytest.approx([0.25, 0.75, -0.25, -0.75], abs=1e-6)
+    published = sibling_advantages(rewards, groups, [False] * 4, deviation=None)
     assert published == pytest.approx([0.707106, 0.707106, -0.707106, -0.707106], abs=1e-5)
 
 
-def test_a_difference_of_a_thousandth_is_not_made_as_large_as_a_success():
-    """Seven times 0.5, once 0.501: +2.47 by the siblings' own deviation; small beside a state where success differs."""
-    small, large = [0.5] * 7 + [0.501], [0.0] * 4 + [1.0] * 4
-    groups = [0] * 8 + [1] * 8
-    assert sibling_advantages(small, [0] * 8, [False] * 8, norm="group")[-1] == pytest.approx(2.47, abs=0.01)
-    found = sibling_advantages(small + large, groups, [False] * 16)
-    assert abs(found[7]) < 0.003 < 1.0 < found[-1]
+def test_a_difference_of_a_thousandth_is_as_large_as_a_success_by_the_siblings_own_deviation():
+    small = [0.5] * 7 + [0.501]
+    assert sibling_advantages(small, [0] * 8, [False] * 8, deviation=None)[-1] == pytest.approx(2.47, abs=0.01)
 
 
 def test_steps_that_led_to_a_success_gain_and_last_steps_count_both_ways():
@@ -141,7 +137,9 @@ def test_a_guess_that_is_right_as_often_as_the_value_says_gains_nothing_on_avera
 
 
 def test_paths_are_in_the_siblings_unit():
-    """Siblings 1 and 0: A = ±½/½; a path's gain of 0.2 with weight 2 is 0.4/½. Without siblings it is 0.4."""
+    """σ = ½, siblings 1 and 0: A = ±½/½; a path's gain of 0.2 with weight 2 is 0.4/½, and 0.4 without σ."""
     rewards, groups = [1.0, 0.0, 0.2], [0, 0, 7]
-    assert sibling_advantages(rewards, groups, [False, False, True], weight=2.0) == pytest.approx([1.0, -1.0, 0.8])
-    assert sibling_advantages([0.2], [7], [True], weight=2.0) == pytest.approx([0.4])
+    assert sibling_advantages(rewards, groups, [False, False, True], deviation=0.5, weight=2.0) == pytest.approx(
+        [1.0, -1.0, 0.8]
+    )
+    assert sibling_advantages([0.2], [7], [True], deviation=None, weight=2.0) == pytest.approx([0.4])

@@ -12,10 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from rl_agents.advantages.statistics import FloatArray
 from rl_agents.config.search import SearchKeys
 from rl_agents.data.tasks import SEARCH, stream_seed, task_at
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion
+from rl_agents.rollout.branching import BranchPoint, BranchSpec, Child, Expansion
 from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.rollout.tree_search.metrics import SearchCounts
 from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes, States, state_key
@@ -201,7 +204,10 @@ class Explorer:
             tick.finished += self._finish(search, origin, expansion, children)
             if search.current is None and not self._is_spent(search):
                 self.counts.backtracks += search.backtrack()
+        deviation = self.states.deviation(_sibling_rewards(tick.samples))
         tick.samples += self._paths()
+        for sample in tick.samples:
+            sample.facts = {**sample.facts, "deviation": deviation}
         return tick
 
     # --- choosing states ---------------------------------------------------------------------------------------
@@ -372,8 +378,19 @@ class Explorer:
         return key
 
 
+def _sibling_rewards(samples: Sequence[Trajectory]) -> list[FloatArray]:
+    groups: dict[int, list[float]] = {}
+    for sample in samples:
+        groups.setdefault(sample.group_id, []).append(sample.steps[0].reward)
+    return [np.array(rewards) for rewards in groups.values()]
+
+
 def outcomes(children: Sequence[Ranked]) -> Outcomes:
-    """Where the children that did not break ended up."""
-    whole = [(item.node.key, bool(item.child.end_cause), item.child.success) for item in children if item.node]
+    """Where the children that did not break ended up. The turn limit alone is no end: it belongs to no state."""
+    whole = [(item.node.key, _is_end(item.child), item.child.success) for item in children if item.node]
     keys, ended, solved = zip(*whole, strict=True)
     return Outcomes(keys, ended, solved)
+
+
+def _is_end(child: Child) -> bool:
+    return child.success or child.end_cause not in ("", "max_turns")

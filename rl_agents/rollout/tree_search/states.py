@@ -23,7 +23,7 @@ class Outcomes:
 
     Attributes:
         keys: states that were reached.
-        ended: the trajectory ended there.
+        ended: the trajectory ended there, by something else than the turn limit.
         solved: and was solved.
     """
 
@@ -53,6 +53,9 @@ class States(Protocol):
 
     def path_gains(self, path: Sequence[str], solved: bool) -> FloatArray:
         """Reward of each step of a path that ended, for training on it beside siblings, [steps]; empty: none."""
+
+    def deviation(self, siblings: Sequence[FloatArray]) -> float | None:
+        """What advantages of an update are divided by, of the rewards at each of its states; None: siblings' own."""
 
     def observe(self, key: str, outcomes: Outcomes) -> None:
         """Count the steps sampled at a state."""

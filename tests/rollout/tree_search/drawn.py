@@ -104,7 +104,7 @@ class World:
 
 def settings_of(**keys: Any) -> Settings:
     """Equations as published, but graded scores, three samples of a state at most and one task at a time."""
-    small = {"group_size": 3, "tasks_per_iteration": 1, "score_alpha": 1.0, "search_steps": 20}
+    small = {"group_size": 3, "tasks_per_iteration": 1, "score_alpha": 1.0, "search_steps": 20, "max_turns": 40}
     settings = Settings.from_dict({"algo": "3spo", "reading": "published", **small, **keys})
     settings.set_defaults(ALGORITHMS["3spo"].defaults_of(settings))
     return settings

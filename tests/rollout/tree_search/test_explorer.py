@@ -172,7 +172,7 @@ def test_the_chain_counts_every_sample_whether_or_not_it_is_followed() -> None:
     known, attic = explorer.states, named(explorer, "attic")
     assert isinstance(known, StateStatistics) and known.chain is not None
     assert known.visits(attic) == 3.0, "sampled steps, not trajectories"
-    assert known.rates([attic])[0] == pytest.approx(0.5, abs=0.01), "two of three steps end, one of them solved"
+    assert known.rates([attic], 1)[0] == pytest.approx(0.5, abs=0.01), "two of three steps end, one of them solved"
     (_,), tick = world.tick(explorer)  # attic again, n = 2: door and jump, half of 1 - V and 0 - V
     assert rewards(tick.samples)[:2] == pytest.approx([0.25, -0.25], abs=0.01)
 

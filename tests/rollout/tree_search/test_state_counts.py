@@ -157,3 +157,23 @@ def test_a_path_gains_where_it_went_better_than_the_chain_expected() -> None:
     assert states.path_gains(path, True) == pytest.approx(expected, abs=1e-4)
     assert states.path_gains(path, False) == pytest.approx([0.0, -0.5 * VALUE_B], abs=1e-4)
     assert chain_of_three(path_weight=0.0).path_gains(path, True).size == 0
+
+
+def test_the_deviation_is_that_of_recent_updates() -> None:
+    """Siblings 1 and 0: σ = ½. Then an update that agrees: σ² = 0.98·¼/(1 + 0.98), and no noise becomes as large."""
+    states = StateStatistics(settings_of(sibling_norm="running"))
+    assert states.deviation([]) == 1.0
+    assert states.deviation([np.array([1.0, 0.0])]) == pytest.approx(0.5)
+    assert states.deviation([np.array([0.3, 0.3])]) == pytest.approx(np.sqrt(0.98 * 0.25 / 1.98))
+    other = StateStatistics(settings_of(sibling_norm="running"))
+    other.load_json(json.loads(json.dumps(states.to_json())))
+    assert other.deviation([]) == states.deviation([])
+    assert StateStatistics(settings_of()).deviation([np.array([1.0, 0.0])]) is None, "as published"
+
+
+def test_the_difference_knows_how_many_turns_are_left() -> None:
+    """With 40 turns at most: at depth 39 b may still end solved, at 40 no state is worth anything any more."""
+    states, outcomes = chain_of_three(), Outcomes(("b", "won"), (False, True), (False, True))
+    early, late = states.value_difference("a", 2, outcomes), states.value_difference("a", 40, outcomes)
+    assert early == pytest.approx([0.5 * VALUE_B - VALUE_A, 1 - VALUE_A], abs=1e-4)
+    assert late == pytest.approx([0.0, 1.0], abs=1e-4), "no step sampled at a ended solved: V with one turn left is 0"
