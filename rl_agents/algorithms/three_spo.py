@@ -443,7 +443,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Th
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
     paths = [trajectories[number].end_cause == PATH for number in table.trajectories.tolist()]
     rewards = table.rewards - np.where(paths, 0.0, table.penalties)
-    deviation = trajectories[0].facts["deviation"] if trajectories else None
+    deviation = trajectories[0].facts.get("deviation", 1.0) if trajectories else None
     table.spread(
         rows, sibling_advantages(rewards, table.groups, paths, deviation=deviation, weight=settings.path_weight)
     )
