@@ -28,11 +28,10 @@ from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Engine, EngineError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset
-from rl_agents.rollout.env_hosts import EnvFactory
 from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.env_worker import EnvFactory, EnvGuard
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.request_queue import gathered
-from rl_agents.rollout.safe_env import EnvGuard
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, TurnFacts, reasons
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue
 

@@ -25,7 +25,7 @@ from rl_agents.errors import InputError
 from rl_agents.inference.base import EngineError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_step
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.serialization import opened
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success
 

@@ -15,7 +15,7 @@ from rl_agents.rollout.agent_loop import collect_episodes
 from rl_agents.rollout.branching import Branching, copy_of, restore, takes_snapshots
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_step
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.turns import Player
 
 #: Actions before the state that is restored.

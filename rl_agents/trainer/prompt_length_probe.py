@@ -25,7 +25,7 @@ from rl_agents.inference.base import Engine
 from rl_agents.interrupts import event_loop
 from rl_agents.rollout.env_calls import EnvFailure, read_reset, read_step
 from rl_agents.rollout.env_pool import EnvPool, env_pool
-from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.turns import Limits, Player, next_dialogue
 
 #: Tasks whose first prompts are read, the first of them played, until the time is up.

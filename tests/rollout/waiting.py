@@ -104,18 +104,10 @@ class Slow(Waiting):
             Slow.inside -= 1
 
 
-class SlowDrawing(Slow):
-    """And draws."""
+class Unsteady(Waiting):
+    """A call takes up to 40 ms."""
 
-    def drawn(self) -> float:
-        return random.random()
-
-
-class LateDrawing(Slow):
-    """And draws, in all tasks but the first."""
-
-    def drawn(self) -> float:
-        return random.random() if self.task != "task-0" else 0.5
+    longest_s = 0.04
 
 
 class Windowed(Waiting):
@@ -136,6 +128,12 @@ class Declared(Waiting):
 
     def drawn(self) -> float:
         return float(threading.get_ident())
+
+
+class Misdeclared(Waiting):
+    """Names no place that there is."""
+
+    blocking = "theads"
 
 
 class Homed(Waiting):
