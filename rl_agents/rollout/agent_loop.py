@@ -18,7 +18,7 @@ no advantage sees them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from rl_agents.chat.template import ContextPolicy, Dialogue, instructed
@@ -54,14 +54,11 @@ class Rollouts:
     engine_errors: list[str] = field(default_factory=list)
     input_error: str = ""
 
-    def by_job(self) -> Mapping[Hashable, Trajectory]:
-        """The trajectories by their specs."""
+    def by_job(self) -> dict[EpisodeSpec, Trajectory]:
         return {EpisodeSpec(t.task_id, t.group_id, t.member, t.seed): t for t in self.trajectories}
 
 
 class Episode:
-    """One episode in progress."""
-
     def __init__(
         self, spec: EpisodeSpec, env: TextEnv, engine: Engine, context: ContextPolicy, limits: Limits,
         guard: EnvGuard | None = None, recorder: Recorder | None = None,

@@ -127,7 +127,6 @@ class Expansions:
     input_error: str = ""
 
     def by_job(self) -> Mapping[Hashable, Expansion]:
-        """The expansions by the numbers of their requests."""
         return {expansion.group_id: expansion for expansion in self.expansions}
 
 
@@ -244,7 +243,6 @@ class Position:
         self._there = False
 
     def leave(self) -> None:
-        """Give the environment back."""
         if self.env is not None:
             self.pool.give_back(self.env)
         self.env = None

@@ -42,12 +42,10 @@ class Reached:
 
     @property
     def task_id(self) -> str:
-        """The task of the episode."""
         return self.spec.task_id
 
     @property
     def group_id(self) -> int:
-        """The group of the episode."""
         return self.spec.group_id
 
 
@@ -64,7 +62,6 @@ class BranchingCheck:
     input_error: str = ""
 
     def by_job(self) -> Mapping[Hashable, Reached]:
-        """What was reached by specs."""
         return {spec: reached for spec, reached in self.reached.items()}
 
 

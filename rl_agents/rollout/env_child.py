@@ -39,7 +39,6 @@ class Served:
         return [*methods, *(name for name in ATTRIBUTES if _has(self.env, name))]
 
     async def answer(self, call: Call) -> Answer:
-        """Answer one call."""
         if call.order is not None:
             self.guard = self.pool.guard(self.env, "", call.order.seed, 0.0)
             self.guard.process.resume(opened(call.order.drawn))

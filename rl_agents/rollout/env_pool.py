@@ -70,7 +70,6 @@ class Places:
         return True
 
     def release(self, count: int) -> None:
-        """Give places back."""
         self._taken -= count
         self._wake()
 
@@ -152,7 +151,6 @@ class EnvPool:
         return (await self._ready(1))[0]
 
     def guard(self, env: TextEnv | None, task_id: str, seed: int, timeout_s: float) -> EnvGuard:
-        """Return the guard of an episode in ``env``."""
         return EnvGuard(task_id, seed, timeout_s, self.watch, self._hosts.get(id(env)), self._took)
 
     def give_back(self, env: TextEnv) -> None:
@@ -172,7 +170,6 @@ class EnvPool:
             self._places.release(1)
 
     async def close(self) -> None:
-        """Close all idle environments."""
         idle, self._idle = self._idle, []
         await asyncio.gather(*map(self._close, idle), return_exceptions=True)  # one is no reason to leave another
 

@@ -116,7 +116,6 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.engine = RemoteEngine(handles, caller, self.config.agent.engine_timeout_s)
 
     def set_recorder(self, recorder: Recorder) -> None:
-        """Record what is sampled for training from now on."""
         self.recorder = recorder
 
     def flush_recorder(self, timeout_s: float) -> bool:

@@ -290,11 +290,9 @@ class ThreadHost:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread still runs."""
         return self._thread.is_alive()
 
     def begin(self, seed: int) -> EpisodeState:
-        """An episode begins."""
         return EpisodeState(seed)
 
     async def make(self, make_env: EnvFactory, timeout_s: float = 0.0) -> TextEnv:
@@ -357,7 +355,6 @@ class ThreadHost:
                     self._runner.get_loop().call_soon_threadsafe(lambda: None)
 
     def start(self, make_env: EnvFactory) -> None:
-        """Make the environment, in the thread."""
         self.env = make_env()
 
     def _finished(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -536,7 +533,6 @@ class ProcessHost(ThreadHost):
         """Nothing to interrupt: the thread waits for the process."""
 
     def start(self, make_env: EnvFactory) -> None:
-        """See `ThreadHost`; the environment is made as the recipe says."""
         self.env = self._process = ProcessEnv(self._recipe)
         if self.over:  # nobody waited so long
             self._process.kill()

@@ -56,11 +56,9 @@ class CallNote:
             self._write()
 
     def alone(self, task_id: str) -> contextlib.AbstractAsyncContextManager[None]:
-        """Wait until no other task is called that is suspected as this one is."""
         return self._one if task_id in self.suspects else contextlib.nullcontext()
 
     def close(self) -> None:
-        """Delete the files."""
         self._map.close()
         self._path.unlink(missing_ok=True)
         self._suspected.unlink(missing_ok=True)
@@ -114,7 +112,6 @@ class TaskWatch:
         return contextlib.nullcontext() if self.note is None else self.note.calling(task_id)
 
     def alone(self, task_id: str) -> contextlib.AbstractAsyncContextManager[None]:
-        """See `CallNote.alone`."""
         return contextlib.nullcontext() if self.note is None else self.note.alone(task_id)
 
     def check(self, task_id: str) -> None:

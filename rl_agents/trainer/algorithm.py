@@ -31,18 +31,16 @@ from rl_agents.inference.select import resolve_engine
 from rl_agents.learner.learner_group import AgentLearnerGroup, start_learners
 from rl_agents.learner.rl_modules import module_specs
 from rl_agents.learner.training_data import AgentTrainingData
-from rl_agents.orchestrator.async_rollouts import Ahead
 from rl_agents.orchestrator.offline_dataset import Recorded
 from rl_agents.orchestrator.rollout_batch import Demonstrations, Episodes, Expanding, Place
-from rl_agents.orchestrator.rollout_buffer import Given, Pipeline, Producer, Sampled
+from rl_agents.orchestrator.rollout_buffer import Given, Producer, RolloutBuffer, Sampled
 from rl_agents.orchestrator.rollout_metrics import again_metrics, rollout_metrics, staleness_metrics, updates_behind
 from rl_agents.orchestrator.rollout_workers import RolloutWorkers
 from rl_agents.orchestrator.streaming_rollouts import Stream
 from rl_agents.resources import node_share, placement, run_bundles, runner_cpus
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.env_runner import TextEnvRunner
-from rl_agents.rollout.tree_search.explorer import Explorer
-from rl_agents.rollout.tree_search.iteration import Order, run_iteration
+from rl_agents.rollout.tree_search.explorer import Explorer, Order, run_iteration
 from rl_agents.rollout.tree_search.picture import draw_search
 from rl_agents.trainer.advantage_pipeline import assign_credit
 from rl_agents.trainer.checkpoint import Counters, restore_policy, restore_run, save_run, write_atomically
@@ -78,7 +76,6 @@ class AgentConfig(AlgorithmConfig):
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """Wrap settings that `resolve` has completed."""
         config = cls()
         config.agent = copy.deepcopy(settings)
         return config
@@ -138,13 +135,11 @@ class AgentConfig(AlgorithmConfig):
         """Our keys are validated by `resolve`; RLlib's checks speak of batches and spaces that we do not use."""
 
     def get_default_learner_class(self) -> type:
-        """Our learner."""
         from rl_agents.learner.learner import AgentLearner  # imports FSDP: env runners do without
 
         return AgentLearner
 
     def get_multi_rl_module_spec(self, **kwargs: Any) -> MultiRLModuleSpec:
-        """The networks of the run."""
         return module_specs(self.agent, self.model_dir)
 
     def build_learner_group(self, **kwargs: Any) -> AgentLearnerGroup:
@@ -162,14 +157,14 @@ def open_recorded(config: AgentConfig) -> Recorded | None:
     return Recorded.open(settings, ALGORITHMS[settings.algo], shape.vocabulary if shape else None)
 
 
-def make_pipeline(
+def make_buffer(
     config: AgentConfig,
     tasks: Sequence[str],
     recorded: Recorded | None,
     workers: Callable[[], RolloutWorkers],
     learners: Callable[[], AgentLearnerGroup],
-) -> Pipeline | Stream:
-    """Return a run's pipeline.
+) -> RolloutBuffer | Stream:
+    """Return what makes a run's batches.
 
     Args:
         tasks: of training.
@@ -187,8 +182,8 @@ def make_pipeline(
     elif source == "demonstrations":
         demonstrations = Demonstrations(settings, config.model_dir)
         producer = Given(lambda iteration, position: demonstrations.next(iteration))
-    ahead = settings.lag and settings.num_env_runners and source == "rollouts"
-    return (Ahead if ahead else Pipeline)(producer, settings.lag, settings.iterations)
+    ahead = bool(settings.lag and settings.num_env_runners and source == "rollouts")
+    return RolloutBuffer(producer, settings.lag, settings.iterations, ahead=ahead)
 
 
 def _episodes(config: AgentConfig, tasks: Sequence[str]) -> Episodes:
@@ -220,7 +215,6 @@ class AgentAlgorithm(Algorithm):
 
     @classmethod
     def from_settings(cls, settings: Settings) -> AgentAlgorithm:
-        """Build the algorithm of a run."""
         return AgentConfig.from_settings(settings).build_algo()
 
     @classmethod
@@ -259,7 +253,7 @@ class AgentAlgorithm(Algorithm):
         self.engine_description = settings.engine_choice or asked
         self.train_tasks = task_ids(settings.env, "train", settings.env_options)
         self.recorded = open_recorded(self.config)
-        self.pipeline = make_pipeline(
+        self.buffer = make_buffer(
             self.config, self.train_tasks, self.recorded, self._started_workers, lambda: self.learner_group
         )
         self.rollout_workers: RolloutWorkers | None = None
@@ -348,10 +342,10 @@ class AgentAlgorithm(Algorithm):
         if self.pool is None:
             return
         self.pool.resumed(self.iteration)
-        recorded = {} if self._disown() else self.pool.calls_since(self.pipeline.oldest())
+        recorded = {} if self._disown() else self.pool.calls_since(self.buffer.oldest())
         if self.settings.stream:  # what came after the checkpoint was sampled by weights that are not made again
             recorded = {seed: call for seed, call in recorded.items() if call.policy_version <= self.policy_version}
-        self.pipeline.served = {call.policy_version for call in recorded.values()}
+        self.buffer.served = {call.policy_version for call in recorded.values()}
         if recorded:
             print(f"[rl_agents] {len(recorded)} recorded calls after the checkpoint are not sampled again", flush=True)
         self._started_workers().collector.record(self.pool.recording(recorded))
@@ -360,7 +354,7 @@ class AgentAlgorithm(Algorithm):
         self._iteration, self.policy_version = counters.iteration, counters.policy_version
         self._restored_pool = counters.pool
         self.place = Place(counters.task_position, BadTasks(dict(counters.left_out), Counter(counters.strikes)))
-        self.pipeline.begin(counters.iteration, counters.policy_version, self.place, counters.in_flight)
+        self.buffer.begin(counters.iteration, counters.policy_version, self.place, counters.in_flight)
         if self.explorer is not None:
             self.explorer.left_out = self.place.bad.left_out
         if self.rollout_workers is not None:
@@ -369,7 +363,7 @@ class AgentAlgorithm(Algorithm):
 
     def cleanup(self) -> None:
         """Stop everything, in this order; what one of them raises is raised when all have had their turn."""
-        self.pipeline.close()
+        self.buffer.close()
         if self.rollout_workers is not None:
             self.rollout_workers.collector.closed = True
         with contextlib.ExitStack() as last_first:
@@ -377,7 +371,7 @@ class AgentAlgorithm(Algorithm):
                 last_first.callback(self.rollout_workers.stop_engines)
             if self.pool is not None:  # who goes on with the run waits for it
                 last_first.callback(self.pool.close)
-            last_first.callback(self.pipeline.join)
+            last_first.callback(self.buffer.join)
             last_first.callback(super().cleanup)
 
     # --- one iteration ----------------------------------------------------------------------------------------------
@@ -408,16 +402,16 @@ class AgentAlgorithm(Algorithm):
 
     def _play_and_learn(self) -> dict[str, float]:
         """Whole episodes, then one update."""
-        experience = self.pipeline.next(self.iteration)
+        experience = self.buffer.next(self.iteration)
         self.last_trajectories = experience.played
         self._keep(experience.played)
         metrics = experience.metrics | self._learn(experience.chosen, experience.weights)
         if self.settings.guard != "off" and self.recipe.source == "rollouts" and self.recorded is None:
             metrics |= policy_sample(experience.played, self.settings.tasks_per_iteration)
         if self.pool is not None:
-            self.pool.confirm(self.pipeline.recorded())
-        self.pipeline.publish(self.policy_version)
-        self.place = self.pipeline.place
+            self.pool.confirm(self.buffer.recorded())
+        self.buffer.publish(self.policy_version)
+        self.place = self.buffer.place
         return metrics
 
     def _explore(self, explorer: Explorer) -> dict[str, float]:
@@ -536,13 +530,13 @@ class AgentAlgorithm(Algorithm):
             self.pool.checkpoint(self.iteration)
 
     def _fill_checkpoint(self, folder: Path) -> None:
-        in_flight, bad, workers = self.pipeline.settle(), self.place.bad, self.rollout_workers
+        in_flight, bad, workers = self.buffer.settle(), self.place.bad, self.rollout_workers
         if self.pool is not None:
             self.pool.add_calls(in_flight)
         counters = Counters(
             self.iteration, self.policy_version, self.place.position,
             dict(bad.left_out), dict(bad.strikes), dict(workers.collector.losses.deaths) if workers is not None else {},
-            self.pool.id if self.pool is not None else "", self.pipeline.in_flight(),
+            self.pool.id if self.pool is not None else "", self.buffer.in_flight(),
         )  # fmt: skip
         save_run(folder, self.learner_group, counters, self.settings, self.explorer, self.memory)
 
@@ -582,7 +576,6 @@ class AgentAlgorithm(Algorithm):
         self._fill_checkpoint(Path(checkpoint_dir))
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
-        """Ray Tune's hook."""
         self.restore_run_checkpoint(Path(checkpoint_dir))
 
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
@@ -606,7 +599,7 @@ class AgentAlgorithm(Algorithm):
     def play(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> list[Trajectory]:
         """Play episodes without learning from them; ``temperature`` None samples as in training."""
         workers = self._started_workers()
-        with self.pipeline.paused():
+        with self.buffer.paused():
             self._sync_engines()
             return workers.collector.collect(specs, temperature).answers
 

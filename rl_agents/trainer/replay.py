@@ -361,7 +361,7 @@ class Replay:
             return {"rollout/resampled_episodes": 0.0}
 
         try:
-            experience = cast(Sampled, self.algo.pipeline.producer).episodes.choose(update.iteration, more)
+            experience = cast(Sampled, self.algo.buffer.producer).episodes.choose(update.iteration, more)
         except (SelectionError, EpisodesFail) as error:
             self._note(f"iteration {update.iteration}: {error}")
             return {}

@@ -52,10 +52,9 @@ from rl_agents.interrupts import event_loop
 from rl_agents.learner.prefix_sharing import packing_key
 from rl_agents.rewards.base import REWARDS
 from rl_agents.rewards.judges import check_judge
-from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_pool import EnvPool, env_pool
-from rl_agents.rollout.truncation import check_rule, progress_window
+from rl_agents.rollout.truncation import check_rule, make_embedder, progress_window
 from rl_agents.store.files import pool_file
 from rl_agents.trainer.engine_choice import settle_engine
 from rl_agents.trainer.lengths import KEYS, fill_lengths
