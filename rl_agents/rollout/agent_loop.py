@@ -31,28 +31,26 @@ from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.env_worker import EnvFactory, EnvGuard
 from rl_agents.rollout.recording import Recorder
-from rl_agents.rollout.request_queue import gathered
+from rl_agents.rollout.request_queue import Failures, gathered
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, TurnFacts, reasons
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue
 
 
 @dataclass(slots=True)
-class Rollouts:
+class Rollouts(Failures):
     """What came of a list of specs; every spec is in exactly one of ``trajectories`` and ``unfinished``.
+
+    ``input_error`` is set only when no episode could take a single step because of a user error (no first prompt fits
+    the context, or the environment cannot be created).
 
     Attributes:
         trajectories: in the order of the specs.
         unfinished: specs whose engine failed; play them again with the same seeds.
-        engine_errors: one line per unfinished spec, saying why.
-        input_error: set when no episode could take a single step because of a user error (no first
-            prompt fits the context, or the environment cannot be created); else empty.
     """
 
     #: Without repr, because asyncio.Runner reprs its task's result when it puts the handler of SIGINT back.
     trajectories: list[Trajectory] = field(default_factory=list, repr=False)
     unfinished: list[EpisodeSpec] = field(default_factory=list)
-    engine_errors: list[str] = field(default_factory=list)
-    input_error: str = ""
 
     def by_job(self) -> dict[EpisodeSpec, Trajectory]:
         return {EpisodeSpec(t.task_id, t.group_id, t.member, t.seed): t for t in self.trajectories}
@@ -280,14 +278,9 @@ def rollouts_of(specs: Sequence[EpisodeSpec], results: Sequence[tuple[Trajectory
         if isinstance(result, tuple):
             rollouts.trajectories.append(result[0])
             too_long = too_long or result[1]
-        elif isinstance(result, EngineError | InputError):
-            rollouts.unfinished.append(spec)
-            if isinstance(result, InputError):
-                rollouts.input_error = rollouts.input_error or str(result)
-            else:
-                rollouts.engine_errors.append(str(result) or type(result).__name__)
         else:
-            raise result
+            rollouts.note(result)
+            rollouts.unfinished.append(spec)
     clean = [t for t in rollouts.trajectories if not t.failed]
     if clean and not rollouts.unfinished and not any(t.steps for t in clean):
         rollouts.input_error = too_long

@@ -73,7 +73,7 @@ def main(pipe: Connection) -> None:
         served: Served | None = None
         answer = Answer()
         try:
-            pool = EnvPool(env_factory(Settings.from_dict(recipe.settings)), "inline")
+            pool = EnvPool(env_factory(Settings.from_dict(recipe.settings)))
             served = Served(pool, runner.run(pool.take()))
             answer = Answer(served.has)
         except (InputError, EnvFailure) as error:

@@ -91,7 +91,7 @@ class EnvPool:
 
     Args:
         make_env: creates an environment.
-        blocking: where environments are called; ``auto``: inline, since nobody has declared anything.
+        blocking: where environments are called; ``auto``: nobody has declared it: inline, and long calls are reported.
         concurrency: environments alive at once; 0 takes `MOST`.
         recipe: how a process makes one; without it there are no processes.
         name: of the environment, for messages.
@@ -103,7 +103,7 @@ class EnvPool:
     """
 
     def __init__(
-        self, make_env: EnvFactory, blocking: Blocking = "auto", concurrency: int = 0,
+        self, make_env: EnvFactory, blocking: Blocking = "inline", concurrency: int = 0,
         recipe: EnvRecipe | None = None, name: str = "", start_timeout_s: float = 0.0,
     ) -> None:  # fmt: skip
         if blocking == "process" and recipe is None:

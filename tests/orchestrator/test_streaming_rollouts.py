@@ -65,7 +65,8 @@ class Runner:
                 raise result
         played = [result for result in results if isinstance(result, Trajectory)]
         unfinished = [s for s, result in zip(batch.jobs, results, strict=True) if not isinstance(result, Trajectory)]
-        return Rollouts(played, unfinished, ["engine 0 died"] * len(unfinished), self.world.user_error)
+        errors = ["engine 0 died"] * len(unfinished)
+        return Rollouts(played, unfinished, engine_errors=errors, input_error=self.world.user_error)
 
     async def _play(self, spec: EpisodeSpec) -> Trajectory:
         world = self.world
