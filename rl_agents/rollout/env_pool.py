@@ -16,7 +16,7 @@ from rl_agents.envs.base import TextEnv, env_spec
 from rl_agents.envs.spec import Blocking
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import CallTimeout, EnvFailure, call_env, debugger_active
-from rl_agents.rollout.env_worker import CLOSE_TIMEOUT_S, EnvFactory, EnvGuard, ProcessHost, ThreadHost
+from rl_agents.rollout.env_worker import CLOSE_TIMEOUT_S, EnvFactory, EnvGuard, ProcessHost, ThreadHost, folder_kept
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.serialization import EnvRecipe
 from rl_agents.rollout.task_watch import TaskWatch
@@ -204,7 +204,8 @@ class EnvPool:
         def start() -> TextEnv:
             return self._make_env()
 
-        return call_env(self._start_timeout_s, start)
+        with folder_kept():
+            return call_env(self._start_timeout_s, start)
 
     async def _made_elsewhere(self) -> TextEnv:
         host = ThreadHost() if self.mode == "thread" else ProcessHost(cast(EnvRecipe, self._recipe))

@@ -6,7 +6,8 @@ tasks that are known to hang (`rl_agents.rollout.task_watch`).
 
 *inline*: calls are made one after the other in the runner's main thread. Python's and numpy's global generators are
 each episode's own (`Generators`); without this, what one of them draws would depend on the others, since episodes are
-interleaved call by call. A coroutine is guarded from one of its waits to the next.
+interleaved call by call. The working directory is the runner's again after each call. A coroutine is guarded from one
+of its waits to the next.
 
 *thread*: a thread makes the environment, makes all its calls and closes it, as libraries want that belong to a thread.
 A call that takes too long is interrupted as far as Python can (`PyThreadState_SetAsyncExc`: a loop, not a system call),
@@ -93,10 +94,14 @@ class Generators(EpisodeState):
     """Python's and numpy's global generators as one episode's environment left them after its last call.
 
     Only in the main thread: a thread cannot have global state of its own.
+
+    Args:
+        keep_folder: the working directory is put back after each call; not in a process of the environment's own.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, keep_folder: bool = True) -> None:
         super().__init__(seed)
+        self._keep_folder = keep_folder
         self._python: Any = None
         # Made at the first call: seeding takes longer than an environment's step.
         self._numpy: np.random.MT19937 | None = None
@@ -138,11 +143,32 @@ class Generators(EpisodeState):
             random.setstate(self._python)
         np.random.set_bit_generator(self._generator())  # type: ignore[attr-defined]
         try:
-            yield
+            with folder_kept() if self._keep_folder else contextlib.nullcontext():
+                yield
         finally:
             self._python = random.getstate()
             random.setstate(outside[0])
             np.random.set_bit_generator(outside[1])  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def folder_kept() -> Iterator[None]:
+    """Put the process's working directory back, which an environment may change; one that needs it has a process."""
+    before = _folder()
+    try:
+        yield
+    finally:
+        if before and _folder() != before:
+            with contextlib.suppress(OSError):
+                os.chdir(before)
+
+
+def _folder() -> str:
+    """Return the working directory; empty where it was deleted."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
 
 
 @lru_cache(maxsize=256)

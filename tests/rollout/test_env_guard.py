@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from rl_agents.rollout.env_calls import EnvFailure
+from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.task_watch import MAX_HANGS, CallNote, TaskWatch
 
@@ -80,6 +82,18 @@ def test_a_copy_of_the_generators_goes_on_where_it_was_taken() -> None:
     assert called(guard, draw) == expected
     guard.process.reset()
     assert called(guard, draw) == draws(1)[1][0]
+
+
+def test_the_runner_keeps_its_working_directory(tmp_path) -> None:
+    class Mover:
+        def __init__(self) -> None:
+            os.chdir(tmp_path)
+
+    here, guard = os.getcwd(), EnvGuard("t", 1, 1.0)
+    called(guard, os.chdir, tmp_path)
+    assert os.getcwd() == here
+    asyncio.run(EnvPool(Mover).take())  # type: ignore[arg-type]
+    assert os.getcwd() == here
 
 
 def test_a_task_that_hangs_is_not_waited_for_again() -> None:

@@ -213,6 +213,16 @@ def test_an_environment_says_where_it_wants_to_be() -> None:
     assert pool_of("Waiting").mode == EnvPool(Countdown).mode == "inline", "nothing is declared"
 
 
+def test_a_process_of_its_own_keeps_the_working_directory_that_the_environment_chose(tmp_path, monkeypatch) -> None:
+    (tmp_path / "inner").mkdir()
+    monkeypatch.setenv("MOVED", str(tmp_path))
+    pool, inner = pool_of("Moving", "process"), len(str(tmp_path / "inner"))
+    (episode,) = play(pool, [1])
+    close(pool)
+    seen = [step.observation.split()[-1] for step in episode.steps[1:]]
+    assert episode.end_cause == "terminated" and seen == [str(float(inner)), str(float(len(str(tmp_path))))]
+
+
 def test_no_more_live_than_may(tmp_path) -> None:
     alive, most = set(), 0
 

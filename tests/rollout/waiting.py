@@ -136,6 +136,17 @@ class Misdeclared(Waiting):
     blocking = "theads"
 
 
+class Moving(Waiting):
+    """Changes the working directory when it is made and in every call, and relies on it."""
+
+    def __init__(self) -> None:
+        os.chdir(os.environ["MOVED"])
+
+    def drawn(self) -> float:
+        os.chdir("inner" if os.path.basename(os.getcwd()) != "inner" else "..")
+        return float(len(os.getcwd()))
+
+
 class Homed(Waiting):
     """Says that it needs a process, and writes down in which it is made and called."""
 
