@@ -107,7 +107,7 @@ def counting() -> Iterator[Counter[str]]:
     from rl_agents.learner.optimizers import OptimizerSet
     from rl_agents.orchestrator.collector import Collector
     from rl_agents.rollout.env_runner import TextEnvRunner
-    from rl_agents.rollout.safe_env import EnvGuard
+    from rl_agents.rollout.env_worker import EnvGuard
     from rl_agents.store.trajectory_store import PoolWriter
 
     counts: Counter[str] = Counter()

@@ -3,8 +3,8 @@
 Three jobs, each in a process of its own, with an engine that answers at once, so that all time is the environment's and
 the loop's:
 
-- 64 episodes of five turns; reset and step take 0.2 s. ``env_blocking=inline`` is what there was before; ``auto``
-  plays two batches, of which the first is measured; ``no waiting``: calls of 0 s, which is what the loop itself takes.
+- 64 episodes of five turns; reset and step take 0.2 s. ``no waiting``: calls of 0 s, which is what the loop
+  itself takes.
 - 1,000 episodes whose only step takes 1 s, as coroutines and in threads; inline, twenty of them.
 - 128 episodes of an environment that holds 8 MiB, as a small virtual machine would: memory with all at once, and with
   ``env_concurrency=8``.
@@ -111,22 +111,20 @@ class AtOnce:
         """Nothing to free."""
 
 
-def seconds(env: str, episodes: int, batches: int = 1, **keys: Any) -> list[float]:
-    """Play batches of episodes in one pool; return the seconds of each."""
+def seconds(env: str, episodes: int, **keys: Any) -> float:
+    """Play a batch of episodes; return the seconds that it takes."""
     name = f"gymnasium:benchmarks.slow_environments:{env}"
     pool = env_pool(Settings.from_dict({"env": name, **keys}))
     tokenizer = starter_spec("guess_numbers").build_tokenizer()
-    times: list[float] = []
 
-    async def play() -> None:
-        for _ in range(batches):
-            started = time.monotonic()
-            await _played(pool, episodes, tokenizer)
-            times.append(time.monotonic() - started)
+    async def play() -> float:
+        started = time.monotonic()
+        await _played(pool, episodes, tokenizer)
+        took = time.monotonic() - started
         await pool.close()
+        return took
 
-    asyncio.run(play())
-    return times
+    return asyncio.run(play())
 
 
 async def _played(pool: EnvPool, episodes: int, tokenizer: Any) -> Rollouts:
@@ -166,15 +164,12 @@ def peak_mib(**keys: Any) -> float:
 def waiting() -> dict[str, float]:
     """64 episodes of five turns, 0.2 s a call."""
     none = {"env.kwargs": {"wait_s": 0.0}}
-    first, later = seconds("Slow", 64, batches=2)
     return {
-        "64 x 5 x 0.2 s, no waiting, inline": seconds("Slow", 64, env_blocking="inline", **none)[0],
-        "64 x 5 x 0.2 s, inline (before)": seconds("Slow", 64, env_blocking="inline")[0],
-        "64 x 5 x 0.2 s, auto, first batch": first,
-        "64 x 5 x 0.2 s, auto, later": later,
-        "64 x 5 x 0.2 s, thread": seconds("Slow", 64, env_blocking="thread")[0],
-        "64 x 5 x 0.2 s, coroutines": seconds("SlowCoroutine", 64)[0],
-        "64 x 5 x 0.2 s, 8 processes, first batch": seconds("Slow", 64, env_blocking="process", env_concurrency=8)[0],
+        "64 x 5 x 0.2 s, no waiting, inline": seconds("Slow", 64, env_blocking="inline", **none),
+        "64 x 5 x 0.2 s, inline (before)": seconds("Slow", 64, env_blocking="inline"),
+        "64 x 5 x 0.2 s, thread": seconds("Slow", 64, env_blocking="thread"),
+        "64 x 5 x 0.2 s, coroutines": seconds("SlowCoroutine", 64),
+        "64 x 5 x 0.2 s, 8 processes, first batch": seconds("Slow", 64, env_blocking="process", env_concurrency=8),
     }
 
 
@@ -182,9 +177,9 @@ def calls() -> dict[str, float]:
     """1,000 tool calls of 1 s at once."""
     one = {"env.kwargs": {"wait_s": 1.0, "only_steps": True, "turns": 1}}
     return {
-        "20 calls of 1 s, inline (before)": seconds("Slow", 20, env_blocking="inline", **one)[0],
-        "1,000 calls of 1 s, thread": seconds("Slow", 1000, env_blocking="thread", env_concurrency=1000, **one)[0],
-        "1,000 calls of 1 s, coroutines": seconds("SlowCoroutine", 1000, env_blocking="inline", **one)[0],
+        "20 calls of 1 s, inline (before)": seconds("Slow", 20, env_blocking="inline", **one),
+        "1,000 calls of 1 s, thread": seconds("Slow", 1000, env_blocking="thread", env_concurrency=1000, **one),
+        "1,000 calls of 1 s, coroutines": seconds("SlowCoroutine", 1000, env_blocking="inline", **one),
     }
 
 

@@ -72,7 +72,7 @@ def test_the_third_signal_ends_a_process_that_swallows_exceptions() -> None:
 STUCK = """
 import ctypes
 from rl_agents.interrupts import Interrupts
-from rl_agents.rollout.time_limits import call_with_timeout
+from rl_agents.rollout.env_calls import call_with_timeout
 lock, libc = ctypes.create_string_buffer(256), ctypes.CDLL(None)
 with Interrupts() as interrupts, interrupts.abortable():
     libc.pthread_mutex_lock(lock)

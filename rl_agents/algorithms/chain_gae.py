@@ -27,8 +27,7 @@ from rl_agents.config.search import ChainKeys, StateKeys
 from rl_agents.data.step_table import StepTable
 from rl_agents.data.success_replay import Remembered, SolvedEpisodes
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.rollout.tree_search.chain import LEAST_WEIGHT, StateChain
-from rl_agents.rollout.tree_search.states import MAX_STATES, state_key
+from rl_agents.rollout.tree_search.states import LEAST_WEIGHT, MAX_STATES, StateChain, state_key
 
 if TYPE_CHECKING:
     from rl_agents.config import Settings

@@ -33,8 +33,7 @@ from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.config.options import key
 from rl_agents.config.search import ChainKeys, SearchKeys
 from rl_agents.data.step_table import StepTable
-from rl_agents.rollout.tree_search.chain import StateChain
-from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes
+from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes, StateChain
 
 if TYPE_CHECKING:
     from rl_agents.algorithms import Settings
@@ -262,7 +261,7 @@ def sibling_advantages(
 class StateStatistics:
     """N_total and N_succ per state (section 3.2), the chain of all sampled steps, and what eq. 1 to 3 make of them.
 
-    Counts know only of trajectories that ended. The chain (`rl_agents.rollout.tree_search.chain`) knows every sampled
+    Counts know only of trajectories that ended. The chain (`rl_agents.rollout.tree_search.states`) knows every sampled
     step, those that the search does not follow included, so that its values are the policy's.
 
     Attributes:

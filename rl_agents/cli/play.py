@@ -20,7 +20,7 @@ from rl_agents.envs.spec import StarterSpec
 from rl_agents.errors import InputError, nearest
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_step
 from rl_agents.rollout.env_pool import EnvPool, env_pool
-from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.turns import end_cause, is_success
 
 POLICIES = ("random", "scripted", "human")

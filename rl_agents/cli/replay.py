@@ -62,9 +62,15 @@ def run(argv: Sequence[str]) -> int:
         raise InputError(f"--iterations {start}:{end}: no checkpoint of {start} iterations; {_starts(kept)}")
     settings = settings_of(folder, start, end, kept)
     show_start(sys.stdout)
-    from rl_agents.trainer.replay import Replay, Replayer, replay_settings
-    from rl_agents.trainer.replay_record import Record, check_pool, refuse_unrecorded
-    from rl_agents.trainer.replay_tokens import TokenRecorder
+    from rl_agents.trainer.replay import (
+        Record,
+        Replay,
+        Replayer,
+        TokenRecorder,
+        check_pool,
+        refuse_unrecorded,
+        replay_settings,
+    )
 
     refuse_unrecorded(settings, folder.pool)
     with PoolReader(folder.pool) as reader:

@@ -99,7 +99,7 @@ class RolloutKeys:
     env_blocking: Literal["auto", "inline", "thread", "process"] = key(
         "auto",
         "where environments are called: in the runner's loop, in threads or in processes; `auto` takes what the "
-        "environment declares, else measures its first calls",
+        "environment declares, else the loop",
     )
     env_concurrency: int = key(
         0, "environments alive at once in one runner; 0: all (inline), 256 (threads), 8 or a core each (processes)",

@@ -59,7 +59,7 @@ class EnvSpec:
         blocking: where its calls are made. ``inline``: in the runner's loop, one after the other, for those of less
             than some milliseconds, and for coroutines; ``thread``: for those that wait; ``process``: for those that
             compute, draw from global random generators, change the working directory or need signals; ``auto``:
-            inline, until calls turn out to be long.
+            nothing is declared, which is inline.
     """
 
     name: str

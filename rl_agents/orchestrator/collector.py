@@ -1,31 +1,358 @@
 """Collecting: jobs go to env runners and come back whole, whoever dies on the way.
 
-There is one way for all data. Batches of jobs are submitted to runners and fetched when they are done
-(`rl_agents.orchestrator.remote_batches`); who is lost is brought back (`rl_agents.orchestrator.fault_tolerance`).
-`Collector.gather` submits all and waits for all. A stream (`rl_agents.orchestrator.dispatcher`) submits group after
-group and fetches what is done. Both may go on at once, in threads of their own.
+There is one way for all data. `Exchanges`: batches of jobs are submitted to runners and fetched when they are done.
+With every runner one exchange is under way, which carries new batches there and finished ones back
+(`rl_agents.rollout.request_queue`). A runner's event loop goes on only while one is, so somebody has to fetch all the
+time. Several may, in threads of their own: an evaluation beside a stream, for one.
+
+`Losses`: engines get the last weights again. An env runner that is back says in which task's environment its
+predecessor died; it gets engines and recorder, and is asked for work again. Nobody waits for one runner while others
+are alive, except for `COME_BACK_S`: before what was lost is played again, it should be known whether a task kills its
+process.
+
+`Collector.gather` submits all and waits for all. A stream (`rl_agents.orchestrator.streaming_rollouts`) submits group
+after group and fetches what is done. Both may go on at once.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
+import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from operator import methodcaller
 from typing import Any, Generic, TypeVar
 
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
-from rl_agents.errors import InputError, RolloutError
+from rl_agents.errors import EpisodesFail, InputError, RolloutError
 from rl_agents.inference.engine_group import InferenceGroup
-from rl_agents.orchestrator.env_runner_handles import RunnerLost, Runners
-from rl_agents.orchestrator.fault_tolerance import DIED, Losses, failed_episode
-from rl_agents.orchestrator.remote_batches import REPORT_S, Exchanges, Lost
-from rl_agents.orchestrator.runner_calls import FlushRecorder, SetRecorder
-from rl_agents.orchestrator.runner_engines import RunnerEngines
+from rl_agents.orchestrator.env_runner_handles import (
+    RunnerEngines,
+    RunnerLost,
+    Runners,
+    SetRecorder,
+    exchange,
+    heard,
+)
 from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.branching_check import Reached
 from rl_agents.rollout.recording import MAX_ATTEMPTS
+from rl_agents.rollout.request_queue import Batch
+
+#: Longest exchange with a runner that several wait for: new batches reach it no later. With one that a single caller
+#: waits for: it says how far it is.
+SLICE_S, REPORT_S = 0.1, 10.0
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The answer to a batch whose runner was lost with it; ``event`` says how."""
+
+    event: str
+
+
+@dataclass
+class _Link:
+    """One env runner, seen from here.
+
+    Attributes:
+        inbox: batches that wait for the next exchange.
+        outstanding: batches that are there, by their numbers.
+        dropped: numbers of batches to be given up.
+        progress: how many jobs of each of them were done when the runner was last heard.
+        sent: the exchange that is under way; None: none is.
+        heard: when an answer last came, or when the runner was last given work while it had none; later by the time
+            in which nobody fetched.
+    """
+
+    inbox: list[Batch] = field(default_factory=list)
+    outstanding: dict[int, Batch] = field(default_factory=dict)
+    dropped: list[int] = field(default_factory=list)
+    progress: dict[int, int] = field(default_factory=dict)
+    sent: Any = None
+    heard: float = 0.0
+
+    def idle(self) -> bool:
+        return not self.inbox and not self.outstanding
+
+
+class Exchanges:
+    """Who has which batch, and what has come back.
+
+    Attributes:
+        shared: somebody submits work all the time: no exchange lasts long.
+        count: exchanges so far.
+    """
+
+    def __init__(self, runners: Runners, timeout_s: float) -> None:
+        """
+        Args:
+            timeout_s: a runner that has work and completes none of it for that long is replaced, in seconds.
+        """
+        self.runners, self.timeout_s = runners, timeout_s
+        self.shared, self.count = False, 0
+        self._lost = False
+        self._numbers = itertools.count()
+        self._links: dict[int, _Link] = defaultdict(_Link)
+        #: When somebody last asked for answers.
+        self._looked = time.monotonic()
+        self._answers: dict[int, Any] = {}
+        # Guards the tables above; nobody waits while holding it.
+        self._tables = threading.RLock()
+
+    def submit(self, runner: int, method: str, jobs: Sequence[Any], options: Mapping[str, Any]) -> int:
+        """Have a runner do jobs as one batch; return the batch's number, for `fetch`."""
+        with self._tables:
+            batch, link = Batch(next(self._numbers), method, jobs, options), self._links[runner]
+            if link.idle():
+                link.heard = time.monotonic()
+            link.inbox.append(batch)
+        return batch.number
+
+    def fetch(self, numbers: Collection[int], wait_s: float, *, together: bool = False) -> dict[int, Any]:
+        """Let env runners go on, and return the answers that have come, by batch; `Lost` for what was lost.
+
+        Args:
+            numbers: batches that the caller waits for; at least one answer is returned before ``wait_s`` is over.
+            together: rather all that a runner has than the first.
+        """
+        end = time.monotonic() + wait_s
+        self._forgive()
+        while True:
+            with self._tables:
+                for runner, link in self._links.items():
+                    self._send(runner, link, numbers, together=together)
+                found = {number: self._answers.pop(number) for number in numbers if number in self._answers}
+                sent = [link.sent for link in self._links.values() if link.sent is not None]
+                patience, self._looked = self._patience(end), time.monotonic()
+            if found or not sent or time.monotonic() >= end:
+                return found
+            ready = self.runners.wait(sent, patience)
+            with self._tables:
+                self._looked = time.monotonic()
+                for runner, link in list(self._links.items()):
+                    self._take(runner, link, ready)
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """Nobody wants these batches any more: they are given up where they have begun."""
+        with self._tables:
+            for link in self._links.values():
+                link.inbox = [batch for batch in link.inbox if batch.number not in numbers]
+                there = [number for number in link.outstanding if number in numbers]
+                link.dropped += there
+                for number in there:
+                    del link.outstanding[number]
+            for number in numbers:
+                self._answers.pop(number, None)
+
+    def done(self, numbers: Collection[int]) -> int:
+        """Return how many jobs of batches in progress were done when their runners were last heard."""
+        with self._tables:
+            return sum(link.progress.get(number, 0) for link in self._links.values() for number in numbers)
+
+    def loads(self) -> dict[int, int]:
+        """Return how many jobs every living runner has."""
+        with self._tables:
+            links = {runner: self._links[runner] for runner in self.runners.ids()}
+            return {
+                runner: sum(len(batch.jobs) for batch in (*link.inbox, *link.outstanding.values()))
+                for runner, link in links.items()
+            }
+
+    def _send(self, runner: int, link: _Link, wanted: Collection[int], *, together: bool) -> None:
+        """Begin an exchange where none is under way and there is something to give or to wait for."""
+        if link.sent is not None or (link.idle() and not link.dropped):
+            return
+        batches, link.inbox = link.inbox, []
+        dropped, link.dropped = link.dropped, []
+        link.outstanding |= {batch.number: batch for batch in batches}
+        alone = together and not self.shared and all(number in wanted for number in link.outstanding)
+        wait_s, enough = (REPORT_S, None) if alone else (SLICE_S, 1)
+        call = partial(exchange, batches=batches, wait_s=wait_s, enough=enough, drop=dropped)
+        link.sent = self.runners.send(runner, call)
+        self.count += 1
+
+    def _forgive(self) -> None:
+        """Time in which nobody fetched, but gave engines weights for one, is not the runners': they stood still."""
+        with self._tables:
+            now = time.monotonic()
+            for link in self._links.values() if now - self._looked > SLICE_S else ():
+                link.heard = min(now, link.heard + now - self._looked)
+
+    def _patience(self, end: float) -> float:
+        """Seconds until the caller's time is over, or that of a runner."""
+        ends = [end]
+        if self.runners.remote:
+            ends += [link.heard + self.timeout_s for link in self._links.values() if not link.idle()]
+        return max(0.0, min(ends) - time.monotonic())
+
+    def _take(self, runner: int, link: _Link, ready: Collection[Any]) -> None:
+        """Take what an exchange has brought; replace a runner that has died or brings nothing."""
+        if link.sent is not None and link.sent in ready:
+            try:
+                answers, link.progress = self.runners.answer(link.sent)
+            except RunnerLost:
+                self._replace(runner, link, hangs=False)
+                return
+            link.sent = None
+            for number, answer in answers.items():
+                if link.outstanding.pop(number, None) is not None:
+                    self._answers[number] = answer
+                    link.heard = time.monotonic()
+            if len(link.progress) < len(link.outstanding):  # it was restarted in between, and knows of nothing
+                self._replace(runner, link, hangs=False)
+        # Also while new work waits for it: it may hang in what nobody wants any more.
+        if not link.idle() and self.runners.remote and time.monotonic() >= link.heard + self.timeout_s:
+            self._replace(runner, link, hangs=True)
+
+    def _replace(self, runner: int, link: _Link, *, hangs: bool) -> None:
+        """Answer for a runner that was lost; kill one that hangs, so that Ray restarts it."""
+        self._lost = True
+        batches = [*link.outstanding.values(), *link.inbox]
+        jobs = sum(len(batch.jobs) for batch in batches)
+        event = f"env runner {runner} died with {jobs} jobs"
+        if hangs:
+            event = f"env runner {runner} did not finish {jobs} jobs within {self.timeout_s:g} s (sample_timeout_s)"
+        self.runners.lose(runner, kill=hangs)
+        self._links[runner] = _Link()
+        self._answers |= {batch.number: Lost(event) for batch in batches}
+
+    def lost_since(self) -> bool:
+        """Whether a runner was lost since this was asked last."""
+        with self._tables:
+            lost, self._lost = self._lost, False
+        return lost
+
+
+#: For lost runners to come back while others are alive; who takes longer joins later.
+COME_BACK_S = 10.0
+#: For one to come back while none is alive.
+RESTART_PATIENCE_S = 120.0
+#: For a runner that is back to say in which task its predecessor died.
+ANSWER_S = 10.0
+#: Deaths of env runners in one task after which its episodes fail; one may be the machine's doing.
+MAX_DEATHS = 2
+#: Tasks that kill env runners, while nothing else is completed, after which a run ends.
+MAX_DEADLY_TASKS = 3
+DIED = "env_died: the environment ends its process (os._exit, a crash in C) or hangs in C"
+
+
+class Losses:
+    """Brings engines and env runners back.
+
+    Attributes:
+        recording: gives every env runner what writes to the pool; None: nothing is recorded.
+        deaths: how often an env runner died while it called the environment of a task.
+    """
+
+    def __init__(self, runners: Runners, inference: InferenceGroup | RunnerEngines | None) -> None:
+        """
+        Args:
+            inference: the engine actors, given to all runners, or the engines that are in their processes.
+        """
+        self.runners, self.inference = runners, inference
+        self.recording: SetRecorder | None = None
+        self.deaths: Counter[str] = Counter()
+        self._missed: set[int] = set()
+        self._restoring = threading.RLock()
+
+    def connect(self) -> None:
+        """Give every env runner the engines' handles, and what it records with, before it gets anything else to do."""
+        with self._restoring:
+            self._equip(self.runners.ids())
+
+    def restore(self, events: list[str]) -> bool:
+        """Bring engines and then runners back; return whether some died in environments.
+
+        Args:
+            events: gets a line that names the runners which are not back in time.
+
+        Raises:
+            EngineError, LearnerLost: see `InferenceGroup.restore`.
+        """
+        with self._restoring:
+            self.restore_engines()
+            blamed = self.welcome(COME_BACK_S)
+            end = time.monotonic() + RESTART_PATIENCE_S - COME_BACK_S
+            while self.runners.remote and not self.runners.ids() and time.monotonic() < end:
+                blamed += self.welcome(1.0)
+            events += self.overdue(COME_BACK_S if self.runners.ids() else RESTART_PATIENCE_S)
+            return bool(blamed)
+
+    def restore_engines(self) -> None:
+        """Bring engines back with the last weights; runners learn of those that were replaced."""
+        if self.inference is None:
+            return
+        with self._restoring:
+            if isinstance(self.inference, RunnerEngines):
+                self.inference.restore()
+                return
+            before = self.inference.handles()
+            self.inference.restore()
+            if self.runners.remote and self.inference.handles() != before:
+                self.runners.tell(self.runners.ids(), methodcaller("set_engines", self.inference.handles()))
+
+    def welcome(self, wait_s: float) -> list[str]:
+        """Take lost runners in that are back; return the tasks in whose environments they died.
+
+        Args:
+            wait_s: for all of them, in seconds, but for those that were `overdue` while others are alive; 0: only see
+                who is back already.
+        """
+        with self._restoring:
+            back = self.runners.come_back(wait_s, self._missed if self.runners.ids() else ())
+            asked = {runner: self.runners.send(runner, methodcaller("lost_task")) for runner in back}
+            self._equip(back)
+            tasks = list[str]()
+            for runner, answer in heard(self.runners, asked, ANSWER_S).items():
+                if isinstance(answer, RunnerLost):
+                    self.runners.lose(runner, kill=False)
+                elif answer:
+                    tasks.append(answer)
+            self.deaths.update(tasks)
+            self._missed &= set(self.runners.absent())
+            return tasks
+
+    def awaited(self) -> list[int]:
+        """Return those that are lost and not `overdue` yet."""
+        return sorted(set(self.runners.absent()) - self._missed)
+
+    def overdue(self, waited_s: float) -> list[str]:
+        """Return a line that names the runners which are still away, each once."""
+        late = self.awaited()
+        self._missed |= set(late)
+        others = "the others go on without it" if self.runners.ids() else "none is alive"
+        return [f"env runner {', '.join(map(str, late))} is not back after {waited_s:.0f} s; {others}"] if late else []
+
+    def _equip(self, runners: list[int]) -> None:
+        if isinstance(self.inference, RunnerEngines):
+            self.runners.tell(runners, self.inference.call())
+        elif self.runners.remote and self.inference is not None:
+            self.runners.tell(runners, methodcaller("set_engines", self.inference.handles()))
+        if self.recording is not None:
+            self.runners.tell(runners, self.recording)
+
+    # --- tasks in which env runners die ------------------------------------------------------------------------
+
+    def deadly(self, job: EpisodeSpec | BranchSpec | Reached) -> bool:
+        """Whether env runners die in the job's task."""
+        task = job.point.task_id if isinstance(job, BranchSpec) else job.task_id
+        return self.deaths[task] >= MAX_DEATHS
+
+    def check_deaths(self, completed: int) -> None:
+        """Raise `EpisodesFail` when env runners die in several tasks and nothing else was ``completed``."""
+        deadly = [task for task, count in self.deaths.items() if count >= MAX_DEATHS]
+        if len(deadly) >= MAX_DEADLY_TASKS and not completed:
+            raise EpisodesFail(f"no episode was completed; {len(deadly)} tasks, such as {deadly[0]}: {DIED}")
+
+
+def failed_episode(spec: EpisodeSpec, cause: str) -> Trajectory:
+    return Trajectory(spec.task_id, spec.group_id, spec.member, spec.seed, end_cause=cause, failed=True)
+
 
 A = TypeVar("A")
 
@@ -200,10 +527,10 @@ class Collector:
         if not self.runners.remote:
             return True  # one process, one writer, one order
         ids, lost = self.runners.ids(), self.exchanges.lost_since()
-        self._hear(self._silent, 0.0)
-        call = FlushRecorder(FLUSH_S)
+        heard(self.runners, self._silent, 0.0)
+        call = methodcaller("flush_recorder", FLUSH_S)
         asked = {runner: self.runners.send(runner, call) for runner in ids if runner not in self._silent}
-        answers = self._hear(asked, RECORDED_S)
+        answers = heard(self.runners, asked, RECORDED_S)
         for runner in asked:
             print(
                 f"[rl_agents] env runner {runner} does not say within {RECORDED_S:g} s that its record is on disk: the "
@@ -211,20 +538,10 @@ class Collector:
                 flush=True,
             )
         self._silent |= asked
-        for runner in [runner for runner, on_disk in answers.items() if on_disk is None]:
+        for runner in [runner for runner, on_disk in answers.items() if isinstance(on_disk, RunnerLost)]:
             self.runners.lose(runner, kill=False)
-        return len(ids) == self.runners.remote and not lost and len(answers) == len(ids) and all(answers.values())
-
-    def _hear(self, asked: dict[int, Any], wait_s: float) -> dict[int, bool | None]:
-        """Return the answers that come in time, None of who has died, and take their calls out of ``asked``."""
-        answers, end = dict[int, bool | None](), time.monotonic() + wait_s
-        while asked and (ready := self.runners.wait(list(asked.values()), max(0.0, end - time.monotonic()))):
-            for runner in [runner for runner, call in asked.items() if call in ready]:
-                try:
-                    answers[runner] = self.runners.answer(asked.pop(runner))
-                except RunnerLost:
-                    answers[runner] = None
-        return answers
+        everyone = len(ids) == self.runners.remote == len(answers)
+        return everyone and not lost and all(on_disk is True for on_disk in answers.values())
 
     def first_attempt(self) -> int | None:
         """Return what the first attempt at something is called in the pool; None: nothing is recorded."""

@@ -2,17 +2,31 @@
 
 There are RLlib's actors, and there is the one runner in the driver's own process (local mode), which has no time of its
 own: what was sent to it is done when somebody waits for it.
+
+What they are asked is a method's name or a function or class of this module, so that it travels small. With
+``placement=together`` each has an engine in its process, which lives and dies with it (`RunnerEngines`). There is one
+call for that, `HostEngine`: have an engine with these weights. A runner that has none builds it, one with other weights
+loads these, and one that has both does nothing. It is made at the start, with new weights, after losses, and to every
+runner that comes back (`rl_agents.orchestrator.collector.Losses`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import ObjectLostError, RayError
+
+from rl_agents.errors import LearnerLost
+from rl_agents.inference.base import EngineError, EngineSettings, NoEngine
+from rl_agents.inference.client import brief
+from rl_agents.inference.weight_sync.session import Outcome
+from rl_agents.rollout.recording import Recorder
+from rl_agents.rollout.request_queue import Batch
+from rl_agents.store.trajectory_store import PoolSink
 
 #: What an env runner is asked: it is called with the runner.
 Call = Callable[[Any], Any]
@@ -24,40 +38,8 @@ class RunnerLost(Exception):
     """The runner that was asked has died."""
 
 
-class Runners(Protocol):
-    """All env runners of a run."""
-
-    @property
-    def remote(self) -> int:
-        """Runners in all, dead ones, too; 0: there is only the one in this process."""
-
-    def ids(self) -> list[int]:
-        """Return the numbers of those that are alive."""
-
-    def send(self, runner: int, call: Call) -> Any:
-        """Ask a runner; the result stands for the answer, in `wait` and in `answer`."""
-
-    def wait(self, sent: Sequence[Any], timeout_s: float | None) -> list[Any]:
-        """Wait until one of ``sent`` is answered, or its runner dead; return all that are, none when time is over."""
-
-    def answer(self, sent: Any) -> Any:
-        """Return the answer; raises `RunnerLost`."""
-
-    def lose(self, runner: int, *, kill: bool) -> None:
-        """Ask a runner nothing until it is back; ``kill`` one that only hangs, so that it is restarted."""
-
-    def tell(self, runners: Sequence[int], call: Call) -> None:
-        """Have some make a call before anything that they are asked later; nobody waits for it."""
-
-    def absent(self) -> list[int]:
-        """Return the numbers of those that were lost and are not back."""
-
-    def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
-        """Return those that were lost and are back; wait until all are, but for the ``late``, or the time is over."""
-
-
 class RunnerActors:
-    """RLlib's group of env runner actors."""
+    """RLlib's group of env runner actors; `RunnerHere` has the same methods."""
 
     def __init__(self, group: Any) -> None:
         self._group, self._manager = group, group._worker_manager
@@ -66,40 +48,50 @@ class RunnerActors:
 
     @property
     def remote(self) -> int:
+        """Runners in all, dead ones, too; 0: there is only the one in this process."""
         count: int = self._group.num_remote_env_runners()
         return count
 
     def ids(self) -> list[int]:
+        """Return the numbers of those that are alive."""
         return list(self._group.healthy_env_runner_ids())
 
     def send(self, runner: int, call: Call) -> Any:
+        """Ask a runner; the result stands for the answer, in `wait` and in `answer`."""
         return self._manager.actors()[runner].apply.remote(call)
 
     def wait(self, sent: Sequence[Any], timeout_s: float | None) -> list[Any]:
+        """Wait until one of ``sent`` is answered, or its runner dead; return all that are, none when time is over."""
         ready, others = ray.wait(list(sent), timeout=timeout_s)
         return ready + ray.wait(others, num_returns=len(others), timeout=0)[0] if ready and others else ready
 
     def answer(self, sent: Any) -> Any:
+        """Return the answer; raises `RunnerLost`."""
         try:
             return ray.get(sent)
         except RayError as error:
             raise RunnerLost(str(error)) from error
 
     def lose(self, runner: int, *, kill: bool) -> None:
+        """Ask a runner nothing until it is back; ``kill`` one that only hangs, so that it is restarted."""
         if kill:
             ray.kill(self._manager.actors()[runner], no_restart=False)
         self._manager.set_actor_state(runner, False)
 
     def tell(self, runners: Sequence[int], call: Call) -> None:
-        """See `Runners`; an actor does what it is asked in order."""
+        """Have some make a call before anything that they are asked later; nobody waits for it."""
         for runner in runners:
             self.send(runner, call)
 
     def absent(self) -> list[int]:
+        """Return the numbers of those that were lost and are not back."""
         return [runner for runner in self._manager.actor_ids() if not self._manager.is_actor_healthy(runner)]
 
     def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
-        """See `Runners`. A ping is under way to everybody who is away: one who restarts answers it when it can."""
+        """Return those that were lost and are back; wait until all are, but for the ``late``, or the time is over.
+
+        A ping is under way to everybody who is away: one who restarts answers it when it can.
+        """
         end, back = time.monotonic() + wait_s, list[int]()
         while absent := self.absent():
             for runner in absent:
@@ -136,8 +128,6 @@ class _Later:
 
 
 class RunnerHere:
-    """The env runner in this process."""
-
     remote = 0
 
     def __init__(self, runner: Any) -> None:
@@ -158,7 +148,7 @@ class RunnerHere:
         return list(sent)
 
     def answer(self, sent: Any) -> Any:
-        """See `Runners`; lost is a call that was interrupted."""
+        """Return the answer; lost is a call that was interrupted."""
         if sent.value is None:
             raise RunnerLost("interrupted")
         return sent.value
@@ -174,10 +164,174 @@ class RunnerHere:
         return []
 
     def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
-        """It was never away."""
         return []
 
 
+Runners = RunnerActors | RunnerHere
+
+
 def runners_of(group: Any) -> Runners:
-    """Return the runners of RLlib's group, or of its stand-in of local mode."""
     return RunnerActors(group) if group.num_remote_env_runners() else RunnerHere(group.local_env_runner)
+
+
+def heard(runners: Runners, asked: dict[int, Any], wait_s: float) -> dict[int, Any]:
+    """Return the answers that come in time, a `RunnerLost` of who has died, and take their calls out of ``asked``.
+
+    Args:
+        asked: what `send` returned, by runner.
+    """
+    answers, end = dict[int, Any](), time.monotonic() + wait_s
+    while asked and (ready := runners.wait(list(asked.values()), max(0.0, end - time.monotonic()))):
+        for runner in [runner for runner, call in asked.items() if call in ready]:
+            try:
+                answers[runner] = runners.answer(asked.pop(runner))
+            except RunnerLost as lost:
+                answers[runner] = lost
+    return answers
+
+
+def exchange(
+    runner: Any, batches: Sequence[Batch], wait_s: float, enough: int | None, drop: Collection[int]
+) -> tuple[dict[int, Any], dict[int, int]]:
+    """Hand a runner batches and fetch answers, see `rl_agents.rollout.request_queue.RequestQueue.exchange`.
+
+    Returns:
+        The answers by the batches' numbers, and how many jobs are done of those still in progress.
+    """
+    return runner.exchange(batches, wait_s, enough, drop), runner.in_progress
+
+
+@dataclass(frozen=True)
+class SetRecorder:
+    """Has a runner record what it samples; one that does so already stays as it is.
+
+    Attributes:
+        sink: makes what it writes to, in the runner's process, once for each pool.
+        recorded: what had been sampled before a crash, by seed, or a reference to it.
+        resumes: how often the run was resumed.
+        pool: a name for what ``sink`` writes to, different for every opening of a pool.
+    """
+
+    sink: Callable[[], PoolSink]
+    recorded: Any
+    resumes: int
+    pool: str
+
+    def __call__(self, runner: Any) -> None:
+        before: Recorder | None = runner.recorder
+        if before is not None and (before.pool, before.resumes) == (self.pool, self.resumes):
+            return
+        recorded = ray.get(self.recorded) if isinstance(self.recorded, ray.ObjectRef) else self.recorded
+        sink = before.sink if before is not None and before.pool == self.pool else self.sink()
+        runner.set_recorder(Recorder(sink, recorded, self.pool, self.resumes))
+
+
+@dataclass(frozen=True)
+class HostEngine:
+    """Has a runner have an engine in its own process (``placement=together``), with these weights.
+
+    Attributes:
+        settings: of the engine; it is built where there is none.
+        weights: packed, or a reference to them; None: the checkpoint's.
+        version: of the weights.
+        number: of the push that brings them; an engine that has had it keeps what it has.
+    """
+
+    settings: EngineSettings
+    weights: Any
+    version: int
+    number: int
+
+    def __call__(self, runner: Any) -> Outcome:
+        """Return what came of it: an exception would end the runner."""
+        dead = getattr(runner.engine, "dead", None)
+        if dead is not None:
+            return Outcome("dead", dead)
+        try:
+            packed = None
+            if self.weights is not None and runner.pushes != self.number:
+                packed = ray.get(self.weights)
+            if runner.engine is None or isinstance(runner.engine, NoEngine):
+                runner.host_engine(self.settings)
+            if packed is not None:
+                runner.sync_engine(packed, self.version)
+                runner.pushes = self.number
+        except Exception as error:
+            if not runner.pushes and self.weights is not None:  # it would sample from the checkpoint
+                runner.set_engine(NoEngine(brief(error)))
+            return Outcome("gone" if isinstance(error, ObjectLostError) else "failed", brief(error))
+        return Outcome("ok")
+
+
+#: For an engine to be built, in seconds.
+START_S = 300.0
+
+
+@dataclass
+class RunnerEngines:
+    """The engines of a run whose env runners have one each."""
+
+    runners: Runners
+    settings: EngineSettings
+    #: The last weights, their version, and how many were pushed before and with them; the checkpoint's before any.
+    last: tuple[Any, int, int] = field(default=(None, 0, 0))
+
+    def call(self) -> HostEngine:
+        """Return what gives a runner its engine."""
+        return HostEngine(self.settings, *self.last)
+
+    def await_start(self) -> None:
+        """Build all engines, side by side.
+
+        Raises:
+            EngineError: one cannot be built, or not in time.
+        """
+        self._complain(self._equip(START_S))
+
+    def sync(self, packed: Any, version: int, timeout_s: float) -> None:
+        """Give all engines weights, packed or a reference to them.
+
+        Args:
+            timeout_s: to load them; running calls have `EngineSettings.switch_timeout_s` beside to end.
+
+        Raises:
+            EngineError: an engine does not have them; call `restore` before sampling.
+            LearnerLost: they are gone with the learner that held them.
+        """
+        self.last = (packed if isinstance(packed, ray.ObjectRef) else ray.put(packed), version, self.last[2] + 1)
+        self._complain(self._equip(timeout_s + self.settings.switch_timeout_s))
+
+    def restore(self) -> None:
+        """Have runners restarted whose engines have died or hang, and give all others the last weights.
+
+        Who is restarted gets its engine as it is welcomed back
+        (`rl_agents.orchestrator.collector.Losses.welcome`).
+
+        Raises:
+            EngineError: a living engine does not take the weights.
+            LearnerLost: see `sync`.
+        """
+        outcomes = self._equip(START_S)
+        for runner in [runner for runner, outcome in outcomes.items() if outcome.lost]:
+            self.runners.lose(runner, kill=outcomes.pop(runner).text != RUNNER)
+        self._complain(outcomes)
+
+    def _equip(self, timeout_s: float) -> dict[int, Outcome]:
+        """Make the call to all living runners; return what went wrong, by runner."""
+        call = self.call()
+        asked = {runner: self.runners.send(runner, call) for runner in self.runners.ids()}
+        found = heard(self.runners, asked, timeout_s)
+        outcomes = {r: Outcome("dead", RUNNER) if isinstance(each, RunnerLost) else each for r, each in found.items()}
+        late = dict.fromkeys(asked, Outcome("late", f"no answer within {timeout_s:g} s"))
+        return {runner: outcome for runner, outcome in outcomes.items() if outcome.kind != "ok"} | late
+
+    def _complain(self, problems: Mapping[int, Outcome]) -> None:
+        texts = [f"engine of env runner {runner}: {outcome.text}" for runner, outcome in sorted(problems.items())]
+        if any(outcome.kind == "gone" for outcome in problems.values()):
+            raise LearnerLost("; ".join(texts))
+        if texts:
+            raise EngineError("; ".join(texts))
+
+
+#: What is told of an engine whose runner has died with it.
+RUNNER = "its process has died"

@@ -18,8 +18,7 @@ from rl_agents.inference.select import build_engine, run_engine
 from rl_agents.inference.weight_sync.choose import choose_transfer
 from rl_agents.learner.learner_group import AgentLearnerGroup
 from rl_agents.orchestrator.collector import Collector
-from rl_agents.orchestrator.env_runner_handles import runners_of
-from rl_agents.orchestrator.runner_engines import RunnerEngines
+from rl_agents.orchestrator.env_runner_handles import RunnerEngines, runners_of
 from rl_agents.resources import first_engine_bundle, node_share, room_for_all
 from rl_agents.rollout.env_runner import TextEnvRunner
 
@@ -34,7 +33,6 @@ class EnvRunners(EnvRunnerGroup):
     """
 
     def add_workers(self, num_workers: int, validate: bool = False) -> None:
-        """Start more env runners."""
         self._remote_config_obj_ref = self._remote_config
         super().add_workers(num_workers, validate)
 
@@ -208,5 +206,4 @@ class LocalRunner:
         return 0
 
     def stop(self) -> None:
-        """Close the environments."""
         self.local_env_runner.stop()

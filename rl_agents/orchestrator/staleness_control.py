@@ -84,7 +84,6 @@ class Admission:
         assert not waiting or max(waiting) < self.admitted
 
     def room(self) -> bool:
-        """Whether one more may be admitted."""
         return self.admitted - self.gone < (self.slack + 1) * self.batch
 
     def useful(self) -> int:

@@ -18,7 +18,7 @@ no advantage sees them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from rl_agents.chat.template import ContextPolicy, Dialogue, instructed
@@ -28,41 +28,35 @@ from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Engine, EngineError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset
-from rl_agents.rollout.env_hosts import EnvFactory
 from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.env_worker import EnvFactory, EnvGuard
 from rl_agents.rollout.recording import Recorder
-from rl_agents.rollout.request_queue import gathered
-from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.request_queue import Failures, gathered
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, TurnFacts, reasons
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue
 
 
 @dataclass(slots=True)
-class Rollouts:
+class Rollouts(Failures):
     """What came of a list of specs; every spec is in exactly one of ``trajectories`` and ``unfinished``.
+
+    ``input_error`` is set only when no episode could take a single step because of a user error (no first prompt fits
+    the context, or the environment cannot be created).
 
     Attributes:
         trajectories: in the order of the specs.
         unfinished: specs whose engine failed; play them again with the same seeds.
-        engine_errors: one line per unfinished spec, saying why.
-        input_error: set when no episode could take a single step because of a user error (no first
-            prompt fits the context, or the environment cannot be created); else empty.
     """
 
     #: Without repr, because asyncio.Runner reprs its task's result when it puts the handler of SIGINT back.
     trajectories: list[Trajectory] = field(default_factory=list, repr=False)
     unfinished: list[EpisodeSpec] = field(default_factory=list)
-    engine_errors: list[str] = field(default_factory=list)
-    input_error: str = ""
 
-    def by_job(self) -> Mapping[Hashable, Trajectory]:
-        """The trajectories by their specs."""
+    def by_job(self) -> dict[EpisodeSpec, Trajectory]:
         return {EpisodeSpec(t.task_id, t.group_id, t.member, t.seed): t for t in self.trajectories}
 
 
 class Episode:
-    """One episode in progress."""
-
     def __init__(
         self, spec: EpisodeSpec, env: TextEnv, engine: Engine, context: ContextPolicy, limits: Limits,
         guard: EnvGuard | None = None, recorder: Recorder | None = None,
@@ -284,14 +278,9 @@ def rollouts_of(specs: Sequence[EpisodeSpec], results: Sequence[tuple[Trajectory
         if isinstance(result, tuple):
             rollouts.trajectories.append(result[0])
             too_long = too_long or result[1]
-        elif isinstance(result, EngineError | InputError):
-            rollouts.unfinished.append(spec)
-            if isinstance(result, InputError):
-                rollouts.input_error = rollouts.input_error or str(result)
-            else:
-                rollouts.engine_errors.append(str(result) or type(result).__name__)
         else:
-            raise result
+            rollouts.note(result)
+            rollouts.unfinished.append(spec)
     clean = [t for t in rollouts.trajectories if not t.failed]
     if clean and not rollouts.unfinished and not any(t.steps for t in clean):
         rollouts.input_error = too_long

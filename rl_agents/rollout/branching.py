@@ -22,10 +22,10 @@ from rl_agents.chat.template import Dialogue
 from rl_agents.data.trajectory import Step
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
-from rl_agents.inference.base import EngineError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_step
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.env_worker import EnvGuard
+from rl_agents.rollout.request_queue import Failures
 from rl_agents.rollout.serialization import opened
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success
 
@@ -114,20 +114,12 @@ class Expansion:
 
 
 @dataclass(slots=True)
-class Expansions:
-    """What came of a list of requests; a request whose engine failed has no expansion and is to be asked again.
-
-    Attributes:
-        engine_errors: one line per missing expansion.
-        input_error: a user error; else empty.
-    """
+class Expansions(Failures):
+    """What came of a list of requests; a request whose engine failed has no expansion and is to be asked again."""
 
     expansions: list[Expansion] = field(default_factory=list, repr=False)
-    engine_errors: list[str] = field(default_factory=list)
-    input_error: str = ""
 
     def by_job(self) -> Mapping[Hashable, Expansion]:
-        """The expansions by the numbers of their requests."""
         return {expansion.group_id: expansion for expansion in self.expansions}
 
 
@@ -244,7 +236,6 @@ class Position:
         self._there = False
 
     def leave(self) -> None:
-        """Give the environment back."""
         if self.env is not None:
             self.pool.give_back(self.env)
         self.env = None
@@ -375,12 +366,8 @@ async def expand_all(specs: Sequence[BranchSpec], pool: EnvPool, player: Player,
     for answer in answers:
         if isinstance(answer, Expansion):
             result.expansions.append(answer)
-        elif isinstance(answer, InputError):
-            result.input_error = result.input_error or str(answer)
-        elif isinstance(answer, EngineError):
-            result.engine_errors.append(str(answer) or type(answer).__name__)
         else:
-            raise answer
+            result.note(answer)
     result.input_error = result.input_error or _too_long(specs, result.expansions, player)
     return result
 

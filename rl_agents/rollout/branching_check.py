@@ -15,7 +15,8 @@ from rl_agents.rollout.agent_loop import collect_episodes
 from rl_agents.rollout.branching import Branching, copy_of, restore, takes_snapshots
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_step
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.env_worker import EnvGuard
+from rl_agents.rollout.request_queue import Failures
 from rl_agents.rollout.turns import Player
 
 #: Actions before the state that is restored.
@@ -42,29 +43,24 @@ class Reached:
 
     @property
     def task_id(self) -> str:
-        """The task of the episode."""
         return self.spec.task_id
 
     @property
     def group_id(self) -> int:
-        """The group of the episode."""
         return self.spec.group_id
 
 
 @dataclass(slots=True)
-class BranchingCheck:
-    """Result of `check_branching` and `confirm_branching`; its shape is that of other answers of a runner.
+class BranchingCheck(Failures):
+    """Result of `check_branching` and `confirm_branching`.
 
     Attributes:
         reached: by the spec that was checked.
     """
 
     reached: dict[EpisodeSpec, Reached] = field(default_factory=dict)
-    engine_errors: list[str] = field(default_factory=list)
-    input_error: str = ""
 
     def by_job(self) -> Mapping[Hashable, Reached]:
-        """What was reached by specs."""
         return {spec: reached for spec, reached in self.reached.items()}
 
 
@@ -84,7 +80,7 @@ async def check_branching(
                 spec, trajectory, pool, player.limits.env_timeout_s, branching, env_name
             )
     except InputError as error:
-        check.input_error = check.input_error or str(error)
+        check.note(error)
     return check
 
 
@@ -104,6 +100,8 @@ async def confirm_branching(
             difference = await _difference(seat, state)
         except EnvFailure as failure:
             difference = str(failure)
+        except InputError as error:
+            check.note(error)
         finally:
             if env is not None:
                 await pool.discard(env)

@@ -1,7 +1,7 @@
-"""The process of one environment: ``python -m rl_agents.rollout.env_child PIPE``, started by `env_process`.
+"""The process of one environment: ``python -m rl_agents.rollout.env_child PIPE``, started by `env_worker`.
 
-It does in its main thread what a runner does in its own (`EnvPool`, `EnvGuard`), so that an environment behaves as it
-would there: it has the global generators of each episode, the working directory, and signals. It ends with its pipe.
+It does in its main thread what a runner does in its own (`EnvGuard`), so that an environment behaves as it would there:
+it has the global generators of each episode, and for itself the working directory and signals. It ends with its pipe.
 """
 
 from __future__ import annotations
@@ -17,38 +17,41 @@ from typing import Any
 from rl_agents.config import Settings
 from rl_agents.errors import InputError
 from rl_agents.gateway.process_supervisor_child import PR_SET_PDEATHSIG, on_linux
-from rl_agents.rollout.env_calls import EnvFailure
-from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.env_process import METHODS, WORDS, Answer, Call, EnvRecipe
+from rl_agents.rollout.env_calls import EnvFailure, call_env
+from rl_agents.rollout.env_worker import EnvGuard, Generators
 from rl_agents.rollout.prompting import env_factory
-from rl_agents.rollout.safe_env import EnvGuard
-from rl_agents.rollout.serialization import MAX_BYTES, Sealed, opened
+from rl_agents.rollout.serialization import ATTRIBUTES, MAX_BYTES, METHODS, Answer, Call, EnvRecipe, Sealed, opened
 
 
 class Served:
     """The environment and the episode that it is in."""
 
-    def __init__(self, pool: EnvPool, env: Any) -> None:
-        self.pool, self.env = pool, env
-        self.guard = EnvGuard("", 0, 0.0)
+    def __init__(self, env: Any) -> None:
+        self.env, self._folder = env, os.getcwd()  # an episode begins where the environment was made
+        self._begin(0)
+
+    def _begin(self, seed: int) -> None:
+        with contextlib.suppress(OSError):
+            os.chdir(self._folder)
+        self.guard = EnvGuard("", seed, 0.0)
+        self.guard.process = Generators(seed, keep_folder=False)
 
     @property
     def has(self) -> list[str]:
         """What it has of what it may have."""
         methods = [name for name in METHODS if callable(getattr(self.env, name, None))]
         # A property may be one only in the middle of an episode.
-        return [*methods, *(name for name in WORDS if _has(self.env, name))]
+        return [*methods, *(name for name in ATTRIBUTES if _has(self.env, name))]
 
     async def answer(self, call: Call) -> Answer:
-        """Answer one call."""
         if call.order is not None:
-            self.guard = self.pool.guard(self.env, "", call.order.seed, 0.0)
+            self._begin(call.order.seed)
             self.guard.process.resume(opened(call.order.drawn))
-        if call.name in WORDS:
+        if call.name in ATTRIBUTES:
             return Answer(await self.guard.call(getattr, self.env, call.name))
         result = await self.guard.call(getattr(self.env, call.name), *map(opened, call.args), **(call.kwargs or {}))
         if call.name != "snapshot":
-            return Answer(result, touched=self.guard.process.touched() if call.watch else "")
+            return Answer(result)
         try:
             return Answer(Sealed.of(result), drawn=Sealed.of(self.guard.process.drawn()))
         except Exception as error:  # whatever the object's own methods raise
@@ -75,8 +78,8 @@ def main(pipe: Connection) -> None:
         served: Served | None = None
         answer = Answer()
         try:
-            pool = EnvPool(env_factory(Settings.from_dict(recipe.settings)))
-            served = Served(pool, runner.run(pool.take()))
+            make_env = env_factory(Settings.from_dict(recipe.settings))
+            served = Served(call_env(0.0, make_env))
             answer = Answer(served.has)
         except (InputError, EnvFailure) as error:
             answer = Answer(failure=str(error), user_error=isinstance(error, InputError))

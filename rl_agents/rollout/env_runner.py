@@ -18,12 +18,6 @@ from ray.rllib.env import INPUT_ENV_SPACES
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.debug import update_global_seed_if_necessary
-from ray.rllib.utils.metrics import (
-    EPISODE_RETURN_MEAN,
-    NUM_ENV_STEPS_SAMPLED,
-    NUM_ENV_STEPS_SAMPLED_LIFETIME,
-    NUM_EPISODES,
-)
 
 from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
 from rl_agents.config import Settings
@@ -116,7 +110,6 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.engine = RemoteEngine(handles, caller, self.config.agent.engine_timeout_s)
 
     def set_recorder(self, recorder: Recorder) -> None:
-        """Record what is sampled for training from now on."""
         self.recorder = recorder
 
     def flush_recorder(self, timeout_s: float) -> bool:
@@ -201,10 +194,6 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         spaces = (TEXT_SPACE, TEXT_SPACE)
         return {INPUT_ENV_SPACES: spaces, DEFAULT_MODULE_ID: spaces}
 
-    def get_metrics(self) -> Any:
-        """Return and reset the metrics of what was sampled since the last call."""
-        return self.metrics.reduce()
-
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """Return nothing: every episode's randomness comes with its spec."""
         return {}
@@ -248,7 +237,6 @@ async def _sample(
     finally:
         if recorder is not None:
             recorder.send()
-    _log(runner.metrics, rollouts)
     return rollouts
 
 
@@ -260,29 +248,17 @@ async def _expand(runner: TextEnvRunner, specs: Sequence[BranchSpec], attempt: i
     finally:
         if player.recorder is not None:
             player.recorder.send()
-    steps = sum(expansion.env_steps for expansion in expansions.expansions)
-    runner.metrics.log_value(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
-    runner.metrics.log_value(NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum")
-    runner.metrics.log_value("num_engine_errors", len(expansions.engine_errors), reduce="sum")
     return expansions
 
 
 async def _check_branching(runner: TextEnvRunner, specs: Sequence[EpisodeSpec]) -> BranchingCheck:
-    """Play ``specs`` and see whether their states can be reached again."""
     agent: Settings = runner.config.agent
-    try:
-        return await check_branching(specs, runner.pool, runner.player(), agent.branching, agent.env)
-    except InputError as error:
-        return BranchingCheck(input_error=str(error))
+    return await check_branching(specs, runner.pool, runner.player(), agent.branching, agent.env)
 
 
 async def _confirm_branching(runner: TextEnvRunner, reached: Sequence[Reached]) -> BranchingCheck:
-    """See whether states that another runner has reached are the same here."""
     agent: Settings = runner.config.agent
-    try:
-        return await confirm_branching(reached, runner.pool, agent.env_timeout_s, agent.env)
-    except InputError as error:
-        return BranchingCheck(input_error=str(error))
+    return await confirm_branching(reached, runner.pool, agent.env_timeout_s, agent.env)
 
 
 METHODS: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
@@ -291,19 +267,6 @@ METHODS: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
     "check_branching": _check_branching,
     "confirm_branching": _confirm_branching,
 }
-
-
-def _log(metrics: Any, rollouts: Rollouts) -> None:
-    clean = [t for t in rollouts.trajectories if not t.failed]
-    steps = sum(t.env_steps() for t in clean)
-    failed = len(rollouts.trajectories) - len(clean)
-    metrics.log_value(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
-    metrics.log_value(NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum")
-    metrics.log_value(NUM_EPISODES, len(clean), reduce="sum")
-    metrics.log_value("num_failed_episodes", failed, reduce="sum")
-    metrics.log_value("num_engine_errors", len(rollouts.engine_errors), reduce="sum")
-    for trajectory in clean:
-        metrics.log_value(EPISODE_RETURN_MEAN, trajectory.episode_return, reduce="mean", window=len(clean))
 
 
 def _call_note() -> CallNote | None:

@@ -55,7 +55,6 @@ class ReAct(gymnasium.Wrapper[str, str, str, str]):
         return getattr(self.env, name)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Put instruction and examples before the task."""
         return then(self.env.reset(seed=seed, options=options), self._instructed)
 
     def _instructed(self, answer: tuple[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
@@ -92,7 +91,6 @@ class Reflexion(gymnasium.Wrapper[str, str, str, str]):
         return self.env.render_window  # type: ignore[attr-defined]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin the first attempt."""
         self._seed, self._options = seed, options
         self._reflections = []
         self._trial = 0

@@ -39,7 +39,7 @@ class Recorder:
         Args:
             sink: of the pool.
             recorded: calls to serve again, by the seed that they were sampled with.
-            pool: which pool the sink belongs to, a name for `rl_agents.orchestrator.rollout_workers.SetRecorder`.
+            pool: which pool the sink belongs to, a name for `rl_agents.orchestrator.env_runner_handles.SetRecorder`.
             resumes: how often the run had been resumed.
         """
         self.sink, self.pool, self.resumes = sink, pool, resumes

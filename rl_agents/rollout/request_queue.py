@@ -13,6 +13,9 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from rl_agents.errors import InputError
+from rl_agents.inference.base import EngineError
+
 A = TypeVar("A")
 #: The jobs of the batch in whose task this is read.
 _jobs: ContextVar[list[asyncio.Future[Any]]] = ContextVar("jobs")
@@ -32,6 +35,28 @@ class Batch:
     method: str
     jobs: Sequence[Any] = field(repr=False)
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Failures:
+    """What a batch's answer says of jobs without a result, which are to be asked again.
+
+    Attributes:
+        engine_errors: one line for each.
+        input_error: a user error, which no further try mends; else empty.
+    """
+
+    engine_errors: list[str] = field(default_factory=list)
+    input_error: str = ""
+
+    def note(self, error: BaseException) -> None:
+        """Note why a job has no result; raises what is neither an engine's failure nor a user error."""
+        if isinstance(error, InputError):
+            self.input_error = self.input_error or str(error)
+        elif isinstance(error, EngineError):
+            self.engine_errors.append(str(error) or type(error).__name__)
+        else:
+            raise error
 
 
 async def gathered(jobs: Sequence[Coroutine[Any, Any, A]]) -> list[A | BaseException]:

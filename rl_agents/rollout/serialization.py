@@ -1,24 +1,33 @@
-"""What goes from an environment's process to its runner: plain data as JSON, which is neither unpickled nor evaluated.
+"""What goes between an environment's process and its runner.
 
-Texts, numbers, lists, tuples, dicts, sets, bytes, None and numpy's arrays (as lists) and numbers arrive as they are.
-What else an ``info`` holds stays where it is: `Unsent` arrives in its place, which nobody misses unless it is looked
-at. Snapshots and generators' states are sealed: their bytes go through the runner and back, and are opened where the
-environment itself runs, which is code that is trusted there.
+Orders (`EnvRecipe`, `Call`) are pickled: the process trusts its runner. An `Answer` is JSON, which is neither unpickled
+nor evaluated: texts, numbers, lists, dicts, None, tuples and numpy's arrays (both as lists). What else an ``info``
+holds stays where it is, and its type arrives, which nobody misses unless it is looked at. Snapshots and generators'
+states are sealed: their bytes go through the runner and back, and are opened where the environment itself runs, which
+is code that is trusted there.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import pickle
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from rl_agents.config import Settings
+
 #: Bytes of an answer at most.
 MAX_BYTES = 1 << 28
+#: What an environment may have beside `reset` and `step`, and what of it is called.
+METHODS, ATTRIBUTES = ("snapshot", "restore", "render_window", "random_action"), ("answer_instruction",)
+#: The keys that say how an environment is made.
+KEYS = ("plugins", "env", "max_turns", "prompting", "prompting_shots", "prompting_trials")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,74 +48,98 @@ def opened(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsent:
-    """Stands for what is no plain data; ``what``: its type."""
+class EnvRecipe:
+    """How a process makes its environment.
 
-    what: str
-
-
-def encode(value: Any) -> bytes:
-    """Write a value.
-
-    Raises:
-        ValueError, RecursionError: it is nested too deeply, or holds itself.
+    Attributes:
+        settings: keys of the run, see `KEYS`, with the environment's own.
+        path: where modules are looked for.
+        folder: the working directory.
     """
-    return json.dumps(_plain(value)).encode()
+
+    settings: Mapping[str, Any]
+    path: tuple[str, ...]
+    folder: str
+
+    @classmethod
+    def of(cls, settings: Settings) -> EnvRecipe:
+        """Return the recipe of a run's environments."""
+        own = {f"env.{name}": value for name, value in settings.env_options.items()}
+        keys = {name: getattr(settings, name) for name in KEYS}
+        return cls({**keys, **own}, tuple(sys.path), os.getcwd())
 
 
-def decode(data: bytes) -> Any:
-    """Read what `encode` has written.
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a process does with its generators before a call.
 
-    Raises:
-        ValueError: it is something else.
+    Attributes:
+        seed: of the episode.
+        drawn: where they go on, as `Generators.drawn` had it; None: at the seed.
     """
-    try:
-        return _value(json.loads(data))
-    except (KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+    seed: int
+    drawn: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a process is asked: a method of the environment, or one of its `ATTRIBUTES`."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] | None = None
+    order: Order | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What it says.
+
+    Attributes:
+        result: plain data, or `Sealed`.
+        failure: why there is no result, as an episode's ``end_cause``; ``user_error``: for the user to mend.
+        drawn: where the generators stand, after a snapshot; sealed.
+    """
+
+    result: Any = None
+    failure: str = ""
+    user_error: bool = False
+    drawn: Sealed | None = None
+
+    def to_bytes(self) -> bytes:
+        """Write it.
+
+        Raises:
+            ValueError, RecursionError: the result is nested too deeply, or holds itself.
+        """
+        result, kind = self.result, "tuple" if isinstance(self.result, tuple) else ""
+        if isinstance(result, Sealed):
+            result, kind = base64.b64encode(result.data).decode(), "sealed"
+        drawn = None if self.drawn is None else base64.b64encode(self.drawn.data).decode()
+        parts = [result, kind, self.failure, self.user_error, drawn]
+        return json.dumps(parts, default=_plain, skipkeys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Answer:
+        """Read it.
+
+        Raises:
+            ValueError: it is none.
+        """
+        try:
+            result, kind, failure, user_error, drawn = json.loads(data)
+            if kind == "sealed":
+                result = Sealed(base64.b64decode(result))
+            result = tuple(result) if kind == "tuple" else result
+            drawn = None if drawn is None else Sealed(base64.b64decode(drawn))
+        except (TypeError, RecursionError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from None
+        return cls(result, str(failure), user_error is True, drawn)
 
 
 def _plain(value: Any) -> Any:
-    """Return the value in JSON's types; an object of JSON has one member there, the kind."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return _bare(value)
-    if isinstance(value, np.generic) and isinstance(value.item(), bool | int | float | str):
-        return value.item()
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biufUO":
-        return _plain(value.tolist())
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    for kind, types in (("tuple", tuple), ("set", set | frozenset)):
-        if isinstance(value, types):
-            return {kind: [_plain(item) for item in value]}
-    if isinstance(value, Mapping):
-        return {"dict": [[_plain(key), _plain(item)] for key, item in value.items()]}
-    if isinstance(value, bytes):
-        return {"bytes": base64.b64encode(value).decode()}
-    if isinstance(value, Sealed):
-        return {"sealed": base64.b64encode(value.data).decode()}
-    return {"unsent": value.what if isinstance(value, Unsent) else f"{type(value).__module__}.{type(value).__name__}"}
-
-
-def _bare(value: Any) -> Any:
-    """Return the value without what a subclass has added."""
-    return next((kind(value) for kind in (bool, int, float, str) if isinstance(value, kind)), None)
-
-
-_KINDS: Mapping[str, Callable[[Any], Any]] = {
-    "tuple": lambda items: tuple(map(_value, items)),
-    "set": lambda items: set(map(_value, items)),
-    "dict": lambda items: {_value(key): _value(item) for key, item in items},
-    "bytes": base64.b64decode,
-    "sealed": lambda data: Sealed(base64.b64decode(data)),
-    "unsent": lambda what: Unsent(str(what)),
-}
-
-
-def _value(plain: Any) -> Any:
-    if isinstance(plain, list):
-        return [_value(item) for item in plain]
-    if isinstance(plain, dict):
-        ((kind, inner),) = plain.items()
-        return _KINDS[kind](inner)
-    return plain
+    """Return what JSON takes in place of a value that it does not know."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return dict(value) if isinstance(value, Mapping) else {"unsent": f"{type(value).__module__}.{type(value).__name__}"}

@@ -44,22 +44,21 @@ class CallNote:
         self._running: list[str] = []
         self._one = asyncio.Lock()
 
-    def enter(self, task_id: str) -> None:
-        """A call begins."""
+    @contextlib.contextmanager
+    def calling(self, task_id: str) -> Iterator[None]:
+        """While the environment of a task is called."""
         self._running.append(task_id)
         self._write()
-
-    def leave(self, task_id: str) -> None:
-        """It is over."""
-        self._running.remove(task_id)
-        self._write()
+        try:
+            yield
+        finally:
+            self._running.remove(task_id)
+            self._write()
 
     def alone(self, task_id: str) -> contextlib.AbstractAsyncContextManager[None]:
-        """Wait until no other task is called that is suspected as this one is."""
         return self._one if task_id in self.suspects else contextlib.nullcontext()
 
     def close(self) -> None:
-        """Delete the files."""
         self._map.close()
         self._path.unlink(missing_ok=True)
         self._suspected.unlink(missing_ok=True)
@@ -107,6 +106,13 @@ class TaskWatch:
             yield
         finally:
             self._batches -= 1
+
+    def noted(self, task_id: str) -> contextlib.AbstractContextManager[None]:
+        """While the environment of a task is called in this process."""
+        return contextlib.nullcontext() if self.note is None else self.note.calling(task_id)
+
+    def alone(self, task_id: str) -> contextlib.AbstractAsyncContextManager[None]:
+        return contextlib.nullcontext() if self.note is None else self.note.alone(task_id)
 
     def check(self, task_id: str) -> None:
         """Refuse a call that would take its whole time again.

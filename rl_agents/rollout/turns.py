@@ -11,9 +11,9 @@ from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion, Engine, Sampling, check_completion, least_room
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_step
+from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.prompting import episode_turns
 from rl_agents.rollout.recording import Recorder
-from rl_agents.rollout.safe_env import EnvGuard
 from rl_agents.rollout.truncation import Truncation
 
 

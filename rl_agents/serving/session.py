@@ -15,7 +15,7 @@ from rl_agents.envs.base import TextEnv
 from rl_agents.inference.base import Completion, EngineError, Sampling, Weights
 from rl_agents.rollout.agent_loop import Episode
 from rl_agents.rollout.env_pool import EnvPool, env_pool
-from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.truncation import question_of
 from rl_agents.serving.protocol import SessionRequest
 

@@ -20,7 +20,7 @@ from rl_agents.envs.base import TextEnv, env_spec, plain_options, read_env_optio
 from rl_agents.errors import InputError, unknown
 from rl_agents.rollout.agent_loop import Episode
 from rl_agents.rollout.env_calls import EnvFailure, call_env
-from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.turns import Limits
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.protocol import SessionRequest

@@ -140,7 +140,6 @@ def read_at(row: Row) -> NDArray[np.bool_]:
 
 
 def weigh_groups(rows: Sequence[Row], weights: Mapping[int, float]) -> None:
-    """Multiply the advantages of every group by its weight."""
     for row in rows:
         if row.advantages is not None and row.group_id in weights:
             row.advantages *= np.float32(weights[row.group_id])
@@ -252,5 +251,4 @@ def _old(row: Row) -> FloatArray:
 
 
 def _tensors(*arrays: FloatArray) -> tuple[torch.Tensor, ...]:
-    """Arrays as tensors of one row."""
     return tuple(torch.from_numpy(np.ascontiguousarray(array))[None] for array in arrays)

@@ -1,40 +1,105 @@
-"""`AgentConfig` and `AgentAlgorithm`: what builds a run, and the run as RLlib, Tune and `run.py` see it.
-
-Its parts are in `rl_agents.trainer.setup`, its iterations in `rl_agents.trainer.training_step`, its checkpoints in
-`rl_agents.trainer.run_checkpoints`: one class, in four files.
-"""
+"""A run: `AgentConfig` builds it, `AgentAlgorithm` is it, as RLlib, Tune and `run.py` see it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import copy
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, Self
 
-from rl_agents.algorithms import Settings
+import numpy as np
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
+from ray.rllib.utils import force_list
+
+from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.algorithms.base import Memory
 from rl_agents.config import load_recipe
-from rl_agents.data.tasks import evaluation_specs
+from rl_agents.data.failures import BadTasks
+from rl_agents.data.samples import Row, build_samples
+from rl_agents.data.success import policy_sample
+from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, guard_specs, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.base import task_ids
-from rl_agents.inference.model_shape import context_limit, read_config
+from rl_agents.inference.model_shape import context_limit, model_shape, read_config
 from rl_agents.inference.select import resolve_engine
-from rl_agents.resources import placement, run_bundles
+from rl_agents.learner.learner_group import AgentLearnerGroup, start_learners
+from rl_agents.learner.rl_modules import module_specs
+from rl_agents.learner.training_data import AgentTrainingData
+from rl_agents.orchestrator.offline_dataset import Recorded
+from rl_agents.orchestrator.rollout_batch import Demonstrations, Episodes, Expanding, Place
+from rl_agents.orchestrator.rollout_buffer import Given, Producer, RolloutBuffer, Sampled
+from rl_agents.orchestrator.rollout_metrics import again_metrics, rollout_metrics, staleness_metrics, updates_behind
+from rl_agents.orchestrator.rollout_workers import RolloutWorkers
+from rl_agents.orchestrator.streaming_rollouts import Stream
+from rl_agents.resources import node_share, placement, run_bundles, runner_cpus
+from rl_agents.rewards.base import make_reward
+from rl_agents.rollout.env_runner import TextEnvRunner
+from rl_agents.rollout.tree_search.explorer import Explorer, Order, run_iteration
 from rl_agents.rollout.tree_search.picture import draw_search
-from rl_agents.trainer.algorithm_config import BaseAgentConfig
-from rl_agents.trainer.ray_init import quiet_libraries
+from rl_agents.trainer.advantage_pipeline import assign_credit
+from rl_agents.trainer.checkpoint import Counters, restore_policy, restore_run, save_run, write_atomically
+from rl_agents.trainer.ray_init import join_session, quiet_libraries
 from rl_agents.trainer.resolve import check_context, resolve
-from rl_agents.trainer.run_checkpoints import RunCheckpoints
+from rl_agents.trainer.run_store import RunPool
 from rl_agents.trainer.warm_start import ensure_model
 
 
-class AgentConfig(BaseAgentConfig):
+class AgentConfig(AlgorithmConfig):
     """Configuration of an `AgentAlgorithm`, and how to build one.
+
+    ``agent`` holds every key (`rl_agents.config.Settings`); RLlib's own fields follow from it.
 
     >>> config = AgentConfig().environment("guess_numbers").training(algo="grpo", lr=3e-4)  # doctest: +SKIP
     >>> algo = config.build_algo()  # doctest: +SKIP
     """
 
     def __init__(self, algo_class: type | None = None) -> None:
-        super().__init__(algo_class or AgentAlgorithm)
+        super().__init__(algo_class=algo_class or AgentAlgorithm)
+        self.agent = Settings()
+        #: Folder of the starting weights; known once the configuration is built.
+        self.model_dir: str = ""
+        self.env_runner_cls = TextEnvRunner
+        # RLlib would gather and spread connector states of env runners, which ours do not have.
+        self.merge_env_runner_states = False
+        self.broadcast_env_runner_states = False
+        self._dont_auto_sync_env_runner_states = True
+        self.restart_failed_env_runners = True
+        self.ignore_env_runner_failures = True
+        self.log_level = "ERROR"
+        self._validate_config = False
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        config = cls()
+        config.agent = copy.deepcopy(settings)
+        return config
+
+    def environment(self, env: str | None = None, **options: Any) -> Self:  # type: ignore[override]
+        """Choose the environment; keyword arguments are its own keys (``env.KEY`` on the command line)."""
+        if env is not None:
+            self.agent.update({"env": env})
+        self.agent.update({f"env.{name}": value for name, value in options.items()})
+        return self
+
+    def training(self, **keys: Any) -> Self:  # type: ignore[override]
+        """Set any keys of `Settings`.
+
+        Raises:
+            InputError: unknown key (the nearest is named) or wrong type.
+        """
+        self.agent.update(keys)
+        return self
+
+    def local(self) -> Self:
+        """No actors: environments, torch engine and learner in this process, so that breakpoints hit."""
+        self.agent.make_local()
+        return self
 
     def build_algo(self, **kwargs: Any) -> AgentAlgorithm:  # type: ignore[override]
         """Check everything, build the starter model if it is asked for and absent, and start actors."""
@@ -50,13 +115,99 @@ class AgentConfig(BaseAgentConfig):
         config.apply_settings()
         return config
 
+    def apply_settings(self) -> None:
+        """Derive RLlib's fields from ours."""
+        agent = self.agent
+        self.seed = agent.seed
+        self.num_env_runners = agent.num_env_runners
+        self.create_local_env_runner = False
+        self.num_cpus_per_env_runner = runner_cpus(agent)
+        self.sample_timeout_s = agent.sample_timeout_s
+        self.custom_resources_per_env_runner = node_share(agent.rollout_nodes)
+        self.num_learners = agent.num_learners
+        self.custom_resources_per_learner = node_share(agent.learner_nodes)
+        self.num_gpus_per_learner = agent.gpus_per_learner
+        self.num_cpus_per_learner = 0.5 if not agent.gpus_per_learner else 0
 
-class AgentAlgorithm(RunCheckpoints):
+    # --- RLlib hooks -------------------------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Our keys are validated by `resolve`; RLlib's checks speak of batches and spaces that we do not use."""
+
+    def get_default_learner_class(self) -> type:
+        from rl_agents.learner.learner import AgentLearner  # imports FSDP: env runners do without
+
+        return AgentLearner
+
+    def get_multi_rl_module_spec(self, **kwargs: Any) -> MultiRLModuleSpec:
+        return module_specs(self.agent, self.model_dir)
+
+    def build_learner_group(self, **kwargs: Any) -> AgentLearnerGroup:
+        """Our learner group, fed with ragged rows."""
+        spec = kwargs.get("rl_module_spec")
+        return AgentLearnerGroup(config=self.copy(), module_spec=spec, placement_group=kwargs.get("placement_group"))
+
+
+def open_recorded(config: AgentConfig) -> Recorded | None:
+    """Return the sessions that the key ``pool`` names; None: it names none. Raises as `Recorded.open` does."""
+    settings = config.agent
+    if not settings.pool:
+        return None
+    shape = model_shape(read_config(config.model_dir))
+    return Recorded.open(settings, ALGORITHMS[settings.algo], shape.vocabulary if shape else None)
+
+
+def make_buffer(
+    config: AgentConfig,
+    tasks: Sequence[str],
+    recorded: Recorded | None,
+    workers: Callable[[], RolloutWorkers],
+    learners: Callable[[], AgentLearnerGroup],
+) -> RolloutBuffer | Stream:
+    """Return what makes a run's batches.
+
+    Args:
+        tasks: of training.
+        recorded: sessions to learn from; None: of other sources.
+        workers, learners: see `Sampled`.
+    """
+    settings = config.agent
+    source = ALGORITHMS[settings.algo].source
+    sampled = Sampled(_episodes(config, tasks), workers, learners)
+    if settings.stream and source == "rollouts" and recorded is None:
+        return Stream(sampled, settings.iterations)
+    producer: Producer = sampled
+    if recorded is not None:
+        producer = Given(recorded.next)
+    elif source == "demonstrations":
+        demonstrations = Demonstrations(settings, config.model_dir)
+        producer = Given(lambda iteration, position: demonstrations.next(iteration))
+    ahead = bool(settings.lag and settings.num_env_runners and source == "rollouts")
+    return RolloutBuffer(producer, settings.lag, settings.iterations, ahead=ahead)
+
+
+def _episodes(config: AgentConfig, tasks: Sequence[str]) -> Episodes:
+    settings = config.agent
+    return Episodes(settings, ALGORITHMS[settings.algo], make_reward(settings), tasks)
+
+
+class AgentAlgorithm(Algorithm):
     """RLlib algorithm whose experience is token rows of LLM agents.
 
-    ``train()`` returns RLlib's result with our metrics under ``agent`` (see docs/metrics.md). Build one with
-    `AgentConfig.build_algo`.
+    It starts engines, env runners, learners and the pool, knows where the run stands, plays and learns, saves and
+    restores (`rl_agents.trainer.checkpoint`), and stops everything. ``train()`` returns RLlib's result with our metrics
+    under ``agent`` (see docs/metrics.md). Build one with `AgentConfig.build_algo`.
+
+    Attributes:
+        explorer: of a search.
+        memory: what credit knows from earlier iterations.
     """
+
+    settings: Settings
+    policy_version: int
+    place: Place
+    explorer: Explorer | None
+    memory: Memory | None
 
     @classmethod
     def get_default_config(cls) -> AgentConfig:
@@ -64,7 +215,6 @@ class AgentAlgorithm(RunCheckpoints):
 
     @classmethod
     def from_settings(cls, settings: Settings) -> AgentAlgorithm:
-        """Build the algorithm of a run."""
         return AgentConfig.from_settings(settings).build_algo()
 
     @classmethod
@@ -84,6 +234,359 @@ class AgentAlgorithm(RunCheckpoints):
         algo.restore_run_checkpoint(Path(path))
         return algo
 
+    # --- start and stop ---------------------------------------------------------------------------------------------
+
+    def _setup_logdir(self) -> None:
+        """Outside Tune there is no trial folder: the run folder is ours, ~/ray_results stays empty."""
+        if self._storage is not None:
+            super()._setup_logdir()
+
+    def setup(self, config: Any) -> None:
+        """Start engines, env runners and learners.
+
+        Replaces RLlib's setup, which prepares connectors, spaces, replay buffers and evaluation runners that nothing
+        here uses, and starts a Ray session even for a run without actors.
+        """
+        self.settings = settings = self.config.agent
+        self.recipe = ALGORITHMS[settings.algo]
+        self.kind, asked = resolve_engine(settings.engine)
+        self.engine_description = settings.engine_choice or asked
+        self.train_tasks = task_ids(settings.env, "train", settings.env_options)
+        self.recorded = open_recorded(self.config)
+        self.buffer = make_buffer(
+            self.config, self.train_tasks, self.recorded, self._started_workers, lambda: self.learner_group
+        )
+        self.rollout_workers: RolloutWorkers | None = None
+        self.pool: RunPool | None = None
+        #: Of the run whose checkpoint was restored last; None: of none, the run begins.
+        self._restored_pool: str | None = None
+        self.last_trajectories: list[Trajectory] = []
+        #: Steps that the last iteration learned from, by how many updates ago they were sampled.
+        self.staleness: Counter[int] = Counter()
+        #: False only while a training step can be left without a trace, that is, before its first optimizer step.
+        self.learning = True
+        join_session(settings)
+        self.callbacks = [callback() for callback in force_list(self.config.callbacks_class)]
+        self._begin_anew()
+        if self.recipe.source != "demonstrations" and self.recorded is None:
+            self._start_workers()
+        self._set_up_metrics()
+        self.learner_group = start_learners(self.config)  # while engines start
+        try:
+            self._await_workers()
+        except BaseException:
+            self.learner_group.abandon()
+            raise
+
+    def _begin_anew(self) -> None:
+        """Set all that a checkpoint holds, but for the learners, to that of a run that has done nothing."""
+        self.explorer = self._new_explorer()
+        self.memory = self.recipe.memory(self.settings) if self.recipe.memory else None
+        self._set_counters(Counters(0, 0, 0))
+
+    def _new_explorer(self) -> Explorer | None:
+        settings, states = self.settings, self.recipe.states
+        if states is None:
+            return None
+        width, most = settings.tasks_per_iteration, settings.group_size
+        return Explorer(settings, self.train_tasks, states(settings), width=width, most=most, seed=settings.seed)
+
+    def _started_workers(self) -> RolloutWorkers:
+        """Engines and env runners; where nobody plays for training the first evaluation starts them."""
+        if self.rollout_workers is None:
+            self._start_workers()
+            self._await_workers()
+        assert self.rollout_workers is not None
+        return self.rollout_workers
+
+    def _start_workers(self) -> None:
+        """Start them; engines may need longer than this call."""
+        self.rollout_workers = RolloutWorkers(self.config, self.kind)
+        self.env_runner_group = self.rollout_workers.env_runners
+
+    def _await_workers(self) -> None:
+        """Wait until they can be asked; see that a search can go back to states."""
+        if self.rollout_workers is None:
+            return
+        self.rollout_workers.await_start()
+        if self.recipe.source == "search":
+            self.rollout_workers.check_branching(self.train_tasks)
+
+    def open_pool(self, path: Path) -> None:
+        """Write what is sampled and learned from now on to the pool at ``path``; a resumed run goes on in its own.
+
+        Raises:
+            InputError: another process writes to it, or the file is no pool.
+        """
+        if not self.settings.save_pool or self.recipe.source == "demonstrations" or self.recorded is not None:
+            return
+        begun = path.exists()
+        self.pool = RunPool(path, self.settings)
+        if begun:
+            self._resume_pool()
+        else:
+            self.pool.begin()
+            self._disown()
+            self._started_workers().collector.record(self.pool.recording({}))
+
+    def _disown(self) -> bool:
+        """Forget which sessions are remembered where those are of another run's pool; return whether they are."""
+        assert self.pool is not None
+        foreign = self._restored_pool not in (None, self.pool.id)
+        if foreign and self.memory is not None:
+            self.memory.disown()
+        return foreign
+
+    def _resume_pool(self) -> None:
+        """Serve again what had been sampled after the checkpoint, unless that is of another run."""
+        if self.pool is None:
+            return
+        self.pool.resumed(self.iteration)
+        recorded = {} if self._disown() else self.pool.calls_since(self.buffer.oldest())
+        if self.settings.stream:  # what came after the checkpoint was sampled by weights that are not made again
+            recorded = {seed: call for seed, call in recorded.items() if call.policy_version <= self.policy_version}
+        self.buffer.served = {call.policy_version for call in recorded.values()}
+        if recorded:
+            print(f"[rl_agents] {len(recorded)} recorded calls after the checkpoint are not sampled again", flush=True)
+        self._started_workers().collector.record(self.pool.recording(recorded))
+
+    def _set_counters(self, counters: Counters) -> None:
+        self._iteration, self.policy_version = counters.iteration, counters.policy_version
+        self._restored_pool = counters.pool
+        self.place = Place(counters.task_position, BadTasks(dict(counters.left_out), Counter(counters.strikes)))
+        self.buffer.begin(counters.iteration, counters.policy_version, self.place, counters.in_flight)
+        if self.explorer is not None:
+            self.explorer.left_out = self.place.bad.left_out
+        if self.rollout_workers is not None:
+            self.rollout_workers.version = None
+            self.rollout_workers.collector.losses.deaths |= Counter(counters.deaths)
+
+    def cleanup(self) -> None:
+        """Stop everything, in this order; what one of them raises is raised when all have had their turn."""
+        self.buffer.close()
+        if self.rollout_workers is not None:
+            self.rollout_workers.collector.closed = True
+        with contextlib.ExitStack() as last_first:
+            if self.rollout_workers is not None:
+                last_first.callback(self.rollout_workers.stop_engines)
+            if self.pool is not None:  # who goes on with the run waits for it
+                last_first.callback(self.pool.close)
+            last_first.callback(self.buffer.join)
+            last_first.callback(super().cleanup)
+
+    # --- one iteration ----------------------------------------------------------------------------------------------
+
+    def step(self) -> dict[str, Any]:
+        """One iteration; RLlib's own would retry behind our back, and return metrics that are no plain numbers."""
+        return {"agent": self.training_step()}
+
+    def training_step(self) -> dict[str, float]:
+        """tasks -> rollouts -> rows -> credit -> optimizer steps -> engines; returns this iteration's metrics."""
+        started, busy = time.perf_counter(), self._engines_busy()
+        self.learning = False
+        self.staleness.clear()
+        metrics = self._play_and_learn() if self.explorer is None else self._explore(self.explorer)
+        if left_out := self.place.bad.left_out:
+            metrics["fault/left_out_tasks"] = float(len(left_out))
+        elapsed = time.perf_counter() - started
+        # The paths of a search share steps, and most siblings are on none.
+        searched = self.explorer.counts.response_tokens if self.explorer else 0
+        tokens = searched or sum(t.response_tokens for t in self.last_trajectories)
+        metrics.update({"timing_s/iteration": elapsed, "perf/tokens_per_s": tokens / elapsed})
+        metrics.update(staleness_metrics(self.staleness))
+        now = self._engines_busy()
+        # Less than before: it has restarted.
+        if worked := [now[i] - busy[i] for i in now.keys() & busy.keys() if now[i] >= busy[i]]:
+            metrics["perf/engine_busy_share"] = fmean(worked) / elapsed
+        return metrics
+
+    def _play_and_learn(self) -> dict[str, float]:
+        """Whole episodes, then one update."""
+        experience = self.buffer.next(self.iteration)
+        self.last_trajectories = experience.played
+        self._keep(experience.played)
+        metrics = experience.metrics | self._learn(experience.chosen, experience.weights)
+        if self.settings.guard != "off" and self.recipe.source == "rollouts" and self.recorded is None:
+            metrics |= policy_sample(experience.played, self.settings.tasks_per_iteration)
+        if self.pool is not None:
+            self.pool.confirm(self.buffer.recorded())
+        self.buffer.publish(self.policy_version)
+        self.place = self.buffer.place
+        return metrics
+
+    def _explore(self, explorer: Explorer) -> dict[str, float]:
+        """Searches: siblings at one state of every active task, one update, and so on until the budget is spent."""
+        workers = self._started_workers()
+        workers.version = None  # a resumed run begins with fresh engines, too
+        guarded = self._play_for_guard(workers)
+        self.learning = True  # what a tick found out cannot be taken back
+        beside: Order = "beside" if self.settings.num_env_runners else "after"
+        expand, order = Expanding(workers.collector), beside if self.settings.lag else "before"
+
+        def learn(samples: Sequence[Trajectory], update: int) -> dict[str, float]:
+            self._keep(samples, update)
+            return self._learn(samples, {}, update)
+
+        finished, metrics = run_iteration(explorer, self._sync_engines, expand, learn, order)
+        metrics["search/syncs"] += bool(guarded)  # made before
+        metrics["search/optimizer_steps"] *= self.settings.epochs * self.settings.minibatches
+        self.last_trajectories = finished
+        self._keep(finished)
+        if self.pool is not None:
+            self.pool.confirm(workers.collector.recorded())
+        self.place = self.place.after(finished, explorer.position)
+        explorer.left_out = self.place.bad.left_out
+        metrics["rollout/resampled_episodes"] = expand.resampled
+        return {**metrics, **rollout_metrics(finished), **explorer.metrics(), **guarded}
+
+    def _play_for_guard(self, workers: RolloutWorkers) -> dict[str, float]:
+        """Tell the plain policy's success by episodes that nobody learns from: a search's own paths do not tell it."""
+        started, settings = time.perf_counter(), self.settings
+        count = 0 if settings.guard == "off" else settings.guard_episodes
+        if not count:
+            return {}
+        specs = guard_specs(self.train_tasks, self.iteration, count, settings.seed, self.place.bad.left_out)
+        self._sync_engines()
+        played = workers.collector.collect(specs).answers
+        return {
+            **policy_sample(played, count),
+            "guard/turns": float(sum(len(t.steps) for t in played)),
+            "guard/response_tokens": float(sum(t.response_tokens for t in played)),
+            "timing_s/guard": time.perf_counter() - started,
+        }
+
+    def _learn(
+        self, trajectories: Sequence[Trajectory], weights: Mapping[int, float], *update: int
+    ) -> dict[str, float]:
+        """Rows, credit, optimizer steps: the ``update``-th of an iteration; none when no episode teaches anything."""
+        started, settings, skipped = time.perf_counter(), self.settings, {"actor/skipped_iterations": 1.0}
+        warm = self.iteration >= settings.critic_warmup
+        again = self.memory.again(self.iteration) if self.memory is not None else ()
+        everything = [*trajectories, *(kept.trajectory for kept in again)]
+        rows = [row for row in build_samples(everything, settings.rows) if row.mask.any()]
+        for row in rows:
+            row.again = row.trajectory >= len(trajectories)
+        own = [row for row in rows if not row.again]
+        if not own:
+            return skipped
+        if self.rollout_workers is not None:
+            self.rollout_workers.rest()
+        self.learner_group.fill_scores(rows, self.recipe)
+        metrics = assign_credit(
+            self.recipe, rows, everything, settings, weights, settings.kl_in_reward_coef, self.memory
+        )
+        if not any(row.mask.any() for row in own):
+            return metrics | skipped
+        rng = np.random.default_rng(stream_seed(settings.seed, MINIBATCHES, self.iteration, *update))
+        data = AgentTrainingData.build(rows, settings, rng, fold=self.explorer is not None)
+        if not data.minibatches:  # siblings that all agree
+            return metrics | skipped
+        data.done = self.iteration / settings.iterations if self.explorer is not None else None
+        self.learning = True
+        metrics.update(again_metrics(rows, everything, self.policy_version))
+        sessions = self._sessions(trajectories, *update)
+        self._keep_batch(rows, everything, [*sessions, *(kept.session for kept in again)], *update)
+        if self.memory is not None:
+            self.memory.keep(self.iteration, sessions)
+        metrics.update(self.learner_group.learn(data, train_policy=warm))
+        self.policy_version += 1
+        return metrics | {"timing_s/learn": time.perf_counter() - started, **data.size(rows, settings.epochs)}
+
+    def _engines_busy(self) -> dict[int, float]:
+        """Seconds in which each engine has sampled so far; empty without actors."""
+        group = self.rollout_workers.engine_group if self.rollout_workers is not None else None
+        return group.busy_seconds() if group is not None else {}
+
+    def _keep(self, trajectories: Sequence[Trajectory], update: int | None = None) -> None:
+        if self.pool is not None:
+            self.pool.add_sessions(self.iteration, trajectories, update)
+
+    def _sessions(self, trajectories: Sequence[Trajectory], *update: int) -> list[str]:
+        """Names of an update's own episodes in the pool; empty where there is none."""
+        if self.pool is None:
+            return [""] * len(trajectories)
+        return self.pool.names(self.iteration, trajectories, *update)
+
+    def _keep_batch(
+        self, rows: Sequence[Row], trajectories: Sequence[Trajectory], sessions: Sequence[str], *update: int
+    ) -> None:
+        """Note what an update is about to learn from; versions of recorded sessions count another run's updates."""
+        if self.recipe.credit is not None and self.recorded is None:
+            own = [row for row in rows if not row.again]
+            self.staleness += updates_behind(own, trajectories, self.policy_version)
+        if self.pool is not None:
+            self.pool.add_batch(self.iteration, rows, sessions, *update)
+
+    def _sync_engines(self) -> bool:
+        """Give the engines the learners' weights; False when they have them."""
+        return self._started_workers().sync(self.learner_group, self.policy_version)
+
+    # --- checkpoints, by our own names, RLlib's and Tune's ----------------------------------------------------------
+
+    def save_run_checkpoint(self, folder: Path) -> None:
+        """Write a checkpoint; it appears under its name when it is complete."""
+        write_atomically(Path(folder), self._fill_checkpoint)
+        if self.pool is not None:
+            self.pool.checkpoint(self.iteration)
+
+    def _fill_checkpoint(self, folder: Path) -> None:
+        in_flight, bad, workers = self.buffer.settle(), self.place.bad, self.rollout_workers
+        if self.pool is not None:
+            self.pool.add_calls(in_flight)
+        counters = Counters(
+            self.iteration, self.policy_version, self.place.position,
+            dict(bad.left_out), dict(bad.strikes), dict(workers.collector.losses.deaths) if workers is not None else {},
+            self.pool.id if self.pool is not None else "", self.buffer.in_flight(),
+        )  # fmt: skip
+        save_run(folder, self.learner_group, counters, self.settings, self.explorer, self.memory)
+
+    def restore_run_checkpoint(self, folder: Path) -> None:
+        """Go on exactly where `save_run_checkpoint` was called; raises as `restore_run` does."""
+        group, settings = self.learner_group, self.settings
+        self._set_counters(restore_run(Path(folder), group, settings, self.explorer, self.memory))
+        self._resume_pool()
+
+    def go_back(self, folder: Path) -> None:
+        """Take up the weights, optimizers and states of a checkpoint; iterations, tasks and seeds go on.
+
+        With the old counters the run would sample what it sampled before, and fall again. Episodes that the present
+        weights have played ahead are given up.
+        """
+        restore_policy(Path(folder), self.learner_group, self.settings, self.explorer, self.memory)
+        bad, version = self.place.bad, self.policy_version + 1
+        self._set_counters(  # deaths of env runners are known to the workers still
+            Counters(
+                self.iteration, version, self.place.position, dict(bad.left_out), dict(bad.strikes),
+                pool=self._restored_pool,
+            )
+        )  # fmt: skip
+
+    def restart_learners(self, checkpoint: Path | None) -> None:
+        """Replace all learners by new ones that go on from ``checkpoint``; None: from the beginning."""
+        self.learner_group.abandon()
+        self.learner_group = start_learners(self.config)
+        if checkpoint is None:
+            self._begin_anew()
+            self._resume_pool()
+        else:
+            self.restore_run_checkpoint(checkpoint)
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Ray Tune's hook; the same format."""
+        self._fill_checkpoint(Path(checkpoint_dir))
+
+    def load_checkpoint(self, checkpoint_dir: str) -> None:
+        self.restore_run_checkpoint(Path(checkpoint_dir))
+
+    def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
+        """RLlib's name for `save_run_checkpoint`."""
+        self.save_run_checkpoint(Path(path))
+        return str(path)
+
+    def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
+        """RLlib's name for `restore_run_checkpoint`."""
+        self.restore_run_checkpoint(Path(path))
+
     # --- evaluation --------------------------------------------------------------------------------------------
 
     def evaluate_policy(
@@ -96,7 +599,7 @@ class AgentAlgorithm(RunCheckpoints):
     def play(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> list[Trajectory]:
         """Play episodes without learning from them; ``temperature`` None samples as in training."""
         workers = self._started_workers()
-        with self.pipeline.paused():
+        with self.buffer.paused():
             self._sync_engines()
             return workers.collector.collect(specs, temperature).answers
 

@@ -29,8 +29,7 @@ from rl_agents.config import Settings, load_recipe
 from rl_agents.config.migration import migrated
 from rl_agents.durable import flush
 from rl_agents.errors import InputError
-from rl_agents.rollout.tree_search.explorer import Explorer
-from rl_agents.rollout.tree_search.persistence import explorer_to_json, load_explorer
+from rl_agents.rollout.tree_search.explorer import Explorer, explorer_to_json, load_explorer
 
 STATE = "state.json"
 TENSORS = "training_state.safetensors"
@@ -197,7 +196,6 @@ def load_state(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def save_part(folder: Path, name: str, data: dict[str, Any]) -> None:
-    """Write plain data of a run into ``folder``."""
     (folder / name).write_text(json.dumps(data, separators=(",", ":")), encoding="utf-8")
 
 

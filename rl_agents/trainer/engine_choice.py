@@ -37,21 +37,15 @@ def settle_engine(settings: Settings) -> None:
     Raises:
         InputError: an engine was asked for that is unknown or cannot run here.
     """
+    resumed = settings.complete and "engine" not in settings.explicit
     if settings.engine != "auto":
-        if settings.complete and "engine" not in settings.explicit:
-            settings.engine_choice = f"engine {settings.engine}: as this run began"
-    elif (
-        settings.complete and "engine" not in settings.explicit
-    ):  # a run of earlier versions, which took vLLM wherever it runs
-        _choose(settings, *resolve_engine("auto"))
-    else:
-        _choose(settings, *choose_engine(settings))
-        if settings.engine == "torch":  # for want of vLLM, where there are such keys: idle, and no mistake
-            settings.explicit -= ONLY_VLLM.keys()
-
-
-def _choose(settings: Settings, kind: str, reason: str) -> None:
+        settings.engine_choice = f"engine {settings.engine}: as this run began" if resumed else settings.engine_choice
+        return
+    # A run of earlier versions took vLLM wherever it runs.
+    kind, reason = resolve_engine("auto") if resumed else choose_engine(settings)
     settings.engine, settings.engine_choice = cast(Any, kind), reason
+    if kind == "torch" and not resumed:  # for want of vLLM, where there are such keys: idle, and no mistake
+        settings.explicit -= ONLY_VLLM.keys()
 
 
 def choose_engine(settings: Settings) -> tuple[str, str]:

@@ -1,15 +1,261 @@
-"""Response and context lengths of a model that is no starter: measured on the environment's prompts, never guessed."""
+"""Response and context lengths of a model that is no starter: measured on the environment's prompts, never guessed.
+
+Dialogues are played by script before a run and read as the model would. A dialogue of n turns needs
+base + turns_read * R  tokens, R being the length of a response: ``base`` is what the environment says, ``turns_read``
+how many responses stand in the context at most (all with ``context=append``, n + 1 with a window that repeats them, 1
+with one that does not). Both are measured: some tasks are played by the environment's demonstrator, and the prompts of
+windows are tokenized twice, once with long thoughts in earlier actions.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+import random
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, zip_longest
+from typing import Any, cast
 
-from rl_agents.chat.template import ContextPolicy
-from rl_agents.config import Settings
+from rl_agents.chat.template import ContextPolicy, Dialogue
+from rl_agents.config import Settings, context_window
+from rl_agents.envs.base import TextEnv, env_spec, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
-from rl_agents.rollout.env_calls import EnvFailure
-from rl_agents.trainer.prompt_length_probe import UNLIMITED, Dialogues, measure
+from rl_agents.inference.base import Engine
+from rl_agents.interrupts import event_loop
+from rl_agents.rollout.env_calls import EnvFailure, read_reset, read_step
+from rl_agents.rollout.env_pool import EnvPool, env_pool
+from rl_agents.rollout.env_worker import EnvGuard
+from rl_agents.rollout.turns import Limits, Player, next_dialogue
+
+#: Tasks whose first prompts are read, the first of them played, until the time is up.
+TASKS, PLAYED_TASKS, BUDGET_S = 48, 12, 20.0
+#: Tasks that are also played with actions that nobody understands, and for how many turns.
+GARBLED_TASKS, GARBLED_TURNS = 3, 3
+#: Turns that a random player takes, and how it writes its actions.
+EXPLORED_TURNS, FORMS = 12, ("{}", "<think></think>\n<action>{}</action>")
+#: Seconds that one call of the environment may take, unless ``env_timeout_s`` is less.
+TIMEOUT_S = 20.0
+#: For tasks that were not among those played: of a whole dialogue, where much averages out, and of a window's prompt.
+HEADROOM, WINDOW_HEADROOM = 1.15, 1.5
+#: Tokens of an observation where nobody can play.
+UNSEEN_OBSERVATION = 512
+#: Words of a thought in the second reading.
+THOUGHT = 256
+#: A limit that no prompt meets.
+UNLIMITED = 10**9
+
+
+@dataclass(frozen=True)
+class Dialogues:
+    """What some dialogues of an environment need of a context.
+
+    Attributes:
+        tasks: how many were played.
+        turns: turns of an episode at most.
+        shortest, longest: tokens of their first prompts.
+        base: tokens of a whole dialogue's last prompt without the responses, headroom included.
+        turns_read: responses that count in the context, the one that is being written included.
+        shown: whether tasks were played; otherwise observations are assumed to be as long as the first prompt, and
+            `UNSEEN_OBSERVATION` at least.
+    """
+
+    tasks: int
+    turns: int
+    shortest: int
+    longest: int
+    base: int
+    turns_read: float
+    shown: bool
+
+    def need(self, response: int) -> int:
+        """Tokens of a whole dialogue with responses of ``response`` tokens."""
+        return math.ceil(self.base + self.turns_read * response)
+
+    def response_in(self, length: int) -> int:
+        """Longest response with which a whole dialogue fits ``length``; not positive when none does."""
+        return math.floor((length - self.base) / self.turns_read)
+
+
+def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> Dialogues:
+    """Read some tasks of an environment as the policy would.
+
+    Args:
+        settings: with ``max_turns`` and the environment's options filled in.
+        played: let the demonstrator play; otherwise only the first prompts are read.
+
+    Raises:
+        EnvFailure: the environment raised, hung or answered nonsense in every task.
+        InputError: a user error in the environment, or the chat template cannot write its prompts.
+    """
+    timeout_s = min(TIMEOUT_S, settings.env_timeout_s or TIMEOUT_S)
+    limits = Limits(UNLIMITED, UNLIMITED, UNLIMITED, env_timeout_s=timeout_s)
+    player = Player(cast(Engine, None), context, limits)  # nobody samples here
+    # A prompt may be longer than the tokenizer's limit here: that is what is to be found out.
+    warned = getattr(context.template.tokenizer, "deprecation_warnings", {})
+    warned["sequence-length-is-longer-than-the-specified-maximum"] = True
+    pool = env_pool(settings)
+    with event_loop() as loop:
+        read, garbled = loop.run(_readings(settings, player, pool, played))
+    return _summary(settings, read, garbled)
+
+
+async def _readings(
+    settings: Settings, player: Player, pool: EnvPool, played: bool
+) -> tuple[list[_Reading], list[_Reading]]:
+    """Read tasks until the time is up: as they are played, and with actions that nobody understands."""
+    grows, started = context_window(settings.context) is None, time.monotonic()
+    read: list[_Reading] = []
+    garbled: list[_Reading] = []
+    failure, timeout_s = None, player.limits.env_timeout_s
+    env = await pool.take()
+    try:
+        for number, task in enumerate(_sample(settings)):
+            ways: list[Choose] = [lambda turn, observation, info: None]
+            if played and number < PLAYED_TASKS:
+                ways = [_demonstrated(settings, task), _explored(settings, task)]
+            try:
+                guard = pool.guard(env, task, 0, timeout_s)
+                read.append(await _read(player, env, guard, ways, grows))
+                if played and number < GARBLED_TASKS:
+                    garbled.append(await _play(player, env, guard, _garbled, grows))
+            except EnvFailure as error:  # a broken task is the run's business
+                failure = error
+            if time.monotonic() - started > BUDGET_S:
+                break
+    finally:
+        await pool.discard(env)
+    if failure and not read:
+        raise failure
+    return read, garbled
+
+
+#: How an environment is played: turn, observation and ``info`` -> the action; None ends it.
+Choose = Callable[[int, str, Mapping[str, Any]], str | None]
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """One task's prompts, turn by turn.
+
+    Attributes:
+        sizes: tokens without the responses that a growing dialogue keeps.
+        repeated: responses that the fullest of a window's prompts repeats.
+        valid: share of the actions that the environment understood.
+    """
+
+    sizes: list[int]
+    repeated: float = 0.0
+    valid: float = 0.0
+
+
+async def _read(player: Player, env: TextEnv, guard: EnvGuard, ways: Sequence[Choose], grows: bool) -> _Reading:
+    """Read one task as the first of ``ways`` plays it that the environment mostly understands."""
+    reading = _Reading([])
+    for choose in ways:
+        reading = await _play(player, env, guard, choose, grows)
+        if reading.valid > 0.5:
+            return reading
+    return replace(reading, sizes=reading.sizes[:1], repeated=0.0)
+
+
+async def _play(player: Player, env: TextEnv, guard: EnvGuard, choose: Choose, grows: bool) -> _Reading:
+    """Play one task and read every prompt; a window's a second time, with long thoughts in it."""
+    told: Any = await guard.call(env.reset, seed=0, options={"task_id": guard.task_id})
+    answer = read_reset(told, player.limits.max_observation_characters)
+    dialogue = thoughtful = Dialogue.start(answer.observation, answer.chat)
+    prompt = await player.prompt(env, guard, dialogue)
+    sizes, said, repeated, understood, turns = [len(prompt)], 0, 0.0, 0, 0
+    thought = f"<think>{' a' * THOUGHT}</think>"
+    thought_ids = len(player.context.template.answer_ids(thought)) - 1
+    while (action := choose(turns, answer.observation, told[-1])) is not None:
+        step = player.step_by_hand(prompt, action, answer)
+        told = await guard.call(env.step, action)
+        answer = read_step(told, player.limits.max_observation_characters)
+        turns, understood = turns + 1, understood + answer.valid
+        if answer.terminated or answer.truncated or answer.new_dialogue:
+            break
+        dialogue = next_dialogue(dialogue, step, answer)
+        prompt = await player.prompt(env, guard, dialogue)
+        said += len(step.response_ids) if grows else 0
+        sizes.append(len(prompt) - said)
+        if not grows:
+            thoughtful = next_dialogue(thoughtful, replace(step, action=thought + action), answer)
+            repeated = max(repeated, (len(await player.prompt(env, guard, thoughtful)) - len(prompt)) / thought_ids)
+    return _Reading(sizes, repeated, understood / max(1, turns))
+
+
+def _demonstrated(settings: Settings, task: str) -> Choose:
+    """Play as the environment's demonstrator, if it has one that knows the task."""
+    actions: list[str] = []
+    with contextlib.suppress(Exception):  # some know the starter's small tasks only, and fail in their own ways
+        options = read_env_options(env_spec(settings.env), settings.env_options)
+        rng = random.Random(f"lengths/{task}")
+        turns = starter_spec(settings.env).demonstrate(task, rng, options, settings.max_turns)
+        actions = [action for _, action in turns]
+    return lambda turn, observation, info: actions[turn] if turn < len(actions) else None
+
+
+def _explored(settings: Settings, task: str) -> Choose:
+    """Play at random where the environment lists its actions, in the form that it understands."""
+    rng, form = random.Random(f"lengths/{task}"), 0
+
+    def choose(turn: int, observation: str, info: Mapping[str, Any]) -> str | None:
+        nonlocal form
+        listed = info.get("admissible_actions")
+        if not isinstance(listed, Sequence) or not listed or turn >= min(settings.max_turns, EXPLORED_TURNS):
+            return None
+        form = (form + 1) % len(FORMS) if turn and info.get("valid") is False else form
+        # A place to fill in, such as search[<your query>], gets words that have been read.
+        words = " ".join(re.findall(r"[a-z]{3,}", observation.lower())[-40:])
+        return FORMS[form].format(re.sub(r"<[^>]*>", words, str(rng.choice(listed))))
+
+    return choose
+
+
+def _garbled(turn: int, observation: str, info: Mapping[str, Any]) -> str | None:
+    """Write nothing that an environment understands: what it says then may be longer than its ordinary answers."""
+    return "hm" if turn < GARBLED_TURNS else None
+
+
+def _summary(settings: Settings, read: Sequence[_Reading], garbled: Sequence[_Reading]) -> Dialogues:
+    firsts = [reading.sizes[0] for reading in read]
+    window = context_window(settings.context)
+    turns = settings.max_turns + (settings.prompting == "reflexion")
+    further = turns - 1 if window is None else min(turns - 1, window)
+    shown = any(len(reading.sizes) > 1 for reading in read)
+    played = [reading.sizes for reading in [*read, *garbled] if len(reading.sizes) > 1]
+    if not shown:
+        observation = max(*firsts, UNSEEN_OBSERVATION)
+        base, repeated = float(max(firsts) + further * observation), float(further)
+    elif window is None:
+        pace = max((sizes[-1] - sizes[0]) / (len(sizes) - 1) for sizes in played)
+        biggest = max(after - before for sizes in played for before, after in pairwise(sizes))
+        base, repeated = max(firsts) + max(further - 1, 0) * pace + biggest, float(further)
+    else:
+        base, repeated = float(max(map(max, played))), max(reading.repeated for reading in read)
+    return Dialogues(
+        tasks=len(read),
+        turns=turns,
+        shortest=min(firsts),
+        longest=max(firsts),
+        base=math.ceil(base * (HEADROOM if window is None else WINDOW_HEADROOM)),
+        turns_read=1 + round(repeated, 1),
+        shown=shown or not further,
+    )
+
+
+def _sample(settings: Settings) -> list[str]:
+    """Return tasks from all over both task sets, the sets in turns, so that any beginning of the list is a sample."""
+    both = []
+    for split in ("train", "test"):
+        tasks = task_ids(settings.env, split, settings.env_options)
+        spread = tasks[:: max(1, 2 * len(tasks) // TASKS)][: TASKS // 2]
+        both.append(random.Random(0).sample(spread, len(spread)))
+    return [task for pair in zip_longest(*both) for task in pair if task is not None]
+
 
 KEYS = ("max_response_tokens", "max_model_len")
 #: Responses where nobody says otherwise: what public recipes take, and the factor for models that think.

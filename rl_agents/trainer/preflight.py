@@ -21,9 +21,8 @@ from rl_agents.learner.gpu_memory_estimate import (
     micro_batch,
 )
 from rl_agents.rollout.env_calls import EnvFailure
-from rl_agents.trainer.prompt_length_probe import Dialogues, measure
-from rl_agents.trainer.resolve import cautions, resolve
-from rl_agents.trainer.warnings import rate_caution
+from rl_agents.trainer.lengths import Dialogues, measure
+from rl_agents.trainer.resolve import cautions, rate_caution, resolve
 
 GIB = 2**30
 

@@ -23,7 +23,7 @@ from rl_agents.config import Settings
 from rl_agents.data.samples import Row
 from rl_agents.data.step_table import step_spans
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.orchestrator.runner_calls import SetRecorder
+from rl_agents.orchestrator.env_runner_handles import SetRecorder
 from rl_agents.store.actor import RemotePool, start_pool_actor
 from rl_agents.store.files import PREDECESSOR_S
 from rl_agents.store.reader import PoolReader
@@ -110,7 +110,6 @@ class RunPool:
         self._unconfirmed.clear()
 
     def names(self, iteration: int, trajectories: Sequence[Trajectory], update: int | None = None) -> list[str]:
-        """Names of the sessions that `add_sessions` writes."""
         return [self._name(iteration, trajectory, update) for trajectory in trajectories]
 
     def add_batch(self, iteration: int, rows: Sequence[Row], names: Sequence[str], update: int | None = None) -> None:
@@ -132,7 +131,6 @@ class RunPool:
         self._writer.flush(FLUSH_S)
 
     def close(self) -> None:
-        """Write what is left."""
         self._writer.close()
         if self.actor is not None:
             with contextlib.suppress(RayError):  # it is dead, and the file whole without it

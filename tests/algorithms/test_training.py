@@ -148,7 +148,7 @@ def test_an_algorithm_is_one_file(beginner_model_dir: Path, tmp_path: Path, monk
     assert list(found)[-1] == "median-grpo" and len(found) == len(registry.ALGORITHMS) + 1
     monkeypatch.setitem(registry.ALGORITHMS, "median-grpo", found["median-grpo"])
     composed = compose(found.values(), registry.__name__)
-    monkeypatch.setattr("rl_agents.trainer.algorithm_config.Settings", composed)
+    monkeypatch.setattr("rl_agents.trainer.algorithm.Settings", composed)
     monkeypatch.setattr("rl_agents.trainer.unused_keys.Settings", composed)
     with pytest.raises(InputError, match=r"median_weight=2\.0: must be at most 1"):
         read_options(found["median-grpo"].keys, {"median_weight": 2})

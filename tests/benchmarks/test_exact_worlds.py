@@ -21,8 +21,7 @@ from benchmarks.exact_worlds.worlds import WORLDS
 from rl_agents.algorithms.chain_gae import ChainCritic as Memory
 from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.rollout.tree_search.chain import StateChain
-from rl_agents.rollout.tree_search.states import Outcomes
+from rl_agents.rollout.tree_search.states import Outcomes, StateChain
 
 
 def three_states() -> World:

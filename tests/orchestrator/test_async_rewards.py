@@ -18,10 +18,9 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.data.selection import Selected
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
-from rl_agents.orchestrator.async_rollouts import Ahead
 from rl_agents.orchestrator.collector import Collector
 from rl_agents.orchestrator.rollout_batch import Episodes
-from rl_agents.orchestrator.rollout_buffer import Pipeline, Sampled
+from rl_agents.orchestrator.rollout_buffer import RolloutBuffer, Sampled
 
 ITERATIONS = 6
 
@@ -62,7 +61,7 @@ class Judge:
 class Run:
     """Env runners in threads, real exchanges, a judge, and a learner that takes a while."""
 
-    def __init__(self, kind: type[Pipeline], lag: int, reward: Any, algo: str = "grpo", select: Any = None) -> None:
+    def __init__(self, ahead: bool, lag: int, reward: Any, algo: str = "grpo", select: Any = None) -> None:
         self.world, self.reward, self.learned = World(), reward, 0
         #: Whether a judge was busy when an env runner was asked for something.
         self.beside = 0
@@ -73,7 +72,7 @@ class Run:
         workers = SimpleNamespace(collector=collector, push=self.push, sync=lambda learners, v: self.push(v, v))
         learners = SimpleNamespace(export_weights=lambda: self.learned)
         sampled = Sampled(episodes, lambda: workers, lambda: learners)  # type: ignore[arg-type,return-value]
-        self.pipeline = kind(sampled, lag, ITERATIONS)
+        self.buffer = RolloutBuffer(sampled, lag, ITERATIONS, ahead=ahead)
 
     def push(self, weights: int, version: int) -> None:
         assert weights == version
@@ -82,7 +81,7 @@ class Run:
 
     def batches(self) -> Iterator[Any]:
         for iteration in range(ITERATIONS):
-            experience = self.pipeline.next(iteration)
+            experience = self.buffer.next(iteration)
             yield (
                 [
                     (t.task_id, t.seed, t.failed, t.steps[-1].policy_version, t.episode_return)
@@ -93,11 +92,11 @@ class Run:
             )
             time.sleep(0.02)
             self.learned += 1
-            self.pipeline.publish(self.learned)
+            self.buffer.publish(self.learned)
 
     def stop(self) -> None:
-        self.pipeline.close()
-        self.pipeline.join()
+        self.buffer.close()
+        self.buffer.join()
         self.world.stop()
 
 
@@ -106,13 +105,13 @@ class Run:
 def test_the_next_batch_is_played_while_judges_are_asked_and_nothing_depends_on_when_they_answer(
     lag: int, algo: str
 ) -> None:
-    quick = Run(Pipeline, lag, Judge(), algo)
+    quick = Run(False, lag, Judge(), algo)
     expected = list(quick.batches())
     assert any(failed for played, *_ in expected for _, _, failed, *_ in played)
     for seed in range(2):
         rng = random.Random(seed)
-        run = Run(Ahead, lag, Judge(lambda rng=rng: rng.uniform(0.05, 0.3)), algo)  # type: ignore[misc]
-        assert list(run.batches()) == expected and run.pipeline.place == quick.pipeline.place
+        run = Run(True, lag, Judge(lambda rng=rng: rng.uniform(0.05, 0.3)), algo)  # type: ignore[misc]
+        assert list(run.batches()) == expected and run.buffer.place == quick.buffer.place
         assert run.beside > 0 and run.reward.calls == ITERATIONS, "batches were begun while a judge was busy"
         run.stop()
     quick.stop()
@@ -124,7 +123,7 @@ def test_a_method_that_may_want_further_rounds_waits_for_the_judge() -> None:
     def all_of_them(trajectories: Any, settings: Any, generator: Any) -> Selected:
         return Selected(np.ones(len(trajectories), dtype=bool))
 
-    run = Run(Ahead, 1, Judge(lambda: 0.05), select=all_of_them)
+    run = Run(True, 1, Judge(lambda: 0.05), select=all_of_them)
     assert len(list(run.batches())) == ITERATIONS and run.beside == 0
     run.stop()
     recipes, keys = ALGORITHMS, Settings.from_dict({"algo": "dapo", "dynamic_sampling": True})
@@ -135,15 +134,15 @@ def test_a_method_that_may_want_further_rounds_waits_for_the_judge() -> None:
 
 def test_a_checkpoint_waits_for_no_judge_and_what_one_raises_is_its_own_batchs() -> None:
     release = threading.Event()
-    run = Run(Ahead, 2, Judge(refuses=1))
+    run = Run(True, 2, Judge(refuses=1))
     run.reward.held = {1: release, 2: release}
-    assert run.pipeline.next(0)
+    assert run.buffer.next(0)
     run.learned += 1
-    run.pipeline.publish(1)
-    run.pipeline.settle()
+    run.buffer.publish(1)
+    run.buffer.settle()
     assert run.reward.busy, "batches 1 and 2 are played, not judged"
     release.set()
     for _ in range(2):
         with pytest.raises(InputError, match="the judge answered none of 8 questions"):
-            run.pipeline.next(1)
+            run.buffer.next(1)
     run.stop()

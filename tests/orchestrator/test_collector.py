@@ -13,10 +13,8 @@ from ray.rllib.utils.actor_manager import FaultAwareApply, FaultTolerantActorMan
 
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import EpisodesFail, RolloutError
-from rl_agents.orchestrator.collector import Collector
+from rl_agents.orchestrator.collector import COME_BACK_S, MAX_DEATHS, Collector, Lost
 from rl_agents.orchestrator.env_runner_handles import RunnerLost, runners_of
-from rl_agents.orchestrator.fault_tolerance import COME_BACK_S, MAX_DEATHS
-from rl_agents.orchestrator.remote_batches import Lost
 from rl_agents.rollout.agent_loop import Rollouts
 from rl_agents.rollout.branching_check import BranchingCheck, Reached
 from rl_agents.rollout.env_runner import TextEnvRunner

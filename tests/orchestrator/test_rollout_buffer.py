@@ -14,16 +14,15 @@ import pytest
 
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import EpisodesFail
-from rl_agents.orchestrator.async_rollouts import Ahead
 from rl_agents.orchestrator.rollout_batch import Experience, Place
-from rl_agents.orchestrator.rollout_buffer import Pipeline, StaleBatch
+from rl_agents.orchestrator.rollout_buffer import RolloutBuffer, StaleBatch
 
 ITERATIONS = 9
 
 
 @dataclass
 class Timed:
-    """Engines and env runners as far as a pipeline sees them: a batch tells which weights they had."""
+    """Engines and env runners as far as a buffer sees them: a batch tells which weights they had."""
 
     delay: Callable[[], float] = lambda: 0.0
     fails_at: int = -1
@@ -63,102 +62,100 @@ class Timed:
         return True
 
 
-def learn(pipeline: Pipeline, producer: Timed, iterations: range, skip: tuple[int, ...] = ()) -> list[int]:
+def learn(buffer: RolloutBuffer, producer: Timed, iterations: range, skip: tuple[int, ...] = ()) -> list[int]:
     """Learn as an algorithm does; return the version that sampled each batch."""
     versions = []
     for iteration in iterations:
-        experience = pipeline.next(iteration)
-        assert pipeline.next(iteration) is experience
+        experience = buffer.next(iteration)
+        assert buffer.next(iteration) is experience
         versions.append(experience.played[0].steps[0].policy_version)
         time.sleep(producer.delay())
         producer.learned += iteration not in skip
-        pipeline.publish(producer.learned)
+        buffer.publish(producer.learned)
     return versions
 
 
 @pytest.mark.parametrize("lag", [0, 1, 2, 4])
-@pytest.mark.parametrize("kind", [Pipeline, Ahead])
-def test_a_batch_is_sampled_by_the_weights_of_k_iterations_before(kind: type[Pipeline], lag: int) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_batch_is_sampled_by_the_weights_of_k_iterations_before(ahead: bool, lag: int) -> None:
     places = []
     for seed in range(4):
         rng = random.Random(seed)
         producer = Timed(lambda rng=rng: rng.choice([0.0, 0.001, 0.005]))  # type: ignore[misc]
-        pipeline = kind(producer, lag, ITERATIONS)
-        assert learn(pipeline, producer, range(ITERATIONS)) == [max(0, i - lag) for i in range(ITERATIONS)]
-        pipeline.close()
-        pipeline.join()
+        buffer = RolloutBuffer(producer, lag, ITERATIONS, ahead=ahead)
+        assert learn(buffer, producer, range(ITERATIONS)) == [max(0, i - lag) for i in range(ITERATIONS)]
+        buffer.close()
+        buffer.join()
         places.append(producer.played)
         assert producer.exports <= ITERATIONS, "weights are exported once, and not for batches that nobody plays"
     assert all(played == places[0] for played in places)
     assert [position for _, position, _ in places[0]] == [0, 1, 3, 6, 7, 9, 12, 13, 15]
-    assert pipeline.place.position == 18
+    assert buffer.place.position == 18
 
 
-@pytest.mark.parametrize("kind", [Pipeline, Ahead])
-def test_lag_counts_iterations_also_those_that_learn_nothing(kind: type[Pipeline]) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_lag_counts_iterations_also_those_that_learn_nothing(ahead: bool) -> None:
     producer = Timed()
-    pipeline = kind(producer, 2, ITERATIONS)
+    buffer = RolloutBuffer(producer, 2, ITERATIONS, ahead=ahead)
     after = [0, 1, 1, 1, 2, 3, 4, 5, 6, 7]  # version after so many iterations
-    assert learn(pipeline, producer, range(ITERATIONS), skip=(1, 2)) == [
-        after[max(0, i - 2)] for i in range(ITERATIONS)
-    ]
-    assert pipeline.in_flight() == []
-    pipeline.close()
+    assert learn(buffer, producer, range(ITERATIONS), skip=(1, 2)) == [after[max(0, i - 2)] for i in range(ITERATIONS)]
+    assert buffer.in_flight() == []
+    buffer.close()
 
 
-@pytest.mark.parametrize("kind", [Pipeline, Ahead])
-def test_a_run_may_go_on_beyond_its_end(kind: type[Pipeline]) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_run_may_go_on_beyond_its_end(ahead: bool) -> None:
     producer = Timed()
-    pipeline = kind(producer, 2, 3)
-    assert learn(pipeline, producer, range(3)) == [0, 0, 0]
+    buffer = RolloutBuffer(producer, 2, 3, ahead=ahead)
+    assert learn(buffer, producer, range(3)) == [0, 0, 0]
     time.sleep(0.05)
     assert [number for number, *_ in producer.played] == [0, 1, 2], "nothing is played that nobody asks for"
-    assert learn(pipeline, producer, range(3, 7)) == [3, 3, 3, 4]
-    pipeline.close()
+    assert learn(buffer, producer, range(3, 7)) == [3, 3, 3, 4]
+    buffer.close()
 
 
-@pytest.mark.parametrize("kind", [Pipeline, Ahead])
-def test_an_error_is_raised_where_its_batch_is_asked_for(kind: type[Pipeline]) -> None:
-    producer = Timed(fails_at=0 if kind is Pipeline else 3)
-    pipeline = kind(producer, 2, ITERATIONS)
-    learn(pipeline, producer, range(max(producer.fails_at, 0)))
-    assert pipeline.settle() == []
+@pytest.mark.parametrize("ahead", [False, True])
+def test_an_error_is_raised_where_its_batch_is_asked_for(ahead: bool) -> None:
+    producer = Timed(fails_at=0 if not ahead else 3)
+    buffer = RolloutBuffer(producer, 2, ITERATIONS, ahead=ahead)
+    learn(buffer, producer, range(max(producer.fails_at, 0)))
+    assert buffer.settle() == []
     for _ in range(2):
         with pytest.raises(EpisodesFail, match="the world fell over"):
-            pipeline.next(producer.fails_at)
+            buffer.next(producer.fails_at)
     producer.fails_at = -1
-    pipeline.begin(3, producer.learned, Place(6))
-    assert learn(pipeline, producer, range(3, 6)) == [producer.learned - 3] * 3
-    pipeline.close()
+    buffer.begin(3, producer.learned, Place(6))
+    assert learn(buffer, producer, range(3, 6)) == [producer.learned - 3] * 3
+    buffer.close()
 
 
 def test_a_pause_waits_for_the_batch_and_the_next_one_has_its_own_weights() -> None:
     producer = Timed(lambda: 0.02)
-    pipeline = Ahead(producer, 2, ITERATIONS)
+    buffer = RolloutBuffer(producer, 2, ITERATIONS, ahead=True)
     for iteration in range(4):
-        assert learn(pipeline, producer, range(iteration, iteration + 1)) == [max(0, iteration - 2)]
-        with pipeline.paused():
+        assert learn(buffer, producer, range(iteration, iteration + 1)) == [max(0, iteration - 2)]
+        with buffer.paused():
             assert not producer.at_work.locked()
             producer.engine = 99  # an evaluation
             time.sleep(0.03)
             assert not producer.at_work.locked()
-    assert learn(pipeline, producer, range(4, ITERATIONS)) == [2, 3, 4, 5, 6]
-    pipeline.close()
+    assert learn(buffer, producer, range(4, ITERATIONS)) == [2, 3, 4, 5, 6]
+    buffer.close()
 
 
 def test_settling_completes_what_older_weights_sample_and_no_more() -> None:
     producer = Timed(lambda: 0.03)
-    pipeline = Ahead(producer, 2, ITERATIONS)
-    assert pipeline.settle() == [] and pipeline.in_flight() == []
-    learn(pipeline, producer, range(3))
-    pipeline.settle()
+    buffer = RolloutBuffer(producer, 2, ITERATIONS, ahead=True)
+    assert buffer.settle() == [] and buffer.in_flight() == []
+    learn(buffer, producer, range(3))
+    buffer.settle()
     assert [number for number, *_ in producer.played] == [0, 1, 2, 3, 4], "batch 5 is by the weights of a checkpoint"
-    assert pipeline.in_flight() == [1, 2] and pipeline.oldest() == 1
-    pipeline.close()
+    assert buffer.in_flight() == [1, 2] and buffer.oldest() == 1
+    buffer.close()
 
 
-@pytest.mark.parametrize("kind", [Pipeline, Ahead])
-def test_a_resumed_run_has_what_was_in_flight_served(kind: type[Pipeline]) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_resumed_run_has_what_was_in_flight_served(ahead: bool) -> None:
     """The pool answers with the old versions' calls; what is new is sampled as it would have been."""
     producer = Timed()
     producer.learned = 5
@@ -172,22 +169,22 @@ def test_a_resumed_run_has_what_was_in_flight_served(kind: type[Pipeline]) -> No
         return experience
 
     producer.play = serving  # type: ignore[method-assign]
-    pipeline = kind(producer, 2, 12)
-    pipeline.begin(5, 5, Place(9), before=[3, 4])
-    assert pipeline.oldest() == 3 and pipeline.in_flight() == [3, 4]
-    pipeline.served = {3, 4}
-    assert learn(pipeline, producer, range(5, 10)) == [3, 4, 5, 6, 7]
-    assert pipeline.place.position == 9 + 3 + 1 + 2 + 3 + 1
-    pipeline.begin(5, producer.learned, Place(9))
+    buffer = RolloutBuffer(producer, 2, 12, ahead=ahead)
+    buffer.begin(5, 5, Place(9), before=[3, 4])
+    assert buffer.oldest() == 3 and buffer.in_flight() == [3, 4]
+    buffer.served = {3, 4}
+    assert learn(buffer, producer, range(5, 10)) == [3, 4, 5, 6, 7]
+    assert buffer.place.position == 9 + 3 + 1 + 2 + 3 + 1
+    buffer.begin(5, producer.learned, Place(9))
     with pytest.raises(StaleBatch, match="batch 5 was sampled by versions"):
-        pipeline.next(5)
-    pipeline.close()
+        buffer.next(5)
+    buffer.close()
 
 
 def test_a_wait_ends_with_a_signal_and_closing_gives_the_batch_up() -> None:
     release = threading.Event()
     producer = Timed()
-    pipeline = Ahead(producer, 1, ITERATIONS)
+    buffer = RolloutBuffer(producer, 1, ITERATIONS, ahead=True)
 
     def interrupts() -> float:
         _raise_in_main()  # which waits for this batch
@@ -196,13 +193,13 @@ def test_a_wait_ends_with_a_signal_and_closing_gives_the_batch_up() -> None:
     producer.delay = interrupts
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     with pytest.raises(KeyboardInterrupt):
-        pipeline.next(0)
+        buffer.next(0)
     signal.signal(signal.SIGINT, before)
-    pipeline.close()
-    assert pipeline._beside.alive, "closing does not wait for the batch"
+    buffer.close()
+    assert buffer._thread.alive, "closing does not wait for the batch"
     release.set()
-    pipeline.join()
-    assert pipeline._beside.started and not pipeline._beside.alive
+    buffer.join()
+    assert buffer._thread.started and not buffer._thread.alive
 
 
 def _raise_in_main() -> None:
@@ -212,10 +209,10 @@ def _raise_in_main() -> None:
 def test_a_checkpoint_after_a_batch_that_failed_names_the_weights_that_sampled_it() -> None:
     """So that a resumed run is served its calls, and samples no more than what is missing by other weights."""
     producer = Timed(fails_at=3)
-    pipeline = Ahead(producer, 2, ITERATIONS)
-    learn(pipeline, producer, range(3))
+    buffer = RolloutBuffer(producer, 2, ITERATIONS, ahead=True)
+    learn(buffer, producer, range(3))
     with pytest.raises(EpisodesFail):
-        pipeline.next(3)
-    assert pipeline.settle() == []
-    assert pipeline.in_flight() == [1, 2] and pipeline.oldest() == 1
-    pipeline.close()
+        buffer.next(3)
+    assert buffer.settle() == []
+    assert buffer.in_flight() == [1, 2] and buffer.oldest() == 1
+    buffer.close()

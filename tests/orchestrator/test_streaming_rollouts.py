@@ -19,7 +19,7 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.data.selection import Selected, SelectionError
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.errors import InputError, RolloutError
-from rl_agents.orchestrator import async_rewards, weight_sync_thread
+from rl_agents.orchestrator import streaming_rollouts
 from rl_agents.orchestrator.collector import Collector
 from rl_agents.orchestrator.env_runner_handles import RunnerLost
 from rl_agents.orchestrator.rollout_batch import Episodes, Place
@@ -65,7 +65,8 @@ class Runner:
                 raise result
         played = [result for result in results if isinstance(result, Trajectory)]
         unfinished = [s for s, result in zip(batch.jobs, results, strict=True) if not isinstance(result, Trajectory)]
-        return Rollouts(played, unfinished, ["engine 0 died"] * len(unfinished), self.world.user_error)
+        errors = ["engine 0 died"] * len(unfinished)
+        return Rollouts(played, unfinished, engine_errors=errors, input_error=self.world.user_error)
 
     async def _play(self, spec: EpisodeSpec) -> Trajectory:
         world = self.world
@@ -226,7 +227,7 @@ def test_a_slow_task_is_learned_from_in_its_turn(world: World) -> None:
 def test_what_dies_is_played_again_and_the_others_go_on(world: World) -> None:
     run = Learner(world)
     world.engine_deaths = 3
-    world.deadly = {run.stream._groups.make(5, 0).specs[0].task_id}
+    world.deadly = {run.stream._make(5, 0).specs[0].task_id}
     batches = run.learn(3)
     check(batches)
     failed = [t for e in batches for t in e.played if t.failed]
@@ -242,7 +243,7 @@ def test_what_dies_is_played_again_and_the_others_go_on(world: World) -> None:
 def test_nobody_dies_in_a_task_that_is_known_to_be_deadly(world: World) -> None:
     """As after a resumption: two groups of it may be in flight when that becomes known."""
     run = Learner(world)
-    (task,) = world.deadly = {run.stream._groups.make(1, 0).specs[0].task_id}
+    (task,) = world.deadly = {run.stream._make(1, 0).specs[0].task_id}
     run.collector.losses.deaths[task] = 2
     failed = [t for e in run.learn(1) for t in e.played if t.failed]
     assert {t.task_id for t in failed} == world.deadly and run.collector.losses.deaths[task] == 2
@@ -262,10 +263,10 @@ def test_weights_on_their_way_do_not_hold_what_is_finished(world: World) -> None
     run, world.slow = Learner(world), set(TASKS)
     run.learn(1)
     run.stream.next(1)
-    assert eventually(lambda: run.stream._groups.admission.admitted == 16), "the first weights are there"
+    assert eventually(lambda: run.stream._admission.admitted == 16), "the first weights are there"
     run.engines.clear()
     run.stream.publish(2)
-    assert eventually(lambda: run.stream._groups.admission.finished >= set(range(8, 16))), "all that were being played"
+    assert eventually(lambda: run.stream._admission.finished >= set(range(8, 16))), "all that were being played"
     assert run.stream.next(2) and world.version == 1
     run.engines.set()
     run.stream.publish(3)
@@ -317,7 +318,7 @@ def test_the_learner_finds_groups_that_are_judged_already(world: World) -> None:
 def test_a_judge_that_fails_now_and_then_is_asked_again_and_one_that_always_does_ends_the_run(
     world: World, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(async_rewards, "AGAIN_S", 0.01)
+    monkeypatch.setattr(streaming_rollouts, "AGAIN_S", 0.01)
     run = Learner(world, reward=Judging(0.01, refusals=3))
     assert run.learn(1)[0].metrics["reward/judged"] == 8
     run.stop()
@@ -332,10 +333,10 @@ def test_who_takes_long_to_come_back_is_not_waited_for_and_gets_work_when_it_is(
 ) -> None:
     back, come_back = threading.Event(), world.come_back
     monkeypatch.setattr(world, "come_back", lambda *waits: come_back(*waits) if back.is_set() else [])
-    monkeypatch.setattr(weight_sync_thread, "COME_BACK_S", 0.2)
+    monkeypatch.setattr(streaming_rollouts, "COME_BACK_S", 0.2)
     run = Learner(world, iterations=20)
     run.learn(1)
-    lost = run.stream._groups.make(13, 0).specs[0].task_id
+    lost = run.stream._make(13, 0).specs[0].task_id
     world.deadly = {lost}
     assert eventually(lambda: len(world.alive) < 2)
     world.deadly = set()
@@ -473,7 +474,7 @@ def test_a_stream_whose_env_runners_are_gone_for_good_says_so(world: World, monk
     run = Learner(world)
     world.alive.clear()
     monkeypatch.setattr(world, "come_back", lambda *waits: [])
-    monkeypatch.setattr(weight_sync_thread, "GONE_S", 1.0)
+    monkeypatch.setattr(streaming_rollouts, "GONE_S", 1.0)
     with pytest.raises(RolloutError, match="no env runner is alive: 0, 1 did not come back within 1 s"):
         run.learn(1)
     run.stop()

@@ -48,7 +48,7 @@ def test_a_run_that_is_struck_and_resumed(ray_session: None, beginner_model_dir:
         struck.join()
         algo.save_run_checkpoint(tmp_path / "000004")
         place, version = algo.place.position, algo.policy_version
-        waiting = algo.pipeline.in_flight()[::3]
+        waiting = algo.buffer.in_flight()[::3]
     finally:
         algo.stop()
     assert place == 16 and waiting
@@ -56,8 +56,8 @@ def test_a_run_that_is_struck_and_resumed(ray_session: None, beginner_model_dir:
     try:
         algo.restore_run_checkpoint(tmp_path / "000004")
         algo.open_pool(tmp_path / "pool.sqlite")
-        assert algo.pipeline.in_flight()[::3] == waiting and algo.policy_version == version
-        served = algo.pipeline.served
+        assert algo.buffer.in_flight()[::3] == waiting and algo.policy_version == version
+        served = algo.buffer.served
         assert served and max(served) <= version, "what was in flight is in the pool"
         learn(algo, 2, ages)
         groups = {t.group_id for t in algo.last_trajectories}

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from chat_tokenizers import qwen
 from rollout.scripted import ScriptedEngine
-from rollout.test_env_hosts import CONTEXT, LIMITS, MODES, close, gone, play, pool_of, told
+from rollout.test_env_worker import CONTEXT, LIMITS, MODES, close, gone, play, pool_of, told
 from rollout.waiting import Slow
 
 from rl_agents.chat.template import Dialogue, make_context
@@ -21,9 +21,8 @@ from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.rollout.agent_loop import collect_episodes
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion, expand_all
 from rl_agents.rollout.branching_check import check_branching, confirm_branching
-from rl_agents.rollout.env_hosts import ThreadHost
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.env_worker import EnvGuard, ThreadHost
 from rl_agents.rollout.task_watch import CallNote, TaskWatch
 from rl_agents.rollout.turns import Limits, Player
 
@@ -144,9 +143,9 @@ def test_of_several_calls_the_deadly_one_is_found(tmp_path) -> None:
     code = """
 import asyncio, os, sys
 from pathlib import Path
-from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.task_watch import CallNote, TaskWatch
-from rl_agents.rollout.env_hosts import ThreadHost
+from rl_agents.rollout.env_worker import ThreadHost
 import time
 watch = TaskWatch(note=CallNote(Path(sys.argv[1])))
 def slow(): time.sleep(0.2)

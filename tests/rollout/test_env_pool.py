@@ -1,23 +1,21 @@
-"""Places and threads of environments after failures, cancellations and changes of mind."""
+"""Places and threads of environments after failures and cancellations."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 import time
 from typing import Any
 
 import pytest
 from rollout.scripted import Countdown
-from rollout.test_env_hosts import environments, gone, play, pool_of
+from rollout.test_env_worker import environments, gone, play, pool_of
 
 from rl_agents.envs import coroutines
-from rl_agents.rollout import env_hosts
+from rl_agents.rollout import env_worker
 from rl_agents.rollout.env_calls import EnvFailure
-from rl_agents.rollout.env_hosts import ThreadHost
-from rl_agents.rollout.env_pool import MAX_ACQUITTED, EnvPool
-from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.env_worker import EnvGuard, ThreadHost
 
 
 def test_those_who_wait_and_those_who_play_are_cancelled_together() -> None:
@@ -42,74 +40,6 @@ def test_those_who_wait_and_those_who_play_are_cancelled_together() -> None:
     assert {type(end) for end in asyncio.run(work())} == {asyncio.CancelledError}
 
 
-def test_an_environment_in_a_thread_that_draws_is_noticed_and_found_out_in_a_process(capsys) -> None:
-    pool = pool_of("LateDrawing", "auto")
-    play(pool, [0])
-    pool._settle()
-    assert pool.mode == "thread" and "threads of their own" in capsys.readouterr().out
-    play(pool, [1])
-    assert pool.mode == "thread", "somebody has drawn"
-    play(pool, [2])
-    assert pool.mode == "process", "it was the environment: nobody else is in the witness's process"
-    line = capsys.readouterr().out
-    assert "it draws from Python's or numpy's global generators, which threads share: later episodes play in" in line
-    asyncio.run(pool.close())
-    assert not pool._hosts
-
-
-def test_nobody_is_blamed_for_what_another_thread_draws(capsys) -> None:
-    pool, over = pool_of("Slow", "auto"), threading.Event()
-
-    def draws() -> None:
-        while not over.wait(0.001):
-            random.random()
-
-    play(pool, [0])
-    pool._settle()
-    assert pool.mode == "thread"
-    bystander = threading.Thread(target=draws)
-    bystander.start()
-    try:
-        for task in range(1, 9):
-            assert play(pool, [task])[0].end_cause == "terminated"
-    finally:
-        over.set()
-        bystander.join()
-    assert pool.mode == "thread" and pool._acquitted == MAX_ACQUITTED, "it was looked at, and nothing was found"
-    assert "draws" not in capsys.readouterr().out
-    asyncio.run(pool.close())
-    assert not pool._hosts and gone(lambda: not environments(), 5.0)
-
-
-def test_idle_ones_of_another_mode_are_closed_first() -> None:
-    alive: set[Any] = set()
-
-    class Counted(Countdown):
-        def __init__(self) -> None:
-            alive.add(self)
-
-        def close(self) -> None:
-            alive.discard(self)
-
-    pool = EnvPool(Counted, concurrency=3)
-
-    async def work() -> None:
-        first, second, third = await pool.take_several(3)
-        pool.give_back(first)
-        pool._moves("thread")
-        other = await pool.take()
-        assert first not in alive and len(alive) == 3
-        pool.give_back(second)
-        pool.give_back(other)
-        await pool.discard(third)
-        pool.give_back(await pool.take())
-        assert len(alive) == 1, "the thread's"
-        await pool.close()
-
-    asyncio.run(work())
-    assert not alive
-
-
 def test_a_coroutine_that_waits_for_ever_in_a_thread_leaves_it() -> None:
     async def never() -> None:
         await asyncio.Event().wait()
@@ -129,7 +59,7 @@ def test_a_coroutine_that_waits_for_ever_in_a_thread_leaves_it() -> None:
 
 
 def test_constructors_that_fail_are_no_hanging_threads_and_a_hanging_close_is_one(monkeypatch) -> None:
-    monkeypatch.setattr(env_hosts, "CLOSE_TIMEOUT_S", 0.02)
+    monkeypatch.setattr(env_worker, "CLOSE_TIMEOUT_S", 0.02)
     release = threading.Event()
 
     def broken() -> Any:
@@ -153,7 +83,7 @@ def test_constructors_that_fail_are_no_hanging_threads_and_a_hanging_close_is_on
 
 
 def test_a_process_that_hangs_while_it_is_closed_is_killed(monkeypatch) -> None:
-    monkeypatch.setattr(env_hosts, "CLOSE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(env_worker, "CLOSE_TIMEOUT_S", 0.2)
     pool = pool_of("Clinging", "process")
 
     async def work() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from loopback import Reply, Request, loopback
-from rollout.test_env_hosts import play
+from rollout.test_env_worker import play
 from rollout.waiting import Waiting
 
 from rl_agents import background
@@ -20,7 +20,7 @@ from rl_agents.background import Remembered
 from rl_agents.queues import Line, QueueWait, in_line
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.task_watch import TaskWatch
 from rl_agents.rollout.turns import Limits
 from rl_agents.tools.mcp_client import McpClient

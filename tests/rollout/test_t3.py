@@ -18,8 +18,7 @@ from rl_agents.envs.base import named_env
 from rl_agents.errors import InputError
 from rl_agents.orchestrator.rollout_metrics import rollout_metrics, truncation_metrics
 from rl_agents.rollout.agent_loop import Limits, play_episodes
-from rl_agents.rollout.embedders import HashedNgrams, make_embedder
-from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, Truncation, question_of
+from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, HashedNgrams, Truncation, make_embedder, question_of
 from rl_agents.trainer.resolve import resolve
 
 # The first guess 123 was answered 0A3B, so that 231 and 312 are left; the secret is 312.

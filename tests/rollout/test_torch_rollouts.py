@@ -114,12 +114,6 @@ def test_the_runner_keeps_rllibs_contract(runner):
     numbers = [2, 19, 3, 20]
     result = runner.sample([EpisodeSpec(f"task-{n}", n, 0, seed=n) for n in numbers])
     assert [t.failed for t in result.trajectories] == [False, True, False, True]
-    metrics = runner.get_metrics()
-    assert {name: metrics[name].peek() for name in ("num_episodes", "num_failed_episodes", "num_engine_errors")} == {
-        "num_episodes": 2, "num_failed_episodes": 2, "num_engine_errors": 0,
-    }  # fmt: skip
-    assert metrics["num_env_steps_sampled"].peek() == 6
-    assert metrics["episode_return_mean"].peek() == pytest.approx(0.5)
     again = runner.sample([EpisodeSpec("task-2", 2, 0, seed=2)], temperature=0.0)
     assert runner.pool.created == 4 and len(again.trajectories) == 1
 

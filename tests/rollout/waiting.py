@@ -104,18 +104,10 @@ class Slow(Waiting):
             Slow.inside -= 1
 
 
-class SlowDrawing(Slow):
-    """And draws."""
+class Unsteady(Waiting):
+    """A call takes up to 40 ms."""
 
-    def drawn(self) -> float:
-        return random.random()
-
-
-class LateDrawing(Slow):
-    """And draws, in all tasks but the first."""
-
-    def drawn(self) -> float:
-        return random.random() if self.task != "task-0" else 0.5
+    longest_s = 0.04
 
 
 class Windowed(Waiting):
@@ -136,6 +128,23 @@ class Declared(Waiting):
 
     def drawn(self) -> float:
         return float(threading.get_ident())
+
+
+class Misdeclared(Waiting):
+    """Names no place that there is."""
+
+    blocking = "theads"
+
+
+class Moving(Waiting):
+    """Changes the working directory when it is made and in every call, and relies on it."""
+
+    def __init__(self) -> None:
+        os.chdir(os.environ["MOVED"])
+
+    def drawn(self) -> float:
+        os.chdir("inner" if os.path.basename(os.getcwd()) != "inner" else "..")
+        return float(len(os.getcwd()))
 
 
 class Homed(Waiting):

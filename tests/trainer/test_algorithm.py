@@ -8,6 +8,8 @@ from typing import Any
 import gymnasium
 import pytest
 import torch
+from chat_tokenizers import qwen
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rl_agents.errors import InputError
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
@@ -48,6 +50,41 @@ def test_resume_is_exact(beginner_model_dir: Path, tmp_path: Path, algorithm: st
         assert torch.equal(tensor, policy_weights(second)[name]), name
     assert second.iteration == 6
     assert any(metrics["actor/grad_norm"] > 0 for metrics in after), "nothing was learned, so nothing was compared"
+
+
+@pytest.fixture(scope="module")
+def wide_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Wide enough that sums depend on which requests share a batch, as those of real models do."""
+    folder = tmp_path_factory.mktemp("wide")
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(qwen()), hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=8,
+        num_key_value_heads=4, tie_word_embeddings=True, initializer_range=0.05,
+    )  # fmt: skip
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    qwen().save_pretrained(folder)
+    return folder
+
+
+def test_resume_is_exact_where_calls_take_a_different_time_each(wide_model_dir: Path, tmp_path: Path, capsys) -> None:
+    """Nothing is declared: where the environment is called must not hang on how long its calls took so far."""
+    lengths = {"max_response_tokens": 8, "max_model_len": 600}
+    keys = {"tasks_per_iteration": 2, "group_size": 4, "lr": 1e-3, "minibatches": 1, **lengths}
+
+    def unsteady() -> AgentAlgorithm:
+        return build(wide_model_dir, "gymnasium:rollout.waiting:Unsteady", **keys)
+
+    whole, first = unsteady(), unsteady()
+    straight, before = train(whole, 4), train(first, 2)
+    first.save_run_checkpoint(tmp_path / "000002")
+    first.stop()
+    second = AgentAlgorithm.from_checkpoint(tmp_path / "000002")
+    after = train(second, 2)
+    assert "a call takes" in capsys.readouterr().out, "long calls are reported, and that is all"
+    assert before + after == straight
+    weights = policy_weights(second)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in policy_weights(whole).items())
+    assert all(metrics["actor/grad_norm"] > 0 for metrics in straight)
 
 
 @pytest.mark.parametrize("algorithm", ["3spo", "ppo"])

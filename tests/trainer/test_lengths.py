@@ -29,7 +29,7 @@ from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.turns import Limits
-from rl_agents.trainer import lengths, prompt_length_probe
+from rl_agents.trainer import lengths
 from rl_agents.trainer.resolve import resolve
 from rl_agents.tuning.sweep import load_sweep
 
@@ -167,7 +167,7 @@ def test_a_broken_environment_cannot_be_measured(model: Path, monkeypatch: pytes
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(prompt_length_probe, "env_pool", lambda settings: EnvPool(Broken))  # type: ignore[arg-type]
+    monkeypatch.setattr(lengths, "env_pool", lambda settings: EnvPool(Broken))  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"cannot be measured, guess_numbers fails: .*no boiler .*; set them$"):
         resolved(model)
 

@@ -11,8 +11,7 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.config import load_recipe
 from rl_agents.errors import InputError
 from rl_agents.inference.model_shape import ModelShape
-from rl_agents.trainer.resolve import cautions, resolve
-from rl_agents.trainer.warnings import quantized_cautions, rate_caution, usual_rates
+from rl_agents.trainer.resolve import cautions, quantized_cautions, rate_caution, resolve, usual_rates
 
 PRESETS = sorted((Path(__file__).parents[2] / "tune_configs" / "recipes").glob("*.yaml"))
 

@@ -5,24 +5,138 @@ learner makes one optimizer step of all groups. No task waits for another one's 
 each and one environment step, and when a task is done the next one of the stream takes its place.
 
 Between ticks everything is here, in the driver: runners that die take nothing with them.
+
+An iteration (`run_iteration`) has ticks and updates in turn, until the budget is spent or environments break
+everything. With a lag of 1 the next tick's states are chosen and expanded while the learner learns from the last tick,
+by the weights that it learns with: an update later than they are now. The last tick of an iteration is learned from
+before the iteration ends, so that a checkpoint holds all there is.
+
+Searches are kept as plain data (`explorer_to_json`), so that a run can stop in the middle of them and go on. Snapshots
+of environments are not kept: after a resume a state is reached by replaying its actions. What is kept of a tree are the
+states that may still be expanded, with the paths that lead to them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from rl_agents.advantages.statistics import FloatArray
 from rl_agents.config.search import SearchKeys
+from rl_agents.data.plain import plain
 from rl_agents.data.tasks import SEARCH, stream_seed, task_at
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Child, Expansion
 from rl_agents.rollout.env_calls import EnvReply
-from rl_agents.rollout.tree_search.metrics import SearchCounts
 from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes, States, state_key
 from rl_agents.rollout.tree_search.tree import Mark, Node, Ranked, Search
+
+# --- numbers of an iteration ------------------------------------------------------------------------------------------
+
+
+#: S from which a state counts as one to learn from.
+HIGH_SCORE = 0.5
+
+
+@dataclass(slots=True)
+class SearchCounts:
+    """What happened since the iteration began.
+
+    Attributes:
+        scores: S of every state that was decided on.
+        rollouts: n(s) of these states.
+        states: keys that were met.
+        steps: sampled steps, in order.
+        score_versions: of states that were sampled at: the present version, and the oldest and newest behind S.
+        env_steps: sampled actions that were executed; equal siblings of one state share one execution.
+        replayed_steps: steps on the way to states.
+    """
+
+    scores: list[float] = field(default_factory=list)
+    rollouts: list[int] = field(default_factory=list)
+    states: set[str] = field(default_factory=set)
+    steps: list[Step] = field(default_factory=list)
+    score_versions: list[tuple[int, int, int]] = field(default_factory=list)
+    env_steps: int = 0
+    replayed_steps: int = 0
+    backtracks: int = 0
+    skipped: int = 0
+    paths: int = 0
+    tasks_ended: int = 0
+
+    def metrics(self, states_known: int, frontier: int) -> dict[str, float]:
+        """The ``search/`` tags, and those ``rollout/`` tags that speak of steps: paths share steps, samples do not.
+
+        Args:
+            states_known: states with statistics.
+            frontier: states that wait, over all tasks.
+        """
+        found = {
+            "search/states_known": float(states_known),
+            "search/frontier_size": float(frontier),
+            "search/backtracks": float(self.backtracks),
+            "search/skipped_actions": float(self.skipped),
+            "search/trained_paths": float(self.paths),
+            "search/tasks_ended": float(self.tasks_ended),
+            "search/sampled_steps": float(len(self.steps)),
+            "search/env_steps": float(self.env_steps),
+            "search/replayed_steps": float(self.replayed_steps),
+        }
+        if self.scores:
+            counts = np.array(self.rollouts)
+            found["search/score_mean"] = float(np.mean(self.scores))
+            found["search/high_score_share"] = float(np.mean(np.array(self.scores) >= HIGH_SCORE))
+            found["search/rollouts_0"] = float(np.mean(counts == 0))
+            found["search/rollouts_1"] = float(np.mean(counts == 1))
+            found["search/rollouts_more"] = float(np.mean(counts > 1))
+        if self.score_versions:
+            present, oldest, newest = np.array(self.score_versions).T
+            found["search/score_staleness"] = float(np.mean(present - newest))
+            found["search/score_staleness_oldest"] = float(np.mean(present - oldest))
+        if self.steps:
+            found |= _step_metrics(self.steps)
+            found["search/unique_states_per_rollout"] = len(self.states) / len(self.steps)
+            found["rollout/unique_states_per_step"] = found["search/unique_states_per_rollout"]
+        return found
+
+    @property
+    def response_tokens(self) -> int:
+        return sum(len(step.response_ids) for step in self.steps)
+
+
+def _step_metrics(steps: Sequence[Step]) -> dict[str, float]:
+    lengths = [len(step.response_ids) for step in steps]
+    return {
+        "rollout/response_tokens": float(sum(lengths)),
+        "rollout/response_length_mean": float(np.mean(lengths)),
+        "rollout/length_limited_share": float(np.mean([step.finish_reason == "length" for step in steps])),
+        "rollout/invalid_action_share": float(np.mean([not step.valid for step in steps])),
+    }
+
+
+def merge_updates(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Join the metrics of an iteration's optimizer steps: costs add up, extremes and flags keep the largest, the rest
+    are means."""
+    merged: dict[str, float] = {}
+    for name in dict.fromkeys(name for update in updates for name in update):
+        values = [update[name] for update in updates if name in update]
+        if name.startswith(("timing_s/", "rows/")):
+            merged[name] = float(sum(values))
+        elif name.endswith("_max") or name == "actor/skipped_steps":
+            merged[name] = float(max(values))
+        else:
+            merged[name] = float(np.mean(values))
+    return merged
+
+
+# --- the explorer -----------------------------------------------------------------------------------------------------
 
 
 class ScoreVersions:
@@ -47,11 +161,9 @@ class ScoreVersions:
             del self._ranges[next(iter(self._ranges))]
 
     def to_json(self) -> dict[str, Sequence[int]]:
-        """Plain data; `load_json` is its inverse."""
         return dict(self._ranges)
 
     def load_json(self, data: Mapping[str, Sequence[int]]) -> None:
-        """Replace everything by what `to_json` returned."""
         self._ranges = {str(key): (int(oldest), int(newest)) for key, (oldest, newest) in data.items()}
 
 
@@ -134,7 +246,6 @@ class Explorer:
     # --- an iteration ------------------------------------------------------------------------------------------
 
     def begin_iteration(self) -> None:
-        """A new iteration begins."""
         self.counts, self._fruitless = SearchCounts(), 0
 
     def has_budget(self) -> bool:
@@ -146,13 +257,11 @@ class Explorer:
         return self._fruitless >= max(self.width, PATIENCE)
 
     def end_iteration(self) -> None:
-        """The iteration is over."""
         self.overdraft += len(self.counts.steps) - self.settings.search_steps
         self.iteration += 1
         self.states.end_iteration()
 
     def metrics(self) -> dict[str, float]:
-        """Metrics of the iteration so far."""
         return self.counts.metrics(len(self.states), sum(len(search.frontier) for search in self.searches))
 
     # --- a tick ------------------------------------------------------------------------------------------------
@@ -394,3 +503,180 @@ def outcomes(children: Sequence[Ranked]) -> Outcomes:
 
 def _is_end(child: Child) -> bool:
     return child.success or child.end_cause not in ("", "max_turns")
+
+
+# --- one iteration: ticks and updates in turn -------------------------------------------------------------------------
+
+
+R = TypeVar("R")
+
+#: Samples and the number of the update -> metrics of the update.
+Learn = Callable[[Sequence[Trajectory], int], Mapping[str, float]]
+#: When a tick is learned from: before the next one begins; after it, in one thread; or beside it, in two.
+Order = Literal["before", "after", "beside"]
+#: Seconds between two looks at whether the other thread lives.
+POLL_S = 0.5
+
+
+def run_iteration(
+    explorer: Explorer, sync: Callable[[], bool], expand: Expand, learn: Learn, order: Order = "before"
+) -> tuple[list[Trajectory], dict[str, float]]:
+    """Search and learn.
+
+    Args:
+        sync: gives the engines the newest weights; false when they have them.
+        expand: asks env runners; in a thread of its own with ``order="beside"``.
+        learn: makes the optimizer steps of one update.
+        order: ``after`` and ``beside`` are a lag of 1, with the same results.
+
+    Returns:
+        The trajectories that ended, and metrics of updates and costs. ``search/optimizer_steps`` counts updates that
+        were not skipped.
+    """
+    finished: list[Trajectory] = []
+    updates: list[Mapping[str, float]] = []
+    costs = dict.fromkeys(("timing_s/rollout", "timing_s/sync", "search/syncs"), 0.0)
+    costs |= {"timing_s/wait_rollout": 0.0} if order == "beside" else {}
+    waiting: list[Trajectory] = []
+
+    def learn_from_last_tick() -> None:
+        if waiting:
+            updates.append(learn(waiting.copy(), len(updates)))
+            waiting.clear()
+
+    explorer.begin_iteration()
+    while explorer.has_budget():
+        if order == "before":
+            learn_from_last_tick()
+        started = time.perf_counter()
+        costs["search/syncs"] += sync()
+        costs["timing_s/sync"] += time.perf_counter() - started
+        expanded = _begin(lambda: _expand(explorer, expand), threaded=order == "beside")
+        try:
+            learn_from_last_tick()
+        except Exception:
+            with contextlib.suppress(Exception):  # env runners must be free for whoever goes on
+                expanded()
+            raise
+        asked = time.perf_counter()
+        requests, expansions, seconds = expanded()
+        if order == "beside":
+            costs["timing_s/wait_rollout"] += time.perf_counter() - asked
+        tick = explorer.update(requests, expansions)
+        costs["timing_s/rollout"] += seconds
+        finished += tick.finished
+        waiting += tick.samples
+    learn_from_last_tick()
+    explorer.end_iteration()
+    costs["timing_s/rollout"] += costs["timing_s/sync"]
+    costs["search/optimizer_steps"] = float(sum(not update.get("actor/skipped_iterations") for update in updates))
+    return finished, {**(merge_updates(updates) or {"actor/skipped_iterations": 1.0}), **costs}
+
+
+def _expand(explorer: Explorer, expand: Expand) -> tuple[Sequence[Request], Sequence[Expansion], float]:
+    """Choose the states of a tick and expand them; how long that took comes last."""
+    started = time.perf_counter()
+    requests = explorer.select(expand)
+    expansions = expand([request.spec for request in requests])
+    return requests, expansions, time.perf_counter() - started
+
+
+def _begin(work: Callable[[], R], *, threaded: bool) -> Callable[[], R]:
+    """Do some work, in a thread of its own or at once; return what waits for its result, or raises what it raised."""
+    if not threaded:
+        done = work()
+        return lambda: done
+    result: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    thread = threading.Thread(target=run, name="expansions", daemon=True)
+    thread.start()
+
+    def finish() -> R:
+        while not result.done() and thread.is_alive():
+            wait([result], POLL_S)
+        return result.result(0)
+
+    return finish
+
+
+# --- searches as plain data -------------------------------------------------------------------------------------------
+
+
+def explorer_to_json(explorer: Explorer) -> dict[str, Any]:
+    """Everything that `load_explorer` needs."""
+    return {
+        "position": explorer.position,
+        "requests": explorer.requests,
+        "overdraft": explorer.overdraft,
+        "statistics": {"iteration": explorer.iteration, **explorer.states.to_json()},
+        "versions": explorer.versions.to_json(),
+        "searches": [_search_to_json(search) for search in explorer.searches],
+    }
+
+
+def load_explorer(explorer: Explorer, data: Mapping[str, Any]) -> None:
+    """Put an explorer of the same settings and tasks where the saved one was."""
+    explorer.position, explorer.requests = int(data["position"]), int(data["requests"])
+    explorer.overdraft = int(data["overdraft"])
+    explorer.iteration = int(data["statistics"]["iteration"])
+    explorer.states.load_json(data["statistics"])
+    explorer.versions.load_json(data.get("versions", {}))
+    explorer.searches = [_search_from_json(search) for search in data["searches"]]
+
+
+def _search_to_json(search: Search) -> dict[str, Any]:
+    ends = [*([search.current] if search.current else []), *search.frontier]
+    nodes = list(dict.fromkeys(node for end in ends for node in end.path()))
+    number = {id(node): index for index, node in enumerate(nodes)}
+    return {
+        "number": search.number,
+        "task_id": search.task_id,
+        "seed": search.seed,
+        "finished": search.finished,
+        "ends": search.ends,
+        "expansions": search.expansions,
+        "opened": search.opened,
+        "nodes": [_node_to_json(node, number) for node in nodes],
+        "current": number[id(search.current)] if search.current else None,
+        "frontier": [number[id(node)] for node in search.frontier],
+        "marks": [plain(mark) for mark in search.marks],
+    }
+
+
+def _search_from_json(data: Mapping[str, Any]) -> Search:
+    plain = {name: data[name] for name in ("number", "task_id", "seed", "finished", "ends", "expansions", "opened")}
+    nodes: list[Node] = []
+    for node in data["nodes"]:
+        nodes.append(_node_from_json(node, nodes))
+    return Search(
+        **plain,
+        current=None if data["current"] is None else nodes[data["current"]],
+        frontier=[nodes[index] for index in data["frontier"]],
+        marks=[Mark(**mark) for mark in data["marks"]],
+    )
+
+
+def _node_to_json(node: Node, number: Mapping[int, int]) -> dict[str, Any]:
+    return {
+        "parent": None if node.parent is None else number[id(node.parent)],
+        "step": None if node.step is None else plain(node.step),
+        "answer": plain(node.answer),
+        "key": node.key,
+        "place": node.place,
+    }
+
+
+def _node_from_json(data: Mapping[str, Any], earlier: Sequence[Node]) -> Node:
+    answer = EnvReply(**data["answer"])
+    if data["parent"] is None:
+        node = Node.start(answer, data["key"])
+    else:
+        node = earlier[data["parent"]].after(Step.from_json(data["step"]), answer, data["key"])
+    node.place = data["place"]
+    return node

@@ -1,12 +1,32 @@
-"""How states are named, and what a search asks its algorithm about them (`States`)."""
+"""How states are named, what a search asks its algorithm about them (`States`), and their values to the policy.
+
+`StateChain`: the value of the Markov chain that all sampled steps make up. A search visits what is promising, so the
+outcomes of its trajectories say little about the policy: behind the best of eight children nearly everything succeeds.
+The children themselves are honest samples of the policy, all of them, the ones that are never entered included. Counted
+as transitions between states they make a chain, and its values
+
+    V(s) = (W(s) + γ·Σ_s' N(s, s')·V(s') + γ·k·V̄) / (N(s) + k)
+
+are those of the policy whatever the search prefers: N(s) steps were sampled at s, N(s, s') of them led to s', W(s)
+ended solved, the others ended unsolved; k prior steps lead to an average state of value V̄. With γ < 1 success soon is
+worth more than success late. Steps of whole episodes may carry any rewards: then W(s) is the sum of those of s
+(`rl_agents.algorithms.chain_gae`).
+
+A chain that knows the turn limit values a state by the turns that are left (`values_within`). Without it an action
+that changes nothing costs 1 - γ of V, while one that ends a trajectory unsolved costs all of V: on webshop policies
+stopped buying, and success fell from 0.12 to 0.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
+from rl_agents.advantages.chain import chain_values, values_within
 from rl_agents.advantages.statistics import FloatArray
 from rl_agents.config.search import StateKeys
 
@@ -82,3 +102,136 @@ def state_key(task_id: str, text: str, settings: StateKeys) -> str:
     """Return the key of a state: a digest of its text, and of the task with ``state_scope=task``."""
     scope = task_id if settings.state_scope == "task" else ""
     return digest(scope, "", text)  # the empty part: keys of earlier checkpoints stay valid
+
+
+#: Steps that the prior is worth.
+PRIOR_STEPS = 1.0
+#: What has faded below this weight is forgotten.
+LEAST_WEIGHT = 1e-3
+
+
+@dataclass(slots=True)
+class _State:
+    """Weights of the steps sampled at a state: all, their rewards, and by the state that they led to."""
+
+    steps: float = 0.0
+    rewards: float = 0.0
+    following: dict[str, float] = field(default_factory=dict)
+
+
+class StateChain:
+    """Transitions between state keys, and the values that follow from them.
+
+    Args:
+        gamma: discount per step.
+        max_states: states kept; beyond, those least recently sampled at are forgotten.
+        turns: of a trajectory at most; 0: values know of no limit.
+    """
+
+    def __init__(self, gamma: float, max_states: int = MAX_STATES, turns: int = 0) -> None:
+        self.gamma, self.max_states, self.turns = gamma, max_states, turns
+        self._states: dict[str, _State] = {}  # least recently sampled first
+        self._values: dict[str, float] = {}
+        self._mean = 0.0
+        #: With ``turns``: V_h, [turns + 1, states], the column of each state, and V̄_h.
+        self._within, self._columns, self._means = np.zeros((turns + 1, 0)), dict[str, int](), np.zeros(turns + 1)
+        self._solved = True
+
+    def __len__(self) -> int:
+        """States at which steps were sampled."""
+        return len(self._states)
+
+    def observe(self, key: str, outcomes: Outcomes) -> None:
+        """Count the steps sampled at a state; the states that they led to do not matter where trajectories ended."""
+        for child, over, success in zip(outcomes.keys, outcomes.ended, outcomes.solved, strict=True):
+            self.count(key, float(success), None if over else child)
+
+    def count(self, key: str, reward: float, child: str | None) -> None:
+        """Count one step at a state: its reward, and the state that it led to; None where it ended."""
+        state = self._states.pop(key, None) or _State()
+        self._states[key] = state
+        state.steps += 1.0
+        state.rewards += reward
+        if child is not None:
+            state.following[child] = state.following.get(child, 0.0) + 1.0
+        while len(self._states) > self.max_states:
+            del self._states[next(iter(self._states))]
+        self._solved = False
+
+    def fade(self, factor: float) -> None:
+        """Multiply all weights; what is nearly nothing is forgotten."""
+        if factor != 1.0:
+            self._states, self._solved = self._faded(factor), False
+
+    def faded(self, factor: float) -> StateChain:
+        """Return this chain with all weights multiplied; it stays as it is."""
+        chain = StateChain(self.gamma, self.max_states, self.turns)
+        chain._states, chain._values, chain._mean, chain._solved = self._faded(factor), self._values, self._mean, False
+        return chain
+
+    def _faded(self, factor: float) -> dict[str, _State]:
+        found: dict[str, _State] = {}
+        for key, state in self._states.items():
+            if (steps := state.steps * factor) > LEAST_WEIGHT:
+                weights = ((child, weight * factor) for child, weight in state.following.items())
+                following = {child: weight for child, weight in weights if weight > LEAST_WEIGHT}
+                found[key] = _State(steps, state.rewards * factor, following)
+        return found
+
+    def steps(self, key: str) -> float:
+        """Weight of the steps sampled at a state; 0 for an unseen one."""
+        state = self._states.get(key)
+        return state.steps if state else 0.0
+
+    def values(self, keys: Sequence[str], prior: float | None = None) -> FloatArray:
+        """V of states, float64; in [0, 1] where rewards are 1 for what ended solved, else 0.
+
+        Args:
+            keys: [states].
+            prior: of a state at which nothing was sampled; None: V̄.
+        """
+        self._solve()
+        unseen = self._mean if prior is None else prior
+        return np.array([self._values.get(key, unseen) for key in keys], dtype=np.float64)
+
+    def values_within(self, keys: Sequence[str], left: int, prior: float | None = None) -> FloatArray:
+        """V_h of states with h = ``left`` turns left, float64 [states]; 0 with none. ``prior`` as in `values`."""
+        self._solve()
+        if left <= 0:
+            return np.zeros(len(keys))
+        unseen, row = self._means[left] if prior is None else prior, self._within[left]
+        found = (row[self._columns[key]] if key in self._columns else unseen for key in keys)
+        return np.array(list(found), dtype=np.float64)
+
+    def _solve(self) -> None:
+        """Sweep until nothing moves, from the last values on."""
+        if self._solved or not self._states:
+            return
+        number = {key: index for index, key in enumerate(self._states)}
+        states = list(self._states.values())
+        steps, rewards = (np.array([getattr(s, name) for s in states]) for name in ("steps", "rewards"))
+        links = [(i, number.get(child, -1), w) for i, s in enumerate(states) for child, w in s.following.items()]
+        counts = steps, rewards, *(np.array([link[part] for link in links]) for part in range(3))
+        self._solved = True
+        if self.turns:
+            self._columns = number
+            self._within = values_within(*counts, turns=self.turns, gamma=self.gamma, prior=PRIOR_STEPS)
+            self._means = self._within @ steps / steps.sum()
+            return
+        start = np.array([self._values.get(key, self._mean) for key in number])
+        values = chain_values(*counts, gamma=self.gamma, prior=PRIOR_STEPS, start=start)
+        self._mean = float(values @ steps / steps.sum())
+        self._values = dict(zip(number, values.tolist(), strict=True))
+
+    # --- checkpoints -------------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `load_json` is its inverse."""
+        states = {key: [state.steps, state.rewards, state.following] for key, state in self._states.items()}
+        return {"states": states, "values": self._values, "mean": self._mean, "solved": self._solved and not self.turns}
+
+    def load_json(self, data: Mapping[str, Any]) -> None:
+        """Replace everything by what `to_json` returned."""
+        self._states = {str(k): _State(float(n), float(w), dict(f)) for k, (n, w, f) in data["states"].items()}
+        self._values = {str(key): float(value) for key, value in data["values"].items()}
+        self._mean, self._solved = float(data["mean"]), bool(data["solved"])

@@ -60,7 +60,6 @@ class Node:
         return nodes[::-1]
 
     def path_keys(self) -> list[str]:
-        """Keys from the start state to this one."""
         return [node.key for node in self.path()]
 
     def steps(self) -> list[Step]:

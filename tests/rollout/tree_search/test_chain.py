@@ -7,8 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from rl_agents.rollout.tree_search.chain import StateChain
-from rl_agents.rollout.tree_search.states import Outcomes
+from rl_agents.rollout.tree_search.states import Outcomes, StateChain
 
 
 def observe(chain: StateChain, key: str, children: list[str], ended: list[bool], solved: list[bool]) -> None:

@@ -11,9 +11,14 @@ import pytest
 from rollout.tree_search.drawn import CONTEXT, LIMITS, Copied, Drawn, World, explorer_of
 
 from rl_agents.algorithms.three_spo import StateStatistics
-from rl_agents.rollout.tree_search.explorer import PATIENCE, Explorer, SearchError
-from rl_agents.rollout.tree_search.iteration import run_iteration
-from rl_agents.rollout.tree_search.persistence import explorer_to_json, load_explorer
+from rl_agents.rollout.tree_search.explorer import (
+    PATIENCE,
+    Explorer,
+    SearchError,
+    explorer_to_json,
+    load_explorer,
+    run_iteration,
+)
 from rl_agents.rollout.tree_search.states import Outcomes, state_key
 from rl_agents.rollout.tree_search.tree import Search
 

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from rl_agents.rollout.tree_search.persistence import explorer_to_json
+from rl_agents.rollout.tree_search.explorer import explorer_to_json
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 KEYS: dict[str, Any] = {

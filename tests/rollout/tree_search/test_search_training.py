@@ -13,8 +13,7 @@ import torch
 
 from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
-from rl_agents.rollout.tree_search.explorer import Explorer
-from rl_agents.rollout.tree_search.persistence import explorer_to_json
+from rl_agents.rollout.tree_search.explorer import Explorer, explorer_to_json
 from rl_agents.rollout.tree_search.picture import draw_search, draw_tree, tree_columns
 from rl_agents.rollout.tree_search.tree import Mark
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig

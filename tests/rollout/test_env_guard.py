@@ -16,8 +16,7 @@ import pytest
 
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.process_state import ProcessState, _QuickSeed
-from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.task_watch import MAX_HANGS, CallNote, TaskWatch
 
 
@@ -85,24 +84,16 @@ def test_a_copy_of_the_generators_goes_on_where_it_was_taken() -> None:
     assert called(guard, draw) == draws(1)[1][0]
 
 
-def test_the_working_directory_is_the_episodes_own(tmp_path) -> None:
-    here = os.getcwd()
-    guard = EnvGuard("t", 1, 1.0)
-    called(guard, os.chdir, tmp_path)
-    assert os.getcwd() == here
-    assert called(guard, os.getcwd) == str(tmp_path)
-    assert called(EnvGuard("t", 2, 1.0), os.getcwd) == here
-
-
-def test_an_environment_that_changes_the_directory_when_it_is_made_keeps_it(tmp_path) -> None:
+def test_the_runner_keeps_its_working_directory(tmp_path) -> None:
     class Mover:
         def __init__(self) -> None:
             os.chdir(tmp_path)
 
-    here, pool = os.getcwd(), EnvPool(Mover)
-    env = asyncio.run(pool.take())
+    here, guard = os.getcwd(), EnvGuard("t", 1, 1.0)
+    called(guard, os.chdir, tmp_path)
     assert os.getcwd() == here
-    assert called(pool.guard(env, "t", 0, 1.0), os.getcwd) == str(tmp_path)
+    asyncio.run(EnvPool(Mover).take())  # type: ignore[arg-type]
+    assert os.getcwd() == here
 
 
 def test_a_task_that_hangs_is_not_waited_for_again() -> None:
@@ -164,7 +155,7 @@ def test_a_note_outlives_a_process_that_ends_in_a_call(tmp_path) -> None:
     code = """
 import asyncio, os, sys
 from pathlib import Path
-from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.task_watch import CallNote, TaskWatch
 watch = TaskWatch(note=CallNote(Path(sys.argv[1])))
 asyncio.run(EnvGuard("good", 1, 1.0, watch).call(len, "abc"))
@@ -179,17 +170,3 @@ os._exit(4)
         assert note.left == left
         note.close()
         assert not (tmp_path / "note").exists()
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2**31, 2**63 - 1, *(1234567 * 3**n for n in range(20))])
-def test_an_episode_draws_what_numpy_draws_from_its_seed(seed: int) -> None:
-    """The generator is seeded by arithmetic of ours, which is quicker."""
-    own, expected = ProcessState(seed)._generator(), np.random.MT19937(seed)
-    state, right = own.state["state"], expected.state["state"]
-    assert state["pos"] == right["pos"] and np.array_equal(state["key"], right["key"])
-    words = _QuickSeed(seed), np.random.SeedSequence(seed)
-    assert all(np.array_equal(*(each.generate_state(n, kind) for each in words)) for n, kind in WORDS)
-    assert np.array_equal(*(each.spawn(2)[1].generate_state(3) for each in words))
-
-
-WORDS = ((4, np.uint32), (624, np.uint32), (624, np.uint64))
