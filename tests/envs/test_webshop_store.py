@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rl_agents.data import building
-from rl_agents.envs.webshop import generated, store_writer
+from rl_agents.envs.webshop import generated
+from rl_agents.envs.webshop import store as store_writer
 from rl_agents.envs.webshop.catalogue import find_catalogue
 from rl_agents.envs.webshop.records import Entry, goal_at, goal_count
 from rl_agents.envs.webshop.store import HITS, Store

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_agents.envs.blackbox.spec import BlackboxOptions
+from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.tasks import NEEDED
 from rl_agents.envs.blackbox.world import TaskWorld
-from rl_agents.envs.gymnasium_registry import own_module
 from rl_agents.errors import InputError, nearest, unknown
 from rl_agents.gateway.agent_interpreter import HostedAgent
 from rl_agents.gateway.process_supervisor import Agent, AgentClient, CommandAgent, FunctionAgent
-from rl_agents.plugins import claim
+from rl_agents.plugins import claim, own_module
 
 #: Plays one task: (task, client) -> result.
 Solving = Callable[[Mapping[str, Any], AgentClient], Awaitable[Any]]

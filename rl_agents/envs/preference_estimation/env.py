@@ -2,6 +2,8 @@
 
 An episode is at most ten turns of the agent. Reward is the binary similarity of the final answer: 1 if its cosine with
 the hidden preference vector lies above 0.88, given on the turn that answers; an episode without an answer earns 0.
+
+Source: T3, section 3.1 (progress, binary similarity) and appendix C.1.
 """
 
 from __future__ import annotations
@@ -9,24 +11,52 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rl_agents.envs.preference_estimation import SPEC, PreferenceEstimationOptions
 from rl_agents.envs.preference_estimation.prompts import (
+    NOT_A_QUESTION,
+    NOT_A_VECTOR,
+    PAPER_ANSWER_NOW,
+    SAME_MOVIE,
+    UNKNOWN_MOVIE,
     Question,
-    answer_instruction,
     estimate_text,
     first_observation,
-    malformed_observation,
     parse_action,
     question_text,
     read_estimate,
     reply_observation,
     scores_word,
 )
-from rl_agents.envs.preference_estimation.rules import Comparison, comparison, is_right, progresses
-from rl_agents.envs.preference_estimation.spec import SPEC, PreferenceEstimationOptions
 from rl_agents.envs.preference_estimation.tasks import Task, find_task, task_ids
-from rl_agents.envs.preferences import cosine, preference
-from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
+from rl_agents.envs.preferences import EQUAL, YES, cosine, preference
+from rl_agents.envs.stateful import StepResult, TaggedEnv, observations
 from rl_agents.envs.tags import TaggedAction
+
+Comparison = tuple[int, int, int]
+"""Positions i < j of two movies, and what is known: 1 (i is preferred), -1 (j is) or 0 (both satisfy the same)."""
+
+
+def comparison(first: int, second: int, reply: str) -> Comparison:
+    """Return what the ``reply`` to "first over second?" says, the same whichever way round it was asked.
+
+    >>> comparison(3, 1, "Yes") == comparison(1, 3, "No") == (1, 3, -1)
+    True
+    """
+    sign = 0 if reply == EQUAL else 1 if reply == YES else -1
+    return (first, second, sign) if first < second else (second, first, -sign)
+
+
+def progresses(before: float | None, after: float) -> bool:
+    """T3's rule for PreferenceEstimation: Sim(v_t, w) - Sim(v_t-1, w) > 0.
+
+    A first estimate has nothing to compare with and counts as progress; an unchanged one is a stall.
+    """
+    return before is None or after > before
+
+
+def is_right(similarity: float, threshold: float) -> bool:
+    """Binary similarity: the cosine lies above the threshold."""
+    return similarity > threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +78,7 @@ class GameState:
     success: bool = False
 
 
-class PreferenceEstimationEnv(StatefulEnv[GameState, PreferenceEstimationOptions]):
+class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions]):
     """Infer a hidden preference vector from pairwise questions.
 
     ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the movies and all replies: what can be known so
@@ -60,40 +90,24 @@ class PreferenceEstimationEnv(StatefulEnv[GameState, PreferenceEstimationOptions
 
     observation_space = observations(32768)
     registered = SPEC
+    task_ids = staticmethod(task_ids)
+    answer_now = PAPER_ANSWER_NOW
 
-    def __init__(self, options: PreferenceEstimationOptions | None = None, max_turns: int = 0) -> None:
-        super().__init__(options, max_turns)
-        self._train_ids = task_ids("train", self.options)
+    def _begin(self, task_id: str) -> tuple[str, GameState]:
+        task = find_task(task_id)
+        return first_observation(task, self.options.prompt), GameState(task)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
+    def _read(self, response: str, state: GameState) -> TaggedAction | Question:
+        return parse_action(response, state.task, self.options.prompt)
 
-        Raises:
-            InputError: unknown task id.
-        """
-        self._state = GameState(find_task(self._draw_task(seed, options, lambda: self._train_ids)))
-        return first_observation(self._state.task, self.options.prompt), self._info(
-            self._state, valid=True, progress=None
-        )
-
-    def step(self, action: str) -> StepResult:
-        """Play one turn with the agent's whole response; see `parse_action` for how it is read.
-
-        Raises:
-            RuntimeError: before `reset`, or after the episode has ended.
-        """
-        state = self.state
-        parsed = parse_action(action, state.task, self.options.prompt)
-        if isinstance(parsed, Question):
-            return self._ask(state, parsed)
-        if parsed.kind == "answer":
-            return self._answer(state, parsed.content)
-        return self._reject(state, parsed)
-
-    @property
-    def answer_instruction(self) -> str:
-        """What the agent is told when its next turn must answer."""
-        return answer_instruction(self.options.prompt)
+    def _reasons(self) -> dict[str, str]:
+        numbers = len(self.state.task.weights)
+        return {
+            NOT_A_QUESTION: 'inside <interact> write "Guess: w1,w2,..." and "Question: Would you prefer A over B?"',
+            NOT_A_VECTOR: f"the guess must be {numbers} comma-separated numbers in [0,1]",
+            UNKNOWN_MOVIE: "the question must name two of the given movies",
+            SAME_MOVIE: "the question must name two different movies",
+        }
 
     def _ask(self, state: GameState, question: Question) -> StepResult:
         task = state.task
@@ -124,9 +138,6 @@ class PreferenceEstimationEnv(StatefulEnv[GameState, PreferenceEstimationOptions
             progress=progresses(state.similarity, similarity),
             terminated=True,
         )
-
-    def _reject(self, state: GameState, parsed: TaggedAction) -> StepResult:
-        return self._end_malformed(state, malformed_observation(parsed, state.task, self.options.prompt))
 
     def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         task = state.task

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
+from rl_agents.envs.webshop import SPEC, WebShopOptions
 from rl_agents.envs.webshop.pages import MAX_ACTION
 from rl_agents.envs.webshop.prompts import (
     Read,
@@ -19,9 +20,10 @@ from rl_agents.envs.webshop.prompts import (
     read_command,
     window,
 )
-from rl_agents.envs.webshop.shop import ShopReply, local_shop
-from rl_agents.envs.webshop.spec import SPEC, WebShopOptions
-from rl_agents.envs.webshop.tasks import train_split
+from rl_agents.envs.webshop.tasks import ShopReply, local_shop, task_ids
+
+#: Of a purchase with a score of exactly 1, for ``env.reward=success``.
+SUCCESS_REWARD = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +55,15 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
 
     observation_space = observations(65536)
     registered = SPEC
+    task_ids = staticmethod(task_ids)
 
     def __init__(self, options: WebShopOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
         self._shop = local_shop(self.options.catalogue)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
-
-        Raises:
-            InputError: unknown task id.
-        """
-        task_id = self._draw_task(
-            seed, options, lambda: self._shop.task_ids(train_split(self.options), self.options.goals)
-        )
-        self._state = EpisodeState(task_id, self._shop.reset(task_id))
-        return first_observation(self._state.turn, self.options.prompt), self._info(
-            self._state, valid=True, progress=None
-        )
+    def _begin(self, task_id: str) -> tuple[str, EpisodeState]:
+        turn = self._shop.reset(task_id)
+        return first_observation(turn, self.options.prompt), EpisodeState(task_id, turn)
 
     def step(self, action: str) -> StepResult:
         """Play one turn with the agent's whole response.
@@ -108,7 +101,7 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
             observation = next_observation(turn, self.options.prompt, problem)
             return self._end_turn(new, observation, valid=valid, progress=None, query=query)
         graded = self.options.reward == "score"
-        reward = score.reward if graded else self.options.success_reward * score.success
+        reward = score.reward if graded else SUCCESS_REWARD * score.success
         observation = last_observation(turn, self.options.prompt)
         return self._end_turn(new, observation, float(reward), valid=valid, progress=None, terminated=True, query=query)
 

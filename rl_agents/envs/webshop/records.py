@@ -95,7 +95,6 @@ class Goal:
 
     @property
     def instruction_text(self) -> str:
-        """The whole request."""
         if self.price_upper >= NO_LIMIT:
             return self.instruction
         return f"{self.instruction}, and price lower than {self.price_upper:.2f} dollars"
