@@ -66,6 +66,16 @@ def panel_ids(path: Path, split: str, prefix: str = "") -> list[str]:
     return [f"{prefix}{name}" for name in panel[split]]
 
 
+def numbered_ids(setting: str, split: str, sizes: Mapping[str, int]) -> list[str]:
+    """Return ``<setting>/<split>/0000`` and following, as many as the split has tasks.
+
+    Raises:
+        InputError: no such split.
+    """
+    check_split(split, dict.fromkeys(sizes, ()))
+    return [f"{setting}/{split}/{number:04d}" for number in range(sizes[split])]
+
+
 def check_split(split: str, panel: Panel) -> None:
     """Raise `InputError` for a split that the panel does not have."""
     if split not in panel:

@@ -23,8 +23,8 @@ from rl_agents.data.failures import AGENT_ERROR
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.data.tree import last_word
-from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox import BlackboxOptions
+from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox.tasks import answer_words, task_payload
 from rl_agents.gateway.gateway import GatewayLimits, SessionTrace
 from rl_agents.gateway.process_supervisor import Agent, AgentEnd, Given

@@ -42,13 +42,13 @@ def split(ids: Iterable[str], seed: str, tests: int) -> dict[str, list[str]]:
 
 
 def circuit_digest(setting: circuits.Setting, part: str) -> str:
-    names = circuits.setting_ids(part, setting)
+    names = panels.numbered_ids(setting.name, part, circuits.SIZES)
     tasks = ((name, circuits.find_task(name)) for name in names)
     return ids_digest(f"{name}: {'; '.join(task.expressions)} = {task.hidden}" for name, task in tasks)
 
 
 def preference_digest(setting: preferences.Setting, part: str) -> str:
-    tasks = map(preferences.find_task, preferences.setting_ids(part, setting))
+    tasks = map(preferences.find_task, panels.numbered_ids(setting.name, part, preferences.SIZES))
     return ids_digest(f"{t.task_id}: {[movie.scores for movie in t.movies]} = {t.weights}" for t in tasks)
 
 
@@ -123,7 +123,10 @@ def test_long_form_qa() -> None:
         texts = (f"{p.id}|{p.title}|{p.text}" for p in almanac.passages(style))
         assert digests[f"{style}/documents"] == ids_digest(texts)
         for part in questions.SIZES:
-            tasks = (questions.find_task(task_id, None, style) for task_id in questions.almanac_ids(part))
+            tasks = (
+                questions.find_task(task_id, None, style)
+                for task_id in panels.numbered_ids("almanac", part, questions.SIZES)
+            )
             said = (f"{t.task_id}|{t.question}|{'|'.join(t.points)}" for t in tasks)
             assert digests[f"{style}/{part}"] == ids_digest(said)
     assert digests["paper/documents"].startswith("527316c128ed") and digests["paper/test"].startswith("69fc8839f22f")

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from rl_agents.envs.base import task_ids
-from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox import BlackboxOptions
+from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.errors import InputError
 from rl_agents.gateway import agent_interpreter
 from rl_agents.gateway.process_supervisor import AgentEnd, Given

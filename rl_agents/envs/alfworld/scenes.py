@@ -31,14 +31,6 @@ FOOD = _words("Apple Bread Egg Lettuce Potato Tomato")
 DISHES = _words("Bowl Cup Mug Plate")
 COOKWARE = _words("Kettle Pan Pot")
 CUTLERY = _words("ButterKnife Fork Knife Ladle Spatula Spoon")
-SEASONING = _words("PepperShaker SaltShaker")
-WASHING = _words("Cloth DishSponge SoapBar SoapBottle SprayBottle")
-PAPER = _words("TissueBox ToiletPaper")
-SMALL_THINGS = _words("CD CellPhone CreditCard KeyChain Pen Pencil RemoteControl Watch")
-READING = _words("Book Laptop Newspaper")
-SOFT = _words("Pillow")
-DECORATION = _words("AlarmClock Candle Statue Vase")
-TOWELS = _words("HandTowel")
 LAMPS = _words("DeskLamp FloorLamp")
 
 CLEANABLE = frozenset((*FOOD, *DISHES, *COOKWARE, *CUTLERY, "Cloth", "DishSponge", "SoapBar")) - {"Bread"}
@@ -47,37 +39,9 @@ COOLABLE = frozenset((*FOOD, *DISHES, "Pan", "Pot"))
 SLICEABLE = frozenset(FOOD) - {"Egg"}
 OPENABLE = frozenset(_words("Cabinet Drawer Fridge Microwave Safe"))
 
-_KITCHEN_TOP = (*FOOD, *DISHES, *COOKWARE, *CUTLERY, *SEASONING, "DishSponge", "SoapBottle")
-_HOME_TOP = (*SMALL_THINGS, *READING, *DECORATION, "TissueBox", "Bowl", "Mug", "Plate")
-
+_STORED = stored_words(__file__, "scenes.json")
 #: receptacle type -> object types that it may hold (lamps apart: `LAMP_PLACES`)
-HOLDS: Mapping[str, frozenset[str]] = {
-    "ArmChair": frozenset((*READING, *SOFT, "CellPhone", "CreditCard", "KeyChain", "RemoteControl")),
-    "BathtubBasin": frozenset(("Cloth", "HandTowel", "SoapBar")),
-    "Bed": frozenset((*READING, *SOFT, "CD", "CellPhone")),
-    "Cabinet": frozenset(
-        (*DISHES, *COOKWARE, *SEASONING, *WASHING, *PAPER, "Book", "Candle", "CD", "Newspaper", "Vase")
-    ),
-    "CoffeeMachine": frozenset(("Cup", "Mug")),
-    "CoffeeTable": frozenset(_HOME_TOP),
-    "CounterTop": frozenset((*_KITCHEN_TOP, *WASHING, *PAPER, *TOWELS, "Candle", "Vase")),
-    "Desk": frozenset(_HOME_TOP),
-    "DiningTable": frozenset((*_KITCHEN_TOP, *_HOME_TOP)),
-    "Drawer": frozenset((*CUTLERY, *SEASONING, *SMALL_THINGS, *PAPER, *_words("Book Candle Cloth DishSponge SoapBar"))),
-    "Dresser": frozenset(_HOME_TOP),
-    "Fridge": frozenset((*FOOD, *DISHES, "Pan", "Pot")),
-    "GarbageCan": frozenset((*FOOD, *WASHING, *PAPER, "CD", "HandTowel", "Newspaper", "Pen", "Pencil")),
-    "HandTowelHolder": frozenset(TOWELS),
-    "Microwave": frozenset((*FOOD, *DISHES)),
-    "Safe": frozenset(("CD", "CellPhone", "CreditCard", "KeyChain", "Statue", "Watch")),
-    "Shelf": frozenset((*_HOME_TOP, *DISHES, *SEASONING, *PAPER, "Kettle", "SoapBottle", "SprayBottle")),
-    "SideTable": frozenset((*_HOME_TOP, *PAPER, "SprayBottle")),
-    "SinkBasin": frozenset((*FOOD, *DISHES, *COOKWARE, *CUTLERY, *TOWELS, "Cloth", "DishSponge", "SoapBar")),
-    "Sofa": frozenset((*READING, *SOFT, "CellPhone", "CreditCard", "KeyChain", "RemoteControl")),
-    "StoveBurner": frozenset(COOKWARE),
-    "Toilet": frozenset((*PAPER, "Candle", "Cloth", "HandTowel", "SoapBar", "SoapBottle", "SprayBottle")),
-    "TVStand": frozenset(_HOME_TOP),
-}
+HOLDS: Mapping[str, frozenset[str]] = {place: frozenset(kinds) for place, kinds in _STORED["holds"].items()}
 LAMP_PLACES = frozenset(("CoffeeTable", "Desk", "Dresser", "Shelf", "SideTable", "TVStand"))
 
 
@@ -110,8 +74,7 @@ def _room(stored: dict[str, Any]) -> RoomSpec:
 
 
 ROOMS: Mapping[str, Mapping[str, RoomSpec]] = {
-    size: {name: _room(room) for name, room in rooms.items()}
-    for size, rooms in stored_words(__file__, "scenes.json").items()
+    size: {name: _room(room) for name, room in rooms.items()} for size, rooms in _STORED["rooms"].items()
 }
 
 #: family -> rooms where it can be played

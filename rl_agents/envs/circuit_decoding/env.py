@@ -9,19 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.circuit_decoding import SPEC, CircuitDecodingOptions
-from rl_agents.envs.circuit_decoding.prompts import (
-    NOT_A_QUERY,
-    PAPER_ANSWER_NOW,
-    UNKNOWN_CIRCUIT,
-    answer_text,
-    first_observation,
-    output_observation,
-    parse_action,
-    query_text,
-    read_answer,
-)
-from rl_agents.envs.circuit_decoding.rules import NUM_INPUTS, consistent, output, progresses, survivors, total
+from rl_agents.envs.circuit_decoding import SPEC, CircuitDecodingOptions, prompts, rules
 from rl_agents.envs.circuit_decoding.tasks import Task, chosen_settings, find_task, task_ids
 from rl_agents.envs.stateful import StepResult, TaggedEnv, observations
 from rl_agents.envs.tags import TaggedAction
@@ -62,7 +50,7 @@ class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
     observation_space = observations(16384)
     registered = SPEC
     task_ids = staticmethod(task_ids)
-    answer_now = PAPER_ANSWER_NOW
+    answer_now = prompts.PAPER_ANSWER_NOW
     your_turn = "\nNow it is your turn:"
 
     def __init__(self, options: CircuitDecodingOptions | None = None, max_turns: int = 0) -> None:
@@ -71,22 +59,23 @@ class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
 
     def _begin(self, task_id: str) -> tuple[str, GameState]:
         task = find_task(task_id)
-        return first_observation(task, self.options.prompt), GameState(
-            task, survivors(task.tables, len(task.hidden), [])
+        return prompts.first_observation(task, self.options.prompt), GameState(
+            task, rules.survivors(task.tables, len(task.hidden), [])
         )
 
     def _read(self, response: str, state: GameState) -> TaggedAction:
-        return parse_action(response, state.task)
+        return prompts.parse_action(response, state.task)
 
     def _reasons(self) -> dict[str, str]:
         circuits = ", ".join(self.state.task.labels)
         return {
-            NOT_A_QUERY: f"a query must name one circuit and give {NUM_INPUTS} binary inputs, such as A(1, 0, 1)",
-            UNKNOWN_CIRCUIT: f"there is no such circuit; the circuits are {circuits}",
+            prompts.NOT_A_QUERY: f"a query must name one circuit and give {rules.NUM_INPUTS} binary inputs, "
+            "such as A(1, 0, 1)",
+            prompts.UNKNOWN_CIRCUIT: f"there is no such circuit; the circuits are {circuits}",
         }
 
     def _answer(self, state: GameState, content: str) -> StepResult:
-        chosen = read_answer(content, state.task, self.options.prompt)
+        chosen = prompts.read_answer(content, state.task, self.options.prompt)
         right = sum(c == h for c, h in zip(chosen, state.task.hidden, strict=False))
         new = replace(state, right=right)
         possible = bool(chosen) and all(c in s for c, s in zip(chosen, state.survivors, strict=True))
@@ -97,13 +86,13 @@ class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
     def _ask(self, state: GameState, query: str) -> StepResult:
         label, bits = query[0], query[1:]
         task, circuit = state.task, state.task.labels.index(label)
-        value = output(task.tables[task.hidden[circuit]], bits)
-        kept = consistent(task.tables, state.survivors[circuit], bits, value)
+        value = rules.output(task.tables[task.hidden[circuit]], bits)
+        kept = rules.consistent(task.tables, state.survivors[circuit], bits, value)
         after = (*state.survivors[:circuit], kept, *state.survivors[circuit + 1 :])
-        progress = progresses(state.survivors, after)
+        progress = rules.progresses(state.survivors, after)
         new = replace(state, survivors=after, wasted_queries=state.wasted_queries + (not progress))
-        observation = output_observation(label, bits, value, self.options.prompt)
-        asked = query_text(label, bits, self.options.prompt)
+        observation = prompts.output_observation(label, bits, value, self.options.prompt)
+        asked = prompts.query_text(label, bits, self.options.prompt)
         return self._end_turn(new, observation, valid=True, progress=progress, query=asked)
 
     def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
@@ -117,11 +106,11 @@ class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
             "success": state.success,
             "valid": valid,
             "progress": progress,
-            "references": [answer_text(task, task.hidden, self.options.prompt)],
+            "references": [prompts.answer_text(task, task.hidden, self.options.prompt)],
             "anchor": f"{' '.join(task.tables)} : {known}",
             "metrics": {
                 "turns": float(state.turns),
-                "survivors": float(total(state.survivors)),
+                "survivors": float(rules.total(state.survivors)),
                 "wasted_queries": float(state.wasted_queries),
                 "circuits_right": state.right / len(task.hidden),
             },

@@ -20,7 +20,7 @@ from rl_agents.config.options import check_ranges
 from rl_agents.envs.circuit_decoding import CircuitDecodingOptions, SizeKeys
 from rl_agents.envs.circuit_decoding.rules import LABELS, functions
 from rl_agents.envs.options import part_of
-from rl_agents.envs.panels import check_split, shuffled_ids, unknown_task
+from rl_agents.envs.panels import numbered_ids, shuffled_ids, unknown_task
 from rl_agents.errors import InputError
 
 SEED = "circuit_decoding-2025"
@@ -83,7 +83,9 @@ def task_ids(split: str, options: CircuitDecodingOptions) -> list[str]:
 
 @lru_cache(maxsize=32)  # every environment asks
 def _mixed_ids(split: str, settings: tuple[Setting, ...]) -> tuple[str, ...]:
-    return tuple(itertools.chain(*zip(*(setting_ids(split, setting) for setting in settings), strict=True)))
+    return tuple(
+        itertools.chain(*zip(*(numbered_ids(setting.name, split, SIZES) for setting in settings), strict=True))
+    )
 
 
 def chosen_settings(options: CircuitDecodingOptions) -> tuple[Setting, ...]:
@@ -114,12 +116,6 @@ def _setting(circuits: str, candidates: str) -> Setting:
     return setting
 
 
-def setting_ids(split: str, setting: Setting) -> list[str]:
-    """Return the ``train`` or ``test`` ids of a setting."""
-    check_split(split, {name: () for name in SIZES})
-    return [f"{setting.name}/{split}/{number:04d}" for number in range(SIZES[split])]
-
-
 @lru_cache(maxsize=4096)
 def find_task(task_id: str) -> Task:
     """Return the task called ``task_id``.
@@ -130,7 +126,10 @@ def find_task(task_id: str) -> Task:
     match = _TASK_ID.fullmatch(task_id)
     if match is None or int(match[4]) >= SIZES[match[3]]:
         raise unknown_task(
-            "circuit_decoding", task_id, setting_ids("test", Setting()), "<circuits>-<candidates>/<split>/<number>"
+            "circuit_decoding",
+            task_id,
+            numbered_ids(Setting().name, "test", SIZES),
+            "<circuits>-<candidates>/<split>/<number>",
         )
     setting = _setting(match[1], match[2])
     seed = f"{SEED}/{setting.name}/{match[3]}/{match[4]}"

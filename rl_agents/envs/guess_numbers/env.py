@@ -9,22 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.guess_numbers import SPEC, GuessNumbersOptions
-from rl_agents.envs.guess_numbers.prompts import (
-    NOT_A_CODE,
-    PAPER_ANSWER_NOW,
-    feedback_observation,
-    first_observation,
-    parse_action,
-)
-from rl_agents.envs.guess_numbers.rules import (
-    Feedback,
-    consistent,
-    feedback,
-    guess_progresses,
-    hypotheses,
-    set_progresses,
-)
+from rl_agents.envs.guess_numbers import SPEC, GuessNumbersOptions, prompts, rules
 from rl_agents.envs.guess_numbers.tasks import Task, find_task, task_ids
 from rl_agents.envs.stateful import StepResult, TaggedEnv, observations
 from rl_agents.envs.tags import TaggedAction
@@ -54,21 +39,21 @@ class GuessNumbersEnv(TaggedEnv[GameState, GuessNumbersOptions]):
     observation_space = observations(4096)
     registered = SPEC
     task_ids = staticmethod(task_ids)
-    answer_now = PAPER_ANSWER_NOW
+    answer_now = prompts.PAPER_ANSWER_NOW
     your_turn = "\nNow it is your turn:"
 
     def _begin(self, task_id: str) -> tuple[str, GameState]:
         task = find_task(task_id)
         group = task.subgroup
-        value: Feedback = (group.x0, group.y0)
-        state = GameState(task, hypotheses(group.a, group.b, [(task.first_guess, value)]))
-        return first_observation(task, value, self.options.prompt), state
+        value: rules.Feedback = (group.x0, group.y0)
+        state = GameState(task, rules.hypotheses(group.a, group.b, [(task.first_guess, value)]))
+        return prompts.first_observation(task, value, self.options.prompt), state
 
     def _read(self, response: str, state: GameState) -> TaggedAction:
-        return parse_action(response, state.task.subgroup.a, state.task.subgroup.b)
+        return prompts.parse_action(response, state.task.subgroup.a, state.task.subgroup.b)
 
     def _reasons(self) -> dict[str, str]:
-        return {NOT_A_CODE: "the guess inside <interact> must be one number of the game"}
+        return {prompts.NOT_A_CODE: "the guess inside <interact> must be one number of the game"}
 
     def _answer(self, state: GameState, code: str) -> StepResult:
         new = replace(state, success=code == state.task.secret)
@@ -76,14 +61,16 @@ class GuessNumbersEnv(TaggedEnv[GameState, GuessNumbersOptions]):
         return self._end_turn(new, observation, float(new.success), valid=True, progress=inside, terminated=True)
 
     def _ask(self, state: GameState, guess: str) -> StepResult:
-        value = feedback(state.task.secret, guess)
-        remaining = consistent(state.remaining, guess, value)
-        inside = guess_progresses(guess, state.remaining)
+        value = rules.feedback(state.task.secret, guess)
+        remaining = rules.consistent(state.remaining, guess, value)
+        inside = rules.guess_progresses(guess, state.remaining)
         progress = (
-            inside if self.options.progress == "consistent" else set_progresses(guess, state.remaining, remaining)
+            inside if self.options.progress == "consistent" else rules.set_progresses(guess, state.remaining, remaining)
         )
         new = replace(state, remaining=remaining, inconsistent_guesses=state.inconsistent_guesses + (not inside))
-        return self._end_turn(new, feedback_observation(value, self.options.prompt), valid=True, progress=progress)
+        return self._end_turn(
+            new, prompts.feedback_observation(value, self.options.prompt), valid=True, progress=progress
+        )
 
     def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         group = state.task.subgroup

@@ -12,18 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.long_form_qa import SPEC, LongFormQAOptions
-from rl_agents.envs.long_form_qa.prompts import (
-    ANSWER_NOW,
-    MAX_CALLS,
-    SEARCH,
-    first_observation,
-    found_text,
-    malformed_observation,
-    passage_text,
-    results_observation,
-    system_text,
-)
+from rl_agents.envs.long_form_qa import SPEC, LongFormQAOptions, prompts
 from rl_agents.envs.long_form_qa.tasks import Task, find_task, open_store, own_questions, task_ids
 from rl_agents.envs.options import RetrieverKeys, connect_judge, part_of
 from rl_agents.envs.retrievers import retriever_over
@@ -101,7 +90,7 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
     def __init__(self, options: LongFormQAOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
         self._own = own_questions(self.options)
-        self._rules = system_text(self.max_turns, self.options.max_sentences, self.options.thoughts)
+        self._rules = prompts.system_text(self.max_turns, self.options.max_sentences, self.options.thoughts)
         store = open_store(self.options.documents, self.options.prompt)
         self._retriever = retriever_over(store, part_of(RetrieverKeys, self.options))
         self._judge = make_judge(self.options)
@@ -109,38 +98,37 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
 
     def _begin(self, task_id: str) -> tuple[str, QAState]:
         task = find_task(task_id, self._own, self.options.prompt)
-        return first_observation(task, self.options.prompt, self._rules), QAState(task)
+        return prompts.first_observation(task, self.options.prompt, self._rules), QAState(task)
 
     def _opening(self, state: QAState) -> dict[str, Any]:
         if self.options.prompt == "compact":
             return {}
         messages = [{"role": "system", "content": self._rules}, {"role": "user", "content": state.task.question}]
-        return {"messages": messages, "tools": [SEARCH.to_openai()]}
+        return {"messages": messages, "tools": [prompts.SEARCH.to_openai()]}
 
     def _reject(self, state: QAState, problem: str) -> StepResult:
-        return self._end_malformed(state, malformed_observation(problem, self.options.prompt), query="")
+        return self._end_malformed(state, prompts.malformed_observation(problem, self.options.prompt), query="")
 
     @property
     def answer_instruction(self) -> str:
         """What the agent is told when its next turn must answer."""
-        return COMPACT_ANSWER_NOW if self.options.prompt == "compact" else ANSWER_NOW
+        return COMPACT_ANSWER_NOW if self.options.prompt == "compact" else prompts.ANSWER_NOW
 
     def _call(self, state: QAState, turn: ToolResponse) -> StepResult:
         read = list(state.read)
 
         def search(arguments: Mapping[str, Any]) -> str:
-            texts = [
-                passage_text(hit.passage) for hit in self._retriever.search(arguments["query"], self.options.results)
-            ]
+            hits = self._retriever.search(arguments["query"], self.options.results)
+            texts = [prompts.passage_text(hit.passage) for hit in hits]
             read.extend(text for text in dict.fromkeys(texts) if text not in read)
-            return found_text(texts, self.options.prompt)
+            return prompts.found_text(texts, self.options.prompt)
 
-        results = Toolbox([BoundTool(SEARCH, search)], MAX_CALLS).execute(turn.response)
+        results = Toolbox([BoundTool(prompts.SEARCH, search)], prompts.MAX_CALLS).execute(turn.response)
         new = replace(state, read=tuple(read), searches=state.searches + sum(result.ok for result in results))
         queries = [str(result.call.arguments["query"]) for result in results if result.ok and result.call]
         return self._end_turn(
             new,
-            results_observation(results, self.options.prompt),
+            prompts.results_observation(results, self.options.prompt),
             valid=all(result.fits for result in results),
             progress=len(read) > len(state.read),
             query=" ; ".join(queries),

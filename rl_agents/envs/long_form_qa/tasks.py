@@ -27,7 +27,7 @@ from rl_agents.data.row_cache import Entry, KeptRows, keep
 from rl_agents.data.tables import Table, open_table
 from rl_agents.envs.long_form_qa import LongFormQAOptions
 from rl_agents.envs.long_form_qa.almanac import Wish, compact_text, draw_wishes, passages
-from rl_agents.envs.panels import check_split, shuffled_ids, unknown_task
+from rl_agents.envs.panels import numbered_ids, shuffled_ids, unknown_task
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import PassageStore
 
@@ -166,13 +166,7 @@ def task_ids(split: str, options: LongFormQAOptions) -> list[str]:
         InputError: another split, or files that cannot be used.
     """
     own = own_questions(options)
-    return almanac_ids(split) if own is None else list(own.splits[split])
-
-
-def almanac_ids(split: str) -> list[str]:
-    """Return the ``train`` or ``test`` ids of the almanac's questions."""
-    check_split(split, {name: () for name in SIZES})
-    return [f"almanac/{split}/{number:04d}" for number in range(SIZES[split])]
+    return numbered_ids("almanac", split, SIZES) if own is None else list(own.splits[split])
 
 
 def own_questions(options: LongFormQAOptions) -> QuestionSet | None:
@@ -215,7 +209,7 @@ def wishes_of(task_id: str) -> tuple[Wish, ...]:
     """
     match = _TASK_ID.fullmatch(task_id)
     if match is None or int(match[2]) >= SIZES[match[1]]:
-        raise unknown_task("long_form_qa", task_id, almanac_ids("test"), "almanac/<split>/<number>")
+        raise unknown_task("long_form_qa", task_id, numbered_ids("almanac", "test", SIZES), "almanac/<split>/<number>")
     return _drawn()[match[1]][int(match[2])]
 
 

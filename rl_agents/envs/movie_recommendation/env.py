@@ -14,18 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.movie_recommendation import SPEC, MovieRecommendationOptions
-from rl_agents.envs.movie_recommendation.prompts import (
-    PAPER_MALFORMED,
-    Question,
-    final_reminder,
-    final_request,
-    first_observation,
-    movie_name,
-    parse_action,
-    question_text,
-    reply_observation,
-)
+from rl_agents.envs.movie_recommendation import SPEC, MovieRecommendationOptions, prompts
 from rl_agents.envs.movie_recommendation.tasks import Task, find_task, task_ids
 from rl_agents.envs.preferences import (
     EQUAL,
@@ -121,39 +110,43 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
 
     def _begin(self, task_id: str) -> tuple[str, SessionState]:
         task, final = find_task(task_id), self.max_turns == 1
-        observation = first_observation(task, self.options.prompt)
+        observation = prompts.first_observation(task, self.options.prompt)
         return self._with_request(observation, task) if final else observation, SessionState(task, final=final)
 
-    def _read(self, response: str, state: SessionState) -> TaggedAction | Question:
-        return parse_action(response, state.task, self.options.prompt, state.final)
+    def _read(self, response: str, state: SessionState) -> TaggedAction | prompts.Question:
+        return prompts.parse_action(response, state.task, self.options.prompt, state.final)
 
     def _reasons(self) -> dict[str, str]:
-        return PAPER_MALFORMED
+        return prompts.PAPER_MALFORMED
 
     @property
     def answer_instruction(self) -> str:
         """What the agent is told when its next turn must answer: the words of the last turn, once."""
         state = self._state
         return (
-            final_reminder(self.options.prompt)
+            prompts.final_reminder(self.options.prompt)
             if state is None or state.final
-            else final_request(state.task, self.options.prompt)
+            else prompts.final_request(state.task, self.options.prompt)
         )
 
-    def _ask(self, state: SessionState, question: Question) -> StepResult:
+    def _ask(self, state: SessionState, question: prompts.Question) -> StepResult:
         reply = preference(state.task.weights, question.first, question.second)
         known = comparison(question.first, question.second, reply)
         new = replace(state, estimates=(*state.estimates, question.estimate), comparisons=(*state.comparisons, known))
-        observation = reply_observation(question, reply, state.task.size, self.options.prompt)
-        return self._result(new, observation, valid=True, progress=self._progressed(new), query=question_text(question))
+        observation = prompts.reply_observation(question, reply, state.task.size, self.options.prompt)
+        return self._result(
+            new, observation, valid=True, progress=self._progressed(new), query=prompts.question_text(question)
+        )
 
     def _answer(self, state: SessionState, content: str) -> StepResult:
         vector = None if state.final else read_vector(content, state.task.size.attributes)
         if vector is not None:
             new = replace(state, estimates=(*state.estimates, vector), final=True)
-            observation = final_request(state.task, self.options.prompt)
+            observation = prompts.final_request(state.task, self.options.prompt)
             return self._result(new, observation, valid=True, progress=self._progressed(new))
-        named = {movie_name(movie, state.task.size, self.options.prompt): movie.name for movie in state.task.unseen}
+        named = {
+            prompts.movie_name(movie, state.task.size, self.options.prompt): movie.name for movie in state.task.unseen
+        }
         new = replace(state, chosen=named.get(content, "no such movie"))
         observation = "correct" if new.success else "wrong"
         return self._result(new, observation, valid=True, progress=None, terminated=True)
@@ -169,7 +162,7 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
     def _with_request(self, observation: str, task: Task) -> str:
         """Add the words of the last turn."""
         space = " " if self.options.prompt == "compact" else "\n\n"
-        return observation + space + final_request(task, self.options.prompt)
+        return observation + space + prompts.final_request(task, self.options.prompt)
 
     def _result(
         self,
@@ -200,7 +193,7 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
             "success": state.success,
             "valid": valid,
             "progress": progress,
-            "references": [movie_name(task.best, task.size, self.options.prompt)],
+            "references": [prompts.movie_name(task.best, task.size, self.options.prompt)],
             "anchor": f"{task.task_id} : {said}{' : recommend' if state.final else ''}",
             "metrics": {
                 "turns": float(state.turns),

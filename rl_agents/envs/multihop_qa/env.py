@@ -10,18 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.multihop_qa import SPEC, MultihopQAOptions
-from rl_agents.envs.multihop_qa.prompts import (
-    ANSWER_NOW,
-    COMPACT_ANSWER_NOW,
-    MAX_CALLS,
-    SEARCH,
-    malformed_observation,
-    opening_messages,
-    result_text,
-    results_observation,
-    window,
-)
+from rl_agents.envs.multihop_qa import SPEC, MultihopQAOptions, prompts
 from rl_agents.envs.multihop_qa.scores import exact_match, f1
 from rl_agents.envs.multihop_qa.tasks import Task, find_source, task_ids
 from rl_agents.envs.options import RetrieverKeys, part_of
@@ -95,25 +84,27 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
     def _opening(self, state: EpisodeState) -> dict[str, Any]:
         if self.options.prompt == "compact":
             return {}
-        messages = opening_messages(state.task.question.question, self.max_turns, self.options.thoughts)
-        return {"messages": messages, "tools": [SEARCH.to_openai()]}
+        messages = prompts.opening_messages(state.task.question.question, self.max_turns, self.options.thoughts)
+        return {"messages": messages, "tools": [prompts.SEARCH.to_openai()]}
 
     def _reject(self, state: EpisodeState, problem: str) -> StepResult:
         left = self.max_turns - state.turns - 1
         new = replace(state, feedback=problem, invalid=state.invalid + 1)
-        return self._end_malformed(new, malformed_observation(problem, self.options.prompt, left, self.max_turns))
+        return self._end_malformed(
+            new, prompts.malformed_observation(problem, self.options.prompt, left, self.max_turns)
+        )
 
     @property
     def answer_instruction(self) -> str:
         """What the agent is told when its next turn must answer."""
-        return COMPACT_ANSWER_NOW if self.options.prompt == "compact" else ANSWER_NOW
+        return prompts.COMPACT_ANSWER_NOW if self.options.prompt == "compact" else prompts.ANSWER_NOW
 
     def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
         """Return the prompt of a single step; what was found stays in it, whatever the window's size."""
         state = self._state
         if state is None:
             raise RuntimeError(f"{self.registered.name}: render_window() without an episode")
-        return window(
+        return prompts.window(
             task,
             state.queries,
             [state.task.store.get(name) for name in state.seen],
@@ -143,7 +134,7 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
         )
         progress = len(new.missing) < len(state.missing) if queries and state.task.question.supporting else None
         left = self.max_turns - state.turns - 1
-        observation = results_observation(results, self.options.prompt, left, self.max_turns)
+        observation = prompts.results_observation(results, self.options.prompt, left, self.max_turns)
         query = " ; ".join(queries) or None
         return self._end_turn(new, observation, valid=not problems, progress=progress, query=query)
 
@@ -158,9 +149,9 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
             queries.append(arguments["query"])
             shown = frozenset((*state.seen, *found))
             found.update((hit.passage.id, hit.passage) for hit in hits)
-            return result_text([hit.passage for hit in hits], shown, self.options.prompt)
+            return prompts.result_text([hit.passage for hit in hits], shown, self.options.prompt)
 
-        toolbox = Toolbox([BoundTool(SEARCH, search)], MAX_CALLS)
+        toolbox = Toolbox([BoundTool(prompts.SEARCH, search)], prompts.MAX_CALLS)
         return toolbox.execute(turn.response), queries, list(found)
 
     def _info(self, state: EpisodeState, *, valid: bool, progress: bool | None) -> dict[str, Any]:

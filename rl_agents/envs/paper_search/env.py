@@ -11,15 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from rl_agents.envs.options import RetrieverKeys, part_of
-from rl_agents.envs.paper_search import SPEC, PaperSearchOptions
-from rl_agents.envs.paper_search.prompts import (
-    TOOLS,
-    Style,
-    found_text,
-    malformed_observation,
-    results_observation,
-    situation,
-)
+from rl_agents.envs.paper_search import SPEC, PaperSearchOptions, prompts
 from rl_agents.envs.paper_search.selectors import make_selector
 from rl_agents.envs.paper_search.state import EXPAND, SEARCH, CallRunner, Found, Refused, SearchState
 from rl_agents.envs.paper_search.tasks import find_papers, task_ids
@@ -46,18 +38,20 @@ class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
         self._retrieval = part_of(RetrieverKeys, self.options)
         self._selector = make_selector(self.options)
         self.awaited = self._selector.remote
-        self._style = Style(self.options, self.max_turns)
+        self._style = prompts.Style(self.options, self.max_turns)
 
     def _begin(self, task_id: str) -> tuple[str, SearchState]:
         state = SearchState(self._papers.task(task_id))
-        return situation(state, self._style), state
+        return prompts.situation(state, self._style), state
 
     def _answer(self, state: SearchState, answer: str) -> StepResult:
         return self._end_turn(state, "done", valid=True, progress=None, terminated=True)
 
     def _reject(self, state: SearchState, problem: str) -> StepResult:
         new = replace(state, malformed=state.malformed + 1)
-        return self._end_malformed(new, malformed_observation(problem, replace(new, turns=new.turns + 1), self._style))
+        return self._end_malformed(
+            new, prompts.malformed_observation(problem, replace(new, turns=new.turns + 1), self._style)
+        )
 
     def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
         """Return the prompt of StepPO, which is rebuilt at every step from the pool and all actions so far.
@@ -67,7 +61,7 @@ class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
         """
         if self._state is None:
             raise RuntimeError("PaperSearch: render_window() without an episode")
-        return situation(self._state, self._style)
+        return prompts.situation(self._state, self._style)
 
     async def _call(self, state: SearchState, parsed: ToolResponse) -> StepResult:
         library = self._papers.library(state.task.task_id, self._retrieval)
@@ -76,7 +70,7 @@ class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
         results = await self._toolbox(turn).run(parsed.response)
         unfit = len(calls) - turn.ran
         new = replace(turn.state, malformed=turn.state.malformed + unfit)
-        observation = results_observation(results, replace(new, turns=new.turns + 1), self._style)
+        observation = prompts.results_observation(results, replace(new, turns=new.turns + 1), self._style)
         query = " ".join(str(value) for call in calls for value in call.arguments.values())
         return self._end_turn(new, observation, turn.reward, valid=not unfit, progress=None, query=query)
 
@@ -86,13 +80,16 @@ class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
         ) -> Callable[[Mapping[str, Any]], Awaitable[str]]:
             async def run(arguments: Mapping[str, Any]) -> str:
                 try:
-                    return found_text(await call(arguments), self._style)
+                    return prompts.found_text(await call(arguments), self._style)
                 except Refused as refused:
                     raise (ToolError(refused.reason) if self._style.compact else refused) from None
 
             return run
 
-        tools = [BoundTool(TOOLS[SEARCH], written(turn.search)), BoundTool(TOOLS[EXPAND], written(turn.expand))]
+        tools = [
+            BoundTool(prompts.TOOLS[SEARCH], written(turn.search)),
+            BoundTool(prompts.TOOLS[EXPAND], written(turn.expand)),
+        ]
         return Toolbox(tools, self.options.max_calls)
 
     def _info(self, state: SearchState, *, valid: bool, progress: bool | None) -> dict[str, Any]:

@@ -11,22 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.preference_estimation import SPEC, PreferenceEstimationOptions
-from rl_agents.envs.preference_estimation.prompts import (
-    NOT_A_QUESTION,
-    NOT_A_VECTOR,
-    PAPER_ANSWER_NOW,
-    SAME_MOVIE,
-    UNKNOWN_MOVIE,
-    Question,
-    estimate_text,
-    first_observation,
-    parse_action,
-    question_text,
-    read_estimate,
-    reply_observation,
-    scores_word,
-)
+from rl_agents.envs.preference_estimation import SPEC, PreferenceEstimationOptions, prompts
 from rl_agents.envs.preference_estimation.tasks import Task, find_task, task_ids
 from rl_agents.envs.preferences import EQUAL, YES, cosine, preference
 from rl_agents.envs.stateful import StepResult, TaggedEnv, observations
@@ -91,25 +76,26 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
     observation_space = observations(32768)
     registered = SPEC
     task_ids = staticmethod(task_ids)
-    answer_now = PAPER_ANSWER_NOW
+    answer_now = prompts.PAPER_ANSWER_NOW
 
     def _begin(self, task_id: str) -> tuple[str, GameState]:
         task = find_task(task_id)
-        return first_observation(task, self.options.prompt), GameState(task)
+        return prompts.first_observation(task, self.options.prompt), GameState(task)
 
-    def _read(self, response: str, state: GameState) -> TaggedAction | Question:
-        return parse_action(response, state.task, self.options.prompt)
+    def _read(self, response: str, state: GameState) -> TaggedAction | prompts.Question:
+        return prompts.parse_action(response, state.task, self.options.prompt)
 
     def _reasons(self) -> dict[str, str]:
         numbers = len(self.state.task.weights)
         return {
-            NOT_A_QUESTION: 'inside <interact> write "Guess: w1,w2,..." and "Question: Would you prefer A over B?"',
-            NOT_A_VECTOR: f"the guess must be {numbers} comma-separated numbers in [0,1]",
-            UNKNOWN_MOVIE: "the question must name two of the given movies",
-            SAME_MOVIE: "the question must name two different movies",
+            prompts.NOT_A_QUESTION: 'inside <interact> write "Guess: w1,w2,..." and '
+            '"Question: Would you prefer A over B?"',
+            prompts.NOT_A_VECTOR: f"the guess must be {numbers} comma-separated numbers in [0,1]",
+            prompts.UNKNOWN_MOVIE: "the question must name two of the given movies",
+            prompts.SAME_MOVIE: "the question must name two different movies",
         }
 
-    def _ask(self, state: GameState, question: Question) -> StepResult:
+    def _ask(self, state: GameState, question: prompts.Question) -> StepResult:
         task = state.task
         similarity = cosine(question.estimate, task.weights)
         reply = preference(task.weights, task.movies[question.first], task.movies[question.second])
@@ -121,12 +107,12 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
             repeated_questions=state.repeated_questions + (fact in state.known),
         )
         progress = progresses(state.similarity, similarity)
-        query = question_text(task, question.first, question.second, self.options.prompt)
-        observation = reply_observation(task, question, reply, self.options.prompt)
+        query = prompts.question_text(task, question.first, question.second, self.options.prompt)
+        observation = prompts.reply_observation(task, question, reply, self.options.prompt)
         return self._end_turn(new, observation, valid=True, progress=progress, query=query)
 
     def _answer(self, state: GameState, content: str) -> StepResult:
-        estimate = read_estimate(content, state.task, self.options.prompt)
+        estimate = prompts.read_estimate(content, state.task, self.options.prompt)
         similarity = 0.0 if estimate is None else cosine(estimate, state.task.weights)
         success = is_right(similarity, self.options.threshold)
         reward = similarity if self.options.reward == "similarity" else float(success)
@@ -141,14 +127,16 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
 
     def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         task = state.task
-        movies = " ".join(scores_word(movie) for movie in task.movies)
+        movies = " ".join(prompts.scores_word(movie) for movie in task.movies)
         replies = " ".join(f"{i + 1}{'<=>'[sign + 1]}{j + 1}" for i, j, sign in state.known)
         return {
             "task_id": task.task_id,
             "success": state.success,
             "valid": valid,
             "progress": progress,
-            "references": [estimate_text([w / (task.levels - 1) for w in task.weights], task, self.options.prompt)],
+            "references": [
+                prompts.estimate_text([w / (task.levels - 1) for w in task.weights], task, self.options.prompt)
+            ],
             "anchor": f"{movies} : {replies}",
             "metrics": {
                 "turns": float(state.turns),

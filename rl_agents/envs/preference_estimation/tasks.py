@@ -22,7 +22,7 @@ from itertools import count
 
 from rl_agents.config.options import option_types, read_options
 from rl_agents.envs.options import part_of
-from rl_agents.envs.panels import check_split, unknown_task
+from rl_agents.envs.panels import numbered_ids, unknown_task
 from rl_agents.envs.preference_estimation import PreferenceEstimationOptions, SizeKeys
 from rl_agents.envs.preferences import Levels, Movie
 from rl_agents.errors import InputError
@@ -98,13 +98,7 @@ class Task:
 
 def task_ids(split: str, options: PreferenceEstimationOptions) -> list[str]:
     """Return the ``train`` or ``test`` ids of the setting that the options ask for."""
-    return setting_ids(split, part_of(Setting, options))
-
-
-def setting_ids(split: str, setting: Setting) -> list[str]:
-    """Return the ``train`` or ``test`` ids of a setting."""
-    check_split(split, {name: () for name in SIZES})
-    return [f"{setting.name}/{split}/{number:04d}" for number in range(SIZES[split])]
+    return numbered_ids(part_of(Setting, options).name, split, SIZES)
 
 
 @lru_cache(maxsize=4096)
@@ -117,7 +111,7 @@ def find_task(task_id: str) -> Task:
     match = _TASK_ID.fullmatch(task_id)
     if match is None or match[4] not in SAMPLINGS or (match[5] and int(match[6]) >= SIZES[match[5]]):
         form = "<attributes>-<movies>-<levels>-<sampling>/<split>/<number>"
-        raise unknown_task("preference_estimation", task_id, setting_ids("test", Setting()), form)
+        raise unknown_task("preference_estimation", task_id, numbered_ids(Setting().name, "test", SIZES), form)
     values = zip(option_types(Setting), match.groups(), strict=False)
     setting = read_options(Setting, dict(values), prefix="env.")
     seed = f"{SEED}/{task_id}"

@@ -10,17 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_agents.envs.coroutines import finished
-from rl_agents.envs.situation_puzzles import SPEC, SituationPuzzlesOptions
+from rl_agents.envs.situation_puzzles import SPEC, SituationPuzzlesOptions, prompts
 from rl_agents.envs.situation_puzzles.judges import QuestionJudge, make_judge
-from rl_agents.envs.situation_puzzles.prompts import (
-    MAX_ANSWER,
-    PAPER_ANSWER_NOW,
-    PAPER_MALFORMED,
-    first_observation,
-    parse_action,
-    reply_observation,
-    story,
-)
 from rl_agents.envs.situation_puzzles.rules import F1_UNITS, Puzzle, Reply, f1_score, is_new
 from rl_agents.envs.situation_puzzles.tasks import find_puzzle, task_ids
 from rl_agents.envs.stateful import StepResult, TaggedEnv, observations
@@ -58,7 +49,7 @@ class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
     observation_space = observations(32768)
     registered = SPEC
     task_ids = staticmethod(task_ids)
-    answer_now = PAPER_ANSWER_NOW
+    answer_now = prompts.PAPER_ANSWER_NOW
 
     def __init__(self, options: SituationPuzzlesOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
@@ -68,7 +59,7 @@ class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
 
     def _begin(self, task_id: str) -> tuple[str, PuzzleState]:
         puzzle = find_puzzle(task_id, self.options.data, self.options.bad_data)
-        return first_observation(puzzle, self.options.prompt), PuzzleState(puzzle)
+        return prompts.first_observation(puzzle, self.options.prompt), PuzzleState(puzzle)
 
     def step(self, action: str) -> Any:
         """Play one turn with the agent's whole response; see `parse_action` for how it is read.
@@ -87,10 +78,10 @@ class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
         return result
 
     def _read(self, response: str, state: PuzzleState) -> TaggedAction:
-        return parse_action(response)
+        return prompts.parse_action(response)
 
     def _reasons(self) -> dict[str, str]:
-        return PAPER_MALFORMED
+        return prompts.PAPER_MALFORMED
 
     async def _ask(self, state: PuzzleState, question: str) -> StepResult:
         reply = await self._judge.reply(state.puzzle, question)
@@ -98,12 +89,12 @@ class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
         if self.options.progress == "new":
             progress = reply.informative and is_new(reply, question, state.asked)
         new = replace(state, asked=(*state.asked, (question, reply)))
-        observation = reply_observation(reply.text, self.options.prompt)
+        observation = prompts.reply_observation(reply.text, self.options.prompt)
         return self._end_turn(new, observation, valid=True, progress=progress, query=question)
 
     def _answer(self, state: PuzzleState, answer: str) -> StepResult:
-        reference = story(state.puzzle, self.options.prompt)
-        word, char = (f1_score(answer[:MAX_ANSWER], reference, unit) for unit in F1_UNITS)
+        reference = prompts.story(state.puzzle, self.options.prompt)
+        word, char = (f1_score(answer[: prompts.MAX_ANSWER], reference, unit) for unit in F1_UNITS)
         earned = (word, char)[self._unit]
         new = replace(state, f1=(word, char))
         return self._end_turn(new, f"f1 {earned:.2f}", earned, valid=True, progress=None, terminated=True, query="")
@@ -118,7 +109,7 @@ class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
             "success": state.f1[self._unit] >= self.options.success_threshold,
             "valid": valid,
             "progress": progress,
-            "references": [story(state.puzzle, self.options.prompt)],
+            "references": [prompts.story(state.puzzle, self.options.prompt)],
             "anchor": f"{state.puzzle.puzzle_id} | {' | '.join(known)}",
             "metrics": {
                 "turns": float(state.turns),

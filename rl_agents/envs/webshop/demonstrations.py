@@ -18,14 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
+from rl_agents.envs.webshop import generated
 from rl_agents.envs.webshop.env import EpisodeState, WebShopEnv
-from rl_agents.envs.webshop.generated import (
-    SMALL_COLORS,
-    SMALL_KINDS,
-    SMALL_PRICES,
-    SMALL_PROPERTIES,
-    SMALL_SIZES,
-)
 from rl_agents.envs.webshop.pages import ITEM, NEXT, RESULTS, SEARCH
 from rl_agents.envs.webshop.prompts import COMPACT_PROBLEMS, ENV_STEP
 from rl_agents.envs.webshop.records import Goal, Product
@@ -164,8 +158,8 @@ def words() -> list[str]:
     ]
     requests = ["buy", "under", "invalid", *COMPACT_PROBLEMS, "bought", "right", "wrong"]
     commands = ["search[", "click[", "]", "now", "back", "to", "next", "prev", "<", ">"]
-    numbers = [str(number) for number in range(max(SMALL_PRICES[1], 100) + 1)]
-    language = [*SMALL_KINDS, *SMALL_PROPERTIES, *SMALL_COLORS, *SMALL_SIZES]
+    numbers = [str(number) for number in range(max(generated.SMALL_PRICES[1], 100) + 1)]
+    language = [*generated.SMALL_KINDS, *generated.SMALL_PROPERTIES, *generated.SMALL_COLORS, *generated.SMALL_SIZES]
     return list(dict.fromkeys([*pages, *requests, *commands, *numbers, *language]))
 
 

@@ -9,17 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
-from rl_agents.envs.webshop import SPEC, WebShopOptions
+from rl_agents.envs.webshop import SPEC, WebShopOptions, prompts
 from rl_agents.envs.webshop.pages import MAX_ACTION
-from rl_agents.envs.webshop.prompts import (
-    Read,
-    first_observation,
-    last_observation,
-    next_observation,
-    problem_text,
-    read_command,
-    window,
-)
 from rl_agents.envs.webshop.tasks import ShopReply, local_shop, task_ids
 
 #: Of a purchase with a score of exactly 1, for ``env.reward=success``.
@@ -63,7 +54,7 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
 
     def _begin(self, task_id: str) -> tuple[str, EpisodeState]:
         turn = self._shop.reset(task_id)
-        return first_observation(turn, self.options.prompt), EpisodeState(task_id, turn)
+        return prompts.first_observation(turn, self.options.prompt), EpisodeState(task_id, turn)
 
     def step(self, action: str) -> StepResult:
         """Play one turn with the agent's whole response.
@@ -72,7 +63,7 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
             RuntimeError: before `reset`, or after the episode has ended.
         """
         state = self.state
-        read = read_command(action, state.turn.page, self.options.prompt)
+        read = prompts.read_command(action, state.turn.page, self.options.prompt)
         if read.problem:
             turn = replace(state.turn, problem=read.problem)
         else:
@@ -84,10 +75,10 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         state = self._state
         if state is None:
             raise RuntimeError("WebShop: render_window() without an episode")
-        return window(state.turn, self.options.prompt, state.problem, history, max(state.turns, len(history)))
+        return prompts.window(state.turn, self.options.prompt, state.problem, history, max(state.turns, len(history)))
 
-    def _end_shop_turn(self, state: EpisodeState, turn: ShopReply, read: Read) -> StepResult:
-        problem = problem_text(read, turn.problem, self.options.prompt)
+    def _end_shop_turn(self, state: EpisodeState, turn: ShopReply, read: prompts.Read) -> StepResult:
+        problem = prompts.problem_text(read, turn.problem, self.options.prompt)
         new = replace(
             state,
             turn=turn,
@@ -98,11 +89,11 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         query = read.command if not problem and turn.page.kind == "results" else ""
         score, valid = turn.score, not problem
         if score is None:
-            observation = next_observation(turn, self.options.prompt, problem)
+            observation = prompts.next_observation(turn, self.options.prompt, problem)
             return self._end_turn(new, observation, valid=valid, progress=None, query=query)
         graded = self.options.reward == "score"
         reward = score.reward if graded else SUCCESS_REWARD * score.success
-        observation = last_observation(turn, self.options.prompt)
+        observation = prompts.last_observation(turn, self.options.prompt)
         return self._end_turn(new, observation, float(reward), valid=valid, progress=None, terminated=True, query=query)
 
     def _info(self, state: EpisodeState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
