@@ -13,8 +13,6 @@ from rl_agents.envs.circuit_decoding.rules import NUM_INPUTS
 from rl_agents.envs.circuit_decoding.tasks import Task
 from rl_agents.envs.tags import TaggedAction, malformed, read_tags
 
-PROMPT_STYLES = ("paper", "compact")
-
 _PAPER_PROMPT = """\
 Welcome to the Circuit Deduction Challenge!
 

@@ -16,7 +16,6 @@ from rl_agents.retrieval.passages import Passage
 from rl_agents.tools.calls import Tool
 from rl_agents.tools.toolbox import ToolResult, render_results
 
-PROMPT_STYLES = ("paper", "compact")
 MAX_QUERY_CHARACTERS = 500
 #: Searches of one turn that are run.
 MAX_CALLS = 4

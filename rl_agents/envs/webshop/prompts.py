@@ -34,7 +34,6 @@ from rl_agents.envs.webshop.tasks import ShopReply
 from rl_agents.tools.calls import Tool, check_call, read_response
 from rl_agents.tools.thoughts import read_thoughts
 
-PROMPT_STYLES = ("3spo", "steppo", "compact")
 #: One page in a prompt, and its list of actions, take at most so many characters each.
 MAX_PAGE = 8000
 MAX_HISTORY_ACTION = 500
