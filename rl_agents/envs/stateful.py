@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -56,7 +56,7 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
     action_space = Text(max_length=65536, min_length=0, charset=string.printable)
     registered: ClassVar[EnvSpec]
-    task_ids: ClassVar[Callable[[str, Any], list[str]]]
+    task_ids: ClassVar[Any]  # a static method
     awaited = False
 
     def __init__(self, options: Options | None = None, max_turns: int = 0) -> None:
@@ -77,7 +77,8 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
         return observation, {**info, **self._opening(self._state)}
 
     def _train_ids(self) -> Sequence[str]:
-        return self.task_ids("train", self.options)
+        ids: list[str] = self.task_ids("train", self.options)
+        return ids
 
     def _opening(self, state: State) -> dict[str, Any]:
         """Return what the first ``info`` has besides."""
