@@ -160,9 +160,9 @@ def test_splits_of_generated_and_official_goals(shop: LocalShop) -> None:
     def sizes(count: int) -> dict[str, int]:
         return {split: len(tasks.split_ids(Counted(count), split, "human", False)) for split in tasks.SPLITS}  # type: ignore[arg-type]
 
-    assert sizes(12_087) == {"train": 11_587, "test": 500}, "StepPO, B.1"
+    assert sizes(12_087) == {"train": 11_587, "train_after_eval": 10_587, "test": 500}, "StepPO, B.1"
     assert tasks.split_ids(Counted(12_087), "train", "human", False)[0] == "human/00500"  # type: ignore[arg-type]
-    assert sizes(1000) == {"train": 800, "test": 200}
+    assert sizes(1000) == {"train": 800, "train_after_eval": 800, "test": 200}
     with pytest.raises(InputError, match=r"no synthetic goals; env\.goals=human has some"):
         shop.task_ids("test", "synthetic")
 

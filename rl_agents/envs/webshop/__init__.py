@@ -15,10 +15,12 @@ class WebShopOptions:
 
     catalogue: str = key("generated", "products: generated, generated:N, small, a folder or a file, see above")
     goals: Literal["human", "synthetic"] = key("human", "kind of instructions")
+    hold_out_eval: bool = key(False, "official goals 500 to 1499 are not trained on, as in WebShop's own baseline")
     prompt: Literal["3spo", "steppo", "compact"] = key("3spo", "the papers' prompts, or few words, for small models")
     reward: Literal["score", "success"] = key(
-        "score", "the graded score of the purchase, or 10 for a score of exactly 1 (GiGPO, HGPO, 3SPO)"
+        "score", "the graded score of the purchase, or success_reward for a score of exactly 1 (GiGPO, HGPO, 3SPO)"
     )
+    success_reward: float = key(10.0, "reward of a success", needs="reward=success")
 
 
 SPEC = EnvSpec(

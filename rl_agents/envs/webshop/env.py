@@ -13,9 +13,6 @@ from rl_agents.envs.webshop import SPEC, WebShopOptions, prompts
 from rl_agents.envs.webshop.pages import MAX_ACTION
 from rl_agents.envs.webshop.tasks import ShopReply, local_shop, task_ids
 
-#: Of a purchase with a score of exactly 1, for ``env.reward=success``.
-SUCCESS_REWARD = 10.0
-
 
 @dataclass(frozen=True, slots=True)
 class EpisodeState:
@@ -92,7 +89,7 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
             observation = prompts.next_observation(turn, self.options.prompt, problem)
             return self._end_turn(new, observation, valid=valid, progress=None, query=query)
         graded = self.options.reward == "score"
-        reward = score.reward if graded else SUCCESS_REWARD * score.success
+        reward = score.reward if graded else self.options.success_reward * score.success
         observation = prompts.last_observation(turn, self.options.prompt)
         return self._end_turn(new, observation, float(reward), valid=valid, progress=None, terminated=True, query=query)
 

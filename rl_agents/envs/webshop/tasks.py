@@ -5,7 +5,8 @@ the official files is the same request as in the environments of the WebShop, Gi
 which their code draws without a seed, is fixed here).
 
 - Official files: goals 0 to 499 are test, all others train, as in StepPO (appendix B.1) and 3SPO (appendix C).
-  Where there are 1,500 goals or fewer, the first fifth is test, the rest train.
+  WebShop's own baseline holds 500 to 1499 out for validation: ``train_after_eval`` is what is left. Where there are
+  1,500 goals or fewer, the first fifth is test, the rest train.
 - Generated catalogues ``generated`` and ``small``: split once by sha256; ``panel.json`` holds the ids and the hash of
   every request.
 """
@@ -25,9 +26,9 @@ from rl_agents.envs.webshop.reward import Score
 from rl_agents.envs.webshop.store import GOAL_KINDS, Store, open_store
 from rl_agents.errors import InputError
 
-TEST_END, FEW = 500, 1500
+TEST_END, EVAL_END = 500, 1500
 SPLIT_SEED = "webshop-2025"
-SPLITS = ("train", "test")
+SPLITS = ("train", "train_after_eval", "test")
 #: Tests among the goals of a generated catalogue.
 TEST_SHARE = 0.2
 _TASK_ID = re.compile(r"(human|synthetic)/(\d{5,8})")
@@ -55,8 +56,9 @@ def split_ids(store: Store, split: str, kind: str, generated: bool) -> list[str]
         raise InputError(f"this catalogue has no {kind} goals{hint}")
     if generated:
         return list(_hashed_split(count, kind)[split])
-    first = TEST_END if count > FEW else max(count // 5, 1)
-    return [task_id(kind, number) for number in (range(first) if split == "test" else range(first, count))]
+    first, second = (TEST_END, EVAL_END) if count > EVAL_END else [max(count // 5, 1)] * 2
+    ranges = {"test": range(first), "train": range(first, count), "train_after_eval": range(second, count)}
+    return [task_id(kind, number) for number in ranges[split]]
 
 
 def find_goal(store: Store, name: str) -> Goal:
@@ -84,7 +86,8 @@ def _cached_goal(store: Store, kind: str, number: int, name: str) -> Goal:
 def _hashed_split(count: int, kind: str) -> dict[str, tuple[str, ...]]:
     ids = shuffled_ids((task_id(kind, number) for number in range(count)), SPLIT_SEED)
     tests = max(round(count * TEST_SHARE), 1)
-    return {"test": tuple(sorted(ids[:tests])), "train": tuple(sorted(ids[tests:]))}
+    train = tuple(sorted(ids[tests:]))
+    return {"test": tuple(sorted(ids[:tests])), "train": train, "train_after_eval": train}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +158,6 @@ def local_shop(catalogue: str) -> LocalShop:
 
 
 def task_ids(split: str, options: WebShopOptions) -> list[str]:
+    if split == "train" and options.hold_out_eval:
+        split = "train_after_eval"
     return local_shop(options.catalogue).task_ids(split, options.goals)
