@@ -14,7 +14,7 @@ from typing import Any
 
 from rl_agents.envs.base import make_env, starter_spec, task_ids
 from rl_agents.envs.long_form_qa.almanac import ASPECTS, TOWNS
-from rl_agents.envs.webshop.expert import in_style
+from rl_agents.envs.webshop.demonstrations import in_style
 from rl_agents.rewards.grounding import sentences
 from rl_agents.rewards.wording import words
 from rl_agents.tools.calls import ToolCall, write_response
@@ -218,7 +218,7 @@ def _titles(game: Game) -> list[str]:
 
 def paper_calls(calls: Callable[[Game], Sequence[tuple[str, str]]]) -> Player:
     """Make the calls of every turn until there are none."""
-    from rl_agents.envs.paper_search.expert import STOP, written
+    from rl_agents.envs.paper_search.demonstrations import STOP, written
 
     def act(game: Game) -> str:
         found = list(calls(game))[:5]

@@ -25,8 +25,8 @@ from rl_agents.chat.template import make_context
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs.base import make_env, starter_spec, task_ids
+from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import load_agent
-from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.inference.base import Completion, Sampling
 from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.blackbox import BlackBox, collect_blackbox

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from rl_agents.envs.alfworld.demonstrator import demonstrate_well
-from rl_agents.envs.alfworld.spec import AlfworldOptions
+from rl_agents.envs.alfworld import AlfworldOptions
+from rl_agents.envs.alfworld.demonstrations import EXPERT
 from rl_agents.envs.base import make_env
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
@@ -72,7 +72,7 @@ def of_run(run: Path) -> list[Difficulty]:
     with PoolReader(folder.pool) as reader:
         stored = reader.stored(Where(kind="episode", failed=False))
         played = [Played(s.session.task_id, s.steps, s.session.success) for s in stored]
-    golden = {task: len(demonstrate_well(task, random.Random(0), options)) for task in {one.task for one in played}}
+    golden = {task: len(EXPERT(task, random.Random(0), options)) for task in {one.task for one in played}}
     return difficulty(played, golden)
 
 

@@ -11,17 +11,16 @@ turns, or goes on to the limit without learning anything: the region that a beli
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rl_agents.envs import base
+from rl_agents.envs.demonstrations import Act, ScriptedPlayer
+from rl_agents.envs.guess_numbers import SPEC as NUMBERS
+from rl_agents.envs.guess_numbers.demonstrations import STARTER as NUMBERS_STARTER
+from rl_agents.envs.guess_numbers.demonstrations import reading_order
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
 from rl_agents.envs.guess_numbers.rules import codes
-from rl_agents.envs.guess_numbers.spec import SPEC as NUMBERS
-from rl_agents.envs.guess_numbers.spec import GuessNumbersOptions
-from rl_agents.envs.guess_numbers.starter import STARTER as NUMBERS_STARTER
-from rl_agents.envs.guess_numbers.starter import reading_order
-from rl_agents.envs.guess_numbers.tasks import find_task, task_ids
-from rl_agents.envs.stateful import Dialogue, play
+from rl_agents.envs.guess_numbers.tasks import task_ids
 
 __all__ = ["SPEC", "STARTER", "demonstrate", "make", "task_ids"]
 
@@ -33,33 +32,33 @@ HURRIED = 0.03
 make = GuessNumbersEnv
 
 
-def demonstrate(
-    task_id: str, rng: random.Random, options: GuessNumbersOptions, max_turns: int = 0, loses: float = LOSES
-) -> Dialogue:
-    """Play ``task_id`` in the compact style, whatever ``options`` say, and return the dialogue.
+@dataclass(frozen=True)
+class Habits:
+    """Probabilities per turn."""
 
-    Raises:
-        InputError: unknown task id.
-    """
-    env = GuessNumbersEnv(replace(options, prompt="compact"), max_turns)
-    task = find_task(task_id)
+    loses: float = LOSES
+    hurried: float = HURRIED
+
+
+def begin(env: GuessNumbersEnv, rng: random.Random, habits: Habits) -> Act:
+    """Play one episode."""
+    task = env.state.task
     wrong = ""
 
-    def act(observation: str) -> tuple[str, str]:
+    def act(observation: str, hurried: bool) -> str:
         nonlocal wrong
         remaining = sorted(env.state.remaining, key=lambda code: reading_order(code, task.first_guess))
-        hurried = env.state.turns > 0 and rng.random() < HURRIED
-        if not wrong and rng.random() < loses:
+        if not wrong and rng.random() < habits.loses:
             group = task.subgroup
             wrong = rng.choice([code for code in codes(group.a, group.b) if code not in remaining])
         believed = [wrong] if wrong else remaining
         kind = "answer" if hurried or (len(remaining) == 1 and not wrong) else "interact"
-        shown = f"{observation}\n{env.answer_instruction}" if hurried else observation
-        return shown, f"<think> {' '.join(believed)} </think> <{kind}> {believed[0]} </{kind}>"
+        return f"<think> {' '.join(believed)} </think> <{kind}> {believed[0]} </{kind}>"
 
-    return play(env, task_id, act)[0]
+    return act
 
 
+demonstrate = ScriptedPlayer(GuessNumbersEnv, begin, Habits())
 STARTER = replace(NUMBERS_STARTER, demonstrate=demonstrate, defaults={**NUMBERS_STARTER.defaults, "max_model_len": 320})
 SPEC = replace(
     NUMBERS,

@@ -27,7 +27,7 @@ PAPERS, FULL = 100_000, 3_000_000
 STEPS, EPISODES, CALLS = 100, 100, 5
 OPEN = """
 import resource, sys, time
-from rl_agents.envs.paper_search.spec import PaperSearchOptions
+from rl_agents.envs.paper_search import PaperSearchOptions
 from rl_agents.envs.paper_search.tasks import find_papers
 started = time.perf_counter()
 print(len(find_papers(PaperSearchOptions(papers=sys.argv[1]))._store))
@@ -37,7 +37,7 @@ print(time.perf_counter() - started, time.process_time(), resource.getrusage(res
 
 def write_folder(count: int, folder: Path) -> None:
     """Write a generated library and its tasks as a user's files; the annotation stands for the facets."""
-    from rl_agents.envs.paper_search.spec import PaperSearchOptions
+    from rl_agents.envs.paper_search import PaperSearchOptions
     from rl_agents.envs.paper_search.tasks import find_papers
 
     source: Any = find_papers(PaperSearchOptions(papers=f"generated:{count}"))
@@ -64,8 +64,8 @@ def opened(folder: Path, name: str) -> dict[str, float]:
 def measure(folder: Path) -> dict[str, float]:
     """Play steps and episodes."""
     from rl_agents.envs.options import RetrieverKeys
-    from rl_agents.envs.paper_search.expert import play, written
-    from rl_agents.envs.paper_search.spec import PaperSearchOptions
+    from rl_agents.envs.paper_search import PaperSearchOptions
+    from rl_agents.envs.paper_search.demonstrations import EXPERT, written
     from rl_agents.envs.paper_search.tasks import find_papers, task_ids
 
     papers = str(folder)
@@ -80,7 +80,7 @@ def measure(folder: Path) -> dict[str, float]:
     expansions = (lambda name=name: library.neighbors(name, 30, 99) for name in names)
     measured |= _paced("expansion", expansions, 2000)
     scores: list[float] = []
-    episodes = (lambda task=task: scores.append(play(task, options)[1]["metrics"]["f1"]) for task in ids)
+    episodes = (lambda task=task: scores.append(EXPERT.play(task, options)[1]["metrics"]["f1"]) for task in ids)
     measured |= _paced("expert's episode", episodes, EPISODES)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {**measured, "expert's F1": sum(scores) / len(scores), "process peak MiB": peak}

@@ -15,7 +15,7 @@ import pyarrow
 import pyarrow.parquet as parquet
 
 from rl_agents.data.tables import open_table
-from rl_agents.envs.mcp.spec import McpOptions
+from rl_agents.envs.mcp import McpOptions
 from rl_agents.envs.mcp.tasks import load_tasks
 
 COLUMNS = {"id": "key", "question": "prompt", "answer": "extra.answer"}

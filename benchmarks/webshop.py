@@ -29,7 +29,7 @@ BUILD = """
 import resource, sys, time
 from pathlib import Path
 from rl_agents.envs.webshop.catalogue import find_catalogue
-from rl_agents.envs.webshop.store_writer import build_store
+from rl_agents.envs.webshop.store import build_store
 started = time.perf_counter()
 build_store(Path(sys.argv[2]), find_catalogue(sys.argv[1]).entries())
 print(time.perf_counter() - started, time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)

@@ -17,6 +17,24 @@ DROPPED: Mapping[str, Any] = {
     "overlong_length": 0,
     "return_at_observation": "skip",
 }
+#: Keys of environments that have been removed, with the only value that can go on: their default.
+DROPPED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "guess_numbers": {"malformed": "retry", "subgroups": "all"},
+    "circuit_decoding": {"malformed": "retry"},
+    "situation_puzzles": {"malformed": "retry", "judge_retries": 2},
+    "preference_estimation": {"malformed": "retry"},
+    "movie_recommendation": {"malformed": "retry", "movement_window": 4, "movement_threshold": 0.28},
+    "multihop_qa": {"malformed": "retry", "max_calls": 4, "passage_characters": 1500},
+    "long_form_qa": {"malformed": "retry", "max_calls": 4, "judge_retries": 2},
+    "paper_search": {
+        "malformed": "retry", "citing": 30, "references": 99, "abstract_characters": 0, "min_score": 0.01,
+        "penalty": 0.5, "selector_timeout_s": 30.0, "selector_retries": 2,
+    },
+    "mcp": {"malformed": "retry", "max_calls": 4, "system": "", "start_timeout_s": 30.0},
+}  # fmt: skip
+#: Sizes of movie_recommendation's sessions: the keys that were, and what they are called now.
+SESSION_KEYS = ("attributes", "seen", "unseen", "score_levels", "weight_levels", "sampling")
+SESSION_SIZES = {(5, 10, 10, 11, 11, "uniform"): "paper", (3, 5, 4, 5, 3, "balanced"): "small"}
 #: Algorithms that were something else before 3spo was the tree search in every case.
 FORMER = ("3spo", "chain-search")
 #: Keys of tree search that are gone or take other values since then; runs of other algorithms have them, too.
@@ -36,6 +54,7 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
     _check(data, {name: (value,) for name, value in DROPPED.items()})
     gone = RETIRED | DROPPED.keys()
     found = _with_one_turn_limit({name: value for name, value in data.items() if name not in gone})
+    found = _with_todays_options(found)
     if found.get("env") == "webshop":
         found.setdefault("env.hold_out_eval", True)  # what they trained on; a new run trains on these goals too
     if "reading" in found:
@@ -46,6 +65,27 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
             "train its model further with --algo 3spo --model RUN/checkpoints/ITERATION/hf"
         )
     return {name: value for name, value in found.items() if name not in FORMER_KEYS}
+
+
+def _with_todays_options(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what environments no longer have.
+
+    Raises:
+        InputError: a removed key has a value that nothing stands for any more.
+    """
+    env = str(data.get("env", "guess_numbers"))
+    dropped = {"instructions": ""} if env.startswith("gymnasium:") else DROPPED_OPTIONS.get(env, {})
+    gone = {f"env.{name}": value for name, value in dropped.items()}
+    _check(data, {name: (value,) for name, value in gone.items()})
+    found = {name: value for name, value in data.items() if name not in gone}
+    if env == "movie_recommendation" and "env.size" not in found:
+        paper = next(iter(SESSION_SIZES))
+        keys = [f"env.{name}" for name in SESSION_KEYS]
+        size = tuple(found.pop(key, usual) for key, usual in zip(keys, paper, strict=True))
+        if size not in SESSION_SIZES:
+            raise InputError(f"config.yaml: sessions of size {size} were removed, so this run cannot go on")
+        found["env.size"] = SESSION_SIZES[size]
+    return found
 
 
 def _with_one_turn_limit(data: Mapping[str, Any]) -> dict[str, Any]:

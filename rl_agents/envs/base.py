@@ -1,4 +1,4 @@
-"""The registry of environments: every folder here with a ``spec.py``, and any of gymnasium's or of your own.
+"""The registry of environments: every folder here with a ``SPEC``, and any of gymnasium's or of your own.
 
 Importing it imports the folders' specs and nothing else of theirs.
 """
@@ -17,8 +17,7 @@ import gymnasium
 
 from rl_agents.background import settled
 from rl_agents.config.options import read_options
-from rl_agents.envs.gymnasium_adapter import PREFIX, adapter_spec
-from rl_agents.envs.gymnasium_players import players_starter
+from rl_agents.envs.gymnasium_adapter import PREFIX, adapter_spec, players_starter
 from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
 from rl_agents.errors import InputError, unknown
 from rl_agents.plugins import claim
@@ -67,10 +66,10 @@ def environment(name: str) -> Callable[[GymClass], GymClass]:
 
 
 def discover() -> None:
-    """Register the ``SPEC`` of every folder's ``spec.py``, in the order of listings."""
-    names = sorted(path.parent.name for path in Path(__file__).parent.glob("*/spec.py"))
+    """Register the ``SPEC`` of every folder, in the order of listings."""
+    names = sorted(path.parent.name for path in Path(__file__).parent.glob("*/__init__.py"))
     for name in sorted(names, key=lambda n: ORDER.index(n) if n in ORDER else len(ORDER)):
-        register(importlib.import_module(f"rl_agents.envs.{name}.spec").SPEC)
+        register(importlib.import_module(f"rl_agents.envs.{name}").SPEC)
 
 
 def env_spec(name: str) -> EnvSpec:
@@ -177,7 +176,7 @@ def starter_spec(name: str, options: Mapping[str, Any] = MappingProxyType({})) -
     name = CLASSES.get(name, name)
     if name.startswith(PREFIX):
         return players_starter(name)
-    spec: StarterSpec | None = _part(env_spec(name), "starter", "STARTER")
+    spec: StarterSpec | None = _part(env_spec(name), "demonstrations", "STARTER")
     if spec is None:
         raise InputError(f"environment {name} has no starter model: name a model folder with --set model=DIR")
     return (spec.variant(options) if spec.variant else None) or spec

@@ -7,29 +7,87 @@ names the state that ``reset(seed=7)`` gives; what happens later at random follo
 
 What an environment may have of its own, all optional: ``task_ids``, ``progress_window``, ``snapshot`` and ``restore``,
 ``render_window``, ``answer_instruction``, ``demonstrate`` and ``expert`` (docs/environments/gymnasium.md).
+
+``gymnasium:<module>:<id>`` imports the module first, from wherever Python finds modules or from the current folder, and
+takes what it registers under the id, or its class of that name.
+
+Words of a starter model, and what it imitates, come from scripted episodes: all that the environment has is a method
+``demonstrate(observation, random) -> action``, a mediocre player who may look at the environment's inside, and perhaps
+``expert``, which errs as little as it can.
 """
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import hashlib
 import inspect
 import random
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, make_dataclass, replace
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, cast
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs import registration
 
 from rl_agents.config.options import key
 from rl_agents.envs.coroutines import then
-from rl_agents.envs.gymnasium_registry import registered
-from rl_agents.envs.spec import EnvSpec, TextEnv
+from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
 from rl_agents.errors import InputError
+from rl_agents.plugins import own_module
+
+
+def registered(gym_id: str) -> registration.EnvSpec:
+    """Return gymnasium's entry of ``<id>`` or ``<module>:<id>``; its entry point is loaded.
+
+    Raises:
+        InputError: no environment under the id (the nearest is named), or its module or class cannot be imported.
+    """
+    module, colon, plain_id = gym_id.rpartition(":")
+    home = own_module(module, f"gymnasium environment {gym_id}") if colon else None
+    if plain_id in gymnasium.registry:
+        entry = gymnasium.registry[plain_id]
+    elif inspect.isclass(found := getattr(home, plain_id, None)) and issubclass(found, gymnasium.Env):
+        entry = registration.EnvSpec(id=plain_id, entry_point=cast(Any, found))
+    else:
+        raise _unknown(gym_id, module, home)
+    if not isinstance(entry.entry_point, str):
+        return entry
+    try:
+        return replace(entry, entry_point=cast(Any, registration.load_env_creator(entry.entry_point)))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"gymnasium environment {gym_id}: its entry point {entry.entry_point} cannot be loaded: {error}"
+        ) from error
+
+
+def _unknown(gym_id: str, module: str, home: Any) -> InputError:
+    plain_id = gym_id.rpartition(":")[2]
+    if home is None:
+        nearest = difflib.get_close_matches(plain_id, gymnasium.registry, n=1, cutoff=0.0)
+        return InputError(
+            f"unknown gymnasium environment '{plain_id}': did you mean '{nearest[0]}'? "
+            "One of your own is gymnasium:<module>:<id>"
+        )
+    classes = [
+        name
+        for name, value in vars(home).items()
+        if inspect.isclass(value) and issubclass(value, gymnasium.Env) and value.__module__ == home.__name__
+    ]
+    ids = [name for name, entry in gymnasium.registry.items() if str(entry.entry_point).startswith(f"{module}:")]
+    known = ", ".join([*ids, *classes])
+    return InputError(
+        f"module {module} ({home.__file__}) registers no environment '{plain_id}' and has no class of that name; "
+        + (f"it has: {known}" if known else "it has no gymnasium.Env")
+    )
+
 
 PREFIX = "gymnasium:"
 FIRST_TEST_SEED = 1_000_000
@@ -46,7 +104,6 @@ BRACKETED = r"[\1]"
 class AdapterOptions:
     """Keys of every gymnasium environment; `adapter_spec` adds ``id``, which has but one value."""
 
-    instructions: str = key("", "text before the first observation")
     kwargs: dict[str, Any] = key({}, "the environment's own constructor arguments, such as {is_slippery: false}")
     success_return: float | None = key(
         None, "an episode counts as solved from this return on, where info has no success (default: any above 0)"
@@ -223,8 +280,7 @@ class TextAdapter(gymnasium.Env[str, str]):
                 f"gymnasium environment {self.options.id}: reset() returned {ascii(text)[:80]} as observation; "
                 "the agent reads text: return a str, numbers or an array"
             )
-        parts = [self.options.instructions, text, self._action_help()]
-        return "\n".join(part for part in parts if part), self._info(info)
+        return "\n".join(part for part in (text, self._action_help()) if part), self._info(info)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Act; see the class."""
@@ -246,7 +302,6 @@ class TextAdapter(gymnasium.Env[str, str]):
         return text, float(reward), bool(terminated), truncated, self._info(info, success=self._succeeded())
 
     def close(self) -> None:
-        """Close the environment."""
         closed: Any = self.inner.close()  # a coroutine, perhaps
         return closed  # type: ignore[no-any-return]
 
@@ -346,3 +401,136 @@ def task_seed(task_id: str) -> int:
     if not match:
         raise InputError(f"gymnasium task '{task_id}': write it as seed-<number>")
     return int(match[1])
+
+
+Dialogue = list[tuple[str, str]]
+#: Tasks whose episodes give the starter its words and lengths.
+HEARD_TASKS = 200
+TAG = re.compile(r"</?([A-Za-z]\w*)>")
+#: Tokens that the chat template adds to a turn, at most.
+TEMPLATE_TOKENS = 3
+
+
+@dataclass
+class ScriptedPlayer:
+    """Plays tasks with a method of the environment's own; called as `StarterSpec.demonstrate` is."""
+
+    spec: EnvSpec
+    method: str
+    _made: tuple[Any, int, TextEnv] | None = field(default=None, repr=False)
+
+    def __call__(self, task_id: str, rng: random.Random, options: Any, max_turns: int = 0) -> Dialogue:
+        """Return the episode's (observation, action) pairs.
+
+        Raises:
+            InputError: the method returned something else than a text.
+        """
+        turns = max_turns or self.spec.max_turns
+        env = self._env(options, turns)
+        act = env.inner.get_wrapper_attr(self.method)  # type: ignore[attr-defined]
+        observation, _ = env.reset(seed=rng.getrandbits(32), options={"task_id": task_id})
+        dialogue: Dialogue = []
+        for _ in range(turns):
+            action = act(observation, rng)
+            if not isinstance(action, str):
+                raise InputError(f"{self.spec.name}: {self.method}() returned {ascii(action)[:80]}, not a str")
+            dialogue.append((observation, action))
+            observation, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                break
+        return dialogue
+
+    def _env(self, options: Any, max_turns: int) -> TextEnv:
+        if self._made is None or self._made[:2] != (options, max_turns):
+            self._made = (options, max_turns, make(options, max_turns))
+        return self._made[2]
+
+
+def players_starter(name: str) -> StarterSpec:
+    """Return the starter of ``gymnasium:<id>``.
+
+    Raises:
+        InputError: its class has no ``demonstrate``, or that fails.
+    """
+    entry = registered(adapter_spec(name).gym_id)
+    if not callable(own(entry, "demonstrate")):
+        raise InputError(
+            f"environment {name} has no starter model: name a model folder with --set model=DIR, or give its class "
+            "a method demonstrate(observation, random) that returns an action (docs/environments/gymnasium.md)"
+        )
+    return _starter(name, _version(entry.entry_point))
+
+
+@lru_cache(maxsize=8)
+def _starter(name: str, version: int) -> StarterSpec:
+    spec = adapter_spec(name)
+    player = ScriptedPlayer(spec, "demonstrate")
+    try:
+        dialogues = _heard(spec, player)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"environment {name}: demonstrate() failed: {type(error).__name__}: {error}") from error
+    texts = [text for dialogue in dialogues for turn in dialogue for text in turn]
+    tags = sorted({tag for text in texts for tag in TAG.findall(text)})
+    longest = max(sum(_tokens(turn, tags) for turn in dialogue) for dialogue in dialogues)
+    answer = max(_tokens([action], tags) for dialogue in dialogues for _, action in dialogue)
+    # Twice what the player needs: the model wanders more than it does.
+    length = -(-2 * longest // 64) * 64
+    return StarterSpec(
+        build_tokenizer=lambda: _tokenizer(texts, tags, length),
+        build_model=_model,
+        demonstrate=player,
+        training=_imitation(),
+        defaults={"max_model_len": length, "max_response_tokens": 2 * answer, "lr": 5e-4, "iterations": 60},
+        version=version,
+        expert=ScriptedPlayer(spec, "expert") if callable(own(registered(spec.gym_id), "expert")) else None,
+    )
+
+
+def _heard(spec: EnvSpec, player: Callable[..., Dialogue]) -> list[Dialogue]:
+    options, rng = spec.options(), random.Random(spec.name)
+    tasks = [task for split in ("train", "test") for task in task_ids(split, options)[:HEARD_TASKS]]
+    if not tasks:
+        raise InputError(f"environment {spec.name} has no tasks")
+    return [player(task, rng, options) for task in tasks]
+
+
+def _tokens(texts: Iterable[str], tags: Sequence[str]) -> int:
+    return sum(len(_words(text, tags)) + len(TAG.findall(text)) + TEMPLATE_TOKENS for text in texts)
+
+
+def _words(text: str, tags: Sequence[str]) -> list[str]:
+    return TAG.sub(" ", text).split() if tags else text.split()
+
+
+def _tokenizer(texts: Sequence[str], tags: Sequence[str], length: int) -> Any:
+    from rl_agents.envs.small_model import SPECIAL_TOKENS, word_tokenizer
+
+    words = dict.fromkeys(word for text in texts for word in _words(text, tags))
+    return word_tokenizer([word for word in words if word not in SPECIAL_TOKENS], tags, length)
+
+
+def _model(tokenizer: Any, seed: int) -> Any:
+    from rl_agents.envs.small_model import small_qwen3
+
+    return small_qwen3(tokenizer, seed)
+
+
+def _imitation() -> dict[str, Any]:
+    from rl_agents.envs.small_model import IMITATION
+
+    return dict(IMITATION)
+
+
+def _version(made_by: Any) -> int:
+    """Return a number that changes with the files that the environment's class and its bases stand in.
+
+    Files, because what a player says depends on their constants and functions, too.
+    """
+    texts: dict[str, bytes] = {}
+    for part in getattr(made_by, "__mro__", (made_by,)):
+        with contextlib.suppress(OSError, TypeError):  # without a file: built in, or typed in
+            name = inspect.getfile(part)
+            texts[name] = texts.get(name) or Path(name).read_bytes()
+    return zlib.crc32(b"".join(texts.values()))

@@ -1,12 +1,13 @@
-"""Keys that several environments have; what one alone has stands in its ``spec.py``."""
+"""Keys that several environments have; what one alone has is declared in its ``__init__.py``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from rl_agents.config.options import key, option_types
 from rl_agents.errors import InputError
+from rl_agents.rewards.judge import OpenAIJudge
 
 
 @dataclass(frozen=True)
@@ -24,16 +25,6 @@ class ThoughtsKey:
         "think",
         "tag that the prompt asks to think in; reasoning is the PRS paper's (appendix A)",
         needs="prompt=paper",
-    )
-
-
-@dataclass(frozen=True)
-class MalformedKey:
-    """What a response that cannot be read leads to."""
-
-    malformed: Literal["retry", "end"] = key(
-        "retry",
-        "a response that cannot be read counts as a turn and is told what is wrong (retry), or ends the episode (end)",
     )
 
 
@@ -58,18 +49,32 @@ class RetrieverKeys:
 class JudgeKeys:
     """Who judges: words, or a model behind an OpenAI-compatible server (`rl_agents.rewards.judge.OpenAIJudge`)."""
 
+    #: Further attempts after a timeout, a lost connection, HTTP 429 or 5xx.
+    judge_retries: ClassVar[int] = 2
+
     judge: str = key("rule", "rule: words, which needs nothing; openai: a model behind a server; or a plugin's")
     judge_url: str = key("", "of the server, up to and including /v1", needs="judge!=rule")
     judge_model: str = key("", "its name on the server", needs="judge!=rule")
     judge_key_env: str = key("", "environment variable with the server's key; empty for none", needs="judge!=rule")
     judge_timeout_s: float = key(30.0, "seconds that one request may take", above=0, needs="judge!=rule")
-    judge_retries: int = key(
-        2, "further attempts after a timeout, a lost connection, HTTP 429 or 5xx",
-        at_least=0, at_most=100, needs="judge!=rule",
-    )  # fmt: skip
     judge_concurrency: int = key(
         16, "requests of one env runner at the same time", at_least=1, at_most=4096, needs="judge!=rule"
     )
+
+
+Served = TypeVar("Served", bound=OpenAIJudge)
+
+
+def connect_judge(kind: type[Served], keys: JudgeKeys) -> Served:
+    """Build the judge behind a server that the options ``env.judge_*`` describe.
+
+    Raises:
+        InputError: no URL or no model; see `ModelServer.connect`.
+    """
+    for name in ("judge_url", "judge_model"):
+        if not getattr(keys, name):
+            raise InputError(f"env.judge=openai needs env.{name}")
+    return kind.from_keys(keys)
 
 
 Part = TypeVar("Part")

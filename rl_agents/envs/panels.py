@@ -29,17 +29,6 @@ def shuffled_ids(ids: Iterable[str], seed: str) -> list[str]:
     return sorted(ids, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
 
 
-def split_panel(ids: Iterable[str], seed: str, test_tasks: int) -> dict[str, Any]:
-    """Split ``ids`` at random into ``test`` and ``train`` and return the panel as it is stored."""
-    shuffled = shuffled_ids(ids, seed)
-    return make_panel(seed, {"train": sorted(shuffled[test_tasks:]), "test": sorted(shuffled[:test_tasks])})
-
-
-def make_panel(seed: str, splits: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return the panel of given splits as it is stored."""
-    return {"seed": seed, "sha256": {name: ids_digest(ids) for name, ids in splits.items()}, **splits}
-
-
 def held_out(ids: Sequence[str], seed: str, share: float = 0.1, most: int = 500) -> dict[str, tuple[str, ...]]:
     """Split ids that nobody has split: ``share`` of them, from 1 to ``most``, are tests. A single one is both."""
     tests = set(shuffled_ids(ids, seed)[: min(max(round(len(ids) * share), 1), most)])
@@ -47,9 +36,9 @@ def held_out(ids: Sequence[str], seed: str, share: float = 0.1, most: int = 500)
     return {"train": train or tuple(ids), "test": tuple(name for name in ids if name in tests)}
 
 
-def write_panel(path: Path, panel: Mapping[str, Any]) -> None:
-    """Write a panel file, one id a line."""
-    path.write_text(json.dumps(panel, indent=0) + "\n", encoding="utf-8")
+def stored_words(module: str, name: str) -> Any:
+    """Return what the JSON file ``name`` beside a module (its ``__file__``) holds."""
+    return json.loads(Path(module).with_name(name).read_text(encoding="utf-8"))
 
 
 @cache
@@ -64,6 +53,27 @@ def load_panel(path: Path) -> Panel:
         if ids_digest(stored[split]) != digest:
             raise InputError(f"{path.name}: the {split} tasks do not match their sha256; restore the file")
     return {split: tuple(stored[split]) for split in stored["sha256"]}
+
+
+def panel_ids(path: Path, split: str, prefix: str = "") -> list[str]:
+    """Return the ids of a split of a panel file, each after ``prefix``.
+
+    Raises:
+        InputError: no such split.
+    """
+    panel = load_panel(path)
+    check_split(split, panel)
+    return [f"{prefix}{name}" for name in panel[split]]
+
+
+def numbered_ids(setting: str, split: str, sizes: Mapping[str, int]) -> list[str]:
+    """Return ``<setting>/<split>/0000`` and following, as many as the split has tasks.
+
+    Raises:
+        InputError: no such split.
+    """
+    check_split(split, dict.fromkeys(sizes, ()))
+    return [f"{setting}/{split}/{number:04d}" for number in range(sizes[split])]
 
 
 def check_split(split: str, panel: Panel) -> None:

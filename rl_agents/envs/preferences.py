@@ -8,10 +8,16 @@ Source: T3 (arXiv 2510.12264), appendix C.1.
 
 from __future__ import annotations
 
+import itertools
 import math
+import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 Levels = tuple[int, ...]
 Vector = tuple[float, ...]
@@ -119,3 +125,36 @@ def read_vector(text: str, length: int) -> Vector | None:
         return None
     vector = tuple(float(part) for part in parts)
     return vector if max(vector) <= 1.0 else None
+
+
+@cache
+def possible_weights(environment: str, attributes: int, levels: int, most: int) -> NDArray[np.int64]:
+    """Return weight vectors in levels, [vectors, attributes]: all but zero, or at most ``most`` drawn ones."""
+    if levels**attributes <= most:
+        vectors: Sequence[Sequence[int]] = list(itertools.product(range(levels), repeat=attributes))
+    else:
+        rng = random.Random(f"{environment} belief {attributes} {levels}")
+        vectors = [[int(rng.random() * levels) for _ in range(attributes)] for _ in range(most)]
+    return np.array([vector for vector in vectors if any(vector)], dtype=np.int64)
+
+
+def agreeing(weights: NDArray[np.int64], replies: Iterable[tuple[Movie, Movie, int]]) -> NDArray[np.int64]:
+    """Return the weight vectors that contradict the fewest replies (none, unless the vectors are a sample).
+
+    Args:
+        replies: two movies, and 1 where the first is preferred, -1 where the second is, 0 where neither is.
+    """
+    wrong = np.zeros(len(weights), dtype=np.int64)
+    for first, second, sign in replies:
+        wrong += np.sign(weights @ (np.array(first.scores) - np.array(second.scores))) != sign
+    return np.asarray(weights[wrong == wrong.min()])
+
+
+def best_pair(weights: NDArray[np.int64], movies: Sequence[Movie]) -> tuple[int, int]:
+    """Return the two movies about which the most likely reply is the least likely; the first of several pairs."""
+    values = weights @ np.array([movie.scores for movie in movies]).T
+    pairs = np.array(list(itertools.combinations(range(len(movies)), 2)))
+    signs = np.sign(values[:, pairs[:, 0]] - values[:, pairs[:, 1]])
+    most_likely = np.stack([(signs == sign).sum(axis=0) for sign in (-1, 0, 1)]).max(axis=0)
+    first, second = pairs[int(most_likely.argmin())]
+    return int(first), int(second)

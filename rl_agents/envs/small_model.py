@@ -1,22 +1,28 @@
-"""What small starter models are made of: a word-level tokenizer with a chat template, and an untrained Qwen3.
+"""What small starter models are made of: tokenizers with a chat template, and an untrained Qwen3.
 
 Qwen3 and not Qwen2, because `AutoTokenizer` puts Qwen2's own tokenizer in the place of any other that lies beside a
 Qwen2 model. Transformers' default deviation of the weights, 0.02, leaves a model this narrow on a plateau.
+
+One tokenizer has a token per word. The other, for real text, is a byte-level BPE trained on an environment's own text;
+it encodes every text and decodes it unchanged. Its merges run over spaces (as SuperBPE's, arXiv 2503.13423), so that a
+paper's fixed sentences become a few tokens and the forward pass is spent on what changes; what has to be copied from a
+prompt into an action (``kept``) is set apart first and has the same ids wherever it stands.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from rl_agents.startup import leave_out_sklearn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
 
 PAD, UNKNOWN, END_OF_TURN, SYSTEM, USER, ASSISTANT = "<pad>", "<unk>", "<end>", "<system>", "<user>", "<assistant>"
 SPECIAL_TOKENS = (PAD, UNKNOWN, END_OF_TURN, SYSTEM, USER, ASSISTANT)
@@ -47,8 +53,6 @@ def word_tokenizer(words: Sequence[str], tags: Sequence[str], max_tokens: int) -
         tags: tag names, such as ``think``; their tokens need no spaces around them.
         max_tokens: context length.
     """
-    from transformers import PreTrainedTokenizerFast
-
     vocabulary = [*SPECIAL_TOKENS, *tag_words(tags), *words]
     backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token=UNKNOWN))
     pattern = rf"</?(?:{'|'.join(re.escape(tag) for tag in tags)})>"
@@ -56,17 +60,24 @@ def word_tokenizer(words: Sequence[str], tags: Sequence[str], max_tokens: int) -
         [*([pre_tokenizers.Split(Regex(pattern), "isolated")] if tags else []), pre_tokenizers.WhitespaceSplit()]
     )
     backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
+    return chat_tokenizer(
+        backend, CHAT_TEMPLATE, max_tokens, pad_token=PAD, unk_token=UNKNOWN, eos_token=END_OF_TURN,
+        additional_special_tokens=[SYSTEM, USER, ASSISTANT],
+    )  # fmt: skip
+
+
+def chat_tokenizer(backend: Tokenizer, template: str, max_tokens: int, **tokens: Any) -> PreTrainedTokenizerFast:
+    """Wrap a tokenizer for transformers, with a chat template; ``tokens`` are the special ones."""
+    from transformers import PreTrainedTokenizerFast
+
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend,
-        pad_token=PAD,
-        unk_token=UNKNOWN,
-        eos_token=END_OF_TURN,
-        additional_special_tokens=[SYSTEM, USER, ASSISTANT],
         padding_side="right",
         model_max_length=max_tokens,
         clean_up_tokenization_spaces=False,
+        **tokens,
     )
-    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.chat_template = template
     return tokenizer
 
 
@@ -161,3 +172,52 @@ IMITATION: Mapping[str, Any] = {
     "lr_decay": 0.5,
     "tokens_per_microbatch": 1024,
 }
+
+
+TEXT_PAD, TURN, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+CHATML = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' }}"
+    "{% if message['role'] == 'assistant' %}"
+    "{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}"
+    "{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}"
+    "{{ '\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def kept_apart(names: Sequence[str]) -> str:
+    """Return the pattern of what merges do not cross: names, numbers, tags, line ends and the marks of a list."""
+    alternatives = "|".join(re.escape(name) for name in names)
+    return rf" ?\b(?:{alternatives})\b| ?[0-9]+|</\w+>\s*<\w+>|</?\w+>|', '|\n"
+
+
+def phrase_tokenizer(texts: Iterable[str], kept: str, vocabulary: int, max_tokens: int) -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE whose merges run over spaces, but not into or out of what ``kept`` matches.
+
+    Args:
+        texts: what it is trained on: prompts and responses as they are read and written.
+        kept: regular expression (`kept_apart`).
+        vocabulary: ids at most, special tokens and all 256 bytes included.
+        max_tokens: context length.
+    """
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(kept), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    backend.decoder = decoders.ByteLevel()
+    special = [AddedToken(token, special=True, normalized=False) for token in (TEXT_PAD, TURN, TURN_END)]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    return chat_tokenizer(
+        backend, CHATML, max_tokens, pad_token=TEXT_PAD, eos_token=TURN_END, additional_special_tokens=[TURN]
+    )

@@ -47,9 +47,10 @@ class EnvSpec:
 
     Attributes:
         name: as on the command line.
-        module: a package with the modules ``env``, ``tasks`` and, where it can teach a starter model, ``starter``; or
-            one module with the same names: ``make(options, max_turns) -> TextEnv``, ``task_ids(split, options) ->
-            list[str]`` (split ``train`` or ``test``) and ``STARTER`` (`StarterSpec`).
+        module: a package with the modules ``env``, ``tasks`` and, where it can teach a starter model,
+            ``demonstrations``; or one module with the same names: ``make(options, max_turns) -> TextEnv``,
+            ``task_ids(split, options) -> list[str]`` (split ``train`` or ``test``) and ``STARTER`` (`StarterSpec`). By
+            default the folder of the name here.
         options: frozen data class of the environment's own keys (`rl_agents.config.options.key`), which are set by
             ``--set env.KEY=VALUE``.
         max_turns: turn limit of an episode where the run's key ``max_turns`` is 0.
@@ -65,18 +66,23 @@ class EnvSpec:
     name: str
     summary: str
     reference: str
-    module: str
-    gym_id: str
     options: type
     max_turns: int
+    module: str = ""
+    gym_id: str = ""
     progress_window: int = 0
     borrows: bool = False
     blocking: Blocking = "auto"
 
+    def __post_init__(self) -> None:
+        camel = "".join(word.title() for word in self.name.split("_"))
+        object.__setattr__(self, "module", self.module or f"rl_agents.envs.{self.name}")
+        object.__setattr__(self, "gym_id", self.gym_id or f"rl_agents/{camel}-v0")
+
 
 @dataclass(frozen=True)
 class StarterSpec:
-    """How an environment makes its small starter model; its module ``starter`` calls it ``STARTER``.
+    """How an environment makes its small starter model; its module ``demonstrations`` calls it ``STARTER``.
 
     Attributes:
         build_tokenizer: () -> Hugging Face tokenizer with a chat template.

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from rl_agents.tools.thoughts import read_thoughts
 
+#: What asks for the answer at once in the compact style.
+COMPACT_ANSWER_NOW = "<answer>"
 NO_ACTION = "no-action"
 SEVERAL_ACTIONS = "several-actions"
 

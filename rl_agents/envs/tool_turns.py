@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
+from rl_agents.envs.coroutines import finished
+from rl_agents.envs.stateful import Options, State, StatefulEnv, StepResult
 from rl_agents.envs.tags import SEVERAL_ACTIONS, read_tags
 from rl_agents.tools.calls import Response, read_response
 
@@ -47,3 +51,42 @@ def read_turn(text: str) -> ToolResponse:
     if not said.content:
         return ToolResponse(MALFORMED, response, problem=EMPTY)
     return ToolResponse(ANSWER, response, answer=said.content)
+
+
+class ToolEnv(StatefulEnv[State, Options]):
+    """An environment whose agent calls tools, or answers, in every turn."""
+
+    def step(self, action: str) -> Any:
+        """Play one turn with the agent's whole response; see `read_turn`.
+
+        Returns:
+            The turn's result; where the environment waits for a server, a coroutine that comes to it.
+
+        Raises:
+            RuntimeError: before `reset`, or after the episode has ended.
+            JudgeError: a server that judges gave no usable reply; the state is as before.
+        """
+        return self._played(self._turn(action))
+
+    async def _turn(self, action: str) -> StepResult:
+        state, turn = self.state, read_turn(action)
+        if turn.kind == CALLS:
+            played = self._call(state, turn)
+        elif turn.kind == ANSWER:
+            played = self._answer(state, turn.answer)
+        else:
+            played = self._reject(state, turn.problem)
+        result: StepResult = await finished(played)
+        return result
+
+    @abstractmethod
+    def _call(self, state: State, turn: ToolResponse) -> Any:
+        """Run the calls of a turn."""
+
+    @abstractmethod
+    def _answer(self, state: State, answer: str) -> Any:
+        """End the episode with an answer."""
+
+    @abstractmethod
+    def _reject(self, state: State, problem: str) -> StepResult:
+        """End a turn that could not be read."""

@@ -28,8 +28,8 @@ from rl_agents.data.failures import AGENT_ERROR
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.data.tree import last_word
+from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import load_agent
-from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.envs.blackbox.tasks import answer_words, task_payload
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece, Sent
 from rl_agents.gateway.gateway import Gateway, GatewayLimits, SessionTrace

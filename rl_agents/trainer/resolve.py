@@ -27,8 +27,8 @@ from rl_agents.envs.base import (
     starter_defaults,
     task_ids,
 )
+from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import load_agent
-from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.envs.gymnasium_adapter import PREFIX
 from rl_agents.errors import InputError, unknown
 from rl_agents.inference.hub import find_folder, pinned

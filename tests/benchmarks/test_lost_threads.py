@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from rl_agents.envs import base
-from rl_agents.envs.guess_numbers.spec import GuessNumbersOptions
+from rl_agents.envs.guess_numbers import GuessNumbersOptions
 
 
 @pytest.fixture
@@ -32,10 +32,10 @@ def test_who_keeps_the_thread_wins_and_who_loses_it_repeats_one_guess_to_the_lim
     options, ends = GuessNumbersOptions(), set()
     for seed, task in enumerate(lost_threads.task_ids("train", options)[:200]):
         secret = task.rsplit("/", 1)[1]
-        kept = lost_threads.demonstrate(task, random.Random(seed), options, loses=0.0)
+        kept = lost_threads.demonstrate(task, random.Random(seed), options, habits=lost_threads.Habits(0.0))
         asked = any("\n" in observation for observation, _ in kept)
         assert asked or guesses(kept)[-1] == ("answer", secret)
-        lost = lost_threads.demonstrate(task, random.Random(seed), options, loses=1.0)
+        lost = lost_threads.demonstrate(task, random.Random(seed), options, habits=lost_threads.Habits(1.0))
         asked = any("\n" in observation for observation, _ in lost[1:])
         assert len({code for _, code in guesses(lost)}) == 1
         assert asked or [kind for kind, _ in guesses(lost)] == ["interact"] * 10
@@ -48,5 +48,5 @@ def test_a_lost_guess_contradicts_what_is_known(lost_threads: ModuleType) -> Non
     env = lost_threads.make(options, 10)
     for seed, task in enumerate(lost_threads.task_ids("train", options)[:50]):
         env.reset(options={"task_id": task})
-        for _, action in lost_threads.demonstrate(task, random.Random(seed), options, loses=1.0):
+        for _, action in lost_threads.demonstrate(task, random.Random(seed), options, habits=lost_threads.Habits(1.0)):
             assert env.step(action)[4]["progress"] is False

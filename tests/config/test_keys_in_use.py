@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 FILES = [
     *(ROOT / "tune_configs").rglob("*.yaml"),
     *(ROOT / "benchmarks").rglob("*.py"),
-    *(ROOT / "rl_agents" / "envs").rglob("*starter.py"),
+    *(ROOT / "rl_agents" / "envs").rglob("demonstrations.py"),
     ROOT / "rl_agents" / "envs" / "small_model.py",
 ]
 CLUSTER = "placement, sizes and patience depend on the machine, which no recipe knows"

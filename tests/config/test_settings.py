@@ -51,11 +51,11 @@ def test_bad_values_are_named(keys: dict, message: str) -> None:
         ({"algo": "grpo", "critic_lr": 1e-3}, "key 'critic_lr' has no effect with algo grpo; it belongs to: ppo"),
         ({"algo": "grpo", "group_size": 1}, "needs at least 2"),
         ({"model": "no/such/folder"}, "no such folder"),
-        ({"env.subgroups": "9-9-9-9"}, "sub-group"),
+        ({"env.subgroups": "9-9-9-9"}, "unknown option of environment guess_numbers 'env.subgroups'"),
         ({"env.max_turns": 20}, "env.max_turns is not a key: set max_turns"),
         ({"env.prompt": "compakt"}, "env.prompt='compakt': valid: paper, compact"),
         ({"env": "circuit_decoding", "env.circuits": 9}, "env.circuits=9: must be at most 8"),
-        ({"env": "movie_recommendation", "env.movement_window": 4}, "no effect without env.progress=movement"),
+        ({"env": "circuit_decoding", "env.sizes": "1-2", "env.circuits": 3}, "no effect without env.sizes=one"),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_is_built(keys: dict, message: str) -> None:
@@ -81,6 +81,18 @@ def test_older_webshop_runs_keep_their_training_goals() -> None:
     assert Settings.restored({"algo": "grpo", "env": "webshop"}).env_options["hold_out_eval"] is True
     chosen = {"algo": "grpo", "env": "webshop", "env.hold_out_eval": False}
     assert Settings.restored(chosen).env_options["hold_out_eval"] is False
+
+
+def test_options_that_environments_had_are_left_out_of_older_configurations() -> None:
+    old = {"algo": "grpo", "env": "movie_recommendation", "env.malformed": "retry", "env.movement_window": 4}
+    small = {"env.attributes": 3, "env.seen": 5, "env.unseen": 4, "env.score_levels": 5, "env.weight_levels": 3}
+    options = Settings.restored({**old, **small, "env.sampling": "balanced"}).env_options
+    assert options["size"] == "small" and not options.keys() & {"malformed", "movement_window", "seen", "sampling"}
+    assert Settings.restored(old).env_options["size"] == "paper"
+    with pytest.raises(InputError, match=r"env\.malformed=end was removed"):
+        Settings.restored({**old, "env.malformed": "end"})
+    with pytest.raises(InputError, match="sessions of size"):
+        Settings.restored({**old, **small})
 
 
 def test_what_an_older_configuration_holds_in_vain_does_not_stop_it() -> None:

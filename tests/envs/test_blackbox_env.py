@@ -18,13 +18,13 @@ from rollout.scripted import Countdown, ScriptedEngine
 from rl_agents.chat.messages import read_message
 from rl_agents.chat.template import Append, ChatTemplate
 from rl_agents.envs import base
+from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox.env import AgentFailed, BlackboxEnv
 from rl_agents.envs.blackbox.histories import History
-from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.envs.blackbox.tasks import base_environment, task_ids, task_payload
 from rl_agents.envs.pivot import desk
-from rl_agents.envs.pivot.starter import build_tokenizer
+from rl_agents.envs.pivot.demonstrations import build_tokenizer
 from rl_agents.errors import InputError
 from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.process_supervisor import FunctionAgent
@@ -61,7 +61,7 @@ def test_what_is_missing_is_said_in_one_line(keys, problem):
 
 
 def test_tasks_of_another_environment_are_taken_with_its_model_and_limits():
-    keys = {"agent_command": sys.executable, "tasks": "guess_numbers", "task_options": {"subgroups": "3-4-0-3"}}
+    keys = {"agent_command": sys.executable, "tasks": "guess_numbers", "task_options": {"progress": "shrunk"}}
     assert base.task_ids("blackbox", "test", keys) == base.task_ids("guess_numbers", "test", keys["task_options"])
     assert base_environment(keys) == "guess_numbers" == base.base_environment("blackbox", keys)
     assert base.base_environment("mcp", {}) == "mcp"

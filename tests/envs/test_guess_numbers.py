@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from functools import partial
@@ -17,17 +16,15 @@ from hypothesis import strategies as st
 import rl_agents.envs  # noqa: F401  (registers)
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
-from rl_agents.envs.guess_numbers import rules, starter, tasks
+from rl_agents.envs.guess_numbers import rules, tasks
+from rl_agents.envs.guess_numbers.demonstrations import STARTER, Habits, reading_order
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
 from rl_agents.envs.guess_numbers.prompts import parse_action
-from rl_agents.envs.guess_numbers.starter import STARTER, Habits, build_tokenizer, reading_order
-from rl_agents.envs.panels import ids_digest
 from rl_agents.errors import InputError
 
 make = partial(named_env, "guess_numbers")
 task_ids = with_keywords("guess_numbers", tasks.task_ids)
-demonstrate = with_keywords("guess_numbers", starter.demonstrate)
-starter_play = with_keywords("guess_numbers", STARTER.demonstrate)
+demonstrate = with_keywords("guess_numbers", STARTER.demonstrate)
 
 TASK = "3-4-0-3/123/312"
 
@@ -95,35 +92,17 @@ def test_sizes_of_the_nine_sub_groups() -> None:
         assert len(rules.hypotheses(group.a, group.b, [(task.first_guess, (group.x0, group.y0))])) <= 9
 
 
-def test_panel_is_frozen() -> None:
-    stored = json.loads(tasks.PANEL_FILE.read_text(encoding="utf-8"))
-    assert stored == tasks.frozen_panel()
-    assert stored["sha256"] == {split: ids_digest(stored[split]) for split in ("train", "test")}
-    assert stored["sha256"]["test"].startswith("6230266bbd00")
-    assert stored["sha256"]["train"].startswith("635264cbfd0e")
-
-
 def test_splits_have_the_papers_sizes_and_share_nothing() -> None:
     train, test = task_ids("train"), task_ids("test")
     assert (len(train), len(test)) == (1526, 382)
     assert set(train) | set(test) == set(tasks.all_tasks())
 
 
-def test_subgroups_filter_keeps_the_split() -> None:
-    chosen = task_ids("test", subgroups=" 3-4-0-3, 3-4-2-0 ")
-    assert chosen == [t for t in task_ids("test") if t.startswith(("3-4-0-3", "3-4-2-0"))]
-    assert task_ids("test", subgroups=["3-4-2-0", "3-4-0-3"]) == chosen
-    assert base.task_ids("guess_numbers", "test", {"subgroups": "3-4-0-3,3-4-2-0"}) == chosen
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"subgroups": "4-4-4-0"}, "unknown sub-group '4-4-4-0'"),
-        ({"subgroups": "3-4-0-33"}, "did you mean '3-4-0-3'"),
-        ({"subgroups": []}, "no sub-group"),
+        ({"subgroup": "all"}, "subgroup"),
         ({"prompt": "compakt"}, "env.prompt='compakt': valid: paper, compact"),
-        ({"malformed": "stop"}, "env.malformed='stop': valid: retry, end"),
     ],
 )
 def test_bad_options_are_named(options: dict[str, object], message: str) -> None:
@@ -224,15 +203,13 @@ def test_progress_rules() -> None:
     assert soft.step("<interact>154</interact>")[4]["progress"] is False
 
 
-def test_malformed_retry_and_end() -> None:
+def test_malformed_responses_are_told_what_is_wrong() -> None:
     env = started()
     observation, reward, terminated, truncated, info = env.step("<interact>555</interact>")
     assert "'555' has digits outside 1 to 4" in observation
     assert (reward, terminated, truncated, info["valid"], info["progress"]) == (0.0, False, False, False, None)
     assert info["metrics"]["turns"] == 1.0 and info["metrics"]["inconsistent_guesses"] == 0.0
     assert started(prompt="compact").step("?")[0] == "invalid no-action"
-    _, reward, terminated, truncated, info = started(malformed="end").step("?")
-    assert (reward, terminated, truncated, info["valid"]) == (0.0, True, False, False)
 
 
 @pytest.mark.parametrize("action", ["<interact>231</interact>", "?"])
@@ -263,10 +240,10 @@ def test_snapshot_and_restore() -> None:
 
 
 def test_reset_draws_train_tasks_by_seed() -> None:
-    env = make(subgroups="4-4-0-4")
+    env = make()
     drawn = [env.reset(seed=seed)[1]["task_id"] for seed in range(30)]
-    assert drawn == [make(subgroups="4-4-0-4").reset(seed=seed)[1]["task_id"] for seed in range(30)]
-    assert set(drawn) <= set(task_ids("train", subgroups="4-4-0-4"))
+    assert drawn == [make().reset(seed=seed)[1]["task_id"] for seed in range(30)]
+    assert set(drawn) <= set(task_ids("train"))
     assert len(set(drawn)) > 15
 
 
@@ -296,7 +273,7 @@ def test_demonstrations_can_be_played_and_tokenized(task_id: str, seed: int) -> 
     dialogue = demonstrate(task_id, random.Random(seed))
     assert dialogue == demonstrate(task_id, random.Random(seed))
     env = started(task_id, prompt="compact")
-    words = set(build_tokenizer().get_vocab())
+    words = set(STARTER.build_tokenizer().get_vocab())
     for observation, action in dialogue:
         assert set(observation.split()) | set(action.split()) <= words
         assert env.step(action)[4]["valid"]
@@ -315,7 +292,7 @@ def test_demonstrator_is_beatable() -> None:
 
 
 def demonstrated_messages(seed: int) -> list[dict[str, str]]:
-    dialogue = starter_play(TASK, random.Random(seed))
+    dialogue = demonstrate(TASK, random.Random(seed))
     turns = (({"role": "user", "content": o}, {"role": "assistant", "content": a}) for o, a in dialogue)
     return [message for turn in turns for message in turn]
 

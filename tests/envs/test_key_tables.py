@@ -13,14 +13,14 @@ import pytest
 
 from rl_agents.config.options import option_types, plain_text, range_text
 from rl_agents.envs.base import ENVIRONMENTS, EnvSpec, env_spec
-from rl_agents.envs.options import JudgeKeys, MalformedKey, PromptKey, RetrieverKeys
+from rl_agents.envs.options import JudgeKeys, PromptKey, RetrieverKeys
 
 PAGES = Path(__file__).parents[2] / "docs" / "environments"
 TABLE = re.compile(r"\| key \| default \| values \| meaning \|\n(?:\|.*\n)*")
 
 
 #: Keys that several environments have stand below those of one alone.
-SHARED = {name for keys in (PromptKey, MalformedKey, RetrieverKeys, JudgeKeys) for name in option_types(keys)}
+SHARED = {name for keys in (PromptKey, RetrieverKeys, JudgeKeys) for name in option_types(keys)}
 
 
 def key_table(spec: EnvSpec) -> str:

@@ -232,7 +232,6 @@ def test_servers_that_do_not_start_are_told_to_all_who_wait_for_them(tmp_path: P
         ({"tasks": "none.jsonl"}, r"none\.jsonl: no such file"),
         ({"share": "cluster"}, "env.share='cluster': valid: process, environment"),
         ({"reward": "exact"}, "env.reward='exact': valid: em, f1"),
-        ({"max_calls": 0}, "env.max_calls=0: must be at least 1"),
         ({"call_timeout_s": 0}, "env.call_timeout_s=0.0: must be above 0"),
     ],
 )

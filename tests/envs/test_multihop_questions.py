@@ -14,10 +14,9 @@ import pytest
 from environments import with_keywords
 
 from rl_agents.envs.base import named_env
-from rl_agents.envs.multihop_qa import expert
+from rl_agents.envs.multihop_qa import MultihopQAOptions, demonstrations
 from rl_agents.envs.multihop_qa.questions import read_questions
-from rl_agents.envs.multihop_qa.sources import Source, Task, find_source
-from rl_agents.envs.multihop_qa.spec import MultihopQAOptions
+from rl_agents.envs.multihop_qa.tasks import Source, Task, find_source
 from rl_agents.errors import InputError
 from rl_agents.tools.calls import ToolCall, write_response
 
@@ -28,7 +27,7 @@ def source_of(questions: str, test_questions: str = "", passages: str = "") -> S
     return find_source(MultihopQAOptions(questions=questions, test_questions=test_questions, passages=passages))
 
 
-play = with_keywords("multihop_qa", expert.play)
+play = with_keywords("multihop_qa", demonstrations.EXPERT.play)
 
 SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data") / "qa"
 needs_shared_data = pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data")

@@ -15,14 +15,11 @@ from hypothesis import strategies as st
 from rl_agents.background import wait
 from rl_agents.envs.base import named_env
 from rl_agents.envs.options import RetrieverKeys
-from rl_agents.envs.paper_search import demonstrator, expert, tasks
-from rl_agents.envs.paper_search.demonstrator import SMALL
+from rl_agents.envs.paper_search import PaperSearchOptions, demonstrations, tasks
+from rl_agents.envs.paper_search.demonstrations import SMALL, STARTER, expert_action, written
 from rl_agents.envs.paper_search.env import PaperSearchEnv
-from rl_agents.envs.paper_search.expert import expert_action, written
 from rl_agents.envs.paper_search.library import Library, Paper, Task
-from rl_agents.envs.paper_search.rules import discovery_reward, facet_relevance, measures
-from rl_agents.envs.paper_search.spec import PaperSearchOptions
-from rl_agents.envs.paper_search.starter import STARTER
+from rl_agents.envs.paper_search.selectors import facet_relevance
 from rl_agents.envs.paper_search.state import (
     EMPTY_QUERY,
     REPEATED_EXPANSION,
@@ -31,13 +28,15 @@ from rl_agents.envs.paper_search.state import (
     CallRunner,
     Refused,
     SearchState,
+    discovery_reward,
+    measures,
 )
 from rl_agents.errors import InputError
 
 make = partial(named_env, "paper_search")
 task_ids = with_keywords("paper_search", tasks.task_ids)
-play = with_keywords("paper_search", expert.play)
-demonstrate = with_keywords("paper_search", demonstrator.demonstrate)
+play = with_keywords("paper_search", demonstrations.EXPERT.play)
+demonstrate = with_keywords("paper_search", STARTER.demonstrate)
 
 STYLES = ("paper", "compact")
 TASK = "generated/test/0004"
@@ -161,12 +160,12 @@ def test_an_episode_by_hand() -> None:
 
 
 def test_costs_are_per_call_that_is_done() -> None:
-    turn, _ = hand_turn(search_cost=0.1, expand_cost=0.2, penalty=1.0)
+    turn, _ = hand_turn(search_cost=0.1, expand_cost=0.2)
     wait(turn.search({"query": "moss"}))
     wait(turn.expand({"paper_id": "a"}))
     with pytest.raises(Refused):
         wait(turn.expand({"paper_id": "a"}))
-    assert turn.reward == pytest.approx(1.65 - 0.1 + 1.75 - 0.2 - 1.0)
+    assert turn.reward == pytest.approx(1.65 - 0.1 + 1.75 - 0.2 - 0.5)
 
 
 def test_limits_of_expansions() -> None:
@@ -179,11 +178,6 @@ def test_limits_of_expansions() -> None:
 
 
 # --- generated libraries
-
-
-def test_panels_are_frozen() -> None:
-    stored = json.loads(tasks.PANEL_FILE.read_text(encoding="utf-8"))
-    assert stored == tasks.frozen_panel()
 
 
 def test_generated_tasks() -> None:
@@ -217,13 +211,13 @@ def test_small_libraries_share_no_tasks_between_splits() -> None:
 
 
 def test_no_name_is_used_twice() -> None:
-    from rl_agents.envs.paper_search import topics
+    from rl_agents.envs.paper_search import generated
 
-    terms = [name for term in (*topics.SUBJECTS, *topics.METHODS, *topics.SETTINGS) for name in term]
-    words = [*topics.SMALL_SUBJECTS, *topics.SMALL_METHODS, *topics.SMALL_JARGON]
+    terms = [name for term in (*generated.SUBJECTS, *generated.METHODS, *generated.SETTINGS) for name in term]
+    words = [*generated.SMALL_SUBJECTS, *generated.SMALL_METHODS, *generated.SMALL_JARGON]
     assert len(set(terms)) == len(terms) and len(set(words)) == len(words)
     fillers = {"in", "on", "at", "along", "over", "after", "under", "the", "of", "for"}
-    for one, other in (*topics.SUBJECTS, *topics.METHODS, *topics.SETTINGS):
+    for one, other in (*generated.SUBJECTS, *generated.METHODS, *generated.SETTINGS):
         assert not (set(one.split()) & set(other.split())) - fillers
 
 
@@ -292,7 +286,6 @@ def test_turns_that_cannot_be_read(action: str) -> None:
     assert observation.startswith("Your last response was not valid: ") and "Turns left: 4." in observation
     assert reward == 0 and not terminated and not info["valid"] and info["metrics"]["malformed"] == 1
     assert small_env().step(action)[0] == "invalid"
-    assert started(malformed="end").step(action)[2]
 
 
 def test_an_answer_ends_the_search() -> None:
@@ -325,12 +318,12 @@ def test_the_anchor_names_the_pool_in_whatever_order_it_was_found() -> None:
 
 
 def test_long_lists_keep_the_best() -> None:
-    env = started(listed=3, abstract_characters=20)
+    env = started(listed=3)
     observation, *_ = env.step(calls(("search", "bell metal fatigue choir listening")))
     best = sorted((found.score for found in env.state.pool), reverse=True)[:3]
     shown = [found.score for found in env.state.pool if f"[{found.paper_id}]" in observation]
     assert sorted(shown, reverse=True) == best and "... and 7 more, not listed" in observation
-    assert "10 papers added" in observation and observation.count("\n    ") == 3
+    assert "10 papers added" in observation
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -354,7 +347,6 @@ def test_a_rebuilt_prompt_holds_the_whole_state(style: str) -> None:
         ({"max_calls": 0}, "env.max_calls"),
         ({"results": "ten"}, "env.results"),
         ({"threshold": 2.0}, "env.threshold"),
-        ({"penalty": "much"}, "env.penalty"),
         ({"search_cost": float("nan")}, "env.search_cost"),
         ({"selector": "open"}, "env.selector='open': valid: rule, openai"),
         ({"selector": "openai"}, "needs env.selector_url"),

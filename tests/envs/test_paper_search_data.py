@@ -17,13 +17,11 @@ from environments import with_keywords
 from rl_agents.background import wait
 from rl_agents.envs.base import env_spec, named_env, read_env_options
 from rl_agents.envs.options import RetrieverKeys
-from rl_agents.envs.paper_search import tasks
-from rl_agents.envs.paper_search.citations import Citations
-from rl_agents.envs.paper_search.expert import written
-from rl_agents.envs.paper_search.library import Library, Paper, Task
+from rl_agents.envs.paper_search import PaperSearchOptions, selectors, tasks
+from rl_agents.envs.paper_search.demonstrations import written
+from rl_agents.envs.paper_search.generated import SMALL_JARGON, SMALL_METHODS, SMALL_SUBJECTS
+from rl_agents.envs.paper_search.library import Citations, Library, Paper, Task
 from rl_agents.envs.paper_search.selectors import PROMPT, ServerSelector, make_selector
-from rl_agents.envs.paper_search.spec import PaperSearchOptions
-from rl_agents.envs.paper_search.topics import SMALL_JARGON, SMALL_METHODS, SMALL_SUBJECTS
 from rl_agents.errors import InputError
 from rl_agents.retrieval.retriever import reciprocal_rank_fusion
 from rl_agents.rewards.judge import JudgeError
@@ -221,7 +219,6 @@ class Server:
             "selector": "openai",
             "selector_url": f"http://127.0.0.1:{self.http.server_port}/v1",
             "selector_model": "pasa",
-            "selector_retries": 0,
         }
         threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
 
@@ -229,6 +226,7 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(selectors, "RETRIES", 0)
     server = Server()
     yield server
     server.http.shutdown()
@@ -286,10 +284,11 @@ def test_replies_that_say_nothing_end_the_episode(server: Server, reply: dict[st
         wait(selector(server).scores(TASK, LIBRARY, ["a"]))
 
 
-def test_a_server_that_hangs_or_is_gone_is_named(server: Server) -> None:
+def test_a_server_that_hangs_or_is_gone_is_named(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selectors, "TIMEOUT_S", 0.05)
     server.delay = 1.0
     with pytest.raises(JudgeError, match=r"no answer within 0\.05 s"):
-        wait(selector(server, selector_timeout_s=0.05).scores(TASK, LIBRARY, ["a"]))
+        wait(selector(server).scores(TASK, LIBRARY, ["a"]))
     with pytest.raises(JudgeError, match=r"pasa at http://127\.0\.0\.1:9/v1"):
         wait(selector(server, selector_url="http://127.0.0.1:9/v1").scores(TASK, LIBRARY, ["a"]))
 
@@ -310,7 +309,7 @@ def test_an_episode_with_a_server(server: Server) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"selector_model": ""}, {"selector_threads": 0}, {"selector_retries": -1}, {"selector_timeout_s": 0.0}],
+    [{"selector_model": ""}, {"selector_threads": 0}, {"selector_thread": 1}],
 )
 def test_bad_selector_options(server: Server, options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(options))):

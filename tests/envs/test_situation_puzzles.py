@@ -22,19 +22,18 @@ from rollout.stalls import fires_at
 
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
-from rl_agents.envs.panels import ids_digest
-from rl_agents.envs.situation_puzzles import rules, starter, tasks
+from rl_agents.envs.situation_puzzles import rules, tasks
+from rl_agents.envs.situation_puzzles.demonstrations import STARTER, Habits, expert_action
 from rl_agents.envs.situation_puzzles.env import SituationPuzzlesEnv
 from rl_agents.envs.situation_puzzles.prompts import parse_action
 from rl_agents.envs.situation_puzzles.rules import NO, NOT_A_QUESTION, UNKNOWN, YES, Fact, Puzzle, Reply, rule_reply
-from rl_agents.envs.situation_puzzles.starter import STARTER, Habits, expert_action
-from rl_agents.envs.situation_puzzles.themes import themes
+from rl_agents.envs.situation_puzzles.tasks import themes
 from rl_agents.errors import InputError
 from rl_agents.rewards.wording import FUNCTION_WORDS, stems
 
 make = partial(named_env, "situation_puzzles")
 task_ids = with_keywords("situation_puzzles", tasks.task_ids)
-demonstrate = with_keywords("situation_puzzles", starter.demonstrate)
+demonstrate = with_keywords("situation_puzzles", STARTER.demonstrate)
 
 ROOT = Path(__file__).parents[2]
 TASK = "lighthouse/0/raiders.pigeon.oath.reef"
@@ -132,31 +131,16 @@ def test_what_is_new() -> None:
 # --- our puzzles
 
 
-def test_panels_are_frozen() -> None:
-    for puzzles, test, contents in (
-        ("cases", "a451191bdbdb", "7c460fecc032"),
-        ("small", "ed2d5c665822", "e0d20a7ff158"),
-    ):
-        stored = json.loads(tasks.PANEL_FILES[puzzles].read_text(encoding="utf-8"))
-        assert stored == tasks.frozen_panel(puzzles)
-        assert stored["sha256"] == {split: ids_digest(stored[split]) for split in ("train", "test")}
-        assert stored["sha256"]["test"].startswith(test) and stored["contents"].startswith(contents)
-        train, held_out = task_ids("train", puzzles=puzzles), task_ids("test", puzzles=puzzles)
-        assert (len(train), len(held_out), len({*train, *held_out})) == (400, 100, 500)
-
-
 def test_another_process_sees_the_same_puzzles() -> None:
     script = (
-        "from rl_agents.envs.base import make_env, task_ids; from rl_agents.envs.situation_puzzles import tasks;"
-        "print(tasks.contents_digest(task_ids('situation_puzzles', 'test', {})));"
+        "from rl_agents.envs.base import make_env, task_ids;"
         "e = make_env('situation_puzzles', {});"
         "print([(e.reset(options={'task_id': t})[0], e.step('<interact>Was it fire?</interact>')[0])"
         " for t in task_ids('situation_puzzles', 'test', {})[:20]])"
     )
     env = {**os.environ, "PYTHONHASHSEED": "77", "PYTHONPATH": str(ROOT)}
     output = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout
-    digest, played = output.splitlines()
-    assert digest == tasks.contents_digest(task_ids("test"))
+    played = output.strip()
     here = make()
     question = "<interact>Was it fire?</interact>"
     assert played == str(
@@ -326,14 +310,12 @@ def test_softer_progress_needs_news() -> None:
     assert [env.step(f"<interact>{q}</interact>")[4]["progress"] for q in questions] == [True, False, True]
 
 
-def test_malformed_retry_and_end() -> None:
+def test_malformed_responses_are_told_what_is_wrong() -> None:
     env = started()
     observation, reward, terminated, truncated, info = env.step("<interact>?</interact>")
     assert "holds no words" in observation
     assert (reward, terminated, truncated, info["valid"], info["progress"]) == (0.0, False, False, False, None)
     assert started(SMALL_TASK, **SMALL).step("?")[0] == "invalid no-action"
-    _, reward, terminated, truncated, info = started(malformed="end").step("?")
-    assert (reward, terminated, truncated, info["valid"]) == (0.0, True, False, False)
 
 
 @pytest.mark.parametrize("action", ["<interact>Was it night?</interact>", "?"])
@@ -386,7 +368,7 @@ ODD_ACTIONS = (
 
 def test_a_thousand_random_episodes() -> None:
     rng = random.Random(0)
-    envs = [make(), make(malformed="end", progress="new"), make(**SMALL), make(puzzles="demo", f1="char")]
+    envs = [make(), make(progress="new"), make(**SMALL), make(puzzles="demo", f1="char")]
     for episode in range(1000):
         env = envs[episode % len(envs)]
         env.reset(seed=episode)

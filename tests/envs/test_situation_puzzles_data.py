@@ -14,8 +14,8 @@ from environments import with_keywords
 from rl_agents.envs.base import named_env
 from rl_agents.envs.situation_puzzles import rules, tasks
 from rl_agents.envs.situation_puzzles.env import SituationPuzzlesEnv
-from rl_agents.envs.situation_puzzles.loader import key_questions
 from rl_agents.envs.situation_puzzles.rules import UNKNOWN, YES, rule_reply
+from rl_agents.envs.situation_puzzles.tasks import key_questions
 from rl_agents.errors import InputError
 
 make = partial(named_env, "situation_puzzles")

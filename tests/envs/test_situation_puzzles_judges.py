@@ -14,6 +14,7 @@ import pytest
 
 from rl_agents.background import wait
 from rl_agents.envs.base import env_spec, named_env, read_env_options
+from rl_agents.envs.options import JudgeKeys
 from rl_agents.envs.situation_puzzles import tasks
 from rl_agents.envs.situation_puzzles.env import SituationPuzzlesEnv
 from rl_agents.envs.situation_puzzles.judges import PROMPT, make_judge
@@ -99,8 +100,11 @@ def test_replies_of_the_server(server: Server, said: str, reply: str, progress: 
     assert (observation, info["progress"]) == (reply, progress)
 
 
-def test_a_silent_or_odd_server_ends_the_episode_with_its_cause(server: Server) -> None:
-    env = started(**server.options, judge_retries=1, judge_timeout_s=0.5)
+def test_a_silent_or_odd_server_ends_the_episode_with_its_cause(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JudgeKeys, "judge_retries", 1)
+    env = started(**server.options, judge_timeout_s=0.5)
     before = env.snapshot()
     ask = "<interact>Was it night?</interact>"
     server.reply = "Perhaps"

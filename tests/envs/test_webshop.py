@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import random
 import subprocess
@@ -20,19 +19,17 @@ from hypothesis import strategies as st
 import rl_agents.envs  # noqa: F401  (registers)
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
-from rl_agents.envs.webshop import expert, generated, goals, pages, starter, tasks
+from rl_agents.envs.webshop import demonstrations, generated, pages, tasks
+from rl_agents.envs.webshop.demonstrations import STARTER, in_style
 from rl_agents.envs.webshop.env import WebShopEnv
-from rl_agents.envs.webshop.expert import in_style
 from rl_agents.envs.webshop.pages import Move, State, act, split_command, view
 from rl_agents.envs.webshop.prompts import MAX_PAGE, problem_text, read_command
-from rl_agents.envs.webshop.shop import LocalShop, local_shop
-from rl_agents.envs.webshop.starter import STARTER
+from rl_agents.envs.webshop.tasks import LocalShop, local_shop
 from rl_agents.errors import InputError
 
 make = partial(named_env, "webshop")
-play = with_keywords("webshop", expert.play)
-demonstrate = with_keywords("webshop", starter.demonstrate)
-starter_play = with_keywords("webshop", STARTER.demonstrate)
+play = with_keywords("webshop", demonstrations.EXPERT.play)
+demonstrate = with_keywords("webshop", STARTER.demonstrate)
 
 STYLES = ("3spo", "steppo", "compact")
 TASK = "human/00002"
@@ -52,7 +49,7 @@ def shop(cache: None) -> LocalShop:
 
 
 def moved(shop: LocalShop, state: State, *commands: str) -> Move:
-    goal = goals.find_goal(shop.store, TASK)
+    goal = tasks.find_goal(shop.store, TASK)
     move = Move(state)
     for command in commands:
         move = act(shop.store, goal, move.state, command)
@@ -98,7 +95,7 @@ def test_options_are_kept_until_the_product_is_left(shop: LocalShop) -> None:
 
 
 def test_a_purchase_ends_the_session(shop: LocalShop) -> None:
-    goal = goals.find_goal(shop.store, TASK)
+    goal = tasks.find_goal(shop.store, TASK)
     move = moved(shop, State(pages.ITEM, "x", 1, goal.asin, (("color", "blue"), ("size", "medium"))), "click[Buy Now]")
     assert move.score is not None and move.score.reward == 1.0 and move.state.page == pages.DONE
     assert moved(shop, move.state, "search[x]").problem == pages.NOT_AN_ACTION
@@ -149,10 +146,6 @@ def test_everything_that_is_offered_can_be_done(shop: LocalShop) -> None:
 # --- tasks
 
 
-def test_panel_is_frozen() -> None:
-    assert json.loads(tasks.PANEL_FILE.read_text(encoding="utf-8")) == tasks.frozen_panel()
-
-
 def test_splits_of_generated_and_official_goals(shop: LocalShop) -> None:
     train, test = (base.task_ids("webshop", split, {"catalogue": "small"}) for split in ("train", "test"))
     assert (len(train), len(test), set(train) & set(test)) == (480, 120, set())
@@ -165,12 +158,11 @@ def test_splits_of_generated_and_official_goals(shop: LocalShop) -> None:
             return self.count
 
     def sizes(count: int) -> dict[str, int]:
-        return {split: len(goals.split_ids(Counted(count), split, "human", False)) for split in goals.SPLITS}  # type: ignore[arg-type]
+        return {split: len(tasks.split_ids(Counted(count), split, "human", False)) for split in tasks.SPLITS}  # type: ignore[arg-type]
 
-    assert sizes(12_087) == {"train": 11_587, "train_after_eval": 10_587, "eval": 1000, "test": 500}, "StepPO, B.1"
-    assert goals.split_ids(Counted(12_087), "eval", "human", False)[0] == "human/00500"  # type: ignore[arg-type]
-    assert goals.split_ids(Counted(12_087), "train", "human", False)[0] == "human/00500"  # type: ignore[arg-type]
-    assert sizes(1000) == {"train": 800, "train_after_eval": 800, "eval": 0, "test": 200}
+    assert sizes(12_087) == {"train": 11_587, "train_after_eval": 10_587, "test": 500}, "StepPO, B.1"
+    assert tasks.split_ids(Counted(12_087), "train", "human", False)[0] == "human/00500"  # type: ignore[arg-type]
+    assert sizes(1000) == {"train": 800, "train_after_eval": 800, "test": 200}
     with pytest.raises(InputError, match=r"no synthetic goals; env\.goals=human has some"):
         shop.task_ids("test", "synthetic")
 
@@ -312,7 +304,7 @@ def test_the_expert_reaches_one_in_the_larger_catalogue() -> None:
 def test_rewards() -> None:
     def bought(**options: object) -> tuple[float, bool, dict[str, float]]:
         env = started(**options)
-        asin = goals.find_goal(local_shop("small").store, TASK).asin
+        asin = tasks.find_goal(local_shop("small").store, TASK).asin
         for command in (
             "search[lightweight elegant kettle]",
             f"click[{asin}]",
@@ -424,7 +416,7 @@ def test_the_starter_knows_every_word() -> None:
     tokenizer = STARTER.build_tokenizer()
     vocabulary = tokenizer.get_vocab()
     for task_id in base.task_ids("webshop", "train", {"catalogue": "small"})[:60]:
-        for observation, action in starter_play(task_id, random.Random(task_id)):
+        for observation, action in demonstrate(task_id, random.Random(task_id)):
             assert set(f"{observation} {action}".split()) <= set(vocabulary)
             assert tokenizer.decode(tokenizer.encode(action, add_special_tokens=False)) == action
     env = started(prompt="compact")

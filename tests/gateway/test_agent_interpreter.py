@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from rl_agents.envs.base import task_ids
+from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import load_agent
-from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.errors import InputError
 from rl_agents.gateway import agent_interpreter
 from rl_agents.gateway.process_supervisor import AgentEnd, Given
@@ -231,7 +231,7 @@ def test_the_process_does_not_outlive_a_runner_that_is_killed(tmp_path):
     runner = f"""
 import asyncio, sys
 from rl_agents.envs.blackbox.agents import load_agent
-from rl_agents.envs.blackbox.spec import BlackboxOptions
+from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.gateway.process_supervisor import Given
 agent = load_agent(BlackboxOptions(agent={str(file) + ":agent"!r}, agent_python=sys.executable))
 asyncio.run(agent.run(Given("s", "k", "u", {{"id": "t"}}, 1), 60))

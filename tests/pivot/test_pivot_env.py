@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerFast
 from rl_agents.chat.template import ChatTemplate, Dialogue, chat_text, make_context
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs.base import make_env, starter_spec, task_ids
+from rl_agents.envs.pivot import PivotOptions
 from rl_agents.envs.pivot.desk import ALL_REASONS, beginner_action, desk_record, desk_turns
-from rl_agents.envs.pivot.spec import PivotOptions
 from rl_agents.envs.pivot.tasks import split_by_trace
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion

@@ -14,7 +14,7 @@ from transformers import Qwen2ForCausalLM
 
 from rl_agents.chat.template import make_context
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.envs.blackbox.spec import BlackboxOptions
+from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.gateway.process_supervisor import Agent, AgentClient, FunctionAgent
 from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.rollout.agent_loop import Rollouts

@@ -386,7 +386,7 @@ def test_the_example_with_openais_client_plays_like_the_built_in_loop():
 
     from rl_agents.data.trajectory import EpisodeSpec
     from rl_agents.envs.base import named_env, task_ids
-    from rl_agents.envs.blackbox.spec import BlackboxOptions
+    from rl_agents.envs.blackbox import BlackboxOptions
     from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
 
     limits = Limits(max_turns=3, max_response_tokens=6, max_model_len=400)

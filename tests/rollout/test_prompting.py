@@ -13,8 +13,8 @@ from rl_agents.cli import main
 from rl_agents.config import validate
 from rl_agents.data.trajectory import Step
 from rl_agents.envs.base import make_env
+from rl_agents.envs.guess_numbers import GuessNumbersOptions
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
-from rl_agents.envs.guess_numbers.spec import GuessNumbersOptions
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import read_step
 from rl_agents.rollout.prompting import MEMORY_HEADING, REACT_INSTRUCTION, ReAct, Reflexion, solved_examples

@@ -6,8 +6,8 @@ import random
 import pytest
 from rollout.stalls import fires_at
 
-from rl_agents.envs.movie_recommendation.rules import movement_progresses
-from rl_agents.envs.preference_estimation.rules import progresses
+from rl_agents.envs.movie_recommendation.env import movement_progresses
+from rl_agents.envs.preference_estimation.env import progresses
 from rl_agents.rollout.truncation import (
     StallWindow,
     random_trigger,

@@ -24,21 +24,18 @@ from functools import lru_cache
 from typing import Any
 
 from rl_agents.chat.template import History
+from rl_agents.envs.alfworld import SPEC, AlfworldOptions
 from rl_agents.envs.alfworld.backends import Position, make_backend
-from rl_agents.envs.alfworld.compact import compact_text
 from rl_agents.envs.alfworld.expert import Expert, kind_of
 from rl_agents.envs.alfworld.families import CHANGES, read_goal
 from rl_agents.envs.alfworld.native import NOTHING_HAPPENS
-from rl_agents.envs.alfworld.prompts import BARE_STYLES, STYLES, View
-from rl_agents.envs.alfworld.responses import find_command, read_command
-from rl_agents.envs.alfworld.spec import SPEC, AlfworldOptions
+from rl_agents.envs.alfworld.prompts import BARE_STYLES, STYLES, View, compact_text, find_command, read_command
 from rl_agents.envs.alfworld.tasks import task_ids
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.errors import InputError
 
 
 def observation(view: View) -> str:
-    """The text."""
     return view.text
 
 
@@ -127,6 +124,7 @@ class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
 
     observation_space = observations(65536)
     registered = SPEC
+    task_ids = staticmethod(task_ids)
 
     def __init__(self, options: AlfworldOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
@@ -134,20 +132,14 @@ class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
         self._style, self._bare = STYLES[self.options.prompt], self.options.prompt in BARE_STYLES
         self._anchor = ANCHORS[self.options.anchor]
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
-
-        Raises:
-            InputError: unknown task id, a game that cannot be used, or an engine that cannot be started.
-        """
-        task_id = self._draw_task(seed, options, lambda: task_ids("train", self.options))
+    def _begin(self, task_id: str) -> tuple[str, Episode]:
         seen = self._backend.reset(task_id)
         view = View(seen.text, seen.text, seen.admissible)
-        self._state = Episode(task_id, self._style.window(view, 0), view)
-        return self._state.opening, self._info(self._state, valid=True, progress=None)
+        opening = self._style.window(view, 0)
+        return opening, Episode(task_id, opening, view)
 
     def step(self, action: str) -> StepResult:
-        """Play one turn with the agent's whole response; see `responses` for how it is read.
+        """Play one turn with the agent's whole response; see `read_command` for how it is read.
 
         Raises:
             RuntimeError: before `reset`, or after the episode has ended.

@@ -1,15 +1,13 @@
-"""Scripted players that see nothing but the observation texts: an expert, and a mediocre player for starters.
+"""The scripted expert of alfworld, which sees nothing but the observation texts.
 
-The expert keeps a map of what it has seen. It looks for the object first where such an object may lie, open places
-before those it must open, changes the object's state where the task asks for it, and places it. It plays generated and
-official games alike; commands are those of ALFWorld (``move X to Y``).
+It keeps a map of what it has seen. It looks for the object first where such an object may lie, open places before those
+it must open, changes the object's state where the task asks for it, and places it. It plays generated and official
+games alike; commands are those of ALFWorld (``move X to Y``).
 """
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -128,7 +126,6 @@ class Expert:
                 things.remove(thing)
 
     def choose(self) -> str:
-        """Return the next command."""
         if self.holding is None:
             return self._fetch(self.goal.object_type, leave=self._target())
         if kind_of(self.holding) != self.goal.object_type:
@@ -203,62 +200,3 @@ class Expert:
 
     def _go(self, place: str) -> str | None:
         return None if self.at == place else f"go to {place}"
-
-
-#: What a player thinks before a command that it did not work out.
-AT_RANDOM = "I am not sure. I try something."
-
-
-def thought(expert: Expert, command: str) -> str:
-    """Return why the expert, as it stands before ``command``, gives it: short sentences from a template."""
-    goal, verb, thing = expert.goal, command.partition(" ")[0], expert.holding
-    if thing is None:
-        return f"Here is a {goal.object_type}. I take it." if verb == "take" else f"I look for a {goal.object_type}."
-    if kind_of(thing) != goal.object_type:
-        return f"I do not need the {thing}."
-    if goal.family.in_light:
-        return f"I have the {thing}. I {'use' if verb == 'use' else 'look for'} a {goal.target_type}."
-    change = goal.family.change
-    if change and expert.state.get(thing) != change:
-        return f"I have the {thing}. I need it {change}: {CHANGES[change][1].lower()}."
-    return f"I have the {thing}. I put it in a {goal.target_type}."
-
-
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """What makes a player mediocre.
-
-    Attributes:
-        random_command: probability per turn of a random admissible command.
-        forget: probability per turn of forgetting what one place holds, so that it is searched again.
-    """
-
-    random_command: float = 0.25
-    forget: float = 0.25
-
-
-class MediocrePlayer:
-    """The expert with bad habits: its episodes teach a starter model that reinforcement learning can improve."""
-
-    def __init__(self, first_observation: str, rng: random.Random, habits: Habits | None = None) -> None:
-        self._expert = Expert(first_observation)
-        self._rng = rng
-        self._habits = habits or Habits()
-        #: What it thinks of the command that it chose last.
-        self.thought = ""
-
-    def observe(self, command: str, text: str) -> None:
-        """Take in what ``command`` led to."""
-        self._expert.observe(command, text)
-
-    def choose(self, admissible: Sequence[str]) -> str:
-        """Return the next command."""
-        seen = sorted(self._expert.contents)
-        if seen and self._rng.random() < self._habits.forget:
-            del self._expert.contents[self._rng.choice(seen)]
-        if admissible and self._rng.random() < self._habits.random_command:
-            self.thought = AT_RANDOM
-            return self._rng.choice(sorted(admissible))
-        command = self._expert.choose()
-        self.thought = thought(self._expert, command)
-        return command

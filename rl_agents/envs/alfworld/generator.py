@@ -8,10 +8,8 @@ domain and grammar.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,8 +28,6 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class TaskId:
-    """The parts of a task id."""
-
     size: str
     family: Family
     layout: Layout
@@ -71,7 +67,6 @@ class Entity:
 
     @property
     def name(self) -> str:
-        """The name in observations and commands."""
         return f"{self.type.lower()} {self.number}"
 
     @property
@@ -299,46 +294,3 @@ def generated_file(task_id: str) -> GameFile:
         walkthrough=tuple(game["walkthrough"]),
         solvable=game["solvable"],
     )
-
-
-def game_digest(game: dict[str, Any]) -> str:
-    """Return the sha256 of a game's text."""
-    return hashlib.sha256(json.dumps(game, sort_keys=True).encode()).hexdigest()
-
-
-def trajectory(task_id: str) -> dict[str, Any]:
-    """Return the parts of ALFRED's ``traj_data.json`` that ALFWorld's tools read."""
-    drawn = draft(task_id)
-    goal, light = drawn.goal, drawn.task.family.in_light
-    return {
-        "task_type": goal.family.name,
-        "task_id": task_id,
-        "scene": {"floor_plan": drawn.task.layout.name},
-        "pddl_params": {
-            "object_target": goal.object_type,
-            "parent_target": "" if light else goal.target_type,
-            "toggle_target": goal.target_type if light else "",
-            "mrecep_target": "",
-            "object_sliced": False,
-        },
-        "turk_annotations": {"anns": [{"task_desc": drawn.sentence}]},
-    }
-
-
-def write_games(folder: Path, task_ids: Iterable[str]) -> list[Path]:
-    """Write games the way ALFWorld's download lays out one split, and return their ``game.tw-pddl`` files.
-
-    A game lies in ``<family>-<object>-<target>-<layout>/<number>``.
-    """
-    written = []
-    for task_id in task_ids:
-        goal, task = draft(task_id).goal, read_task_id(task_id)
-        name = f"{goal.family.name}-{goal.object_type}-{goal.target_type}-{task.size}-{task.layout.name}"
-        path = folder / name / f"trial_{task.number:04d}"
-        path.mkdir(parents=True, exist_ok=True)
-        game = generate_game(task_id)
-        (path / "traj_data.json").write_text(json.dumps(trajectory(task_id), indent=1), encoding="utf-8")
-        (path / "initial_state.pddl").write_text(game["pddl_problem"], encoding="utf-8")
-        (path / "game.tw-pddl").write_text(json.dumps(game), encoding="utf-8")
-        written.append(path / "game.tw-pddl")
-    return written

@@ -63,7 +63,6 @@ class Listing:
 
     @property
     def trials(self) -> int:
-        """Trials in the folder."""
         return len(self.games) + len(self.bad) + self.movable + self.missing + self.unsolvable
 
     def report(self) -> str:

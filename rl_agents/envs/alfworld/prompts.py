@@ -1,4 +1,4 @@
-"""What the agent reads, in four styles.
+"""What the agent reads, in four styles, and how its response becomes a command.
 
 - ``3spo``: the prompt of 3SPO, appendix C.3, word for word; the action stands in ``<action>``. Without history the two
   sentences about it are left out. ``{action_history}`` is not printed in the paper; here it is one line an observation
@@ -6,22 +6,152 @@
 - ``steppo``: the prompt of StepPO, appendix C, word for word with its tool definition; the command is an argument of a
   tool call. The printed prompt has no place for the task, so that every observation ends with the task's sentence.
 - ``plain``: a few lines of our own; the command is the last line of the response.
-- ``compact``: words of one token each for small models; see `compact`.
+- ``compact``: what a small starter model reads and writes, in words of one token each.
 
 The papers rebuild the prompt at every step from the last observations (``context=window(n)``; StepPO lists actions
 only). With ``context=append`` the first turn is that prompt without history, and the further ones its parts that
 change. In all styles but ``compact`` the agent is shown the admissible commands, without ``help``.
+
+In the compact style ``mug 1`` is the word ``mug-1``. A text keeps the names of things and the few words that say what
+happened:
+
+    You arrive at fridge 1. The fridge 1 is closed.        fridge-1 closed
+    On the desk 1, you see a cd 1, and a pen 2.            desk-1 cd-1 pen-2
+    You pick up the mug 1 from the desk 1.                 pick mug-1 desk-1
+
+A command is its verb and its first thing, ``take mug-1`` for ``take mug 1 from desk 1``: the agent stands at the place
+that the second thing would name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
 
-from rl_agents.envs.alfworld.compact import compact_command, compact_goal, compact_text
-from rl_agents.envs.alfworld.responses import TOOL
-from rl_agents.tools.calls import ToolCall
+from rl_agents.envs.alfworld.families import read_goal
+from rl_agents.errors import InputError
+from rl_agents.tools.calls import ToolCall, read_response
+from rl_agents.tools.thoughts import read_thoughts
+
+#: Words of the games' texts that say what happened; the others are left out.
+KEPT_WORDS = (
+    "empty", "nothing", "facing", "closed", "open", "close", "pick", "move", "clean", "heat", "cool", "hot", "cold",
+    "turn", "sliced", "carrying", "not", "special",
+)  # fmt: skip
+#: Verbs of commands; the first word of ``go to`` stands for both.
+VERBS = (
+    "go", "open", "close", "take", "move", "clean", "heat", "cool", "use", "slice", "examine", "look", "inventory",
+    "help",
+)  # fmt: skip
+#: Said of a text without any of these words.
+SILENCE = "nothing"
+
+_NAME = re.compile(r"\b([a-z]+) (\d+)\b")
+_WORD = re.compile(r"[a-z]+-\d+|[a-z]+")
+_COMPACT_NAME = re.compile(r"\b([a-z]+)-(\d+)\b")
+
+
+@lru_cache(maxsize=4096)  # the same few texts come again and again
+def compact_text(text: str) -> str:
+    """Return what a text of the game says, in compact words; never empty."""
+    text = text.lower().replace(" next to it, you see nothing", "").replace("you see nothing", "empty")
+    kept: list[str] = []
+    for word in _WORD.findall(_NAME.sub(r"\1-\2", text)):
+        if ("-" in word or word in KEPT_WORDS) and word not in kept[-1:]:
+            kept.append(word)
+    return " ".join(kept) or SILENCE
+
+
+def compact_goal(sentence: str) -> str:
+    """Return the task: family, object and target, such as ``heat potato sinkbasin``."""
+    try:
+        goal = read_goal(f"Your task is to: {sentence}")
+    except InputError:
+        return " ".join(_WORD.findall(sentence.lower()))
+    return f"{goal.family.short} {goal.object_type} {goal.target_type}"
+
+
+@lru_cache(maxsize=4096)
+def compact_command(command: str) -> str:
+    """Return the short form of a command: its verb and its first thing."""
+    words = _NAME.sub(r"\1-\2", command).split()
+    things = [word for word in words if _COMPACT_NAME.fullmatch(word)]
+    return " ".join([words[0], *things[:1]])
+
+
+def full_command(text: str, admissible: Sequence[str]) -> str | None:
+    """Return the first admissible command whose short form is ``text``, or None."""
+    text = " ".join(text.split())
+    return next((command for command in admissible if compact_command(command) == text), None)
+
+
+TOOL = "env_step"
+#: Longer texts are no command of any game.
+MAX_COMMAND = 1000
+
+_ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL)
+_PUT = re.compile(r"(?:put|move|place) (.+?) (?:in/on|into|onto|in|on|to) (.+)")
+
+
+def read_command(response: str, bare: bool) -> str | None:
+    """Return the text of the command in a response, or None when it holds none or more than one.
+
+    Thoughts do not count (`rl_agents.tools.thoughts`). A command is the inside of exactly one
+    ``<action>...</action>``, or the argument ``command`` of exactly one call of the tool ``env_step``
+    (``<tool_call>{"name": "env_step", "arguments": {"command": ...}}</tool_call>``), or else, where ``bare`` texts
+    count, the last line that is not blank.
+    """
+    spoken = read_thoughts(response).words
+    if "<tool_call>" in spoken:
+        command = _called(spoken)
+    elif "<action>" in spoken or not bare:
+        actions = _ACTION.findall(spoken)
+        command = actions[0] if len(actions) == 1 else None
+    else:
+        lines = [line for line in spoken.splitlines() if line.strip()]
+        command = lines[-1] if lines else None
+    return _clean(command)[:MAX_COMMAND] or None if command is not None else None
+
+
+def _clean(text: str) -> str:
+    """One line of valid Unicode: commands are repeated in prompts."""
+    return " ".join(text.encode("utf-8", "replace").decode().split())
+
+
+def _called(spoken: str) -> str | None:
+    calls = read_response(spoken).calls
+    if len(calls) != 1 or calls[0].name != TOOL:
+        return None
+    command = calls[0].arguments.get("command")
+    return command if isinstance(command, str) else None
+
+
+def find_command(text: str, admissible: Sequence[str]) -> str | None:
+    """Return the admissible command that ``text`` means, or None.
+
+    Capitals, white space and quotation marks around it do not matter. Putting down is ``move X to Y`` in some games
+    and ``put X in/on Y`` in others: both are understood in all, and so are the short forms of the compact style.
+    """
+    if text in admissible:
+        return text
+    plain = _plain(text)
+    if short := full_command(plain, admissible):
+        return short
+    commands = {_plain(command): command for command in admissible}
+    if plain in commands:
+        return commands[plain]
+    if match := _PUT.fullmatch(plain):
+        for form in ("move {} to {}", "put {} in/on {}"):
+            if (command := form.format(*match.groups())) in commands:
+                return commands[command]
+    return None
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.lower().split()).strip("\"'`. ")
+
 
 HIDDEN_COMMANDS = ("help",)
 _WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
@@ -51,29 +181,12 @@ class View:
 
     @property
     def commands(self) -> list[str]:
-        """The commands that are shown."""
         return [command for command in self.admissible if command not in HIDDEN_COMMANDS]
 
     def recent(self, count: int) -> list[tuple[int, str, str]]:
         """Return the last ``count`` steps as (number from 1, text, command)."""
         first = len(self.history) - min(count, len(self.history))
         return [(number, *step) for number, step in enumerate(self.history[first:], start=first + 1)]
-
-
-class Style(Protocol):
-    """How a style writes."""
-
-    def window(self, view: View, steps: int) -> str:
-        """Return a whole prompt with the last ``steps`` steps; without any, the first observation."""
-        ...
-
-    def turn(self, view: View) -> str:
-        """Return a later observation of a growing dialogue."""
-        ...
-
-    def response(self, command: str, thought: str = "") -> str:
-        """Return a response that says ``command``, as demonstrations do; with a thought where the style has them."""
-        ...
 
 
 def task_sentence(room: str) -> str:
@@ -215,6 +328,9 @@ class Compact:
         return compact_command(command)
 
 
+#: How a style writes: ``window`` is a whole prompt with the last steps (without any, the first observation), ``turn`` a
+#: later observation of a growing dialogue, ``response`` what demonstrations say, with a thought if the style has them.
+Style = ThreeSpo | StepPo | Plain | Compact
 STYLES: Mapping[str, Style] = {"3spo": ThreeSpo(), "steppo": StepPo(), "plain": Plain(), "compact": Compact()}
 
 #: Styles whose responses may be the bare text of a command.

@@ -1,8 +1,8 @@
 """Rooms for generated games: what may stand in them, what may lie where, and the layouts drawn from that.
 
 A layout (``kitchen-3`` of a size) is drawn from its name alone, so that it is the same everywhere. Layouts 1 to 12 are
-for training, 13 to 16 are never trained on. The names of types are ALFRED's, so that prompts and models fit both; the
-rooms are our own.
+for training, 13 to 16 are never trained on. ``scenes.json`` says what rooms are drawn from. The names of types are
+ALFRED's, so that prompts and models fit both; the rooms are our own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from rl_agents.envs.panels import stored_words
 from rl_agents.errors import InputError, unknown
 
 TRAIN_LAYOUTS = range(1, 13)
@@ -30,14 +31,6 @@ FOOD = _words("Apple Bread Egg Lettuce Potato Tomato")
 DISHES = _words("Bowl Cup Mug Plate")
 COOKWARE = _words("Kettle Pan Pot")
 CUTLERY = _words("ButterKnife Fork Knife Ladle Spatula Spoon")
-SEASONING = _words("PepperShaker SaltShaker")
-WASHING = _words("Cloth DishSponge SoapBar SoapBottle SprayBottle")
-PAPER = _words("TissueBox ToiletPaper")
-SMALL_THINGS = _words("CD CellPhone CreditCard KeyChain Pen Pencil RemoteControl Watch")
-READING = _words("Book Laptop Newspaper")
-SOFT = _words("Pillow")
-DECORATION = _words("AlarmClock Candle Statue Vase")
-TOWELS = _words("HandTowel")
 LAMPS = _words("DeskLamp FloorLamp")
 
 CLEANABLE = frozenset((*FOOD, *DISHES, *COOKWARE, *CUTLERY, "Cloth", "DishSponge", "SoapBar")) - {"Bread"}
@@ -46,37 +39,9 @@ COOLABLE = frozenset((*FOOD, *DISHES, "Pan", "Pot"))
 SLICEABLE = frozenset(FOOD) - {"Egg"}
 OPENABLE = frozenset(_words("Cabinet Drawer Fridge Microwave Safe"))
 
-_KITCHEN_TOP = (*FOOD, *DISHES, *COOKWARE, *CUTLERY, *SEASONING, "DishSponge", "SoapBottle")
-_HOME_TOP = (*SMALL_THINGS, *READING, *DECORATION, "TissueBox", "Bowl", "Mug", "Plate")
-
+_STORED = stored_words(__file__, "scenes.json")
 #: receptacle type -> object types that it may hold (lamps apart: `LAMP_PLACES`)
-HOLDS: Mapping[str, frozenset[str]] = {
-    "ArmChair": frozenset((*READING, *SOFT, "CellPhone", "CreditCard", "KeyChain", "RemoteControl")),
-    "BathtubBasin": frozenset(("Cloth", "HandTowel", "SoapBar")),
-    "Bed": frozenset((*READING, *SOFT, "CD", "CellPhone")),
-    "Cabinet": frozenset(
-        (*DISHES, *COOKWARE, *SEASONING, *WASHING, *PAPER, "Book", "Candle", "CD", "Newspaper", "Vase")
-    ),
-    "CoffeeMachine": frozenset(("Cup", "Mug")),
-    "CoffeeTable": frozenset(_HOME_TOP),
-    "CounterTop": frozenset((*_KITCHEN_TOP, *WASHING, *PAPER, *TOWELS, "Candle", "Vase")),
-    "Desk": frozenset(_HOME_TOP),
-    "DiningTable": frozenset((*_KITCHEN_TOP, *_HOME_TOP)),
-    "Drawer": frozenset((*CUTLERY, *SEASONING, *SMALL_THINGS, *PAPER, *_words("Book Candle Cloth DishSponge SoapBar"))),
-    "Dresser": frozenset(_HOME_TOP),
-    "Fridge": frozenset((*FOOD, *DISHES, "Pan", "Pot")),
-    "GarbageCan": frozenset((*FOOD, *WASHING, *PAPER, "CD", "HandTowel", "Newspaper", "Pen", "Pencil")),
-    "HandTowelHolder": frozenset(TOWELS),
-    "Microwave": frozenset((*FOOD, *DISHES)),
-    "Safe": frozenset(("CD", "CellPhone", "CreditCard", "KeyChain", "Statue", "Watch")),
-    "Shelf": frozenset((*_HOME_TOP, *DISHES, *SEASONING, *PAPER, "Kettle", "SoapBottle", "SprayBottle")),
-    "SideTable": frozenset((*_HOME_TOP, *PAPER, "SprayBottle")),
-    "SinkBasin": frozenset((*FOOD, *DISHES, *COOKWARE, *CUTLERY, *TOWELS, "Cloth", "DishSponge", "SoapBar")),
-    "Sofa": frozenset((*READING, *SOFT, "CellPhone", "CreditCard", "KeyChain", "RemoteControl")),
-    "StoveBurner": frozenset(COOKWARE),
-    "Toilet": frozenset((*PAPER, "Candle", "Cloth", "HandTowel", "SoapBar", "SoapBottle", "SprayBottle")),
-    "TVStand": frozenset(_HOME_TOP),
-}
+HOLDS: Mapping[str, frozenset[str]] = {place: frozenset(kinds) for place, kinds in _STORED["holds"].items()}
 LAMP_PLACES = frozenset(("CoffeeTable", "Desk", "Dresser", "Shelf", "SideTable", "TVStand"))
 
 
@@ -102,104 +67,14 @@ class RoomSpec:
     lamp: str | None = None
 
 
-def _counts(text: str) -> dict[str, tuple[int, int]]:
-    """``Cabinet 1-3 Fridge 1`` -> {"Cabinet": (1, 3), "Fridge": (1, 1)}."""
-    words = text.split()
-    bounds = [tuple(int(n) for n in word.split("-")) for word in words[1::2]]
-    return {kind: (low[0], low[-1]) for kind, low in zip(words[::2], bounds, strict=True)}
+def _room(stored: dict[str, Any]) -> RoomSpec:
+    counts = {kind: (least, most) for kind, (least, most) in stored["receptacles"].items()}
+    pairs = {name: tuple(stored[name]) for name in ("total", "staples", "others", "objects")}
+    return RoomSpec(**{**stored, **pairs, "receptacles": counts})
 
 
 ROOMS: Mapping[str, Mapping[str, RoomSpec]] = {
-    "small": {
-        "kitchen": RoomSpec(
-            _counts(
-                "Cabinet 1-2 CounterTop 1-2 DiningTable 0-1 Drawer 0-2 Fridge 1 GarbageCan 0-1 Microwave 1 SinkBasin 1"
-            ),
-            total=(6, 9),
-            staples=_words("Apple Mug"),
-            others=_words("Egg Fork Plate Potato Spoon Tomato"),
-            kinds=5,
-            objects=(6, 8),
-        ),
-        "bathroom": RoomSpec(
-            _counts(
-                "BathtubBasin 0-1 Cabinet 1-2 CounterTop 1 Drawer 0-2 GarbageCan 0-1 HandTowelHolder 0-1 SinkBasin 1 "
-                "Toilet 1"
-            ),
-            total=(6, 8),
-            staples=_words("Cloth SoapBar"),
-            others=_words("Candle HandTowel SoapBottle SprayBottle ToiletPaper"),
-            kinds=5,
-            objects=(6, 8),
-        ),
-        "bedroom": RoomSpec(
-            _counts("Bed 1 Desk 1 Drawer 1-2 Dresser 0-1 GarbageCan 0-1 Shelf 1-2 SideTable 1"),
-            total=(6, 8),
-            staples=_words("Book CD"),
-            others=_words("AlarmClock CellPhone KeyChain Laptop Pen Pillow"),
-            kinds=5,
-            objects=(6, 8),
-            lamp="DeskLamp",
-        ),
-        "livingroom": RoomSpec(
-            _counts("ArmChair 0-2 CoffeeTable 1 Drawer 0-2 GarbageCan 0-1 Shelf 0-2 SideTable 1 Sofa 1 TVStand 1"),
-            total=(6, 8),
-            staples=_words("KeyChain Newspaper"),
-            others=_words("Book CreditCard Laptop Pillow RemoteControl Watch"),
-            kinds=5,
-            objects=(6, 8),
-            lamp="FloorLamp",
-        ),
-    },
-    "full": {
-        "kitchen": RoomSpec(
-            _counts(
-                "Cabinet 5-9 CoffeeMachine 1 CounterTop 2-3 DiningTable 0-1 Drawer 3-6 Fridge 1 GarbageCan 1 "
-                "Microwave 1 Shelf 0-3 SinkBasin 1 StoveBurner 2-4"
-            ),
-            total=(22, 28),
-            staples=_words("Apple Bowl Cup Mug Pan Plate Potato"),
-            others=(
-                *_words("Bread DishSponge Egg Kettle Lettuce Pot SoapBottle Tomato Vase"),
-                *CUTLERY,
-                *SEASONING,
-            ),
-            kinds=18,
-            objects=(26, 38),
-        ),
-        "bathroom": RoomSpec(
-            _counts(
-                "BathtubBasin 0-1 Cabinet 3-6 CounterTop 1-2 Drawer 2-6 GarbageCan 1 HandTowelHolder 1-2 Shelf 0-3 "
-                "SideTable 0-1 SinkBasin 1-2 Toilet 1"
-            ),
-            total=(15, 20),
-            staples=_words("Cloth HandTowel SoapBar ToiletPaper"),
-            others=_words("Candle DishSponge SoapBottle SprayBottle TissueBox"),
-            kinds=7,
-            objects=(12, 20),
-        ),
-        "bedroom": RoomSpec(
-            _counts("ArmChair 0-1 Bed 1 Desk 1-2 Drawer 4-8 Dresser 1 GarbageCan 1 Safe 0-1 Shelf 2-6 SideTable 1-2"),
-            total=(16, 22),
-            staples=_words("Book CD CellPhone KeyChain Pencil"),
-            others=(*_words("Bowl CreditCard Laptop Mug Pen Pillow TissueBox Watch"), *DECORATION),
-            kinds=12,
-            objects=(16, 26),
-            lamp="DeskLamp",
-        ),
-        "livingroom": RoomSpec(
-            _counts(
-                "ArmChair 1-3 Cabinet 0-4 CoffeeTable 1 DiningTable 0-1 Drawer 2-6 Dresser 0-1 GarbageCan 1 Safe 0-1 "
-                "Shelf 2-6 SideTable 1-3 Sofa 1-2 TVStand 1"
-            ),
-            total=(18, 24),
-            staples=_words("Book KeyChain Newspaper RemoteControl"),
-            others=_words("Bowl Candle CellPhone CreditCard Laptop Pillow Plate Statue TissueBox Vase Watch"),
-            kinds=11,
-            objects=(16, 26),
-            lamp="FloorLamp",
-        ),
-    },
+    size: {name: _room(room) for name, room in rooms.items()} for size, rooms in _STORED["rooms"].items()
 }
 
 #: family -> rooms where it can be played
@@ -235,7 +110,6 @@ def between(rng: random.Random, low: int, high: int) -> int:
 
 
 def draw(rng: random.Random, items: Sequence[T]) -> T:
-    """Return one item."""
     return items[between(rng, 0, len(items) - 1)]
 
 

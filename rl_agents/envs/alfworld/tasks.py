@@ -1,21 +1,91 @@
 """The task sets of alfworld, and the game of a task: generated ones, or the official ones of a folder.
 
-Without ``data`` a task is a generated game such as ``small/heat/kitchen-3/17`` (see `generator` and `panel`); with it,
+Without ``data`` a task is a generated game such as ``small/heat/kitchen-3/17`` (see `generator`); with it,
 a trial of the download such as ``valid_seen/pick_and_place_simple-Mug-None-Desk-308/trial_T2`` (see `official`).
+
+The frozen task sets of generated games: per size 1200 to train on, 140 of seen and 134 of unseen layouts.
+
+The test sets have the sizes of ALFWorld's valid_seen and valid_unseen. All families are equally frequent, and take
+turns, so that the first tasks of a set are a balanced sample. ``test_seen`` has the layouts of ``train`` with other
+placements and goals, ``test_unseen`` layouts that ``train`` lacks; no game is there twice, under whatever id.
+``panel_small.json`` and ``panel_full.json`` also hold the first 12 digits of each game's sha256, so that "the same
+panel on two machines" can be checked.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 
+from rl_agents.envs.alfworld import AlfworldOptions
+from rl_agents.envs.alfworld.families import FAMILIES, Family
 from rl_agents.envs.alfworld.game_file import GameFile
 from rl_agents.envs.alfworld.generator import generated_file
 from rl_agents.envs.alfworld.native import NativeGame
 from rl_agents.envs.alfworld.official import official_file, official_games
-from rl_agents.envs.alfworld.panel import generated_tasks, training_tasks
-from rl_agents.envs.alfworld.spec import AlfworldOptions
+from rl_agents.envs.alfworld.scenes import FAMILY_ROOMS, SIZES, TRAIN_LAYOUTS, UNSEEN_LAYOUTS
+from rl_agents.envs.panels import panel_ids, shuffled_ids
 from rl_agents.errors import unknown
+
+SEED = "alfworld-2025"
+#: split -> (number of tasks, layouts, first number of its task ids)
+SPLITS = {
+    "train": (1200, TRAIN_LAYOUTS, 0),
+    "test_seen": (140, TRAIN_LAYOUTS, 5000),
+    "test_unseen": (134, UNSEEN_LAYOUTS, 0),
+}
+
+
+def panel_file(size: str) -> Path:
+    """Return the panel file of a size.
+
+    Raises:
+        InputError: unknown size.
+    """
+    if size not in SIZES:
+        raise unknown("size", size, SIZES)
+    return Path(__file__).with_name(f"panel_{size}.json")
+
+
+def generated_tasks(size: str, split: str) -> list[str]:
+    """Return the task ids of ``train``, ``test_seen`` or ``test_unseen``.
+
+    Raises:
+        InputError: unknown size or split; the panel file was changed.
+    """
+    return panel_ids(panel_file(size), split)
+
+
+@lru_cache(maxsize=4)
+def training_tasks(size: str, count: int) -> tuple[str, ...]:
+    """Return ``count`` ids to train on: the first of the panel, beyond it what the generator makes of other numbers.
+
+    Families take turns throughout. Ids differ from those of the test sets; games are compared with the test games in
+    the panel only, so that beyond it one may be a test game under another number.
+
+    Raises:
+        InputError: unknown size; the panel file was changed.
+    """
+    tasks = generated_tasks(size, "train")
+    if count <= len(tasks):
+        return tuple(tasks[:count])
+    _, layouts, first = SPLITS["train"]
+    used = set(tasks)
+    streams = [(task for task in _candidates(size, family, layouts, first) if task not in used) for family in FAMILIES]
+    more = (next(streams[n % len(streams)]) for n in range(count - len(tasks)))
+    return (*tasks, *more)
+
+
+def _candidates(size: str, family: Family, layouts: range, first: int) -> Iterator[str]:
+    """Yield task ids of a family: every layout once, in random order, then again with the next number."""
+    names = shuffled_ids((f"{room}-{n}" for room in FAMILY_ROOMS[family.short] for n in layouts), SEED)
+    number = first
+    while True:
+        yield from (f"{size}/{family.short}/{name}/{number}" for name in names)
+        number += 1
+
 
 #: Compiled games kept in a process; one needs about 0.2 MB, and compiling it again 6 ms.
 KEPT_GAMES = 256

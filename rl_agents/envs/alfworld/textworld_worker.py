@@ -55,13 +55,10 @@ class Connection:
         self.sock.sendall(json.dumps(answer).encode() + b"\n")
 
     def attached(self) -> socket.socket:
-        """Return the socket that came with the request."""
         return socket.socket(fileno=self._attached.pop())
 
 
 class Player:
-    """One game on the engine."""
-
     def __init__(self, game: dict[str, Any]) -> None:
         import textworld
         from alfworld.agents.environment.alfred_tw_env import AlfredDemangler

@@ -98,7 +98,6 @@ class Desk:
         return run
 
     def answer(self, asked: Asked, answer: ModelAnswer | ApiError) -> None:
-        """Answer a request."""
         self._loop.call_soon_threadsafe(_settle, asked, answer)
 
     def stop(self, run: Run) -> None:
@@ -245,7 +244,6 @@ _lock = threading.Lock()
 
 
 def desk() -> Desk:
-    """Return this process's desk."""
     with _lock:
         if not _desk:
             _desk.append(Desk())

@@ -15,10 +15,10 @@ from typing import Any
 import gymnasium
 from gymnasium.spaces import Text
 
+from rl_agents.envs.blackbox import SPEC, BlackboxOptions
 from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox.desk import Asked, Run, desk
 from rl_agents.envs.blackbox.histories import History
-from rl_agents.envs.blackbox.spec import SPEC, BlackboxOptions
 from rl_agents.envs.blackbox.tasks import task_ids, task_payload
 from rl_agents.gateway.process_supervisor import AgentEnd
 from rl_agents.gateway.results import AgentResult

@@ -128,7 +128,6 @@ def _anchor(header: str, keys: Sequence[str]) -> str:
 
 
 def _read(messages: Sequence[Message]) -> str:
-    """Return several messages as people read them."""
     return "\n".join(f"[{message['role']}] {_said(message)}" for message in messages)
 
 

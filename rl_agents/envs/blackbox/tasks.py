@@ -19,7 +19,7 @@ from rl_agents.data.hub import PREFIX
 from rl_agents.data.row_cache import Entry, KeptRows, keep
 from rl_agents.data.tables import Row, Table, open_table, table_files
 from rl_agents.envs import base
-from rl_agents.envs.blackbox.spec import BlackboxOptions
+from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.panels import check_split, held_out, unknown_task
 from rl_agents.errors import InputError, nearest
 

@@ -9,20 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.circuit_decoding.prompts import (
-    answer_instruction,
-    answer_text,
-    first_observation,
-    malformed_observation,
-    output_observation,
-    parse_action,
-    query_text,
-    read_answer,
-)
-from rl_agents.envs.circuit_decoding.rules import consistent, output, progresses, survivors, total
-from rl_agents.envs.circuit_decoding.spec import SPEC, CircuitDecodingOptions
-from rl_agents.envs.circuit_decoding.tasks import Task, find_task, task_ids
-from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
+from rl_agents.envs.circuit_decoding import SPEC, CircuitDecodingOptions, prompts, rules
+from rl_agents.envs.circuit_decoding.tasks import Task, chosen_settings, find_task, task_ids
+from rl_agents.envs.stateful import StepResult, TaggedEnv, observations
 from rl_agents.envs.tags import TaggedAction
 
 
@@ -49,7 +38,7 @@ class GameState:
         return self.right == len(self.task.hidden)
 
 
-class CircuitDecodingEnv(StatefulEnv[GameState, CircuitDecodingOptions]):
+class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
     """Identify hidden Boolean circuits from their outputs.
 
     ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the candidates and who survives for which circuit:
@@ -60,42 +49,33 @@ class CircuitDecodingEnv(StatefulEnv[GameState, CircuitDecodingOptions]):
 
     observation_space = observations(16384)
     registered = SPEC
+    task_ids = staticmethod(task_ids)
+    answer_now = prompts.PAPER_ANSWER_NOW
+    your_turn = "\nNow it is your turn:"
 
     def __init__(self, options: CircuitDecodingOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
-        self._train_ids = task_ids("train", self.options)
+        chosen_settings(self.options)  # sizes that cannot be should say so at once
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
+    def _begin(self, task_id: str) -> tuple[str, GameState]:
+        task = find_task(task_id)
+        return prompts.first_observation(task, self.options.prompt), GameState(
+            task, rules.survivors(task.tables, len(task.hidden), [])
+        )
 
-        Raises:
-            InputError: unknown task id.
-        """
-        task = find_task(self._draw_task(seed, options, lambda: self._train_ids))
-        self._state = GameState(task, survivors(task.tables, len(task.hidden), []))
-        return first_observation(task, self.options.prompt), self._info(self._state, valid=True, progress=None)
+    def _read(self, response: str, state: GameState) -> TaggedAction:
+        return prompts.parse_action(response, state.task)
 
-    def step(self, action: str) -> StepResult:
-        """Play one turn with the agent's whole response; see `parse_action` for how it is read.
-
-        Raises:
-            RuntimeError: before `reset`, or after the episode has ended.
-        """
-        state = self.state
-        parsed = parse_action(action, state.task)
-        if parsed.kind == "answer":
-            return self._answer(state, parsed.content)
-        if parsed.kind == "interact":
-            return self._query(state, parsed.content[0], parsed.content[1:])
-        return self._reject(state, parsed)
-
-    @property
-    def answer_instruction(self) -> str:
-        """What the agent is told when its next turn must answer."""
-        return answer_instruction(self.options.prompt)
+    def _reasons(self) -> dict[str, str]:
+        circuits = ", ".join(self.state.task.labels)
+        return {
+            prompts.NOT_A_QUERY: f"a query must name one circuit and give {rules.NUM_INPUTS} binary inputs, "
+            "such as A(1, 0, 1)",
+            prompts.UNKNOWN_CIRCUIT: f"there is no such circuit; the circuits are {circuits}",
+        }
 
     def _answer(self, state: GameState, content: str) -> StepResult:
-        chosen = read_answer(content, state.task, self.options.prompt)
+        chosen = prompts.read_answer(content, state.task, self.options.prompt)
         right = sum(c == h for c, h in zip(chosen, state.task.hidden, strict=False))
         new = replace(state, right=right)
         possible = bool(chosen) and all(c in s for c, s in zip(chosen, state.survivors, strict=True))
@@ -103,19 +83,17 @@ class CircuitDecodingEnv(StatefulEnv[GameState, CircuitDecodingOptions]):
         observation = "correct" if new.success else "wrong"
         return self._end_turn(new, observation, reward, valid=True, progress=possible, terminated=True)
 
-    def _query(self, state: GameState, label: str, bits: str) -> StepResult:
+    def _ask(self, state: GameState, query: str) -> StepResult:
+        label, bits = query[0], query[1:]
         task, circuit = state.task, state.task.labels.index(label)
-        value = output(task.tables[task.hidden[circuit]], bits)
-        kept = consistent(task.tables, state.survivors[circuit], bits, value)
+        value = rules.output(task.tables[task.hidden[circuit]], bits)
+        kept = rules.consistent(task.tables, state.survivors[circuit], bits, value)
         after = (*state.survivors[:circuit], kept, *state.survivors[circuit + 1 :])
-        progress = progresses(state.survivors, after)
+        progress = rules.progresses(state.survivors, after)
         new = replace(state, survivors=after, wasted_queries=state.wasted_queries + (not progress))
-        observation = output_observation(label, bits, value, self.options.prompt)
-        query = query_text(label, bits, self.options.prompt)
-        return self._end_turn(new, observation, valid=True, progress=progress, query=query)
-
-    def _reject(self, state: GameState, parsed: TaggedAction) -> StepResult:
-        return self._end_malformed(state, malformed_observation(parsed, state.task, self.options.prompt))
+        observation = prompts.output_observation(label, bits, value, self.options.prompt)
+        asked = prompts.query_text(label, bits, self.options.prompt)
+        return self._end_turn(new, observation, valid=True, progress=progress, query=asked)
 
     def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         task = state.task
@@ -128,11 +106,11 @@ class CircuitDecodingEnv(StatefulEnv[GameState, CircuitDecodingOptions]):
             "success": state.success,
             "valid": valid,
             "progress": progress,
-            "references": [answer_text(task, task.hidden, self.options.prompt)],
+            "references": [prompts.answer_text(task, task.hidden, self.options.prompt)],
             "anchor": f"{' '.join(task.tables)} : {known}",
             "metrics": {
                 "turns": float(state.turns),
-                "survivors": float(total(state.survivors)),
+                "survivors": float(rules.total(state.survivors)),
                 "wasted_queries": float(state.wasted_queries),
                 "circuits_right": state.right / len(task.hidden),
             },

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 
 from rl_agents.envs.circuit_decoding.rules import NUM_INPUTS
 from rl_agents.envs.circuit_decoding.tasks import Task
-from rl_agents.envs.tags import MALFORMED_REASONS, TaggedAction, malformed, read_tags
-
-PROMPT_STYLES = ("paper", "compact")
+from rl_agents.envs.tags import TaggedAction, malformed, read_tags
 
 _PAPER_PROMPT = """\
 Welcome to the Circuit Deduction Challenge!
@@ -44,8 +42,7 @@ your answer must be: <answer>13, 6</answer>.
 
 Please start with your first query."""
 
-_PAPER_ANSWER_NOW = "No further query is possible. You must now submit your final answer inside <answer> and </answer>."
-COMPACT_ANSWER_NOW = "<answer>"
+PAPER_ANSWER_NOW = "No further query is possible. You must now submit your final answer inside <answer> and </answer>."
 
 NOT_A_QUERY = "not-a-query"
 UNKNOWN_CIRCUIT = "unknown-circuit"
@@ -105,7 +102,6 @@ def query_text(label: str, bits: str, style: str) -> str:
 
 
 def first_observation(task: Task, style: str) -> str:
-    """Return the task description."""
     if style == "compact":
         return f"{' '.join(task.labels)} : {' '.join(sorted(task.tables))}"
     return _PAPER_PROMPT.format(
@@ -117,25 +113,8 @@ def first_observation(task: Task, style: str) -> str:
     )
 
 
-def answer_instruction(style: str) -> str:
-    """Return the words that ask for the answer at once; the compact style has one word that the starter knows."""
-    return COMPACT_ANSWER_NOW if style == "compact" else _PAPER_ANSWER_NOW
-
-
 def output_observation(label: str, bits: str, value: int, style: str) -> str:
     """Return the answer to a query: the output alone, or as a sentence (the paper does not print its own)."""
     if style == "compact":
         return str(value)
     return f"The output of your latest query {query_text(label, bits, style)}: {value}.\nNow it is your turn:"
-
-
-def malformed_observation(action: TaggedAction, task: Task, style: str) -> str:
-    """Tell the agent that, and why, its response could not be read; nothing of the response is repeated."""
-    if style == "compact":
-        return f"invalid {action.problem}"
-    reasons = {
-        **MALFORMED_REASONS,
-        NOT_A_QUERY: f"a query must name one circuit and give {NUM_INPUTS} binary inputs, such as A(1, 0, 1)",
-        UNKNOWN_CIRCUIT: f"there is no such circuit; the circuits are {', '.join(task.labels)}",
-    }
-    return f"Your last response was not valid: {reasons[action.problem]}.\nNow it is your turn:"

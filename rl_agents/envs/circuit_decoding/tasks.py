@@ -4,7 +4,7 @@ A setting is how many circuits are hidden among how many candidates; T3 trains o
 distribution on up to 4 circuits and up to 30 candidates; ``env.sizes`` mixes several. A task id is
 ``<circuits>-<candidates>/<split>/<number>``, for example ``2-10/test/0007``. The task is a pure function of its id
 (through sha256, so of no library's generator), and ``panel.json`` holds the hash of all tasks of every setting in the
-paper; ``python -m rl_agents.envs.circuit_decoding.tasks`` writes that file again.
+paper.
 
 Source: T3, appendix C.1, tables 2 and 5 (sizes and settings; the paper's own tasks are not published).
 """
@@ -15,19 +15,16 @@ import itertools
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 from rl_agents.config.options import check_ranges
+from rl_agents.envs.circuit_decoding import CircuitDecodingOptions, SizeKeys
 from rl_agents.envs.circuit_decoding.rules import LABELS, functions
-from rl_agents.envs.circuit_decoding.spec import CircuitDecodingOptions, SizeKeys
 from rl_agents.envs.options import part_of
-from rl_agents.envs.panels import check_split, ids_digest, shuffled_ids, unknown_task, write_panel
+from rl_agents.envs.panels import numbered_ids, shuffled_ids, unknown_task
 from rl_agents.errors import InputError
 
 SEED = "circuit_decoding-2025"
 SIZES = {"train": 1000, "test": 300}
-PANEL_FILE = Path(__file__).with_name("panel.json")
 _SIZE = re.compile(r"(\d{1,2})-(\d{1,2})")
 _TASK_ID = re.compile(r"(\d{1,2})-(\d{1,2})/(train|test)/(\d{4})")
 
@@ -86,7 +83,9 @@ def task_ids(split: str, options: CircuitDecodingOptions) -> list[str]:
 
 @lru_cache(maxsize=32)  # every environment asks
 def _mixed_ids(split: str, settings: tuple[Setting, ...]) -> tuple[str, ...]:
-    return tuple(itertools.chain(*zip(*(setting_ids(split, setting) for setting in settings), strict=True)))
+    return tuple(
+        itertools.chain(*zip(*(numbered_ids(setting.name, split, SIZES) for setting in settings), strict=True))
+    )
 
 
 def chosen_settings(options: CircuitDecodingOptions) -> tuple[Setting, ...]:
@@ -117,12 +116,6 @@ def _setting(circuits: str, candidates: str) -> Setting:
     return setting
 
 
-def setting_ids(split: str, setting: Setting) -> list[str]:
-    """Return the ``train`` or ``test`` ids of a setting."""
-    check_split(split, {name: () for name in SIZES})
-    return [f"{setting.name}/{split}/{number:04d}" for number in range(SIZES[split])]
-
-
 @lru_cache(maxsize=4096)
 def find_task(task_id: str) -> Task:
     """Return the task called ``task_id``.
@@ -133,7 +126,10 @@ def find_task(task_id: str) -> Task:
     match = _TASK_ID.fullmatch(task_id)
     if match is None or int(match[4]) >= SIZES[match[3]]:
         raise unknown_task(
-            "circuit_decoding", task_id, setting_ids("test", Setting()), "<circuits>-<candidates>/<split>/<number>"
+            "circuit_decoding",
+            task_id,
+            numbered_ids(Setting().name, "test", SIZES),
+            "<circuits>-<candidates>/<split>/<number>",
         )
     setting = _setting(match[1], match[2])
     seed = f"{SEED}/{setting.name}/{match[3]}/{match[4]}"
@@ -141,19 +137,3 @@ def find_task(task_id: str) -> Task:
     expressions = tuple(shuffled_ids(functions()[table], seed)[0] for table in tables)
     hidden = shuffled_ids(tables, f"{seed}/hidden")[: setting.circuits]
     return Task(task_id, tables, expressions, tuple(tables.index(table) for table in hidden))
-
-
-def setting_digest(setting: Setting, split: str) -> str:
-    """Return the sha256 over the contents of all tasks of a setting."""
-    names = setting_ids(split, setting)
-    return ids_digest(f"{name}: {'; '.join(t.expressions)} = {t.hidden}" for name in names if (t := find_task(name)))
-
-
-def frozen_panel() -> dict[str, Any]:
-    """Return the panel as it is stored in ``panel.json``."""
-    digests = {f"{s.name}/{split}": setting_digest(s, split) for s in PAPER_SETTINGS for split in SIZES}
-    return {"seed": SEED, "sizes": SIZES, "sha256": digests}
-
-
-if __name__ == "__main__":
-    write_panel(PANEL_FILE, frozen_panel())

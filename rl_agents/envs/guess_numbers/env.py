@@ -9,24 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.guess_numbers.prompts import (
-    answer_instruction,
-    feedback_observation,
-    first_observation,
-    malformed_observation,
-    parse_action,
-)
-from rl_agents.envs.guess_numbers.rules import (
-    Feedback,
-    consistent,
-    feedback,
-    guess_progresses,
-    hypotheses,
-    set_progresses,
-)
-from rl_agents.envs.guess_numbers.spec import SPEC, GuessNumbersOptions
+from rl_agents.envs.guess_numbers import SPEC, GuessNumbersOptions, prompts, rules
 from rl_agents.envs.guess_numbers.tasks import Task, find_task, task_ids
-from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
+from rl_agents.envs.stateful import StepResult, TaggedEnv, observations
 from rl_agents.envs.tags import TaggedAction
 
 
@@ -42,7 +27,7 @@ class GameState:
     success: bool = False
 
 
-class GuessNumbersEnv(StatefulEnv[GameState, GuessNumbersOptions]):
+class GuessNumbersEnv(TaggedEnv[GameState, GuessNumbersOptions]):
     """Find a secret code from ``xAyB`` feedback.
 
     ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the game and its hypothesis set: what can be known
@@ -53,59 +38,39 @@ class GuessNumbersEnv(StatefulEnv[GameState, GuessNumbersOptions]):
 
     observation_space = observations(4096)
     registered = SPEC
+    task_ids = staticmethod(task_ids)
+    answer_now = prompts.PAPER_ANSWER_NOW
+    your_turn = "\nNow it is your turn:"
 
-    def __init__(self, options: GuessNumbersOptions | None = None, max_turns: int = 0) -> None:
-        super().__init__(options, max_turns)
-        self._train_ids = task_ids("train", self.options)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
-
-        Raises:
-            InputError: unknown task id.
-        """
-        task = find_task(self._draw_task(seed, options, lambda: self._train_ids))
+    def _begin(self, task_id: str) -> tuple[str, GameState]:
+        task = find_task(task_id)
         group = task.subgroup
-        value: Feedback = (group.x0, group.y0)
-        self._state = GameState(task, hypotheses(group.a, group.b, [(task.first_guess, value)]))
-        return first_observation(task, value, self.options.prompt), self._info(self._state, valid=True, progress=None)
+        value: rules.Feedback = (group.x0, group.y0)
+        state = GameState(task, rules.hypotheses(group.a, group.b, [(task.first_guess, value)]))
+        return prompts.first_observation(task, value, self.options.prompt), state
 
-    def step(self, action: str) -> StepResult:
-        """Play one turn with the agent's whole response; see `parse_action` for how it is read.
+    def _read(self, response: str, state: GameState) -> TaggedAction:
+        return prompts.parse_action(response, state.task.subgroup.a, state.task.subgroup.b)
 
-        Raises:
-            RuntimeError: before `reset`, or after the episode has ended.
-        """
-        state = self.state
-        parsed = parse_action(action, state.task.subgroup.a, state.task.subgroup.b)
-        if parsed.kind == "answer":
-            return self._answer(state, parsed.content)
-        if parsed.kind == "interact":
-            return self._guess(state, parsed.content)
-        return self._reject(state, parsed)
-
-    @property
-    def answer_instruction(self) -> str:
-        """What the agent is told when its next turn must answer."""
-        return answer_instruction(self.options.prompt)
+    def _reasons(self) -> dict[str, str]:
+        return {prompts.NOT_A_CODE: "the guess inside <interact> must be one number of the game"}
 
     def _answer(self, state: GameState, code: str) -> StepResult:
         new = replace(state, success=code == state.task.secret)
         observation, inside = "correct" if new.success else "wrong", code in state.remaining
         return self._end_turn(new, observation, float(new.success), valid=True, progress=inside, terminated=True)
 
-    def _guess(self, state: GameState, guess: str) -> StepResult:
-        value = feedback(state.task.secret, guess)
-        remaining = consistent(state.remaining, guess, value)
-        inside = guess_progresses(guess, state.remaining)
+    def _ask(self, state: GameState, guess: str) -> StepResult:
+        value = rules.feedback(state.task.secret, guess)
+        remaining = rules.consistent(state.remaining, guess, value)
+        inside = rules.guess_progresses(guess, state.remaining)
         progress = (
-            inside if self.options.progress == "consistent" else set_progresses(guess, state.remaining, remaining)
+            inside if self.options.progress == "consistent" else rules.set_progresses(guess, state.remaining, remaining)
         )
         new = replace(state, remaining=remaining, inconsistent_guesses=state.inconsistent_guesses + (not inside))
-        return self._end_turn(new, feedback_observation(value, self.options.prompt), valid=True, progress=progress)
-
-    def _reject(self, state: GameState, parsed: TaggedAction) -> StepResult:
-        return self._end_malformed(state, malformed_observation(parsed, self.options.prompt))
+        return self._end_turn(
+            new, prompts.feedback_observation(value, self.options.prompt), valid=True, progress=progress
+        )
 
     def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         group = state.task.subgroup

@@ -10,9 +10,7 @@ from dataclasses import replace
 
 from rl_agents.envs.guess_numbers.rules import Feedback, code_error, feedback_word
 from rl_agents.envs.guess_numbers.tasks import Task
-from rl_agents.envs.tags import MALFORMED_REASONS, TaggedAction, malformed, read_tags
-
-PROMPT_STYLES = ("paper", "compact")
+from rl_agents.envs.tags import TaggedAction, malformed, read_tags
 
 _PAPER_PROMPT = """\
 Let's play a number guessing game. The rules are as follows:
@@ -39,12 +37,9 @@ _PAPER_FEEDBACK = (
     "{y} digits are present in the answer but in the different positions.\nNow it is your turn:"
 )
 
-_PAPER_ANSWER_NOW = "No further guess is possible. You must now present your answer inside <answer> and </answer>."
-COMPACT_ANSWER_NOW = "<answer>"
+PAPER_ANSWER_NOW = "No further guess is possible. You must now present your answer inside <answer> and </answer>."
 
 NOT_A_CODE = "not-a-code"
-
-_PAPER_MALFORMED = {**MALFORMED_REASONS, NOT_A_CODE: "the guess inside <interact> must be one number of the game"}
 
 
 def parse_action(response: str, a: int, b: int) -> TaggedAction:
@@ -74,19 +69,6 @@ def first_observation(task: Task, value: Feedback, style: str) -> str:
     )
 
 
-def answer_instruction(style: str) -> str:
-    """Return the words that ask for the answer at once; the compact style has one word that the starter knows."""
-    return COMPACT_ANSWER_NOW if style == "compact" else _PAPER_ANSWER_NOW
-
-
 def feedback_observation(value: Feedback, style: str) -> str:
     """Return the answer to a guess: one word, or the sentence of figure 8."""
     return feedback_word(value) if style == "compact" else _PAPER_FEEDBACK.format(x=value[0], y=value[1])
-
-
-def malformed_observation(action: TaggedAction, style: str) -> str:
-    """Tell the agent that, and why, its response could not be read."""
-    if style == "compact":
-        return f"invalid {action.problem}"
-    reason = _PAPER_MALFORMED[action.problem] + (f" ({action.detail})" if action.detail else "")
-    return f"Your last response was not valid: {reason}.\nNow it is your turn:"

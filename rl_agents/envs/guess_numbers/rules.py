@@ -28,7 +28,7 @@ class SubGroup:
 
     @property
     def name(self) -> str:
-        """As in the option ``subgroups``, for example ``3-4-0-3``."""
+        """As in task ids, for example ``3-4-0-3``."""
         return f"{self.a}-{self.b}-{self.x0}-{self.y0}"
 
 

@@ -1,1 +1,48 @@
-"""Long-form question answering: questions over a document set, answers of several sentences (PRS, long form)."""
+"""What the registry knows about long_form_qa, and its keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_agents.config.options import key
+from rl_agents.envs.options import JudgeKeys, PromptKey, RetrieverKeys, ThoughtsKey
+from rl_agents.envs.spec import EnvSpec
+from rl_agents.rewards.judges import check_judge
+
+
+@dataclass(frozen=True)
+class LongFormQAOptions(JudgeKeys, PromptKey, ThoughtsKey, RetrieverKeys):
+    """Keys of long_form_qa; see docs/environments/long_form_qa.md."""
+
+    documents: str = key("", "table of passages; empty for the generated almanac")
+    questions: str = key("", "table of questions about the documents", needs="documents")
+    columns: dict[str, str] = key(
+        {}, "what is read -> column of the questions, such as points:rubric.items", needs="questions"
+    )
+    test_share: float = key(
+        0.1, "share of the questions without split that are test tasks", at_least=0, below=1, needs="questions"
+    )
+    results: int = key(3, "passages that a search returns", at_least=1, at_most=10)
+    max_sentences: int = key(12, "an answer of more sentences fails", at_least=1, at_most=100)
+    reward: Literal["pass", "match", "points"] = key(
+        "pass",
+        "1 for a grounded and complete answer, 1 for a complete one (the PRS paper's), or the share of the points "
+        "stated times the share of the sentences grounded, by the rule judge",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_judge(self, "env.")
+
+
+SPEC = EnvSpec(
+    name="long_form_qa",
+    summary="answer questions over a document set in several sentences that the documents support",
+    reference="PRS and VSPO (arXiv 2512.07478), long-form question answering",
+    gym_id="rl_agents/LongFormQA-v0",
+    options=LongFormQAOptions,
+    max_turns=6,
+    progress_window=2,
+    blocking="inline",
+)

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from typing import Any
 
-from rl_agents.envs.panels import shuffled_ids
+from rl_agents.envs.panels import shuffled_ids, stored_words
 from rl_agents.retrieval.passages import Passage
 
 SEED = "almanac-2026"
-_BEGINNINGS = ("Bren", "Cal", "Dun", "Esk", "Fal", "Mar", "Tor", "Vel")
-_ENDINGS = ("ford", "haven", "holm", "mora", "stead", "wick")
-TOWNS = tuple(first + last for first, last in product(_BEGINNINGS, _ENDINGS))
+_STORED = stored_words(__file__, "almanac.json")
+TOWNS = tuple(first + last for first, last in product(_STORED["beginnings"], _STORED["endings"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,52 +38,15 @@ class Aspect:
     values: tuple[str, ...]
 
 
-FOUNDER = Aspect(
-    "founder",
-    "Who founded {town}?",
-    "{town} was founded by {value}.",
-    ("Ada Tarn", "Bela Orsk", "Cora Finch", "Derk Vold", "Edda Lorn", "Finn Abar", "Gerd Moss", "Hale Rook"),
-)
-CHARTER = Aspect(
-    "charter",
-    "When did {town} receive its charter?",
-    "{town} received its charter in {value}.",
-    ("1182", "1207", "1243", "1291", "1318", "1356", "1404", "1432"),
-)
-RIVER = Aspect(
-    "river",
-    "On which river does {town} lie?",
-    "{town} lies on the river {value}.",
-    ("Aune", "Bistra", "Celme", "Drava", "Ister", "Lenn", "Orva", "Sile"),
-)
-PROVINCE = Aspect(
-    "province",
-    "To which province does {town} belong?",
-    "{town} belongs to the province of {value}.",
-    ("Arven", "Belmark", "Corland", "Esteria", "Galden", "Ithel", "Norrin", "Varn"),
-)
-FAIR = Aspect(
-    "fair",
-    "Which fair is held in {town}?",
-    "The fair of {town} is called the {value}.",
-    ("Apple Fair", "Candle Fair", "Goose Fair", "Honey Fair", "Iron Fair", "Mask Fair", "Rose Fair", "Straw Fair"),
-)
-CRAFT = Aspect(
-    "craft",
-    "For which craft is {town} known?",
-    "{town} is known for the craft of {value}.",
-    ("bookbinding", "clockmaking", "dyeing", "glassblowing", "masonry", "pottery", "ropemaking", "weaving"),
-)
+def _aspects(stored: list[dict[str, Any]]) -> tuple[Aspect, ...]:
+    return tuple(Aspect(**{**aspect, "values": tuple(aspect["values"])}) for aspect in stored)
+
 
 #: Articles by name, and the aspects that they tell of.
-ARTICLES = (("History", (FOUNDER, CHARTER)), ("Geography", (RIVER, PROVINCE)), ("Life", (FAIR, CRAFT)))
+ARTICLES = tuple((article["name"], _aspects(article["aspects"])) for article in _STORED["articles"])
 ASPECTS = tuple(aspect for _, aspects in ARTICLES for aspect in aspects)
-_TITLES = {"History": "History of {town}", "Geography": "Geography of {town}", "Life": "Life in {town}"}
-_ASIDES = {
-    "History": "Chronicles often name {other} in the same breath.",
-    "Geography": "The old road leads on to {other}.",
-    "Life": "Many families came from {other}.",
-}
+_TITLES = {article["name"]: article["title"] for article in _STORED["articles"]}
+_ASIDES = {article["name"]: article["aside"] for article in _STORED["articles"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +58,14 @@ class Wish:
 
     @property
     def value(self) -> str:
-        """What the almanac says."""
         return _value(self.town, self.aspect.name)
 
     @property
     def question(self) -> str:
-        """Ask for it."""
         return self.aspect.question.format(town=self.town)
 
     @property
     def point(self) -> str:
-        """State it."""
         return self.aspect.statement.format(town=self.town, value=self.value)
 
     @property
@@ -123,7 +83,7 @@ def _value(town: str, aspect: str) -> str:
 def value_word(aspect: Aspect, value: str) -> str:
     """Return the one word that names a value: a family name, what a fair is called after, or the value itself."""
     parts = value.lower().split()
-    return parts[0] if aspect is FAIR else parts[-1]
+    return parts[0] if aspect.name == "fair" else parts[-1]
 
 
 def passages(style: str) -> Iterator[Passage]:

@@ -12,24 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.judges import connect_judge
-from rl_agents.envs.long_form_qa.prompts import (
-    SEARCH,
-    answer_instruction,
-    first_observation,
-    found_text,
-    malformed_observation,
-    passage_text,
-    results_observation,
-    system_text,
-)
-from rl_agents.envs.long_form_qa.questions import Task
-from rl_agents.envs.long_form_qa.spec import SPEC, LongFormQAOptions
-from rl_agents.envs.long_form_qa.tasks import find_task, open_store, own_questions, task_ids
-from rl_agents.envs.options import RetrieverKeys, part_of
+from rl_agents.envs.long_form_qa import SPEC, LongFormQAOptions, prompts
+from rl_agents.envs.long_form_qa.tasks import Task, find_task, open_store, own_questions, task_ids
+from rl_agents.envs.options import RetrieverKeys, connect_judge, part_of
 from rl_agents.envs.retrievers import retriever_over
-from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
-from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolResponse, read_turn
+from rl_agents.envs.stateful import StepResult, observations
+from rl_agents.envs.tags import COMPACT_ANSWER_NOW
+from rl_agents.envs.tool_turns import ToolEnv, ToolResponse
 from rl_agents.errors import InputError
 from rl_agents.rewards import judges
 from rl_agents.rewards.grounding import conciseness, grounded_share, sentences, stated_share
@@ -57,7 +46,6 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Grounded and complete."""
         return self.grounded == self.complete == 1.0
 
 
@@ -81,7 +69,7 @@ class QAState:
     done: bool = False
 
 
-class LongFormQAEnv(StatefulEnv[QAState, LongFormQAOptions]):
+class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
     """Search documents, then answer a question in several sentences that they support.
 
     ``info`` holds ``task_id``, ``success`` (grounded and complete), ``valid`` (every call fitted the tool, or the
@@ -97,74 +85,50 @@ class LongFormQAEnv(StatefulEnv[QAState, LongFormQAOptions]):
 
     observation_space = observations(1 << 18)
     registered = SPEC
+    task_ids = staticmethod(task_ids)
 
     def __init__(self, options: LongFormQAOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
         self._own = own_questions(self.options)
-        self._train_ids = task_ids("train", self.options)
+        self._rules = prompts.system_text(self.max_turns, self.options.max_sentences, self.options.thoughts)
         store = open_store(self.options.documents, self.options.prompt)
         self._retriever = retriever_over(store, part_of(RetrieverKeys, self.options))
         self._judge = make_judge(self.options)
         self.awaited = self._judge.remote
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
+    def _begin(self, task_id: str) -> tuple[str, QAState]:
+        task = find_task(task_id, self._own, self.options.prompt)
+        return prompts.first_observation(task, self.options.prompt, self._rules), QAState(task)
 
-        Raises:
-            InputError: unknown task id.
-        """
-        task = find_task(self._draw_task(seed, options, lambda: self._train_ids), self._own, self.options.prompt)
-        self._state = QAState(task)
-        info = self._info(self._state, valid=True, progress=None)
-        o = self.options
-        rules = system_text(o.max_calls, self.max_turns, o.max_sentences, o.thoughts)
-        if self.options.prompt == "paper":
-            info["messages"] = [{"role": "system", "content": rules}, {"role": "user", "content": task.question}]
-            info["tools"] = [SEARCH.to_openai()]
-        return first_observation(task, self.options.prompt, rules), info
+    def _opening(self, state: QAState) -> dict[str, Any]:
+        if self.options.prompt == "compact":
+            return {}
+        messages = [{"role": "system", "content": self._rules}, {"role": "user", "content": state.task.question}]
+        return {"messages": messages, "tools": [prompts.SEARCH.to_openai()]}
 
-    def step(self, action: str) -> Any:
-        """Play one turn with the agent's whole response; see `rl_agents.envs.tool_turns.read_turn`.
-
-        Returns:
-            The turn's result; with a served judge a coroutine that comes to it.
-
-        Raises:
-            RuntimeError: before `reset`, or after the episode has ended.
-            JudgeError: the judge's server gave no usable reply; the state is as before.
-        """
-        return self._played(self._turn(action))
-
-    async def _turn(self, action: str) -> StepResult:
-        state = self.state
-        turn = read_turn(action)
-        if turn.kind == CALLS:
-            return self._search(state, turn)
-        if turn.kind == ANSWER:
-            return await self._answer(state, turn.answer)
-        return self._end_malformed(state, malformed_observation(turn.problem, self.options.prompt), query="")
+    def _reject(self, state: QAState, problem: str) -> StepResult:
+        return self._end_malformed(state, prompts.malformed_observation(problem, self.options.prompt), query="")
 
     @property
     def answer_instruction(self) -> str:
         """What the agent is told when its next turn must answer."""
-        return answer_instruction(self.options.prompt)
+        return COMPACT_ANSWER_NOW if self.options.prompt == "compact" else prompts.ANSWER_NOW
 
-    def _search(self, state: QAState, turn: ToolResponse) -> StepResult:
+    def _call(self, state: QAState, turn: ToolResponse) -> StepResult:
         read = list(state.read)
 
         def search(arguments: Mapping[str, Any]) -> str:
-            texts = [
-                passage_text(hit.passage) for hit in self._retriever.search(arguments["query"], self.options.results)
-            ]
+            hits = self._retriever.search(arguments["query"], self.options.results)
+            texts = [prompts.passage_text(hit.passage) for hit in hits]
             read.extend(text for text in dict.fromkeys(texts) if text not in read)
-            return found_text(texts, self.options.prompt)
+            return prompts.found_text(texts, self.options.prompt)
 
-        results = Toolbox([BoundTool(SEARCH, search)], self.options.max_calls).execute(turn.response)
+        results = Toolbox([BoundTool(prompts.SEARCH, search)], prompts.MAX_CALLS).execute(turn.response)
         new = replace(state, read=tuple(read), searches=state.searches + sum(result.ok for result in results))
         queries = [str(result.call.arguments["query"]) for result in results if result.ok and result.call]
         return self._end_turn(
             new,
-            results_observation(results, self.options.prompt),
+            prompts.results_observation(results, self.options.prompt),
             valid=all(result.fits for result in results),
             progress=len(read) > len(state.read),
             query=" ; ".join(queries),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from rl_agents.envs.long_form_qa.questions import Task
+from rl_agents.envs.long_form_qa.tasks import Task
 from rl_agents.retrieval.passages import Passage
 from rl_agents.tools.calls import Tool
 from rl_agents.tools.toolbox import ToolResult, feedback, render_results
@@ -18,7 +18,8 @@ from rl_agents.tools.toolbox import ToolResult, feedback, render_results
 MAX_TITLE, MAX_TEXT = 300, 2000
 CUT = " ..."
 NOTHING_FOUND = "nothing found"
-COMPACT_ANSWER_NOW = "<answer>"
+#: Searches in one turn; further ones are not run.
+MAX_CALLS = 4
 #: What the compact style says instead of a sentence of feedback.
 INVALID, NOTHING = "invalid", "nothing"
 
@@ -51,13 +52,12 @@ The tool, in JSON:
 Call it as <tool_call>{{"name": "search", "arguments": {{"query": "..."}}}}</tool_call>, once or more in a turn.
 
 Question: {question}"""
-_ANSWER_NOW = "No further search is possible. Write your final answer now, inside <answer> and </answer>."
+ANSWER_NOW = "No further search is possible. Write your final answer now, inside <answer> and </answer>."
 _MALFORMED = "Your last response was not valid: {problem}. Search, or answer inside <answer> and </answer>."
 
 
-def system_text(max_calls: int, max_turns: int, max_sentences: int, tag: str) -> str:
-    """Return the rules as the system message says them."""
-    return _SYSTEM.format(max_calls=max_calls, max_turns=max_turns, max_sentences=max_sentences, tag=tag)
+def system_text(max_turns: int, max_sentences: int, tag: str) -> str:
+    return _SYSTEM.format(max_calls=MAX_CALLS, max_turns=max_turns, max_sentences=max_sentences, tag=tag)
 
 
 def first_observation(task: Task, style: str, rules: str) -> str:
@@ -90,11 +90,6 @@ def results_observation(results: Sequence[ToolResult], style: str) -> str:
 def malformed_observation(problem: str, style: str) -> str:
     """Tell the agent that, and why, its response could not be read."""
     return INVALID if style == "compact" else _MALFORMED.format(problem=feedback(problem))
-
-
-def answer_instruction(style: str) -> str:
-    """Return the words that ask for the answer at once."""
-    return COMPACT_ANSWER_NOW if style == "compact" else _ANSWER_NOW
 
 
 def _cut(text: str, limit: int) -> str:

@@ -16,16 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.data.tables import fingerprint
-from rl_agents.envs.mcp.spec import SPEC, McpOptions
-from rl_agents.envs.mcp.tasks import load_tasks
+from rl_agents.envs.mcp import SPEC, McpOptions
+from rl_agents.envs.mcp.tasks import load_tasks, task_ids
 from rl_agents.envs.multihop_qa.questions import Question
 from rl_agents.envs.multihop_qa.scores import exact_match, f1
-from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
-from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolResponse, read_turn
+from rl_agents.envs.stateful import StepResult, observations
+from rl_agents.envs.tool_turns import ToolEnv, ToolResponse
 from rl_agents.errors import InputError, unknown
 from rl_agents.tools.mcp_client import McpClient, McpTool
 from rl_agents.tools.mcp_servers import read_servers
 from rl_agents.tools.toolbox import BoundTool, Toolbox, feedback, render_results
+
+#: Calls in one turn; further ones are not run.
+MAX_CALLS = 4
+#: Seconds until a server must be there.
+START_TIMEOUT_S = 30.0
 
 _SYSTEM = """\
 You answer questions with the help of tools.
@@ -43,20 +48,10 @@ _MALFORMED = "Your last response was not valid: {problem}. Call tools, or answer
 ANSWER_NOW = "No further tool call is possible. Write your answer now, inside <answer> and </answer>."
 
 
-def system_text(max_calls: int, max_turns: int) -> str:
-    """Return the rules as the system message says them."""
-    return _SYSTEM.format(max_calls=max_calls, max_turns=max_turns)
-
-
 def first_observation(system: str, tools: Sequence[dict[str, Any]], question: str) -> str:
     """Return rules, tools and question in one text, for agents that are not given them as a chat."""
     lines = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
     return f"{system}\n{_FORM.format(tools=lines, question=question)}"
-
-
-def malformed_observation(problem: str) -> str:
-    """Tell the agent that, and why, its response could not be read."""
-    return _MALFORMED.format(problem=feedback(problem))
 
 
 _Key = tuple[str, float, float, int]
@@ -83,7 +78,7 @@ class Connection:
 
     def __init__(self, options: McpOptions) -> None:
         path = Path(options.servers).expanduser()
-        limits = options.call_timeout_s, options.start_timeout_s, options.call_concurrency
+        limits = options.call_timeout_s, START_TIMEOUT_S, options.call_concurrency
         self._key: _Key | None = None
         if options.share == "environment":
             self.client = McpClient(read_servers(path), *limits)
@@ -96,7 +91,6 @@ class Connection:
             self.client = _shared[self._key].client
 
     def close(self) -> None:
-        """Let go."""
         if self._key is None:
             self.client.close()
             return
@@ -137,7 +131,7 @@ class ToolState:
     done: bool = False
 
 
-class McpEnv(StatefulEnv[ToolState, McpOptions]):
+class McpEnv(ToolEnv[ToolState, McpOptions]):
     """Call tools of MCP servers, then answer a question.
 
     ``info`` holds ``task_id``, ``success`` (exact match), ``valid`` (the answer could be read, or every call fitted
@@ -152,6 +146,7 @@ class McpEnv(StatefulEnv[ToolState, McpOptions]):
 
     observation_space = observations(1 << 21)
     registered = SPEC
+    task_ids = staticmethod(task_ids)
     awaited = True
     #: Only the servers know the states of their tools: branching plays the actions again.
     snapshot = None  # type: ignore[assignment]
@@ -161,7 +156,7 @@ class McpEnv(StatefulEnv[ToolState, McpOptions]):
         super().__init__(options, max_turns)
         check_servers(self.options.servers)
         self._tasks = load_tasks(self.options)
-        self._system = self.options.system or system_text(self.options.max_calls, self.max_turns)
+        self._system = _SYSTEM.format(max_calls=MAX_CALLS, max_turns=self.max_turns)
         self._connection: Connection | None = None
         self._toolbox: Toolbox | None = None
 
@@ -174,9 +169,9 @@ class McpEnv(StatefulEnv[ToolState, McpOptions]):
         Raises:
             InputError: unknown task id, or servers that cannot be used.
         """
-        return self._begin(self._tasks.find(self._draw_task(seed, options, lambda: self._tasks.splits["train"])))
+        return self._opened(self._tasks.find(self._draw_task(seed, options)))
 
-    async def _begin(self, question: Question) -> tuple[str, dict[str, Any]]:
+    async def _opened(self, question: Question) -> tuple[str, dict[str, Any]]:
         tools = (await self._open_toolbox()).definitions
         self._state = ToolState(question)
         info = self._info(self._state, valid=True, progress=None)
@@ -187,28 +182,14 @@ class McpEnv(StatefulEnv[ToolState, McpOptions]):
         info["tools"] = tools
         return first_observation(self._system, tools, question.question), info
 
-    def step(self, action: str) -> Any:
-        """Play one turn with the agent's whole response; see `rl_agents.envs.tool_turns.read_turn`.
+    def _answer(self, state: ToolState, answer: str) -> StepResult:
+        score = exact_match if self.options.reward == "em" else f1
+        earned = score(answer, state.question.answers)
+        new = replace(state, answer=answer)
+        return self._end_turn(new, ANSWER_NOTE, earned, valid=True, progress=None, terminated=True, query="")
 
-        Returns:
-            A coroutine that comes to the turn's result.
-
-        Raises:
-            RuntimeError: before `reset`, or after the episode has ended.
-            McpServerError: a server died, and could not be had again; the episode cannot go on.
-        """
-        return self._played(self._turn(self.state, action))
-
-    async def _turn(self, state: ToolState, action: str) -> StepResult:
-        turn = read_turn(action)
-        if turn.kind == CALLS:
-            return await self._call(state, turn)
-        if turn.kind == ANSWER:
-            new = replace(state, answer=turn.answer)
-            score = exact_match if self.options.reward == "em" else f1
-            earned = score(turn.answer, state.question.answers)
-            return self._end_turn(new, ANSWER_NOTE, earned, valid=True, progress=None, terminated=True, query="")
-        return self._end_malformed(state, malformed_observation(turn.problem), query="")
+    def _reject(self, state: ToolState, problem: str) -> StepResult:
+        return self._end_malformed(state, _MALFORMED.format(problem=feedback(problem)), query="")
 
     def close(self) -> None:
         """Let go of the servers; those that nobody else uses end."""
@@ -245,7 +226,7 @@ class McpEnv(StatefulEnv[ToolState, McpOptions]):
                 raise
             tools = choose_tools(client.tools, self.options.tools)
             bound = [BoundTool(tool.tool, partial(client.ask, tool)) for tool in tools]
-            self._toolbox = Toolbox(bound, self.options.max_calls, together=True)
+            self._toolbox = Toolbox(bound, MAX_CALLS, together=True)
         return self._toolbox
 
     def _info(self, state: ToolState, *, valid: bool, progress: bool | None) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from functools import lru_cache, partial
 
 from rl_agents.data.row_cache import KeptRows, keep
 from rl_agents.data.tables import Table
-from rl_agents.envs.mcp.spec import McpOptions
+from rl_agents.envs.mcp import McpOptions
 from rl_agents.envs.multihop_qa.questions import Question, question_table
-from rl_agents.envs.multihop_qa.sources import FORMAT, from_kept, kept_entries
+from rl_agents.envs.multihop_qa.tasks import FORMAT, from_kept, kept_entries
 from rl_agents.envs.panels import check_split, held_out, unknown_task
 from rl_agents.errors import InputError
 

@@ -1,1 +1,31 @@
-"""MovieRecommendation: learn a hidden preference by asking, then recommend an unseen movie (T3, appendix C.1)."""
+"""What the registry knows about movie_recommendation, and its keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_agents.config.options import key
+from rl_agents.envs.options import PromptKey
+from rl_agents.envs.spec import EnvSpec
+
+
+@dataclass(frozen=True)
+class MovieRecommendationOptions(PromptKey):
+    """Keys of movie_recommendation; see docs/environments/movie_recommendation.md."""
+
+    size: Literal["paper", "small"] = key("paper", "sessions of the paper's size, or those of the starter model")
+    progress: Literal["similarity", "movement"] = key(
+        "similarity", "info['progress']: the estimate came closer to the weights (T3), or it still moves (no oracle)"
+    )
+
+
+SPEC = EnvSpec(
+    name="movie_recommendation",
+    summary="learn a hidden preference from pairwise questions, then recommend an unseen movie",
+    reference="T3, appendix C.1 (MovieRecommendation)",
+    options=MovieRecommendationOptions,
+    max_turns=5,
+    progress_window=2,
+    blocking="inline",
+)

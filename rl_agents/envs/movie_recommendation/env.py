@@ -2,35 +2,67 @@
 
 An episode is at most five turns: questions about seen movies, and in the last turn the recommendation of an unseen
 one. The unseen movies are shown when the last turn begins. Reward is the exact match of the recommendation (0 or 1).
+
+Sources: T3, section 3.1 (progress); the released code for the movement of the estimate.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.movie_recommendation.prompts import (
-    Question,
-    final_reminder,
-    final_request,
-    first_observation,
-    malformed_observation,
-    movie_name,
-    parse_action,
-    question_text,
-    reply_observation,
-)
-from rl_agents.envs.movie_recommendation.rules import (
-    Comparison,
-    comparison,
-    movement_progresses,
-    similarity_progresses,
-)
-from rl_agents.envs.movie_recommendation.spec import SPEC, MovieRecommendationOptions
+from rl_agents.envs.movie_recommendation import SPEC, MovieRecommendationOptions, prompts
 from rl_agents.envs.movie_recommendation.tasks import Task, find_task, task_ids
-from rl_agents.envs.preferences import Vector, cosine, preference, read_vector, satisfaction
-from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
+from rl_agents.envs.preferences import (
+    EQUAL,
+    YES,
+    Levels,
+    Movie,
+    Vector,
+    cosine,
+    preference,
+    read_vector,
+    satisfaction,
+)
+from rl_agents.envs.stateful import StepResult, TaggedEnv, observations
 from rl_agents.envs.tags import TaggedAction
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Comparison:
+    """An answered question: the user prefers ``better`` to ``worse``, or likes both the same (``equal``)."""
+
+    better: str
+    worse: str
+    equal: bool
+
+
+def comparison(first: Movie, second: Movie, reply: str) -> Comparison:
+    """Return what the ``reply`` to "first over second?" says; the same whichever way round it was asked."""
+    if reply == EQUAL:
+        low, high = sorted((first.name, second.name))
+        return Comparison(low, high, equal=True)
+    better, worse = (first, second) if reply == YES else (second, first)
+    return Comparison(better.name, worse.name, equal=False)
+
+
+def similarity_progresses(estimates: Sequence[Vector], weights: Levels) -> bool:
+    """T3's rule: the last estimate is more similar (cosine) to the hidden weights than the one before; a first one is.
+
+    An unchanged estimate is a stall: Sim(v_τ+1, v*) - Sim(v_τ, v*) is then below any Δ_min > 0.
+    """
+    similarities = [cosine(estimate, weights) for estimate in estimates[-2:]]
+    return len(similarities) < 2 or similarities[-1] - similarities[-2] > 0
+
+
+def movement_progresses(estimates: Sequence[Vector], window: int = 4, threshold: float = 0.28) -> bool:
+    """The released code's rule, which needs no oracle: the last ``window`` movements ‖v_t - v_{t-1}‖ average at least
+    ``threshold``. Fewer movements than that are progress."""
+    movements = [math.dist(old, new) for old, new in itertools.pairwise(estimates)]
+    return len(movements) < window or sum(movements[-window:]) / window >= threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +90,7 @@ class SessionState:
         return self.chosen == self.task.best.name
 
 
-class MovieRecommendationEnv(StatefulEnv[SessionState, MovieRecommendationOptions]):
+class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]):
     """Ask which of two movies a user prefers, then recommend an unseen one.
 
     An ``<answer>`` that holds a vector ends the questions early, as figure 10 says: the last turn begins. Any other
@@ -74,81 +106,63 @@ class MovieRecommendationEnv(StatefulEnv[SessionState, MovieRecommendationOption
 
     observation_space = observations(32768)
     registered = SPEC
+    task_ids = staticmethod(task_ids)
 
-    def __init__(self, options: MovieRecommendationOptions | None = None, max_turns: int = 0) -> None:
-        super().__init__(options, max_turns)
-        self._train_ids = task_ids("train", self.options)
+    def _begin(self, task_id: str) -> tuple[str, SessionState]:
+        task, final = find_task(task_id), self.max_turns == 1
+        observation = prompts.first_observation(task, self.options.prompt)
+        return self._with_request(observation, task) if final else observation, SessionState(task, final=final)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
+    def _read(self, response: str, state: SessionState) -> TaggedAction | prompts.Question:
+        return prompts.parse_action(response, state.task, self.options.prompt, state.final)
 
-        Raises:
-            InputError: unknown task id.
-        """
-        state = SessionState(find_task(self._draw_task(seed, options, lambda: self._train_ids)))
-        self._state = replace(state, final=self.max_turns == 1)
-        observation = first_observation(state.task, self.options.prompt)
-        if self._state.final:
-            observation = self._with_request(observation, state.task)
-        return observation, self._info(self._state, valid=True, progress=None)
-
-    def step(self, action: str) -> StepResult:
-        """Play one turn with the agent's whole response; see `parse_action` for how it is read.
-
-        Raises:
-            RuntimeError: before `reset`, or after the episode has ended.
-        """
-        state = self.state
-        parsed = parse_action(action, state.task, self.options.prompt, state.final)
-        if isinstance(parsed, Question):
-            return self._ask(state, parsed)
-        if parsed.kind == "answer":
-            return self._answer(state, parsed.content)
-        return self._reject(state, parsed)
+    def _reasons(self) -> dict[str, str]:
+        return prompts.PAPER_MALFORMED
 
     @property
     def answer_instruction(self) -> str:
         """What the agent is told when its next turn must answer: the words of the last turn, once."""
         state = self._state
         return (
-            final_reminder(self.options.prompt)
+            prompts.final_reminder(self.options.prompt)
             if state is None or state.final
-            else final_request(state.task, self.options.prompt)
+            else prompts.final_request(state.task, self.options.prompt)
         )
 
-    def _ask(self, state: SessionState, question: Question) -> StepResult:
+    def _ask(self, state: SessionState, question: prompts.Question) -> StepResult:
         reply = preference(state.task.weights, question.first, question.second)
         known = comparison(question.first, question.second, reply)
         new = replace(state, estimates=(*state.estimates, question.estimate), comparisons=(*state.comparisons, known))
-        observation = reply_observation(question, reply, state.task.size, self.options.prompt)
-        return self._result(new, observation, valid=True, progress=self._progressed(new), query=question_text(question))
+        observation = prompts.reply_observation(question, reply, state.task.size, self.options.prompt)
+        return self._result(
+            new, observation, valid=True, progress=self._progressed(new), query=prompts.question_text(question)
+        )
 
     def _answer(self, state: SessionState, content: str) -> StepResult:
         vector = None if state.final else read_vector(content, state.task.size.attributes)
         if vector is not None:
             new = replace(state, estimates=(*state.estimates, vector), final=True)
-            observation = final_request(state.task, self.options.prompt)
+            observation = prompts.final_request(state.task, self.options.prompt)
             return self._result(new, observation, valid=True, progress=self._progressed(new))
-        named = {movie_name(movie, state.task.size, self.options.prompt): movie.name for movie in state.task.unseen}
+        named = {
+            prompts.movie_name(movie, state.task.size, self.options.prompt): movie.name for movie in state.task.unseen
+        }
         new = replace(state, chosen=named.get(content, "no such movie"))
         observation = "correct" if new.success else "wrong"
         return self._result(new, observation, valid=True, progress=None, terminated=True)
 
     def _reject(self, state: SessionState, parsed: TaggedAction) -> StepResult:
-        ends = self.options.malformed == "end"
-        observation = malformed_observation(parsed, self.options.prompt)
-        return self._result(state, observation, valid=False, progress=None, terminated=ends)
+        return self._result(state, self._malformed_text(parsed), valid=False, progress=None)
 
     def _progressed(self, state: SessionState) -> bool:
         if self.options.progress == "movement":
-            window, threshold = self.options.movement_window, self.options.movement_threshold
-            return movement_progresses(state.estimates, window, threshold)
+            return movement_progresses(state.estimates)
         return similarity_progresses(state.estimates, state.task.weights)
 
     def _with_request(self, observation: str, task: Task) -> str:
         """Add the words of the last turn."""
         space = " " if self.options.prompt == "compact" else "\n\n"
-        return observation + space + final_request(task, self.options.prompt)
+        return observation + space + prompts.final_request(task, self.options.prompt)
 
     def _result(
         self,
@@ -179,7 +193,7 @@ class MovieRecommendationEnv(StatefulEnv[SessionState, MovieRecommendationOption
             "success": state.success,
             "valid": valid,
             "progress": progress,
-            "references": [movie_name(task.best, task.size, self.options.prompt)],
+            "references": [prompts.movie_name(task.best, task.size, self.options.prompt)],
             "anchor": f"{task.task_id} : {said}{' : recommend' if state.final else ''}",
             "metrics": {
                 "turns": float(state.turns),

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 
 from rl_agents.envs.movie_recommendation.tasks import Size, Task
 from rl_agents.envs.preferences import NO, PAPER_PROMPT, YES, Movie, Vector, read_vector, shown
-from rl_agents.envs.tags import MALFORMED_REASONS, TaggedAction, malformed, read_tags
-
-PROMPT_STYLES = ("paper", "compact")
+from rl_agents.envs.tags import TaggedAction, malformed, read_tags
 
 _PAPER_FINAL = """\
 Final Turn:
@@ -46,8 +44,7 @@ NOT_A_VECTOR = "not-a-vector"
 UNKNOWN_MOVIE = "unknown-movie"
 FINAL_TURN = "final-turn"
 
-_PAPER_MALFORMED = {
-    **MALFORMED_REASONS,
+PAPER_MALFORMED = {
     NOT_A_QUESTION: "inside <interact> must stand 'Guess: w1,w2,...' and 'Question: Would you prefer A over B?'",
     NOT_A_VECTOR: "the guess must be one number in [0,1] for each attribute, separated by commas",
     UNKNOWN_MOVIE: "a question must name two different movies that you were given",
@@ -162,10 +159,3 @@ def parse_action(response: str, task: Task, style: str, final: bool) -> TaggedAc
     if action.kind != "interact":
         return action
     return malformed(FINAL_TURN) if final else read_question(action.content, task, style)
-
-
-def malformed_observation(action: TaggedAction, style: str) -> str:
-    """Tell the agent that, and why, its response could not be read."""
-    if style == "compact":
-        return f"invalid {action.problem}"
-    return f"Your last response was not valid: {_PAPER_MALFORMED[action.problem]}."

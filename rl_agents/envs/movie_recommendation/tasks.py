@@ -1,11 +1,11 @@
-"""The task sets of MovieRecommendation: 1,000 sessions of any size, split once into 700 train and 300 test.
+"""The task sets of MovieRecommendation: 1,000 sessions of a size, split once into 700 train and 300 test.
 
 A task's id names the size of the session and its number, for example ``5-10-10-11-11-uniform/0042``: attributes, seen
 movies, unseen movies, levels of a score, levels of a weight, sampling. Everything in it follows from the id.
 ``<size>/spare/123456`` is one of a million further sessions, of neither split: demonstrations play these, because a
 starter model learns 700 by heart.
 The split of the numbers is frozen in ``panel.json``, together with a hash of what 1,000 sessions of the default and of
-the starter's size hold; ``python -m rl_agents.envs.movie_recommendation.tasks`` writes that file again.
+the starter's size hold.
 
 Source: T3, appendix C.1 and table 5 (700 and 300; the paper publishes neither its movies nor most sizes).
 """
@@ -18,40 +18,46 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from rl_agents.config.options import option_types, read_options
-from rl_agents.envs.movie_recommendation.spec import MovieRecommendationOptions, SizeKeys
-from rl_agents.envs.options import part_of
-from rl_agents.envs.panels import check_split, ids_digest, load_panel, split_panel, unknown_task, write_panel
+from rl_agents.envs.movie_recommendation import MovieRecommendationOptions
+from rl_agents.envs.panels import panel_ids, unknown_task
 from rl_agents.envs.preferences import Levels, Movie, best_movies
-from rl_agents.errors import InputError
 
-SPLIT_SEED = "movie_recommendation-2025"
-TASKS, TEST_TASKS = 1000, 300
+TASKS = 1000
 PANEL_FILE = Path(__file__).with_name("panel.json")
 DRAWS = 10_000
 
-_TASK_ID = re.compile(r"(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})-([a-z]+)/(?:(\d{4})|spare/\d{6})", re.ASCII)
+_NUMBER = re.compile(r"(\d{4})|spare/\d{6}", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Size(SizeKeys):
+class Size:
     """How large a session is.
 
-    ``balanced`` sampling keeps the movies whose scores add up to half the highest sum, so that no movie is good for
-    everybody and guessing without a question does not pay.
+    Attributes:
+        attributes: length of the preference vector.
+        seen, unseen: movies to ask about, and to recommend from.
+        score_levels, weight_levels: number of different scores and weights, evenly spaced in [0, 1].
+        sampling: ``balanced`` keeps the movies whose scores add up to half the highest sum, so that no movie is good
+            for everybody and guessing without a question does not pay.
     """
+
+    attributes: int
+    seen: int
+    unseen: int
+    score_levels: int
+    weight_levels: int
+    sampling: Literal["uniform", "balanced"]
 
     @property
     def name(self) -> str:
-        """As in a task id."""
         numbers = (self.attributes, self.seen, self.unseen, self.score_levels, self.weight_levels)
         return "-".join(map(str, (*numbers, self.sampling)))
 
 
-DEFAULT_SIZE = Size()
 STARTER_SIZE = Size(3, 5, 4, 5, 3, "balanced")
+SIZES = {"paper": Size(5, 10, 10, 11, 11, "uniform"), "small": STARTER_SIZE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +81,14 @@ def find_task(task_id: str) -> Task:
     """Return the session called ``task_id``.
 
     Raises:
-        InputError: no such id, or no session of that size exists.
+        InputError: no such id.
     """
-    found = _TASK_ID.fullmatch(task_id)
-    if not found or (found[7] and int(found[7]) >= TASKS):
-        near = [f"{DEFAULT_SIZE.name}/{number:04d}" for number in range(TASKS)]
+    name, _, number = task_id.partition("/")
+    found = _NUMBER.fullmatch(number)
+    size = next((size for size in SIZES.values() if size.name == name), None)
+    if not found or size is None or int(found[1] or 0) >= TASKS:
+        near = [f"{SIZES['paper'].name}/{number:04d}" for number in range(TASKS)]
         raise unknown_task("movie_recommendation", task_id, near, f"<size>/<0000 to {TASKS - 1:04d}>, {near[0]}")
-    size = read_options(Size, dict(zip(option_types(Size), found.groups(), strict=False)), prefix="env.")
     return _draw_task(task_id, size)
 
 
@@ -94,7 +101,7 @@ def _draw_task(task_id: str, size: Size) -> Task:
         seen, unseen = movies[: size.seen], movies[size.seen :]
         if any(weights) and len(best_movies(weights, unseen)) == 1:
             return Task(task_id, size, weights, seen, unseen)
-    raise InputError(f"movie_recommendation: no session of size {size.name} has a best movie; allow more levels")
+    raise ValueError(f"no session of size {size.name} has a best movie")
 
 
 def _below(rng: random.Random) -> Callable[[int], int]:
@@ -103,11 +110,7 @@ def _below(rng: random.Random) -> Callable[[int], int]:
 
 
 def _draw_movies(draw: Callable[[int], int], size: Size) -> tuple[Movie, ...]:
-    """Draw as many different movies as the session has.
-
-    Raises:
-        InputError: too few different ones exist.
-    """
+    """Draw as many different movies as the session has."""
     top, wanted = size.score_levels - 1, size.seen + size.unseen
     total = size.attributes * top // 2
     found: dict[Levels, None] = {}
@@ -117,35 +120,9 @@ def _draw_movies(draw: Callable[[int], int], size: Size) -> tuple[Movie, ...]:
             found[scores] = None
         if len(found) == wanted:
             return tuple(Movie(f"Movie_{i + 1}", scores) for i, scores in enumerate(found))
-    raise InputError(f"movie_recommendation: found only {len(found)} of {wanted} different movies in {size.name}")
+    raise ValueError(f"found only {len(found)} of {wanted} different movies in {size.name}")
 
 
 def task_ids(split: str, options: MovieRecommendationOptions) -> list[str]:
     """Return the frozen ``train`` or ``test`` ids of the size that the options ask for."""
-    return panel_ids(split, part_of(Size, options))
-
-
-def panel_ids(split: str, size: Size) -> list[str]:
-    """Return the frozen ids of one size."""
-    panel = load_panel(PANEL_FILE)
-    check_split(split, panel)
-    return [f"{size.name}/{number}" for number in panel[split]]
-
-
-def contents_digest(size: Size) -> str:
-    """Return the sha256 over everything in the 1,000 sessions of a size."""
-    tasks = (find_task(f"{size.name}/{number:04d}") for number in range(TASKS))
-    return ids_digest(
-        f"{t.task_id} {t.weights} {[m.scores for m in t.seen]} {[m.scores for m in t.unseen]}" for t in tasks
-    )
-
-
-def frozen_panel() -> dict[str, Any]:
-    """Return the panel as it is stored in ``panel.json``."""
-    numbers = [f"{number:04d}" for number in range(TASKS)]
-    contents = {size.name: contents_digest(size) for size in (DEFAULT_SIZE, STARTER_SIZE)}
-    return {**split_panel(numbers, SPLIT_SEED, TEST_TASKS), "contents": contents}
-
-
-if __name__ == "__main__":
-    write_panel(PANEL_FILE, frozen_panel())
+    return panel_ids(PANEL_FILE, split, prefix=f"{SIZES[options.size].name}/")

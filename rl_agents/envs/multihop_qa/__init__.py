@@ -1,1 +1,33 @@
-"""Multi-hop question answering with a search tool (StepPO, appendix B; PRS and VSPO, short-form QA)."""
+"""What the registry knows about multihop_qa, and its keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_agents.config.options import key
+from rl_agents.envs.options import PromptKey, QuestionFileKeys, RetrieverKeys, ThoughtsKey
+from rl_agents.envs.spec import EnvSpec
+
+
+@dataclass(frozen=True)
+class MultihopQAOptions(PromptKey, ThoughtsKey, RetrieverKeys, QuestionFileKeys):
+    """Keys of multihop_qa; see docs/environments/multihop_qa.md."""
+
+    questions: str = key("generated", "generated, small, or a table of questions: a file, a folder or hub:NAME")
+    test_questions: str = key("", "table of test questions; empty takes a tenth", needs="questions!=generated|small")
+    passages: str = key("", "table of passages; empty takes those of the questions", needs="questions!=generated|small")
+    hits: int = key(3, "passages that a search returns", at_least=1, at_most=20)
+    reward: Literal["em", "f1"] = key("em", "normalized exact match of the answer, 0 or 1, or F1 over words")
+
+
+SPEC = EnvSpec(
+    name="multihop_qa",
+    summary="answer questions whose facts lie in several passages, with a search tool",
+    reference="StepPO, appendix B (multi-hop QA: HotpotQA, 2Wiki, MuSiQue); PRS and VSPO, experiments (short-form QA)",
+    gym_id="rl_agents/MultihopQA-v0",
+    options=MultihopQAOptions,
+    max_turns=5,
+    progress_window=2,
+    blocking="inline",
+)

@@ -10,23 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.multihop_qa.prompts import (
-    SEARCH,
-    answer_instruction,
-    last_observation,
-    malformed_observation,
-    opening_messages,
-    result_text,
-    results_observation,
-    window,
-)
+from rl_agents.envs.multihop_qa import SPEC, MultihopQAOptions, prompts
 from rl_agents.envs.multihop_qa.scores import exact_match, f1
-from rl_agents.envs.multihop_qa.sources import Task, find_source
-from rl_agents.envs.multihop_qa.spec import SPEC, MultihopQAOptions
+from rl_agents.envs.multihop_qa.tasks import Task, find_source, task_ids
 from rl_agents.envs.options import RetrieverKeys, part_of
 from rl_agents.envs.retrievers import retriever_over
-from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
-from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolResponse, read_turn
+from rl_agents.envs.stateful import StepResult, observations
+from rl_agents.envs.tool_turns import ToolEnv, ToolResponse
 from rl_agents.retrieval.passages import Hit, Passage
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolResult
 
@@ -53,7 +43,6 @@ class EpisodeState:
 
     @property
     def exact(self) -> float:
-        """Exact match of the answer."""
         return exact_match(self.answer, self.task.question.answers) if self.answer else 0.0
 
     @property
@@ -67,7 +56,7 @@ class EpisodeState:
         return frozenset(self.task.question.supporting) - frozenset(self.seen)
 
 
-class MultihopQAEnv(StatefulEnv[EpisodeState, MultihopQAOptions]):
+class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
     """Answer a question whose facts lie in several passages that have to be searched for.
 
     ``info`` holds ``task_id``, ``success`` (exact match), ``valid`` (the response could be read and every call fits
@@ -80,54 +69,42 @@ class MultihopQAEnv(StatefulEnv[EpisodeState, MultihopQAOptions]):
 
     observation_space = observations(1 << 20)
     registered = SPEC
+    task_ids = staticmethod(task_ids)
 
     def __init__(self, options: MultihopQAOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
         self._source = find_source(self.options)
         self._retrieval = part_of(RetrieverKeys, self.options)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
-
-        Raises:
-            InputError: unknown task id, or a retriever whose model cannot be loaded.
-        """
-        task = self._source.task(self._draw_task(seed, options, lambda: self._source.ids("train")))
+    def _begin(self, task_id: str) -> tuple[str, EpisodeState]:
+        task = self._source.task(task_id)
         retriever_over(task.store, self._retrieval)  # a model that is missing should say so before the first turn
-        self._state = EpisodeState(task)
-        info = self._info(self._state, valid=True, progress=None)
-        if self.options.prompt == "paper":
-            o = self.options
-            info["messages"] = opening_messages(task.question.question, self.max_turns, o.max_calls, o.thoughts)
-            info["tools"] = [SEARCH.to_openai()]
-        return task.question.question, info
+        return task.question.question, EpisodeState(task)
 
-    def step(self, action: str) -> StepResult:
-        """Play one turn with the agent's whole response; see `rl_agents.envs.tool_turns` for how it is read.
+    def _opening(self, state: EpisodeState) -> dict[str, Any]:
+        if self.options.prompt == "compact":
+            return {}
+        messages = prompts.opening_messages(state.task.question.question, self.max_turns, self.options.thoughts)
+        return {"messages": messages, "tools": [prompts.SEARCH.to_openai()]}
 
-        Raises:
-            RuntimeError: before `reset`, or after the episode has ended.
-        """
-        state, turn = self.state, read_turn(action)
-        if turn.kind == ANSWER:
-            return self._answer(state, turn.answer)
-        if turn.kind == CALLS:
-            return self._search(state, turn)
+    def _reject(self, state: EpisodeState, problem: str) -> StepResult:
         left = self.max_turns - state.turns - 1
-        new = replace(state, feedback=turn.problem, invalid=state.invalid + 1)
-        return self._end_malformed(new, malformed_observation(turn.problem, self.options.prompt, left, self.max_turns))
+        new = replace(state, feedback=problem, invalid=state.invalid + 1)
+        return self._end_malformed(
+            new, prompts.malformed_observation(problem, self.options.prompt, left, self.max_turns)
+        )
 
     @property
     def answer_instruction(self) -> str:
         """What the agent is told when its next turn must answer."""
-        return answer_instruction(self.options.prompt)
+        return prompts.COMPACT_ANSWER_NOW if self.options.prompt == "compact" else prompts.ANSWER_NOW
 
     def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
         """Return the prompt of a single step; what was found stays in it, whatever the window's size."""
         state = self._state
         if state is None:
             raise RuntimeError(f"{self.registered.name}: render_window() without an episode")
-        return window(
+        return prompts.window(
             task,
             state.queries,
             [state.task.store.get(name) for name in state.seen],
@@ -135,19 +112,17 @@ class MultihopQAEnv(StatefulEnv[EpisodeState, MultihopQAOptions]):
             style=self.options.prompt,
             left=self.max_turns - state.turns,
             turns=self.max_turns,
-            calls=self.options.max_calls,
             tag=self.options.thoughts,
-            characters=self.options.passage_characters,
         )
 
     def _answer(self, state: EpisodeState, answer: str) -> StepResult:
         new = replace(state, answer=answer, feedback="")
         reward = new.exact if self.options.reward == "em" else new.f1
         progress = not state.missing if state.task.question.supporting else None
-        observation = last_observation(new.exact == 1.0)
+        observation = "correct" if new.exact == 1.0 else "wrong"
         return self._end_turn(new, observation, reward, valid=True, progress=progress, terminated=True)
 
-    def _search(self, state: EpisodeState, turn: ToolResponse) -> StepResult:
+    def _call(self, state: EpisodeState, turn: ToolResponse) -> StepResult:
         results, queries, found = self._run(state, turn)
         problems = [result.content for result in results if not result.ok]
         new = replace(
@@ -159,25 +134,24 @@ class MultihopQAEnv(StatefulEnv[EpisodeState, MultihopQAOptions]):
         )
         progress = len(new.missing) < len(state.missing) if queries and state.task.question.supporting else None
         left = self.max_turns - state.turns - 1
-        observation = results_observation(results, self.options.prompt, left, self.max_turns)
+        observation = prompts.results_observation(results, self.options.prompt, left, self.max_turns)
         query = " ; ".join(queries) or None
         return self._end_turn(new, observation, valid=not problems, progress=progress, query=query)
 
     def _run(self, state: EpisodeState, turn: ToolResponse) -> tuple[list[ToolResult], list[str], list[str]]:
         """Run the calls of a turn; return their results, the queries that were made, and the ids that they found."""
         retriever = retriever_over(state.task.store, self._retrieval)
-        keys, length = self.options, self.options.passage_characters
         queries: list[str] = []
         found: dict[str, Passage] = {}
 
         def search(arguments: Mapping[str, Any]) -> str:
-            hits: Sequence[Hit] = retriever.search(arguments["query"], keys.hits)
+            hits: Sequence[Hit] = retriever.search(arguments["query"], self.options.hits)
             queries.append(arguments["query"])
             shown = frozenset((*state.seen, *found))
             found.update((hit.passage.id, hit.passage) for hit in hits)
-            return result_text([hit.passage for hit in hits], shown, keys.prompt, length)
+            return prompts.result_text([hit.passage for hit in hits], shown, self.options.prompt)
 
-        toolbox = Toolbox([BoundTool(SEARCH, search)], keys.max_calls)
+        toolbox = Toolbox([BoundTool(prompts.SEARCH, search)], prompts.MAX_CALLS)
         return toolbox.execute(turn.response), queries, list(found)
 
     def _info(self, state: EpisodeState, *, valid: bool, progress: bool | None) -> dict[str, Any]:

@@ -16,8 +16,11 @@ from rl_agents.retrieval.passages import Passage
 from rl_agents.tools.calls import Tool
 from rl_agents.tools.toolbox import ToolResult, render_results
 
-PROMPT_STYLES = ("paper", "compact")
 MAX_QUERY_CHARACTERS = 500
+#: Searches of one turn that are run.
+MAX_CALLS = 4
+#: Length at which a passage's text is cut.
+MAX_PASSAGE = 1500
 CUT = " [...]"
 
 SEARCH = Tool(
@@ -73,47 +76,39 @@ Passages found so far:
 {left}"""
 
 
-def opening_messages(question: str, turns: int, calls: int, tag: str) -> list[dict[str, Any]]:
+def opening_messages(question: str, turns: int, tag: str) -> list[dict[str, Any]]:
     """Return the chat that an episode of the paper style begins with."""
     return [
-        {"role": "system", "content": _SYSTEM.format(turns=turns, calls=calls, tag=tag)},
+        {"role": "system", "content": _SYSTEM.format(turns=turns, calls=MAX_CALLS, tag=tag)},
         {"role": "user", "content": question},
     ]
 
 
-def answer_instruction(style: str) -> str:
-    """Return the words that ask for the answer at once."""
-    return COMPACT_ANSWER_NOW if style == "compact" else ANSWER_NOW
-
-
-def result_text(found: Sequence[Passage], shown: frozenset[str], style: str, characters: int) -> str:
+def result_text(found: Sequence[Passage], shown: frozenset[str], style: str) -> str:
     """Return what a search answers.
 
     Args:
         found: best first.
         shown: ids of passages that the agent has read; the paper style names these without repeating their text.
-        characters: of one passage's text, at most.
     """
     if style == "compact":
-        return " ; ".join(passage_text(passage, characters, " ") for passage in found) or "nothing"
+        return " ; ".join(passage_text(passage, " ") for passage in found) or "nothing"
     if not found:
         return "Nothing was found: no passage has any of these words."
     lines = []
     for place, passage in enumerate(found, start=1):
         title = passage.title or "(no title)"
-        text = "(shown before)" if passage.id in shown else _cut(passage.text, characters)
+        text = "(shown before)" if passage.id in shown else _cut(passage.text)
         lines.append(f"[{place}] {title}\n{text}")
     return "\n\n".join(lines)
 
 
-def passage_text(passage: Passage, characters: int, between: str = "\n") -> str:
-    """Return title and text of a passage."""
-    text = _cut(passage.text, characters)
+def passage_text(passage: Passage, between: str = "\n") -> str:
+    text = _cut(passage.text)
     return f"{passage.title}{between}{text}" if passage.title else text
 
 
 def results_observation(results: Sequence[ToolResult], style: str, left: int, turns: int) -> str:
-    """Return the answer to a turn that called tools."""
     if style == "compact":
         return render_results([result if result.ok else replace(result, content="invalid") for result in results])
     return f"{render_results(results)}\n\n{turns_left(left, turns)}"
@@ -131,11 +126,6 @@ def turns_left(left: int, turns: int) -> str:
     return _LAST if left == 1 else _LEFT.format(left=left, turns=turns)
 
 
-def last_observation(right: bool) -> str:
-    """Return what follows the answer."""
-    return "correct" if right else "wrong"
-
-
 def window(
     question: str,
     queries: Sequence[str],
@@ -145,9 +135,7 @@ def window(
     style: str,
     left: int,
     turns: int,
-    calls: int,
     tag: str,
-    characters: int,
 ) -> str:
     """Return a prompt of its own for one step, as StepPO rebuilds it: question, queries, passages, what went wrong.
 
@@ -159,18 +147,18 @@ def window(
         tag: that thoughts stand in.
     """
     if style == "compact":
-        found = " ; ".join(passage_text(passage, characters, " ") for passage in passages)
+        found = " ; ".join(passage_text(passage, " ") for passage in passages)
         return " ".join(part for part in (question, found, "invalid" if feedback else "") if part)
     return _WINDOW.format(
-        system=_SYSTEM.format(turns=turns, calls=calls, tag=tag),
+        system=_SYSTEM.format(turns=turns, calls=MAX_CALLS, tag=tag),
         tool=json.dumps(SEARCH.to_openai()),
         question=question,
         queries="\n".join(f"- {query}" for query in queries) or "none",
-        passages="\n\n".join(passage_text(passage, characters) for passage in passages) or "none",
+        passages="\n\n".join(passage_text(passage) for passage in passages) or "none",
         feedback=f"\nYour last response was not valid: {feedback}.\n" if feedback else "",
         left=turns_left(left, turns),
     )
 
 
-def _cut(text: str, characters: int) -> str:
-    return text if len(text) <= characters else text[: characters - len(CUT)] + CUT
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_PASSAGE else text[: MAX_PASSAGE - len(CUT)] + CUT

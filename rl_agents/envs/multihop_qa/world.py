@@ -3,18 +3,65 @@
 World ``<split>/<number>`` of a setting is a pure function of its name (through sha256, so of no library's generator).
 Train and test worlds have nothing in common but names, so what was true in one is of no use in another.
 
-Besides the facts there are passages that only mention somebody: journeys, trade, allusions.
+Besides the facts there are passages that only mention somebody: journeys, trade, allusions. Names are invented.
+
+Questions about a world are chains of two or three facts, and comparisons of two entities:
+
+| kind | facts | example |
+|---|---|---|
+| ``bridge-2`` | 2, one after the other | On which river does the town where A was born lie? |
+| ``bridge-3`` | 3, one after the other | On which river does the town where the author of B was born lie? |
+| ``earlier`` | 2 at once | Who was born earlier, A or C? |
+| ``same`` | 2 at once | Were A and C born in the same town? |
+| ``bridge-earlier`` | 2 at once, then 2 at once | Which book has the author who was born earlier, B or D? |
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
-from rl_agents.envs.multihop_qa import names
+from rl_agents.envs.multihop_qa.questions import Question
+from rl_agents.envs.panels import shuffled_ids, stored_words
 from rl_agents.retrieval.passages import Passage
+
+_STORED = stored_words(__file__, "world.json")
+CRAFTS, EMBLEMS = tuple(_STORED["crafts"]), tuple(_STORED["emblems"])
+
+
+@cache
+def invented(kind: str) -> tuple[str, ...]:
+    """Return all names of a kind (``person``, ``surname``, ``town``, ``river``) in a random, fixed order."""
+    parts = itertools.product(_STORED["onsets"], _STORED["vowels"], _STORED["middles"], _STORED["endings"][kind])
+    return tuple(shuffled_ids(("".join(part) for part in parts), f"names/{kind}"))
+
+
+@cache
+def people() -> tuple[str, ...]:
+    """Return full names; first names occur several times, surnames once."""
+    first = invented("person")[:24]
+    return tuple(f"{first[n % 24].title()} {surname.title()}" for n, surname in enumerate(invented("surname")[:240]))
+
+
+@cache
+def towns() -> tuple[str, ...]:
+    return tuple(name.title() for name in invented("town")[:80])
+
+
+@cache
+def rivers() -> tuple[str, ...]:
+    return tuple(name.title() for name in invented("river")[:60])
+
+
+@cache
+def books() -> tuple[str, ...]:
+    """Return titles; every word of a title occurs in others."""
+    return tuple(f"The {adjective} {noun}" for adjective in _STORED["adjectives"] for noun in _STORED["nouns"])
+
 
 Item = TypeVar("Item")
 
@@ -44,49 +91,9 @@ class Relation:
     cue: str
 
 
-RELATIONS = (
-    Relation(
-        "author", BOOK, PERSON, "{s} was written by {o}.", "the author of {s}", "Who wrote {s}?", "written by"
-    ),
-    Relation(
-        "setting", BOOK, TOWN, "The story of {s} takes place in {o}.", "the town in which {s} takes place",
-        "In which town does {s} take place?", "story takes place",
-    ),
-    Relation(
-        "year", BOOK, "year", "{s} first appeared in {o}.", "", "In which year did {s} first appear?", "first appeared"
-    ),
-    Relation(
-        "birthplace", PERSON, TOWN, "{s} was born in {o}.", "the town where {s} was born",
-        "In which town was {s} born?", "born",
-    ),
-    Relation(
-        "teacher", PERSON, PERSON, "{s} learned everything from {o}, a patient teacher.", "the teacher of {s}",
-        "Who was the teacher of {s}?", "learned teacher",
-    ),
-    Relation(
-        "craft", PERSON, "craft", "{s} earned a living as a {o}.", "", "What did {s} earn a living as?", "earned living"
-    ),
-    Relation(
-        "born", PERSON, "year", "The parish register gives {o} as the year of birth of {s}.", "",
-        "In which year was {s} born?", "register year of birth",
-    ),
-    Relation(
-        "river", TOWN, "river", "{s} lies on the river {o}.", "", "On which river does {s} lie?", "lies on the river"
-    ),
-    Relation(
-        "founder", TOWN, PERSON, "{s} was founded by {o}.", "the founder of {s}", "Who founded {s}?", "founded by"
-    ),
-    Relation(
-        "emblem", TOWN, "emblem", "The coat of arms of {s} shows a {o}.", "",
-        "Which animal does the coat of arms of {s} show?", "coat of arms shows",
-    ),
-)  # fmt: skip
+RELATIONS = tuple(Relation(*fields) for fields in _STORED["relations"])
 #: What only mentions: (name, subject, object, sentence).
-ASIDES = (
-    ("visited", PERSON, TOWN, "In a letter {s} describes a journey to {o}."),
-    ("mentions", BOOK, TOWN, "A footnote in {s} mentions {o}."),
-    ("near", TOWN, TOWN, "Merchants of {s} trade with {o}."),
-)
+ASIDES = tuple((name, subject, object_, sentence) for name, subject, object_, sentence in _STORED["asides"])
 BY_NAME: Mapping[str, Relation] = {relation.name: relation for relation in RELATIONS}
 
 
@@ -117,7 +124,6 @@ class Fact:
     passage_id: str
 
     def query(self, terse: bool) -> str:
-        """Return a search that finds it."""
         return f"{self.subject} {self.relation.name if terse else self.relation.cue}"
 
 
@@ -191,24 +197,24 @@ def _fact_passage(fact: Fact, terse: bool) -> Passage:
 
 def _full_names() -> dict[str, tuple[str, ...]]:
     return {
-        PERSON: names.people(),
-        TOWN: names.towns(),
-        BOOK: names.books(),
-        "river": names.rivers(),
-        "craft": names.CRAFTS,
-        "emblem": names.EMBLEMS,
+        PERSON: people(),
+        TOWN: towns(),
+        BOOK: books(),
+        "river": rivers(),
+        "craft": CRAFTS,
+        "emblem": EMBLEMS,
         "year": tuple(str(year) for year in range(1103, 1399)),
     }
 
 
 def _terse_names() -> dict[str, tuple[str, ...]]:
     return {
-        PERSON: names.invented("person")[:28],
-        TOWN: names.invented("town")[:14],
-        BOOK: names.invented("surname")[:20],
-        "river": names.invented("river")[:10],
-        "craft": names.CRAFTS[:8],
-        "emblem": names.EMBLEMS[:8],
+        PERSON: invented("person")[:28],
+        TOWN: invented("town")[:14],
+        BOOK: invented("surname")[:20],
+        "river": invented("river")[:10],
+        "craft": CRAFTS[:8],
+        "emblem": EMBLEMS[:8],
         "year": tuple(str(year) for year in range(1200, 1216)),
     }
 
@@ -216,4 +222,113 @@ def _terse_names() -> dict[str, tuple[str, ...]]:
 SIZES: Mapping[str, Size] = {
     "generated": Size(36, 12, 20, _full_names()),
     "small": Size(12, 5, 8, _terse_names(), terse=True),
+}
+
+
+#: Questions of each kind in one world.
+COUNTS = {
+    "generated": {"bridge-2": 8, "bridge-3": 6, "earlier": 2, "same": 2, "bridge-earlier": 2},
+    "small": {"bridge-2": 4, "bridge-3": 4, "earlier": 2},
+}
+_EARLIER = {"born": "Who was born earlier, {a} or {b}?", "year": "Which book appeared earlier, {a} or {b}?"}
+
+
+def world_questions(world: World, counts: dict[str, int]) -> tuple[Question, ...]:
+    """Return the world's questions, kind by kind; their ids are ``<world>/<number>``."""
+    questions: list[Question] = []
+    for kind, count in counts.items():
+        draws = Draws(f"{world.name}/{kind}")
+        asked: dict[str, Question] = {}
+        # Names are drawn again for every world, so the same draws give other questions in each.
+        while len(asked) < count:
+            question = _ASK[kind](world, draws)
+            if question is not None:
+                asked.setdefault(question.question, question)
+        questions += asked.values()
+    return tuple(
+        Question(f"{world.name}/{number:02d}", q.question, q.answers, q.kind, q.supporting, q.plan)
+        for number, q in enumerate(questions)
+    )
+
+
+def _chain(world: World, draws: Draws, hops: int) -> Question | None:
+    """Ask for what a random chain of relations ends in; None when it meets an entity twice."""
+    start = entity = draws.pick(world.entities[draws.pick(ENTITIES)])
+    kind = next(kind for kind in ENTITIES if entity in world.entities[kind])
+    facts: list[Fact] = []
+    for hop in range(hops):
+        last = hop == hops - 1
+        choices = [r for r in RELATIONS if r.subject == kind and (last or r.phrase)]
+        if facts:
+            choices = [r for r in choices if r.name != facts[-1].relation.name]
+        facts.append(world.facts[entity, draws.pick(choices).name])
+        entity, kind = facts[-1].object, facts[-1].relation.object
+    if len({start, *(fact.object for fact in facts)}) <= hops:
+        return None
+    relations = [fact.relation for fact in facts]
+    text = _terse_chain(start, relations) if world.size.terse else _worded_chain(start, relations)
+    plan = tuple((fact.query(world.size.terse),) for fact in facts)
+    return Question("", text, (facts[-1].object,), f"bridge-{hops}", tuple(f.passage_id for f in facts), plan)
+
+
+def _worded_chain(start: str, relations: list[Relation]) -> str:
+    subject = start
+    for relation in relations[:-1]:
+        subject = relation.phrase.format(s=subject)
+    return relations[-1].question.format(s=subject)
+
+
+def _terse_chain(start: str, relations: list[Relation]) -> str:
+    return f"{start} {' '.join(relation.name for relation in relations)} ?"
+
+
+def _earlier(world: World, draws: Draws) -> Question | None:
+    relation = BY_NAME[draws.pick(tuple(_EARLIER))]
+    first, second = _pair(world, draws, relation.subject)
+    facts = [world.facts[one, relation.name] for one in (first, second)]
+    answer = min(facts, key=lambda fact: int(fact.object)).subject
+    text = f"first {relation.name} {first} {second} ?"
+    if not world.size.terse:
+        text = _EARLIER[relation.name].format(a=first, b=second)
+    return _compare("earlier", text, answer, [facts], world)
+
+
+def _same(world: World, draws: Draws) -> Question | None:
+    first, second = _pair(world, draws, PERSON)
+    relation = BY_NAME["birthplace"]
+    facts = [world.facts[one, relation.name] for one in (first, second)]
+    same = facts[0].object == facts[1].object
+    if same != bool(draws.below(2)):  # half of the questions have the answer yes
+        return None
+    text = f"Were {first} and {second} born in the same town?"
+    return _compare("same", text, "yes" if same else "no", [facts], world)
+
+
+def _bridge_earlier(world: World, draws: Draws) -> Question | None:
+    books = _pair(world, draws, BOOK)
+    authors = [world.facts[book, "author"] for book in books]
+    births = [world.facts[fact.object, "born"] for fact in authors]
+    if authors[0].object == authors[1].object:
+        return None
+    answer = books[0] if int(births[0].object) < int(births[1].object) else books[1]
+    text = f"Which book has the author who was born earlier, {books[0]} or {books[1]}?"
+    return _compare("bridge-earlier", text, answer, [authors, births], world)
+
+
+def _compare(kind: str, text: str, answer: str, steps: list[list[Fact]], world: World) -> Question:
+    plan = tuple(tuple(fact.query(world.size.terse) for fact in facts) for facts in steps)
+    return Question("", text, (answer,), kind, tuple(fact.passage_id for facts in steps for fact in facts), plan)
+
+
+def _pair(world: World, draws: Draws, kind: str) -> tuple[str, str]:
+    first = draws.pick(world.entities[kind])
+    return first, draws.pick([name for name in world.entities[kind] if name != first])
+
+
+_ASK: dict[str, Callable[[World, Draws], Question | None]] = {
+    "bridge-2": lambda world, draws: _chain(world, draws, 2),
+    "bridge-3": lambda world, draws: _chain(world, draws, 3),
+    "earlier": _earlier,
+    "same": _same,
+    "bridge-earlier": _bridge_earlier,
 }

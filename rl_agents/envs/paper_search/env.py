@@ -11,24 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 from rl_agents.envs.options import RetrieverKeys, part_of
-from rl_agents.envs.paper_search.prompts import (
-    TOOLS,
-    Style,
-    found_text,
-    malformed_observation,
-    results_observation,
-    situation,
-)
+from rl_agents.envs.paper_search import SPEC, PaperSearchOptions, prompts
 from rl_agents.envs.paper_search.selectors import make_selector
-from rl_agents.envs.paper_search.spec import SPEC, PaperSearchOptions
 from rl_agents.envs.paper_search.state import EXPAND, SEARCH, CallRunner, Found, Refused, SearchState
-from rl_agents.envs.paper_search.tasks import find_papers
-from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
-from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolResponse, read_turn
+from rl_agents.envs.paper_search.tasks import find_papers, task_ids
+from rl_agents.envs.stateful import StepResult, observations
+from rl_agents.envs.tool_turns import ToolEnv, ToolResponse
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolError
 
 
-class PaperSearchEnv(StatefulEnv[SearchState, PaperSearchOptions]):
+class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
     """Collect the papers that meet a request.
 
     ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the task, what was searched for and expanded, in
@@ -38,6 +30,7 @@ class PaperSearchEnv(StatefulEnv[SearchState, PaperSearchOptions]):
 
     observation_space = observations(1 << 18)
     registered = SPEC
+    task_ids = staticmethod(task_ids)
 
     def __init__(self, options: PaperSearchOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
@@ -45,39 +38,19 @@ class PaperSearchEnv(StatefulEnv[SearchState, PaperSearchOptions]):
         self._retrieval = part_of(RetrieverKeys, self.options)
         self._selector = make_selector(self.options)
         self.awaited = self._selector.remote
-        self._style = Style(self.options, self.max_turns)
+        self._style = prompts.Style(self.options, self.max_turns)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
+    def _begin(self, task_id: str) -> tuple[str, SearchState]:
+        state = SearchState(self._papers.task(task_id))
+        return prompts.situation(state, self._style), state
 
-        Raises:
-            InputError: unknown task id, or unusable data.
-        """
-        task = self._papers.task(self._draw_task(seed, options, lambda: self._papers.task_ids("train")))
-        self._state = SearchState(task)
-        return situation(self._state, self._style), self._info(self._state, valid=True, progress=None)
+    def _answer(self, state: SearchState, answer: str) -> StepResult:
+        return self._end_turn(state, "done", valid=True, progress=None, terminated=True)
 
-    def step(self, action: str) -> Any:
-        """Play one turn with the agent's whole response; see `rl_agents.envs.tool_turns` for how it is read.
-
-        Returns:
-            The turn's result; with a served selector a coroutine that comes to it.
-
-        Raises:
-            RuntimeError: before `reset`, or after the episode has ended.
-            JudgeError: the selector's server gave no usable reply; the state is as before.
-        """
-        return self._played(self._turn(action))
-
-    async def _turn(self, action: str) -> StepResult:
-        state, parsed = self.state, read_turn(action)
-        if parsed.kind == CALLS:
-            return await self._call(state, parsed)
-        if parsed.kind == ANSWER:
-            return self._end_turn(state, "done", valid=True, progress=None, terminated=True)
+    def _reject(self, state: SearchState, problem: str) -> StepResult:
         new = replace(state, malformed=state.malformed + 1)
         return self._end_malformed(
-            new, malformed_observation(parsed.problem, replace(new, turns=new.turns + 1), self._style)
+            new, prompts.malformed_observation(problem, replace(new, turns=new.turns + 1), self._style)
         )
 
     def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
@@ -88,7 +61,7 @@ class PaperSearchEnv(StatefulEnv[SearchState, PaperSearchOptions]):
         """
         if self._state is None:
             raise RuntimeError("PaperSearch: render_window() without an episode")
-        return situation(self._state, self._style)
+        return prompts.situation(self._state, self._style)
 
     async def _call(self, state: SearchState, parsed: ToolResponse) -> StepResult:
         library = self._papers.library(state.task.task_id, self._retrieval)
@@ -97,7 +70,7 @@ class PaperSearchEnv(StatefulEnv[SearchState, PaperSearchOptions]):
         results = await self._toolbox(turn).run(parsed.response)
         unfit = len(calls) - turn.ran
         new = replace(turn.state, malformed=turn.state.malformed + unfit)
-        observation = results_observation(results, replace(new, turns=new.turns + 1), self._style)
+        observation = prompts.results_observation(results, replace(new, turns=new.turns + 1), self._style)
         query = " ".join(str(value) for call in calls for value in call.arguments.values())
         return self._end_turn(new, observation, turn.reward, valid=not unfit, progress=None, query=query)
 
@@ -107,13 +80,16 @@ class PaperSearchEnv(StatefulEnv[SearchState, PaperSearchOptions]):
         ) -> Callable[[Mapping[str, Any]], Awaitable[str]]:
             async def run(arguments: Mapping[str, Any]) -> str:
                 try:
-                    return found_text(await call(arguments), self._style)
+                    return prompts.found_text(await call(arguments), self._style)
                 except Refused as refused:
                     raise (ToolError(refused.reason) if self._style.compact else refused) from None
 
             return run
 
-        tools = [BoundTool(TOOLS[SEARCH], written(turn.search)), BoundTool(TOOLS[EXPAND], written(turn.expand))]
+        tools = [
+            BoundTool(prompts.TOOLS[SEARCH], written(turn.search)),
+            BoundTool(prompts.TOOLS[EXPAND], written(turn.expand)),
+        ]
         return Toolbox(tools, self.options.max_calls)
 
     def _info(self, state: SearchState, *, valid: bool, progress: bool | None) -> dict[str, Any]:

@@ -2,23 +2,182 @@
 
 At its first use the texts become an index file in the cache, and the citations a file beside it: afterwards it opens at
 once, and texts stay on disk.
+
+A paper is what Semantic Scholar gives out:
+
+    {"paperId": "649def34...", "title": "...", "abstract": "...", "externalIds": {"ArXiv": "1706.03762"},
+     "references": [{"paperId": "..."}, "..."]}
+
+``references`` holds ids, or objects with a ``paperId``; null stands for nothing. A paper with an arXiv id goes by it,
+as in StepPO; references may name either. A query is
+
+    {"id": "q1", "query": "...", "relevant": ["1706.03762", ...]}
+
+or in PaSa's words ``qid``, ``question`` and ``answer_arxiv_id``. What else a record holds is not read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, TypeVar
 
-from rl_agents.data.tables import fingerprint, table_files
+from rl_agents.data.tables import fingerprint, open_table, table_files
 from rl_agents.envs.options import RetrieverKeys
 from rl_agents.envs.panels import unknown_task
-from rl_agents.envs.paper_search.citations import Citations
-from rl_agents.envs.paper_search.library import Library, Task, citation_pairs
-from rl_agents.envs.paper_search.records import read_papers, read_queries
+from rl_agents.envs.paper_search.library import Citations, Library, Paper, Task, citation_pairs
 from rl_agents.envs.retrievers import retriever_over
 from rl_agents.errors import InputError
+from rl_agents.retrieval.bm25 import clean_text
 from rl_agents.retrieval.passages import Passage, PassageStore
+
+MAX_TITLE, MAX_ABSTRACT, MAX_QUERY = 2_000, 20_000, 2_000
+MAX_REFERENCES, MAX_RELEVANT = 10_000, 10_000
+#: Printable ASCII without quotes and angle brackets, which would not survive in a call.
+_ID = re.compile(r"[!#-&(-;=?-~]{1,64}")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PaperRecord:
+    """A paper as it stands in a file.
+
+    Attributes:
+        aliases: further ids that references and queries may use for it.
+    """
+
+    paper: Paper
+    aliases: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRecord:
+    """A query as it stands in a file, with the ids of the papers that its annotation names."""
+
+    query_id: str
+    query: str
+    relevant: tuple[str, ...]
+
+
+def read_papers(path: Path, bad_data: str) -> Iterator[tuple[PaperRecord, float]]:
+    """Yield the papers of a file in its order, each with the share of the file that has been read.
+
+    Args:
+        bad_data: a bad record is an ``error``, or is left out: ``skip``.
+
+    Raises:
+        InputError: the file or a record in it cannot be read; file, place and reason are named.
+    """
+    return _read(path, bad_data, lambda record, number: _paper(record))
+
+
+def read_queries(path: Path, bad_data: str) -> list[QueryRecord]:
+    """Return the queries of a file in its order; one without an id is called by its place, from 1.
+
+    Raises:
+        InputError: see `read_papers`; or two queries of one id, or no usable one.
+    """
+    found: dict[str, QueryRecord] = {}
+    for query, _ in _read(path, bad_data, _query):
+        if query.query_id in found:
+            raise InputError(f"{path}: two queries with the id '{query.query_id}'")
+        found[query.query_id] = query
+    if not found:
+        raise InputError(f"{path}: no usable query in it")
+    return list(found.values())
+
+
+def _read(path: Path, bad_data: str, parse: Callable[[Any, int], T]) -> Iterator[tuple[T, float]]:
+    for count, row in enumerate(open_table(path), start=1):
+        try:
+            parsed = parse(row.record(), count)
+        except ValueError as error:
+            if bad_data == "error":
+                hint = "env.bad_data=skip leaves such records out"
+                raise InputError(f"{row.place}: {error}; {hint}") from None
+            continue
+        yield parsed, row.share
+
+
+def _paper(record: Any) -> PaperRecord:
+    if not isinstance(record, Mapping):
+        raise ValueError(f"a paper is {type(record).__name__}, not an object")
+    paper_id = _identifier(record, "paperId")
+    external = record.get("externalIds") or {}
+    if not isinstance(external, Mapping):
+        raise ValueError(f"externalIds is {type(external).__name__}, not an object")
+    arxiv = _identifier(external, "ArXiv") if external.get("ArXiv") is not None else ""
+    references = tuple(_reference(item) for item in _list(record, "references", MAX_REFERENCES) if item is not None)
+    paper = Paper(
+        arxiv or paper_id,
+        " ".join(_text(record, "title", MAX_TITLE).split()),
+        _text(record, "abstract", MAX_ABSTRACT, empty=True),
+        tuple(name for name in references if name),
+    )
+    return PaperRecord(paper, (paper_id,) if arxiv and arxiv != paper_id else ())
+
+
+def _reference(item: Any) -> str:
+    """Return the id of a reference; empty for one that Semantic Scholar does not know (``paperId`` null)."""
+    name = item.get("paperId") if isinstance(item, Mapping) else item
+    if name is None:
+        return ""
+    if not isinstance(name, str):
+        raise ValueError(f"a reference is {type(item).__name__}, neither an id nor an object with paperId")
+    return name
+
+
+def _query(record: Any, number: int) -> QueryRecord:
+    if not isinstance(record, Mapping):
+        raise ValueError(f"a query is {type(record).__name__}, not an object")
+    name = record.get("id", record.get("qid", number))
+    if not isinstance(name, str | int) or isinstance(name, bool) or not _ID.fullmatch(str(name)):
+        raise ValueError(f"id is {name!a:.80}, not a short text or a number")
+    relevant = _list(record, "relevant" if "relevant" in record else "answer_arxiv_id", MAX_RELEVANT)
+    if not relevant or not all(isinstance(item, str) for item in relevant):
+        raise ValueError("'relevant' is no list of paper ids with at least one")
+    query = _text(record, "query" if "query" in record else "question", MAX_QUERY)
+    return QueryRecord(str(name), query, tuple(dict.fromkeys(relevant)))
+
+
+def _identifier(record: Mapping[str, Any], key: str) -> str:
+    value = record.get(key)
+    if key not in record:
+        raise ValueError(_missing(record, key))
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise ValueError(
+            f"{key} is {value!a:.80}, not an id: 1 to 64 ASCII characters without white space, quotes, < and >"
+        )
+    return value
+
+
+def _text(record: Mapping[str, Any], key: str, limit: int, empty: bool = False) -> str:
+    value = record.get(key)
+    if value is None and empty:
+        return ""
+    if key not in record:
+        raise ValueError(_missing(record, key))
+    if not isinstance(value, str) or not (empty or value.strip()) or len(value) > limit:
+        raise ValueError(f"'{key}' is no text of {int(not empty)} to {limit} characters")
+    return clean_text(value).strip()
+
+
+def _list(record: Mapping[str, Any], key: str, limit: int) -> list[Any]:
+    value = record.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list) or len(value) > limit:
+        raise ValueError(f"'{key}' is no list of at most {limit} entries")
+    return value
+
+
+def _missing(record: Mapping[str, Any], key: str) -> str:
+    return f"no '{key}'; it has: {', '.join(ascii(name)[1:-1] for name in list(record)[:8]) or 'nothing'}"
+
 
 PAPERS, SPLITS = "papers", ("train", "test")
 #: Counts up when the same file gives another index.
@@ -54,7 +213,7 @@ class FolderPapers:
             )
 
     def task_ids(self, split: str) -> Sequence[str]:
-        """See `Papers.task_ids`; in the order of the file."""
+        """Return the tasks of ``train`` or ``test``, in the order of the file."""
         return [name for name in self._tasks if name.startswith(f"{split}/")]
 
     def task(self, task_id: str) -> Task:

@@ -4,6 +4,11 @@ Papers come in cells, one for each choice of facets, four to twelve papers large
 earlier papers of the cell (one in small libraries), so that a cell hangs together, to one that shares a part of the
 facets, to one of anything.
 All of it follows from a name through a seeded generator.
+
+The invented field of the generated libraries: what papers are about, and what it is called by whom.
+
+Every term has two names that share no word. A query uses the first; a paper may use either, so that searching for the
+query's own words finds a part of what is relevant, and the citations lead to the rest.
 """
 
 from __future__ import annotations
@@ -13,16 +18,23 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rl_agents.envs.panels import shuffled_ids
+from rl_agents.envs.panels import shuffled_ids, stored_words
 from rl_agents.envs.paper_search.library import Paper
-from rl_agents.envs.paper_search.topics import (
-    METHODS,
-    SETTINGS,
-    SMALL_JARGON,
-    SMALL_METHODS,
-    SMALL_SUBJECTS,
-    SUBJECTS,
-    Term,
+
+Term = tuple[str, str]
+
+_STORED = stored_words(__file__, "topics.json")
+
+
+def _terms(kind: str) -> tuple[Term, ...]:
+    return tuple((name, other) for name, other in _STORED[kind])
+
+
+SUBJECTS, METHODS, SETTINGS = _terms("subjects"), _terms("methods"), _terms("settings")
+#: Of the small libraries: a paper's title is a subject and a method. Jargon are second names of both; which stands for
+#: which differs from library to library.
+SMALL_SUBJECTS, SMALL_METHODS, SMALL_JARGON = (
+    tuple(_STORED["small"][kind]) for kind in ("subjects", "methods", "jargon")
 )
 
 #: Counts up when generated papers change.
@@ -73,7 +85,6 @@ class Draft:
 
     @property
     def wordings(self) -> tuple[str, ...]:
-        """What it calls that."""
         return tuple(term[name] for term, name in zip(self.cell, self.names, strict=True))
 
 

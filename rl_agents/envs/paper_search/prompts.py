@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rl_agents.envs.paper_search.spec import PaperSearchOptions
+from rl_agents.envs.paper_search import PaperSearchOptions
 from rl_agents.envs.paper_search.state import (
     EMPTY_QUERY,
     EXPAND,
@@ -98,7 +98,6 @@ class Style:
 
     @property
     def compact(self) -> bool:
-        """Whether few words have to do."""
         return self.options.prompt == "compact"
 
 
@@ -128,8 +127,6 @@ def paper_list(papers: Sequence[Found], style: Style, expanded: frozenset[str] =
     for found in shown:
         mark = " (expanded)" if found.paper_id in expanded else ""
         lines.append(f"[{found.paper_id}] {found.title[:MAX_TITLE]}{mark}")
-        if abstract := found.abstract[: style.options.abstract_characters].strip():
-            lines.append(f"    {abstract}")
     hidden = len(papers) - len(shown)
     return "\n".join([*lines, *([f"... and {hidden} more, not listed"] if hidden else [])])
 

@@ -16,16 +16,15 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import accumulate
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from rl_agents.background import Remembered
+from rl_agents.envs.paper_search import PaperSearchOptions
 from rl_agents.envs.paper_search.library import Library, Task
-from rl_agents.envs.paper_search.rules import facet_relevance
-from rl_agents.envs.paper_search.spec import PaperSearchOptions
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage
 from rl_agents.rewards.judge import OpenAIJudge
@@ -35,6 +34,8 @@ from rl_agents.web.model_server import SHOWN, ModelServer
 #: Scores that are kept for queries that come again: every member of a group asks about the same papers.
 KEPT_SCORES = 500_000
 REPLY_TOKENS, TOP_LOGPROBS = 8, 10
+#: Of one request to the server.
+TIMEOUT_S, RETRIES = 30.0, 2
 
 PROMPT = """\
 You are an elite researcher in the field of AI, conducting research on {query}. Evaluate whether the following paper \
@@ -54,26 +55,24 @@ Decision:"""
 _DECISION = re.compile(r"\W*(?:decision\W*)?(true|false)\b", re.IGNORECASE)
 
 
-class Selector(Protocol):
-    """Scores papers against a task's query.
+#: Power of the share of the wanted facets that a generated paper has.
+SHARPNESS = 3
 
-    Attributes:
-        remote: it waits for a server.
+
+def facet_relevance(wanted: Collection[str], facets: Collection[str]) -> float:
+    """Return the relevance of a generated paper: (share of the wanted facets that it has)^3.
+
+    >>> facet_relevance(("moss", "kite"), ("moss", "kite", "island")), facet_relevance(("moss", "kite"), ("moss",))
+    (1.0, 0.125)
     """
-
-    remote: ClassVar[bool]
-
-    async def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
-        """Return the relevance of each paper, from 0 to 1.
-
-        Raises:
-            JudgeError: no score could be had.
-        """
-        ...
+    return float((len(set(wanted) & set(facets)) / len(wanted)) ** SHARPNESS)
 
 
 class RuleSelector:
-    """Generated papers by their facets (`facet_relevance`), others by the annotation: 1 or 0. No model, no cost."""
+    """Generated papers by their facets (`facet_relevance`), others by the annotation: 1 or 0. No model, no cost.
+
+    A selector scores papers against a task's query, from 0 to 1; the agent does not see the scores.
+    """
 
     remote: ClassVar[bool] = False
 
@@ -94,7 +93,11 @@ class ServerSelector(OpenAIJudge):
     known: Remembered[float] = field(default_factory=lambda: Remembered(KEPT_SCORES), compare=False, repr=False)
 
     async def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
-        """See `Selector.scores`; papers that were scored for this query before are not asked about again."""
+        """Return the relevance of each paper; those scored for this query before are not asked about again.
+
+        Raises:
+            JudgeError: no score could be had.
+        """
         papers = [library.paper(paper_id) for paper_id in paper_ids]
         asked = [self.known.get((task.query, p.id), partial(self.score, task.query, p)) for p in papers]
         return await asyncio.gather(*asked)
@@ -144,6 +147,9 @@ def _word(token: str) -> str:
     return token.strip().lower()
 
 
+Selector = RuleSelector | ServerSelector
+
+
 def make_selector(options: PaperSearchOptions) -> Selector:
     """Build the selector that the environment's options describe; environments with equal options share it.
 
@@ -155,19 +161,12 @@ def make_selector(options: PaperSearchOptions) -> Selector:
     for name in ("selector_url", "selector_model"):
         if not getattr(options, name):
             raise InputError(f"env.selector=openai needs env.{name}")
-    return _server(
-        options.selector_url,
-        options.selector_model,
-        options.selector_key_env,
-        options.selector_timeout_s,
-        options.selector_retries,
-        options.selector_threads,
-    )
+    return _server(options.selector_url, options.selector_model, options.selector_key_env, options.selector_threads)
 
 
 @lru_cache(maxsize=8)
-def _server(url: str, model: str, key_env: str, timeout_s: float, retries: int, threads: int) -> ServerSelector:
+def _server(url: str, model: str, key_env: str, threads: int) -> ServerSelector:
     server = ModelServer.connect(
-        url, key_env=key_env, timeout_s=timeout_s, retries=retries, concurrency=threads, option="selector"
+        url, key_env=key_env, timeout_s=TIMEOUT_S, retries=RETRIES, concurrency=threads, option="selector"
     )
     return ServerSelector(model, server)

@@ -1,16 +1,75 @@
-"""The state of a search, and one turn of it: calls that add papers to the pool and earn their reward."""
+"""The state of a search, and one turn of it: calls that add papers to the pool and earn their reward.
+
+For a call that discovers papers with relevance scores s_1 >= s_2 >= ... (new papers with a score of at least 0.01):
+
+    r(call) = s_1 + s_2 + s_3 - cost          a search with a new query, an expansion of a paper for the first time
+    r(call) = -0.5                            a repeated query, a repeated or an impossible expansion
+    r(step) = sum of r(call) over its calls   at most five
+
+At the end the papers of the pool with a score of at least the threshold are compared with the annotated ones:
+
+    precision = hits / kept    recall = hits / annotated    F1 = 2 hits / (kept + annotated)
+
+Source: StepPO (arXiv 2604.18401), appendix B.1; that the top three are taken per call, not per step, and that the costs
+are 0, is what its scripts do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rl_agents.envs.paper_search import PaperSearchOptions
 from rl_agents.envs.paper_search.library import Library, Task
-from rl_agents.envs.paper_search.rules import Measures, discovery_reward, measures, query_key
 from rl_agents.envs.paper_search.selectors import Selector
-from rl_agents.envs.paper_search.spec import PaperSearchOptions
 from rl_agents.tools.toolbox import ToolError
+
+TOP, PENALTY = 3, 0.5
+#: Papers with a lower score are dropped.
+MIN_SCORE = 0.01
+#: Papers of an expansion: that cite it, and that it cites.
+CITING, CITED = 30, 99
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """How well the kept papers agree with the annotated ones."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
+def discovery_reward(scores: Iterable[float], cost: float = 0.0) -> float:
+    """Return what the newly discovered papers of one call earn: the three highest scores, less the cost.
+
+    >>> discovery_reward([0.2, 1.0, 0.5, 0.9], cost=0.1)
+    2.3
+    """
+    return sum(sorted(scores, reverse=True)[:TOP]) - cost
+
+
+def measures(kept: Collection[str], annotated: Collection[str]) -> Measures:
+    """Compare papers without duplicates; all 0 where nothing agrees, or there is nothing to find.
+
+    >>> measures({"a", "b", "x"}, {"a", "b", "c", "d"})
+    Measures(precision=0.6666666666666666, recall=0.5, f1=0.5714285714285714)
+    """
+    hits = len(set(kept) & set(annotated))
+    if not hits:
+        return Measures(0.0, 0.0, 0.0)
+    return Measures(hits / len(kept), hits / len(annotated), 2 * hits / (len(kept) + len(annotated)))
+
+
+def query_key(query: str) -> str:
+    """Return what two queries have in common when one repeats the other: the words without case and white space.
+
+    >>> query_key("  Moss\\nKITE ")
+    'moss kite'
+    """
+    return " ".join(query.casefold().split())
+
 
 SEARCH, EXPAND = "search", "expand"
 MAX_QUERY = 1000
@@ -26,7 +85,6 @@ class Found:
 
     paper_id: str
     title: str
-    abstract: str
     score: float
 
 
@@ -62,12 +120,10 @@ class SearchState:
 
     @property
     def pool_ids(self) -> frozenset[str]:
-        """Ids of the papers in the pool."""
         return frozenset(found.paper_id for found in self.pool)
 
     @property
     def queries(self) -> frozenset[str]:
-        """Keys of the queries that were searched for."""
         return frozenset(query_key(action.argument) for action in self.actions if action.kind == SEARCH)
 
     @property
@@ -132,7 +188,7 @@ class CallRunner:
             raise self._refuse(UNKNOWN_PAPER, "no paper of this id is in the paper list")
         if paper_id in self.state.expanded:
             raise self._refuse(REPEATED_EXPANSION, "this paper has been expanded before")
-        ids = self._library.neighbors(paper_id, self._options.citing, self._options.references)
+        ids = self._library.neighbors(paper_id, CITING, CITED)
         return await self._discover(Action(EXPAND, paper_id, 0), ids, self._options.expand_cost)
 
     async def _discover(self, action: Action, ids: Sequence[str], cost: float) -> tuple[Found, ...]:
@@ -141,9 +197,9 @@ class CallRunner:
         new = [paper_id for paper_id in ids if paper_id not in known]
         found_scores = await self._selector.scores(state.task, self._library, new) if new else []
         scores = dict(zip(new, found_scores, strict=True))
-        kept = {paper_id: score for paper_id, score in scores.items() if score >= self._options.min_score}
+        kept = {paper_id: score for paper_id, score in scores.items() if score >= MIN_SCORE}
         papers = [self._library.paper(paper_id) for paper_id in kept]
-        found = tuple(Found(p.id, p.title, p.text, kept[p.id]) for p in papers)
+        found = tuple(Found(p.id, p.title, kept[p.id]) for p in papers)
         self.state = replace(
             state,
             pool=(*state.pool, *found),
@@ -156,6 +212,6 @@ class CallRunner:
 
     def _refuse(self, reason: str, message: str) -> Refused:
         self.state = replace(self.state, refused=self.state.refused + 1)
-        self.reward -= self._options.penalty
+        self.reward -= PENALTY
         self.ran += 1
         return Refused(reason, message)

@@ -5,11 +5,10 @@
 | ``generated`` | one library of 2,000 papers, and its queries |
 | ``generated:N`` | one of N papers, up to 100,000 |
 | ``small`` | 300 libraries of 60 papers in two words each, with 6 queries each, for the starter model |
-| a folder | ``papers.jsonl``, ``train.jsonl``, ``test.jsonl``; see `rl_agents.envs.paper_search.records` |
+| a folder | ``papers.jsonl``, ``train.jsonl``, ``test.jsonl``; see `folder` |
 
 A generated task is a pure function of its id. Its relevant papers are those that have all facets that the query names.
-``panel.json`` holds the hashes of all tasks and papers of ``generated`` and ``small``; ``python -m
-rl_agents.envs.paper_search.tasks`` writes that file again.
+``panel.json`` holds the hashes of all tasks and papers of ``generated`` and ``small``.
 """
 
 from __future__ import annotations
@@ -18,18 +17,16 @@ import itertools
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
 
 from rl_agents.envs.options import RetrieverKeys
-from rl_agents.envs.panels import check_split, ids_digest, shuffled_ids, unknown_task, write_panel
-from rl_agents.envs.paper_search.folder import open_folder
-from rl_agents.envs.paper_search.generated import generated_papers, small_papers
-from rl_agents.envs.paper_search.library import Library, Paper, Papers, Task
-from rl_agents.envs.paper_search.spec import PaperSearchOptions
-from rl_agents.envs.paper_search.topics import SETTINGS
+from rl_agents.envs.panels import check_split, shuffled_ids, unknown_task
+from rl_agents.envs.paper_search import PaperSearchOptions
+from rl_agents.envs.paper_search.folder import FolderPapers, open_folder
+from rl_agents.envs.paper_search.generated import SETTINGS, generated_papers, small_papers
+from rl_agents.envs.paper_search.library import Library, Paper, Task
 from rl_agents.errors import InputError
 
 GENERATED_PAPERS, MIN_GENERATED, MAX_GENERATED = 2_000, 100, 100_000
@@ -37,8 +34,6 @@ SMALL_LIBRARIES, SMALL_TEST_LIBRARIES = 300, 40
 TEST_SHARE = 5
 #: Relevant papers of a query that names two facets of three.
 BROAD = (5, 25)
-PANEL_FILE = Path(__file__).with_name("panel.json")
-
 _SETTING_NAMES = frozenset(names[0] for names in SETTINGS)
 _WORDINGS = (
     "Find papers on {facets}.",
@@ -115,6 +110,10 @@ class SmallPapers:
         return Library.in_memory(_small_library(number), retrieval)
 
 
+#: A source of tasks with the libraries that they are searched in; an unknown task raises `InputError` with the nearest.
+Papers = FolderPapers | GeneratedPapers | SmallPapers
+
+
 def find_papers(options: PaperSearchOptions) -> Papers:
     """Return the source that the key ``env.papers`` names.
 
@@ -179,21 +178,3 @@ def _phrase(wanted: Sequence[str]) -> str:
     """Join facets; a setting, such as ``in walled towns``, follows without a word between."""
     things = [facet for facet in wanted if facet not in _SETTING_NAMES]
     return " ".join([" with ".join(things), *(facet for facet in wanted if facet in _SETTING_NAMES)])
-
-
-def frozen_panel() -> dict[str, Any]:
-    """Return the panel as it is stored in ``panel.json``: a hash per source and split, and one of all papers."""
-    digests: dict[str, str] = {}
-    for name in ("generated", "small"):
-        source = find_papers(PaperSearchOptions(papers=name))
-        for split in ("train", "test"):
-            tasks = map(source.task, source.task_ids(split))
-            digests[f"{name}/{split}"] = ids_digest(f"{t.task_id}: {t.query} = {sorted(t.relevant)}" for t in tasks)
-    small = (paper for number in range(SMALL_LIBRARIES) for paper in _small_library(number))
-    papers: Mapping[str, Iterable[Paper]] = {"generated": _generated(GENERATED_PAPERS).papers, "small": small}
-    digests |= {f"{name}/papers": ids_digest(map(repr, items)) for name, items in papers.items()}
-    return {"sha256": digests}
-
-
-if __name__ == "__main__":
-    write_panel(PANEL_FILE, frozen_panel())

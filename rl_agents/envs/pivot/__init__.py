@@ -1,1 +1,27 @@
-"""Pivot: single turns from the states of expert traces (PivotRL, section 3.1)."""
+"""What the registry knows about pivot, and its keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rl_agents.config.options import key
+from rl_agents.envs.spec import EnvSpec
+from rl_agents.rewards.verifiers import VerifierOptions
+
+
+@dataclass(frozen=True)
+class PivotOptions(VerifierOptions):
+    """Keys of pivot: where the turns come from, and the verifier's; see docs/environments/pivot.md."""
+
+    pivots: str = key("", "file of `pivot filter`, or of its earlier steps; empty for the built-in help desk")
+    test_share: float = key(0.1, "share of the traces whose turns are test tasks", at_least=0, below=1)
+
+
+SPEC = EnvSpec(
+    name="pivot",
+    summary="one turn from a state of an expert trace; a verifier compares it with what the expert did",
+    reference="PivotRL (arXiv 2603.21383), section 3.1",
+    options=PivotOptions,
+    max_turns=1,
+    blocking="inline",
+)

@@ -76,7 +76,6 @@ def desk_record(number: int, seed: int = 0) -> dict[str, Any]:
 
 @cache
 def desk_turns(traces: int = BUILT_IN_TRACES) -> list[Turn]:
-    """Return the turns of the built-in traces."""
     records = [read_trace(desk_record(number), f"desk:{number + 1}") for number in range(traces)]
     return list(extract_turns(records, Extraction()).turns)
 

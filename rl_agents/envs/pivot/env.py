@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 from gymnasium.spaces import Text
 
-from rl_agents.envs.pivot.spec import PivotOptions
+from rl_agents.envs.pivot import PivotOptions
 from rl_agents.envs.pivot.tasks import PivotSet, load_pivots, unknown_pivot
 from rl_agents.rewards.verifiers import Verdict, assessed, exact_match
 from rl_agents.traces.turns import Turn

@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from rl_agents.envs.panels import shuffled_ids
+from rl_agents.envs.pivot import PivotOptions
 from rl_agents.envs.pivot.desk import desk_turns
-from rl_agents.envs.pivot.spec import PivotOptions
 from rl_agents.errors import InputError, unknown
 from rl_agents.rewards.verifiers import Verifier, VerifierOptions, make_verifier, self_check
 from rl_agents.traces.turns import Turn

@@ -2,6 +2,8 @@
 
 An episode is at most ten turns of the agent. Reward is the binary similarity of the final answer: 1 if its cosine with
 the hidden preference vector lies above 0.88, given on the turn that answers; an episode without an answer earns 0.
+
+Source: T3, section 3.1 (progress, binary similarity) and appendix C.1.
 """
 
 from __future__ import annotations
@@ -9,24 +11,37 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.preference_estimation.prompts import (
-    Question,
-    answer_instruction,
-    estimate_text,
-    first_observation,
-    malformed_observation,
-    parse_action,
-    question_text,
-    read_estimate,
-    reply_observation,
-    scores_word,
-)
-from rl_agents.envs.preference_estimation.rules import Comparison, comparison, is_right, progresses
-from rl_agents.envs.preference_estimation.spec import SPEC, PreferenceEstimationOptions
+from rl_agents.envs.preference_estimation import SPEC, PreferenceEstimationOptions, prompts
 from rl_agents.envs.preference_estimation.tasks import Task, find_task, task_ids
-from rl_agents.envs.preferences import cosine, preference
-from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
+from rl_agents.envs.preferences import EQUAL, YES, cosine, preference
+from rl_agents.envs.stateful import StepResult, TaggedEnv, observations
 from rl_agents.envs.tags import TaggedAction
+
+Comparison = tuple[int, int, int]
+"""Positions i < j of two movies, and what is known: 1 (i is preferred), -1 (j is) or 0 (both satisfy the same)."""
+
+
+def comparison(first: int, second: int, reply: str) -> Comparison:
+    """Return what the ``reply`` to "first over second?" says, the same whichever way round it was asked.
+
+    >>> comparison(3, 1, "Yes") == comparison(1, 3, "No") == (1, 3, -1)
+    True
+    """
+    sign = 0 if reply == EQUAL else 1 if reply == YES else -1
+    return (first, second, sign) if first < second else (second, first, -sign)
+
+
+def progresses(before: float | None, after: float) -> bool:
+    """T3's rule for PreferenceEstimation: Sim(v_t, w) - Sim(v_t-1, w) > 0.
+
+    A first estimate has nothing to compare with and counts as progress; an unchanged one is a stall.
+    """
+    return before is None or after > before
+
+
+def is_right(similarity: float, threshold: float) -> bool:
+    """Binary similarity: the cosine lies above the threshold."""
+    return similarity > threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +63,7 @@ class GameState:
     success: bool = False
 
 
-class PreferenceEstimationEnv(StatefulEnv[GameState, PreferenceEstimationOptions]):
+class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions]):
     """Infer a hidden preference vector from pairwise questions.
 
     ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the movies and all replies: what can be known so
@@ -60,42 +75,27 @@ class PreferenceEstimationEnv(StatefulEnv[GameState, PreferenceEstimationOptions
 
     observation_space = observations(32768)
     registered = SPEC
+    task_ids = staticmethod(task_ids)
+    answer_now = prompts.PAPER_ANSWER_NOW
 
-    def __init__(self, options: PreferenceEstimationOptions | None = None, max_turns: int = 0) -> None:
-        super().__init__(options, max_turns)
-        self._train_ids = task_ids("train", self.options)
+    def _begin(self, task_id: str) -> tuple[str, GameState]:
+        task = find_task(task_id)
+        return prompts.first_observation(task, self.options.prompt), GameState(task)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
+    def _read(self, response: str, state: GameState) -> TaggedAction | prompts.Question:
+        return prompts.parse_action(response, state.task, self.options.prompt)
 
-        Raises:
-            InputError: unknown task id.
-        """
-        self._state = GameState(find_task(self._draw_task(seed, options, lambda: self._train_ids)))
-        return first_observation(self._state.task, self.options.prompt), self._info(
-            self._state, valid=True, progress=None
-        )
+    def _reasons(self) -> dict[str, str]:
+        numbers = len(self.state.task.weights)
+        return {
+            prompts.NOT_A_QUESTION: 'inside <interact> write "Guess: w1,w2,..." and '
+            '"Question: Would you prefer A over B?"',
+            prompts.NOT_A_VECTOR: f"the guess must be {numbers} comma-separated numbers in [0,1]",
+            prompts.UNKNOWN_MOVIE: "the question must name two of the given movies",
+            prompts.SAME_MOVIE: "the question must name two different movies",
+        }
 
-    def step(self, action: str) -> StepResult:
-        """Play one turn with the agent's whole response; see `parse_action` for how it is read.
-
-        Raises:
-            RuntimeError: before `reset`, or after the episode has ended.
-        """
-        state = self.state
-        parsed = parse_action(action, state.task, self.options.prompt)
-        if isinstance(parsed, Question):
-            return self._ask(state, parsed)
-        if parsed.kind == "answer":
-            return self._answer(state, parsed.content)
-        return self._reject(state, parsed)
-
-    @property
-    def answer_instruction(self) -> str:
-        """What the agent is told when its next turn must answer."""
-        return answer_instruction(self.options.prompt)
-
-    def _ask(self, state: GameState, question: Question) -> StepResult:
+    def _ask(self, state: GameState, question: prompts.Question) -> StepResult:
         task = state.task
         similarity = cosine(question.estimate, task.weights)
         reply = preference(task.weights, task.movies[question.first], task.movies[question.second])
@@ -107,12 +107,12 @@ class PreferenceEstimationEnv(StatefulEnv[GameState, PreferenceEstimationOptions
             repeated_questions=state.repeated_questions + (fact in state.known),
         )
         progress = progresses(state.similarity, similarity)
-        query = question_text(task, question.first, question.second, self.options.prompt)
-        observation = reply_observation(task, question, reply, self.options.prompt)
+        query = prompts.question_text(task, question.first, question.second, self.options.prompt)
+        observation = prompts.reply_observation(task, question, reply, self.options.prompt)
         return self._end_turn(new, observation, valid=True, progress=progress, query=query)
 
     def _answer(self, state: GameState, content: str) -> StepResult:
-        estimate = read_estimate(content, state.task, self.options.prompt)
+        estimate = prompts.read_estimate(content, state.task, self.options.prompt)
         similarity = 0.0 if estimate is None else cosine(estimate, state.task.weights)
         success = is_right(similarity, self.options.threshold)
         reward = similarity if self.options.reward == "similarity" else float(success)
@@ -125,19 +125,18 @@ class PreferenceEstimationEnv(StatefulEnv[GameState, PreferenceEstimationOptions
             terminated=True,
         )
 
-    def _reject(self, state: GameState, parsed: TaggedAction) -> StepResult:
-        return self._end_malformed(state, malformed_observation(parsed, state.task, self.options.prompt))
-
     def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         task = state.task
-        movies = " ".join(scores_word(movie) for movie in task.movies)
+        movies = " ".join(prompts.scores_word(movie) for movie in task.movies)
         replies = " ".join(f"{i + 1}{'<=>'[sign + 1]}{j + 1}" for i, j, sign in state.known)
         return {
             "task_id": task.task_id,
             "success": state.success,
             "valid": valid,
             "progress": progress,
-            "references": [estimate_text([w / (task.levels - 1) for w in task.weights], task, self.options.prompt)],
+            "references": [
+                prompts.estimate_text([w / (task.levels - 1) for w in task.weights], task, self.options.prompt)
+            ],
             "anchor": f"{movies} : {replies}",
             "metrics": {
                 "turns": float(state.turns),

@@ -13,14 +13,11 @@ from dataclasses import dataclass
 
 from rl_agents.envs.preference_estimation.tasks import Task
 from rl_agents.envs.preferences import EQUAL, NO, PAPER_PROMPT, Movie, Vector, read_vector, shown_vector
-from rl_agents.envs.tags import MALFORMED_REASONS, TaggedAction, malformed, read_tags
+from rl_agents.envs.tags import TaggedAction, malformed, read_tags
 
-PROMPT_STYLES = ("paper", "compact")
-
-_PAPER_ANSWER_NOW = (
+PAPER_ANSWER_NOW = (
     "No further question is possible. You must now output your final preference vector inside <answer> and </answer>."
 )
-COMPACT_ANSWER_NOW = "<answer>"
 
 NOT_A_QUESTION = "not-a-question"
 NOT_A_VECTOR = "not-a-vector"
@@ -122,16 +119,10 @@ def answer_action(estimate: Sequence[float], task: Task, style: str) -> str:
 
 
 def first_observation(task: Task, style: str) -> str:
-    """Return the task description."""
     if style == "compact":
         return " ".join(movie_names(task, style))
     movies = "\n".join(f"{m.name}: [{shown_vector(m.scores, task.levels)}]" for m in task.movies)
     return PAPER_PROMPT.format(n=len(task.weights), seen=len(task.movies), movies=movies)
-
-
-def answer_instruction(style: str) -> str:
-    """Return the words that ask for the answer at once; the compact style has one word that the starter knows."""
-    return COMPACT_ANSWER_NOW if style == "compact" else _PAPER_ANSWER_NOW
 
 
 def reply_observation(task: Task, question: Question, reply: str, style: str) -> str:
@@ -141,17 +132,3 @@ def reply_observation(task: Task, question: Question, reply: str, style: str) ->
         first, second = names[question.first], names[question.second]
         return f"{second} > {first}" if reply == NO else f"{first} {'=' if reply == EQUAL else '>'} {second}"
     return f"The user's reply to your latest question: {reply}."
-
-
-def malformed_observation(action: TaggedAction, task: Task, style: str) -> str:
-    """Tell the agent that, and why, its response could not be read; nothing of the response is repeated."""
-    if style == "compact":
-        return f"invalid {action.problem}"
-    reasons = {
-        **MALFORMED_REASONS,
-        NOT_A_QUESTION: 'inside <interact> write "Guess: w1,w2,..." and "Question: Would you prefer A over B?"',
-        NOT_A_VECTOR: f"the guess must be {len(task.weights)} comma-separated numbers in [0,1]",
-        UNKNOWN_MOVIE: "the question must name two of the given movies",
-        SAME_MOVIE: "the question must name two different movies",
-    }
-    return f"Your last response was not valid: {reasons[action.problem]}."

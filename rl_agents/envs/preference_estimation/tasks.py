@@ -4,8 +4,8 @@ A setting is the number of attributes, the number of reference movies and how th
 movies with uniform scores and tests out of distribution on 5 to 30 movies and skewed scores. A task id is
 ``<attributes>-<movies>-<levels>-<sampling>/<split>/<number>``, for example ``5-10-11-uniform/test/0007``. The task is a
 pure function of its id (through sha256, so of no library's generator), and ``panel.json`` holds the hash of all tasks
-of every setting in the paper and of the starter's; ``python -m rl_agents.envs.preference_estimation.tasks`` writes
-that file again. ``<setting>/spare/123456`` is one of a million further tasks, of neither split, for demonstrations.
+of every setting in the paper and of the starter's. ``<setting>/spare/123456`` is one of a million further tasks, of
+neither split, for demonstrations.
 
 Source: T3, appendix C.1, tables 2 and 5. The paper publishes neither its tasks, nor the number of attributes (here 5),
 nor the scales (here 0, 0.1, ..., 1 for scores and weights), nor the skewed distributions (`SAMPLINGS`).
@@ -19,19 +19,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
-from pathlib import Path
-from typing import Any
 
 from rl_agents.config.options import option_types, read_options
 from rl_agents.envs.options import part_of
-from rl_agents.envs.panels import check_split, ids_digest, unknown_task, write_panel
-from rl_agents.envs.preference_estimation.spec import PreferenceEstimationOptions, SizeKeys
+from rl_agents.envs.panels import numbered_ids, unknown_task
+from rl_agents.envs.preference_estimation import PreferenceEstimationOptions, SizeKeys
 from rl_agents.envs.preferences import Levels, Movie
 from rl_agents.errors import InputError
 
 SEED = "preference_estimation-2025"
 SIZES = {"train": 700, "test": 300}
-PANEL_FILE = Path(__file__).with_name("panel.json")
 
 SAMPLINGS: Mapping[str, Callable[[int, int], int]] = {
     "uniform": lambda level, top: 1,
@@ -101,13 +98,7 @@ class Task:
 
 def task_ids(split: str, options: PreferenceEstimationOptions) -> list[str]:
     """Return the ``train`` or ``test`` ids of the setting that the options ask for."""
-    return setting_ids(split, part_of(Setting, options))
-
-
-def setting_ids(split: str, setting: Setting) -> list[str]:
-    """Return the ``train`` or ``test`` ids of a setting."""
-    check_split(split, {name: () for name in SIZES})
-    return [f"{setting.name}/{split}/{number:04d}" for number in range(SIZES[split])]
+    return numbered_ids(part_of(Setting, options).name, split, SIZES)
 
 
 @lru_cache(maxsize=4096)
@@ -120,7 +111,7 @@ def find_task(task_id: str) -> Task:
     match = _TASK_ID.fullmatch(task_id)
     if match is None or match[4] not in SAMPLINGS or (match[5] and int(match[6]) >= SIZES[match[5]]):
         form = "<attributes>-<movies>-<levels>-<sampling>/<split>/<number>"
-        raise unknown_task("preference_estimation", task_id, setting_ids("test", Setting()), form)
+        raise unknown_task("preference_estimation", task_id, numbered_ids(Setting().name, "test", SIZES), form)
     values = zip(option_types(Setting), match.groups(), strict=False)
     setting = read_options(Setting, dict(values), prefix="env.")
     seed = f"{SEED}/{task_id}"
@@ -144,21 +135,3 @@ def _vectors(seed: str, setting: Setting, sampling: str) -> Iterator[Levels]:
         vector = tuple(urn[int.from_bytes(digest[:8], "big") % len(urn)] for digest in digests)
         if sampling != "balanced" or sum(vector) == setting.balanced_sum:
             yield vector
-
-
-def setting_digest(setting: Setting, split: str) -> str:
-    """Return the sha256 over the contents of all tasks of a setting."""
-    tasks = (find_task(task_id) for task_id in setting_ids(split, setting))
-    return ids_digest(f"{t.task_id}: {[movie.scores for movie in t.movies]} = {t.weights}" for t in tasks)
-
-
-def frozen_panel() -> dict[str, Any]:
-    """Return the panel as it is stored in ``panel.json``."""
-    digests = {
-        f"{s.name}/{split}": setting_digest(s, split) for s in (*PAPER_SETTINGS, STARTER_SETTING) for split in SIZES
-    }
-    return {"seed": SEED, "sizes": SIZES, "sha256": digests}
-
-
-if __name__ == "__main__":
-    write_panel(PANEL_FILE, frozen_panel())

@@ -9,20 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rl_agents.envs.coroutines import finished
+from rl_agents.envs.situation_puzzles import SPEC, SituationPuzzlesOptions, prompts
 from rl_agents.envs.situation_puzzles.judges import QuestionJudge, make_judge
-from rl_agents.envs.situation_puzzles.prompts import (
-    MAX_ANSWER,
-    answer_instruction,
-    first_observation,
-    malformed_observation,
-    parse_action,
-    reply_observation,
-    story,
-)
 from rl_agents.envs.situation_puzzles.rules import F1_UNITS, Puzzle, Reply, f1_score, is_new
-from rl_agents.envs.situation_puzzles.spec import SPEC, SituationPuzzlesOptions
 from rl_agents.envs.situation_puzzles.tasks import find_puzzle, task_ids
-from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
+from rl_agents.envs.stateful import StepResult, TaggedEnv, observations
 from rl_agents.envs.tags import TaggedAction
 
 
@@ -42,7 +34,7 @@ class PuzzleState:
     done: bool = False
 
 
-class SituationPuzzlesEnv(StatefulEnv[PuzzleState, SituationPuzzlesOptions]):
+class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
     """Ask yes-or-no questions, then tell the story behind a strange scene.
 
     ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the puzzle and all that the judge has said, whatever
@@ -56,6 +48,8 @@ class SituationPuzzlesEnv(StatefulEnv[PuzzleState, SituationPuzzlesOptions]):
 
     observation_space = observations(32768)
     registered = SPEC
+    task_ids = staticmethod(task_ids)
+    answer_now = prompts.PAPER_ANSWER_NOW
 
     def __init__(self, options: SituationPuzzlesOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
@@ -63,17 +57,9 @@ class SituationPuzzlesEnv(StatefulEnv[PuzzleState, SituationPuzzlesOptions]):
         self.awaited = self._judge.remote
         self._unit = F1_UNITS.index(self.options.f1)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
-
-        Raises:
-            InputError: unknown task id, or unusable data.
-        """
-        task_id = self._draw_task(seed, options, lambda: task_ids("train", self.options))
-        self._state = PuzzleState(find_puzzle(task_id, self.options.data, self.options.bad_data))
-        return first_observation(self._state.puzzle, self.options.prompt), self._info(
-            self._state, valid=True, progress=None
-        )
+    def _begin(self, task_id: str) -> tuple[str, PuzzleState]:
+        puzzle = find_puzzle(task_id, self.options.data, self.options.bad_data)
+        return prompts.first_observation(puzzle, self.options.prompt), PuzzleState(puzzle)
 
     def step(self, action: str) -> Any:
         """Play one turn with the agent's whole response; see `parse_action` for how it is read.
@@ -88,18 +74,14 @@ class SituationPuzzlesEnv(StatefulEnv[PuzzleState, SituationPuzzlesOptions]):
         return self._played(self._turn(action))
 
     async def _turn(self, action: str) -> StepResult:
-        state = self.state
-        parsed = parse_action(action)
-        if parsed.kind == "answer":
-            return self._answer(state, parsed.content)
-        if parsed.kind == "interact":
-            return await self._ask(state, parsed.content)
-        return self._reject(state, parsed)
+        result: StepResult = await finished(super().step(action))
+        return result
 
-    @property
-    def answer_instruction(self) -> str:
-        """What the agent is told when its next turn must answer."""
-        return answer_instruction(self.options.prompt)
+    def _read(self, response: str, state: PuzzleState) -> TaggedAction:
+        return prompts.parse_action(response)
+
+    def _reasons(self) -> dict[str, str]:
+        return prompts.PAPER_MALFORMED
 
     async def _ask(self, state: PuzzleState, question: str) -> StepResult:
         reply = await self._judge.reply(state.puzzle, question)
@@ -107,18 +89,18 @@ class SituationPuzzlesEnv(StatefulEnv[PuzzleState, SituationPuzzlesOptions]):
         if self.options.progress == "new":
             progress = reply.informative and is_new(reply, question, state.asked)
         new = replace(state, asked=(*state.asked, (question, reply)))
-        observation = reply_observation(reply.text, self.options.prompt)
+        observation = prompts.reply_observation(reply.text, self.options.prompt)
         return self._end_turn(new, observation, valid=True, progress=progress, query=question)
 
     def _answer(self, state: PuzzleState, answer: str) -> StepResult:
-        reference = story(state.puzzle, self.options.prompt)
-        word, char = (f1_score(answer[:MAX_ANSWER], reference, unit) for unit in F1_UNITS)
+        reference = prompts.story(state.puzzle, self.options.prompt)
+        word, char = (f1_score(answer[: prompts.MAX_ANSWER], reference, unit) for unit in F1_UNITS)
         earned = (word, char)[self._unit]
         new = replace(state, f1=(word, char))
         return self._end_turn(new, f"f1 {earned:.2f}", earned, valid=True, progress=None, terminated=True, query="")
 
     def _reject(self, state: PuzzleState, parsed: TaggedAction) -> StepResult:
-        return self._end_malformed(state, malformed_observation(parsed, self.options.prompt), query="")
+        return self._end_malformed(state, self._malformed_text(parsed), query="")
 
     def _info(self, state: PuzzleState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         known = sorted({f"{' '.join(reply.topics) or question}: {reply.text}" for question, reply in state.asked})
@@ -127,7 +109,7 @@ class SituationPuzzlesEnv(StatefulEnv[PuzzleState, SituationPuzzlesOptions]):
             "success": state.f1[self._unit] >= self.options.success_threshold,
             "valid": valid,
             "progress": progress,
-            "references": [story(state.puzzle, self.options.prompt)],
+            "references": [prompts.story(state.puzzle, self.options.prompt)],
             "anchor": f"{state.puzzle.puzzle_id} | {' | '.join(known)}",
             "metrics": {
                 "turns": float(state.turns),

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
-from rl_agents.envs.judges import connect_judge
+from rl_agents.envs.options import connect_judge
+from rl_agents.envs.situation_puzzles import SituationPuzzlesOptions
 from rl_agents.envs.situation_puzzles.rules import NO, NOT_A_QUESTION, UNKNOWN, YES, Puzzle, Reply, rule_reply
-from rl_agents.envs.situation_puzzles.spec import SituationPuzzlesOptions
 from rl_agents.rewards.judge import OpenAIJudge
 from rl_agents.tools.thoughts import read_thoughts
 from rl_agents.web.model_server import SHOWN
@@ -70,24 +70,6 @@ _REPLY = re.compile(r"\W*(yes|no|unknown|this is not a question)\b", re.IGNORECA
 _MEANINGS = {"yes": YES, "no": NO, "unknown": UNKNOWN, "this is not a question": NOT_A_QUESTION}
 
 
-class QuestionJudge(Protocol):
-    """Answers yes-or-no questions about a puzzle.
-
-    Attributes:
-        remote: it waits for a server.
-    """
-
-    remote: ClassVar[bool]
-
-    async def reply(self, puzzle: Puzzle, question: str) -> Reply:
-        """Answer ``question``.
-
-        Raises:
-            JudgeError: no answer could be had.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class RuleQuestionJudge:
     """See `rules.rule_reply`; ``match`` is its threshold for key questions."""
@@ -110,6 +92,10 @@ class ServerQuestionJudge(OpenAIJudge):
         if not found:
             raise self._error(f"replied {answer[:SHOWN]!r}, none of Yes, No and Unknown", about)
         return Reply(_MEANINGS[found[1].lower()])
+
+
+#: ``reply`` answers a question about a puzzle, or raises `JudgeError`; ``remote``: it waits for a server.
+QuestionJudge = RuleQuestionJudge | ServerQuestionJudge
 
 
 def make_judge(options: SituationPuzzlesOptions) -> QuestionJudge:

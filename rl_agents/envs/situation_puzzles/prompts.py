@@ -7,10 +7,8 @@ its theme and the names of its slots, and its story the values of those slots.
 from __future__ import annotations
 
 from rl_agents.envs.situation_puzzles.rules import NOT_A_QUESTION, Puzzle
-from rl_agents.envs.tags import MALFORMED_REASONS, TaggedAction, malformed, read_tags
+from rl_agents.envs.tags import TaggedAction, malformed, read_tags
 from rl_agents.rewards.wording import words
-
-PROMPT_STYLES = ("paper", "compact")
 
 _PAPER_PROMPT = """\
 Let's play a situation puzzle game. I'll give you a puzzle.
@@ -24,8 +22,7 @@ If you believe you have confidently determined the correct solution, present you
 Now, here's the puzzle:
 Puzzle: {puzzle}"""
 
-_PAPER_ANSWER_NOW = "No further question is possible. You must now present your answer inside <answer> and </answer>."
-COMPACT_ANSWER_NOW = "<answer>"
+PAPER_ANSWER_NOW = "No further question is possible. You must now present your answer inside <answer> and </answer>."
 
 NO_QUESTION = "no-question"
 TOO_LONG = "too-long"
@@ -33,8 +30,7 @@ MAX_QUESTION = 1000
 #: A longer answer is cut: its F1 is 0 for any purpose, and counting it must stay cheap.
 MAX_ANSWER = 20_000
 
-_PAPER_MALFORMED = {
-    **MALFORMED_REASONS,
+PAPER_MALFORMED = {
     NO_QUESTION: "<interact> holds no words",
     TOO_LONG: f"a question may have {MAX_QUESTION} characters at most",
 }
@@ -55,7 +51,6 @@ def parse_action(response: str) -> TaggedAction:
 
 
 def first_observation(puzzle: Puzzle, style: str) -> str:
-    """Return the puzzle as the agent reads it."""
     if style != "compact":
         return _PAPER_PROMPT.format(puzzle=puzzle.surface)
     if not puzzle.slots:
@@ -64,15 +59,9 @@ def first_observation(puzzle: Puzzle, style: str) -> str:
 
 
 def story(puzzle: Puzzle, style: str) -> str:
-    """Return the story that answers are compared with."""
     if style == "compact" and puzzle.slots:
         return " ".join(value for _, value in puzzle.slots)
     return puzzle.bottom
-
-
-def answer_instruction(style: str) -> str:
-    """Return the words that ask for the answer at once."""
-    return COMPACT_ANSWER_NOW if style == "compact" else _PAPER_ANSWER_NOW
 
 
 def reply_observation(reply: str, style: str) -> str:
@@ -80,10 +69,3 @@ def reply_observation(reply: str, style: str) -> str:
     if style == "compact":
         return "not-a-question" if reply == NOT_A_QUESTION else reply.lower()
     return reply
-
-
-def malformed_observation(action: TaggedAction, style: str) -> str:
-    """Tell the agent that, and why, its response could not be read."""
-    if style == "compact":
-        return f"invalid {action.problem}"
-    return f"Your last response was not valid: {_PAPER_MALFORMED[action.problem]}."

@@ -7,53 +7,203 @@
 - ``demo``: twelve hand-written puzzles, 8 and 4, for people. Ids read ``demo/anniversary``.
 - with ``env.data``: a folder with ``train.json`` and ``test.json`` in AR-Bench's format. Ids read ``train/0007``.
 
-The splits of the first two are frozen in ``panel.json`` and ``panel_small.json``;
-``python -m rl_agents.envs.situation_puzzles.tasks`` writes them again.
+The splits of the first two are frozen in ``panel.json`` and ``panel_small.json``.
+
+A theme fixes the scene, and one value for each of its slots makes the story behind it. The themes are our own
+(``themes.json``): eight scenes with four slots of five values, so 625 stories and four visible details each. Every
+value is one word, one sentence of the story, and a few synonyms that the rule judge knows.
+
+A record of AR-Bench's has ``surface`` and ``bottom`` (text) and a ``story_tree`` of nodes with ``children`` and, below
+the root, ``key_question``. We ship no such data: AR-Bench has no license.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from rl_agents.envs.panels import (
-    check_split,
-    ids_digest,
-    load_panel,
-    make_panel,
-    shuffled_ids,
-    unknown_task,
-    write_panel,
-)
-from rl_agents.envs.situation_puzzles.loader import SPLITS, read_split
+from rl_agents.data.hub import PREFIX
+from rl_agents.data.tables import Table, open_table
+from rl_agents.envs.panels import check_split, panel_ids, unknown_task
+from rl_agents.envs.situation_puzzles import SituationPuzzlesOptions
 from rl_agents.envs.situation_puzzles.rules import Fact, Puzzle
-from rl_agents.envs.situation_puzzles.spec import SituationPuzzlesOptions
-from rl_agents.envs.situation_puzzles.themes import combinations, puzzle_from, themes
+from rl_agents.errors import InputError, unknown
 from rl_agents.rewards.wording import stem
 
-SPLIT_SEED = "situation_puzzles-2025"
-TRAIN_TASKS, TEST_TASKS = 400, 100
+THEMES_FILE = Path(__file__).with_name("themes.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What is hidden about one side of a story: ``sentences`` holds (value, sentence) pairs."""
+
+    name: str
+    sentences: tuple[tuple[str, str], ...]
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The possible values, in the file's order."""
+        return tuple(value for value, _ in self.sentences)
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """A scene: ``surface`` has a place for one of the ``given`` details; ``also`` holds (value, synonyms) pairs."""
+
+    name: str
+    surface: str
+    given: tuple[str, ...]
+    slots: tuple[Slot, ...]
+    also: tuple[tuple[str, tuple[str, ...]], ...]
+
+    def cues(self, value: str) -> frozenset[str]:
+        """Return the words by which the judge knows a value."""
+        return frozenset(stem(word) for word in (value, *dict(self.also).get(value, ())))
+
+
+@cache
+def themes() -> dict[str, Theme]:
+    """Return the themes by name, in the file's order."""
+    stored = json.loads(THEMES_FILE.read_text(encoding="utf-8"))
+    return {name: _theme(name, entry) for name, entry in stored.items()}
+
+
+def _theme(name: str, entry: dict[str, object]) -> Theme:
+    slots, also = entry["slots"], entry["also"]
+    assert isinstance(slots, dict) and isinstance(also, dict) and isinstance(entry["given"], list)
+    return Theme(
+        name=name,
+        surface=str(entry["surface"]),
+        given=tuple(entry["given"]),
+        slots=tuple(Slot(slot, tuple(values.items())) for slot, values in slots.items()),
+        also=tuple((value, tuple(synonyms)) for value, synonyms in also.items()),
+    )
+
+
+def puzzle_from(theme: Theme, given: int, values: Sequence[str], puzzle_id: str) -> Puzzle:
+    """Return the puzzle of ``theme`` in which the first ``len(values)`` slots have these values; the rest are left out.
+
+    Args:
+        theme: the scene.
+        given: index of the visible detail.
+        values: one per slot.
+        puzzle_id: the task id.
+
+    Raises:
+        ValueError: a value that its slot does not have.
+    """
+    slots = theme.slots[: len(values)]
+    for slot, value in zip(slots, values, strict=True):
+        if value not in slot.values:
+            raise ValueError(f"theme {theme.name} has no {slot.name} '{value}'")
+    chosen = list(zip(slots, values, strict=True))
+    facts = [Fact((theme.cues(other),), other == value) for slot, value in chosen for other in slot.values]
+    return Puzzle(
+        puzzle_id=puzzle_id,
+        surface=theme.surface.format(given=theme.given[given]),
+        bottom=" ".join(dict(slot.sentences)[value] for slot, value in chosen),
+        facts=tuple(facts),
+        given=(theme.name, theme.given[given]),
+        slots=tuple((slot.name, value) for slot, value in chosen),
+    )
+
+
+def combinations(theme: Theme, slots: int) -> Iterator[tuple[str, ...]]:
+    """Yield every choice of values for the first ``slots`` slots."""
+    return itertools.product(*(slot.values for slot in theme.slots[:slots]))
+
+
+SPLITS = ("train", "test")
+MAX_TEXT = 20_000
+MAX_NODES = 1000
+
+
+def read_split(folder: str, split: str, bad_data: str) -> Mapping[str, Puzzle]:
+    """Return the puzzles of one split by id, such as ``train/0007``: the record's place in the file.
+
+    Args:
+        folder: folder with the files.
+        split: ``train`` or ``test``.
+        bad_data: a bad record is an ``error``, or is left out: ``skip``.
+
+    Raises:
+        InputError: no such folder or split, what cannot be read, a bad record, or none that is good.
+    """
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+    try:
+        table = open_table(f"{folder}/{split}")
+    except InputError as error:
+        there = Path(folder).is_dir() or folder.startswith(PREFIX)
+        raise InputError(f"env.data={error}" if there else f"env.data={folder}: no such folder") from None
+    return _read(table, split, bad_data, table.version())
+
+
+@lru_cache(maxsize=8)  # every environment asks; a file that changed is read again
+def _read(table: Table, split: str, bad_data: str, version: str) -> Mapping[str, Puzzle]:
+    found: dict[str, Puzzle] = {}
+    for index, row in enumerate(table):
+        try:
+            found[f"{split}/{index:04d}"] = _puzzle(f"{split}/{index:04d}", row.record())
+        except ValueError as error:
+            if bad_data == "error":
+                raise InputError(f"{row.place}: {error}; env.bad_data=skip leaves such records out") from None
+    if not found:
+        raise InputError(f"{table.name}: no usable puzzle in it")
+    return found
+
+
+def _puzzle(puzzle_id: str, record: Any) -> Puzzle:
+    if not isinstance(record, dict):
+        raise InputError(f"is a {type(record).__name__}, not an object")
+    surface, bottom = _text(record, "surface"), _text(record, "bottom")
+    questions = key_questions(record.get("story_tree"))
+    if not questions:
+        raise InputError("its story_tree has no key_question")
+    return Puzzle(puzzle_id, surface, bottom, key_questions=questions)
+
+
+def _text(record: Mapping[str, Any], key: str) -> str:
+    if key not in record:
+        raise InputError(f"has no '{key}'")
+    value = record[key]
+    if not isinstance(value, str) or not value.strip() or len(value) > MAX_TEXT:
+        raise InputError(f"'{key}' is no text of 1 to {MAX_TEXT} characters")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"'{key}' is no valid Unicode") from None
+    return value
+
+
+def key_questions(tree: Any) -> tuple[str, ...]:
+    """Return the key questions of a story tree, each node before its children.
+
+    Raises:
+        InputError: it is no tree of objects with lists of ``children``, or has more than `MAX_NODES` nodes.
+    """
+    found: list[str] = []
+    waiting, nodes = [tree], 0
+    while waiting:
+        node, nodes = waiting.pop(), nodes + 1
+        if not isinstance(node, dict) or not isinstance(node.get("children", []), list) or nodes > MAX_NODES:
+            raise InputError(f"its 'story_tree' is no tree of at most {MAX_NODES} nodes with 'children'")
+        if node.get("key_question"):
+            found.append(_text(node, "key_question"))
+        waiting.extend(reversed(node.get("children", [])))
+    return tuple(found)
+
+
 PANEL_FILES = {name: Path(__file__).with_name(file) for name, file in
                (("cases", "panel.json"), ("small", "panel_small.json"))}  # fmt: skip
 DEMO_FILE = Path(__file__).with_name("demo.json")
 DEMO_TEST = 4
 SMALL_THEMES, SMALL_SLOTS = 4, 3
-
-
-def generated_ids(puzzles: str) -> list[str]:
-    """Return the ids of every story that ``cases`` or ``small`` can tell, in the themes' order."""
-    if puzzles == "small":
-        chosen = list(themes().values())[:SMALL_THEMES]
-        return [f"{theme.name}/{'.'.join(values)}" for theme in chosen for values in combinations(theme, SMALL_SLOTS)]
-    return [
-        f"{theme.name}/{given}/{'.'.join(values)}"
-        for theme in themes().values()
-        for given in range(len(theme.given))
-        for values in combinations(theme, len(theme.slots))
-    ]
 
 
 def task_ids(split: str, options: SituationPuzzlesOptions) -> list[str]:
@@ -68,9 +218,7 @@ def task_ids(split: str, options: SituationPuzzlesOptions) -> list[str]:
 def set_ids(puzzles: str, split: str) -> list[str]:
     """Return the ``train`` or ``test`` ids of ``cases``, ``small`` or ``demo``."""
     if puzzles != "demo":
-        panel = load_panel(PANEL_FILES[puzzles])
-        check_split(split, panel)
-        return list(panel[split])
+        return panel_ids(PANEL_FILES[puzzles], split)
     ids = list(demo_puzzles())
     check_split(split, {"train": (), "test": ()})
     return ids[:-DEMO_TEST] if split == "train" else ids[-DEMO_TEST:]
@@ -125,24 +273,3 @@ def demo_puzzles() -> dict[str, Puzzle]:
 def _fact(cues: str, true: bool) -> Fact:
     """Read ``"deaf hear/sound"``: a question is about the fact when it has a word of every group between slashes."""
     return Fact(tuple(frozenset(map(stem, group.split())) for group in cues.split("/")), true)
-
-
-def frozen_panel(puzzles: str) -> dict[str, Any]:
-    """Return the panel of ``cases`` or ``small`` as it is stored, with a hash of all that its puzzles say."""
-    shuffled = shuffled_ids(generated_ids(puzzles), f"{SPLIT_SEED}-{puzzles}")[: TRAIN_TASKS + TEST_TASKS]
-    splits = {"train": sorted(shuffled[TEST_TASKS:]), "test": sorted(shuffled[:TEST_TASKS])}
-    return {**make_panel(f"{SPLIT_SEED}-{puzzles}", splits), "contents": contents_digest(sorted(shuffled))}
-
-
-def contents_digest(ids: Iterable[str]) -> str:
-    """Return the sha256 over surface, bottom and facts of the puzzles."""
-    puzzles = (find_puzzle(task_id) for task_id in ids)
-    return ids_digest(
-        f"{p.surface}|{p.bottom}|{[([sorted(group) for group in fact.cues], fact.true) for fact in p.facts]}"
-        for p in puzzles
-    )
-
-
-if __name__ == "__main__":
-    for puzzle_set, file in PANEL_FILES.items():
-        write_panel(file, frozen_panel(puzzle_set))

@@ -1,1 +1,33 @@
-"""WebShop: find and buy the product that an instruction describes (arXiv 2207.01206)."""
+"""What the registry knows about webshop, and its keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_agents.config.options import key
+from rl_agents.envs.spec import EnvSpec
+
+
+@dataclass(frozen=True)
+class WebShopOptions:
+    """Keys of webshop; see docs/environments/webshop.md."""
+
+    catalogue: str = key("generated", "products: generated, generated:N, small, a folder or a file, see above")
+    goals: Literal["human", "synthetic"] = key("human", "kind of instructions")
+    hold_out_eval: bool = key(False, "official goals 500 to 1499 are not trained on, as in WebShop's own baseline")
+    prompt: Literal["3spo", "steppo", "compact"] = key("3spo", "the papers' prompts, or few words, for small models")
+    reward: Literal["score", "success"] = key(
+        "score", "the graded score of the purchase, or success_reward for a score of exactly 1 (GiGPO, HGPO, 3SPO)"
+    )
+    success_reward: float = key(10.0, "reward of a success", needs="reward=success")
+
+
+SPEC = EnvSpec(
+    name="webshop",
+    summary="find and buy the product that an instruction describes, in a shop of many pages",
+    reference="WebShop, arXiv 2207.01206; StepPO, appendix B.2; 3SPO, appendix C.2",
+    gym_id="rl_agents/WebShop-v0",
+    options=WebShopOptions,
+    max_turns=15,
+)

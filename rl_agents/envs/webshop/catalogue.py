@@ -36,8 +36,7 @@ from rl_agents.envs.webshop.records import (
     human_instructions,
     product_from_record,
 )
-from rl_agents.envs.webshop.store import FORMAT
-from rl_agents.envs.webshop.store_writer import build_store
+from rl_agents.envs.webshop.store import FORMAT, build_store
 from rl_agents.errors import InputError
 
 GENERATED_PRODUCTS = 2000
@@ -70,8 +69,6 @@ class Catalogue:
         return self.name.split(":")[0] in ("generated", "small")
 
     def cached_path(self) -> Path:
-        """Return where the store of this catalogue is kept."""
-
         digest = hashlib.sha256(f"{FORMAT}/{self.fingerprint}".encode()).hexdigest()[:12]
         return cache_dir() / "webshop" / f"{re.sub(r'[^A-Za-z0-9]+', '-', Path(self.name).stem)}-{digest}.sqlite"
 
@@ -110,8 +107,6 @@ def find_catalogue(name: str) -> Catalogue:
 
 @dataclass(frozen=True, slots=True)
 class OfficialFiles:
-    """The official files of one catalogue."""
-
     items: Path
     attributes: Path
     human: Path | None

@@ -9,19 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
+from rl_agents.envs.webshop import SPEC, WebShopOptions, prompts
 from rl_agents.envs.webshop.pages import MAX_ACTION
-from rl_agents.envs.webshop.prompts import (
-    Read,
-    first_observation,
-    last_observation,
-    next_observation,
-    problem_text,
-    read_command,
-    window,
-)
-from rl_agents.envs.webshop.shop import ShopReply, local_shop
-from rl_agents.envs.webshop.spec import SPEC, WebShopOptions
-from rl_agents.envs.webshop.tasks import train_split
+from rl_agents.envs.webshop.tasks import ShopReply, local_shop, task_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +43,15 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
 
     observation_space = observations(65536)
     registered = SPEC
+    task_ids = staticmethod(task_ids)
 
     def __init__(self, options: WebShopOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
         self._shop = local_shop(self.options.catalogue)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
-
-        Raises:
-            InputError: unknown task id.
-        """
-        task_id = self._draw_task(
-            seed, options, lambda: self._shop.task_ids(train_split(self.options), self.options.goals)
-        )
-        self._state = EpisodeState(task_id, self._shop.reset(task_id))
-        return first_observation(self._state.turn, self.options.prompt), self._info(
-            self._state, valid=True, progress=None
-        )
+    def _begin(self, task_id: str) -> tuple[str, EpisodeState]:
+        turn = self._shop.reset(task_id)
+        return prompts.first_observation(turn, self.options.prompt), EpisodeState(task_id, turn)
 
     def step(self, action: str) -> StepResult:
         """Play one turn with the agent's whole response.
@@ -79,7 +60,7 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
             RuntimeError: before `reset`, or after the episode has ended.
         """
         state = self.state
-        read = read_command(action, state.turn.page, self.options.prompt)
+        read = prompts.read_command(action, state.turn.page, self.options.prompt)
         if read.problem:
             turn = replace(state.turn, problem=read.problem)
         else:
@@ -91,10 +72,10 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         state = self._state
         if state is None:
             raise RuntimeError("WebShop: render_window() without an episode")
-        return window(state.turn, self.options.prompt, state.problem, history, max(state.turns, len(history)))
+        return prompts.window(state.turn, self.options.prompt, state.problem, history, max(state.turns, len(history)))
 
-    def _end_shop_turn(self, state: EpisodeState, turn: ShopReply, read: Read) -> StepResult:
-        problem = problem_text(read, turn.problem, self.options.prompt)
+    def _end_shop_turn(self, state: EpisodeState, turn: ShopReply, read: prompts.Read) -> StepResult:
+        problem = prompts.problem_text(read, turn.problem, self.options.prompt)
         new = replace(
             state,
             turn=turn,
@@ -105,11 +86,11 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         query = read.command if not problem and turn.page.kind == "results" else ""
         score, valid = turn.score, not problem
         if score is None:
-            observation = next_observation(turn, self.options.prompt, problem)
+            observation = prompts.next_observation(turn, self.options.prompt, problem)
             return self._end_turn(new, observation, valid=valid, progress=None, query=query)
         graded = self.options.reward == "score"
         reward = score.reward if graded else self.options.success_reward * score.success
-        observation = last_observation(turn, self.options.prompt)
+        observation = prompts.last_observation(turn, self.options.prompt)
         return self._end_turn(new, observation, float(reward), valid=valid, progress=None, terminated=True, query=query)
 
     def _info(self, state: EpisodeState, *, valid: bool, progress: bool | None) -> dict[str, Any]:

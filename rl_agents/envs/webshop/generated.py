@@ -14,21 +14,17 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from rl_agents.envs.panels import stored_words
 from rl_agents.envs.webshop.records import Entry, Instruction, Product, product_from_record, seeded
 
 SMALL_PRODUCTS = 300
-SMALL_KINDS = (
-    "lamp", "mug", "chair", "rug", "clock", "shelf", "pillow", "kettle", "basket", "mirror",
-    "vase", "stool", "blanket", "bottle", "wallet", "hat", "scarf", "belt", "bag", "fan",
-)  # fmt: skip
-#: Not nouns for the type reward, so that only a product of the goal's kind earns anything.
-SMALL_PROPERTIES = (
-    "compact", "durable", "elegant", "foldable", "handmade", "lightweight", "modern", "portable", "rustic", "simple",
-    "sturdy", "washable",
-)  # fmt: skip
-SMALL_COLORS = ("black", "blue", "green", "grey", "orange", "pink", "red", "white")
-SMALL_SIZES = ("small", "medium", "large")
+_STORED = stored_words(__file__, "language.json")
+#: The properties are not nouns for the type reward, so that only a product of the goal's kind earns anything.
+SMALL_KINDS, SMALL_PROPERTIES, SMALL_COLORS, SMALL_SIZES = (
+    tuple(_STORED["small"][name]) for name in ("kinds", "properties", "colors", "sizes")
+)
 SMALL_PRICES = (5, 60)
 
 
@@ -63,137 +59,25 @@ class Department:
     sizes: tuple[str, ...]
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(","))
+def _department(stored: dict[str, Any]) -> Department:
+    lists = {name: tuple(stored[name]) for name in ("properties", "materials", "sizes")}
+    return Department(**{**stored, **lists})
 
 
-DEPARTMENTS = {
-    "clothing": Department(
-        "fashion",
-        "Clothing, Shoes & Jewelry",
-        _words(
-            "machine wash, long sleeve, moisture wicking, slim fit, relaxed fit, elastic waist, hand wash, "
-            "button closure, quick drying, classic fit, high waist, day comfort, drawstring closure, tumble dry"
-        ),
-        _words("cotton, linen, wool, velvet, denim, polyester, fleece, silk"),
-        _words("x-small, small, medium, large, x-large, xx-large"),
-    ),
-    "shoes": Department(
-        "fashion",
-        "Clothing, Shoes & Jewelry",
-        _words(
-            "arch support, rubber sole, non slip, memory foam, slip resistant, open toe, ankle strap, lace closure, "
-            "water resistant, day comfort, steel toe, leather sole, faux fur, wide fit"
-        ),
-        _words("leather, suede, canvas, mesh, nubuck, knit, rubber, felt"),
-        _words("6, 7, 8, 9, 10, 11 wide"),
-    ),
-    "garden": Department(
-        "garden",
-        "Home & Kitchen",
-        _words(
-            "easy assemble, space saving, easy clean, heavy duty, eco friendly, solid wood, stainless steel, "
-            "storage space, living room, dining room, long lasting, fade resistant, wall mounted, non toxic"
-        ),
-        _words("oak, walnut wood, bamboo, steel, glass, ceramic, rattan, velvet"),
-        _words("single, set of 2, set of 4, 12 inch, 18 inch, 24 inch"),
-    ),
-    "beauty": Department(
-        "beauty",
-        "Beauty & Personal Care",
-        _words(
-            "cruelty free, sulfate free, paraben free, fragrance free, sensitive skin, dry skin, tea tree, argan oil, "
-            "hyaluronic acid, natural ingredients, fine lines, long lasting, dermatologist tested, alcohol free"
-        ),
-        _words("coconut, aloe, rosemary, lavender, charcoal, honey, oat, shea"),
-        _words("1 ounce, 2 ounce, 4 ounce, 8 ounce, travel size, pack of 3"),
-    ),
-    "electronics": Department(
-        "electronics",
-        "Electronics",
-        _words(
-            "fast charging, noise cancelling, high definition, plug play, hands free, wireless bluetooth, "
-            "stereo sound, gold plated, water resistant, carrying case, usb port, high speed, long lasting, "
-            "easy install"
-        ),
-        _words("aluminum, carbon fiber, silicone, nylon, titanium, acrylic, rubber, alloy"),
-        _words("3 feet, 6 feet, 10 feet, 32 gb, 64 gb, 128 gb"),
-    ),
-    "grocery": Department(
-        "grocery",
-        "Grocery & Gourmet Food",
-        _words(
-            "gluten free, sugar free, dairy free, non gmo, low sodium, low carb, plant based, artificial colors, "
-            "high protein, soy free, resealable bag, fat free, nut free, old fashioned"
-        ),
-        _words("almond, cocoa, vanilla, ginger, cinnamon, berry, sea salt, maple"),
-        _words("4 ounce, 8 ounce, 1 pound, 2 pound, pack of 6, pack of 12"),
-    ),
-}
-
+DEPARTMENTS = {name: _department(stored) for name, stored in _STORED["departments"].items()}
 KINDS = tuple(
-    Kind(name.strip(), department, path, prices)
-    for department, path, prices, names in (
-        ("clothing", "Women › Clothing", (12, 80), "summer dress, yoga pants, cardigan, maxi skirt, blouse, tank top"),
-        ("clothing", "Men › Clothing", (12, 90), "polo shirt, jeans, hoodie, sweatpants, dress shirt, cargo shorts"),
-        ("shoes", "Women › Shoes", (20, 120), "ankle boots, sandals, running shoes, slippers"),
-        ("shoes", "Men › Shoes", (25, 140), "sneakers, loafers, hiking boots, work shoes"),
-        ("garden", "Furniture › Living Room", (40, 700), "coffee table, ottoman bench, bookcase, sofa, tv stand"),
-        ("garden", "Lighting › Lamps", (15, 180), "table lamp, floor lamp, pendant light, wall sconce"),
-        (
-            "garden",
-            "Bedding › Bedding Sets",
-            (18, 150),
-            "duvet cover, quilt set, bedspread, pillow shams, throw blanket",
-        ),
-        ("garden", "Kitchen & Dining › Storage", (8, 60), "spice rack, bread box, storage jars, dish drainer"),
-        ("beauty", "Hair Care › Styling", (6, 45), "styling cream, hair mask, shampoo, hair spray, hair extensions"),
-        ("beauty", "Skin Care › Face", (7, 60), "face serum, night cream, face wash, eye cream, facial mask"),
-        ("beauty", "Makeup › Lips", (5, 30), "lip balm, lipstick, lip gloss, lip liner"),
-        ("electronics", "Headphones", (15, 250), "earbuds, headphones, headset, sport earphones"),
-        ("electronics", "Accessories › Cables", (6, 40), "charging cable, hdmi cable, power cord, audio adapter"),
-        ("electronics", "Camera & Photo", (12, 400), "camera tripod, digital camera, camera bag, ring light"),
-        ("grocery", "Snack Foods", (5, 45), "protein bars, trail mix, popcorn, jerky, rice crackers"),
-        ("grocery", "Beverages", (6, 50), "green tea, coffee beans, hot chocolate mix, herbal tea"),
-    )
-    for name in names.split(",")
+    Kind(name, entry["department"], entry["path"], (entry["prices"][0], entry["prices"][1]))
+    for entry in _STORED["kinds"]
+    for name in entry["names"]
 )
-
-COLORS = _words(
-    "black, white, navy blue, light blue, forest green, sage green, burgundy, red, charcoal grey, beige, ivory, "
-    "mustard yellow, coral pink, lavender, chocolate brown, teal"
-)
-_SYLLABLES = (
-    "al",
-    "bar",
-    "cor",
-    "den",
-    "el",
-    "fir",
-    "gra",
-    "hol",
-    "in",
-    "jun",
-    "kel",
-    "lu",
-    "mar",
-    "nor",
-    "ost",
-    "pel",
-)
-_ENDINGS = ("a", "ex", "io", "on", "en", "ia", "o", "is")
+COLORS = tuple(_STORED["colors"])
 BRANDS = tuple(
     (first + second + ending).capitalize()
-    for (first, second), ending in zip(itertools.permutations(_SYLLABLES, 2), itertools.cycle(_ENDINGS), strict=False)
+    for (first, second), ending in zip(
+        itertools.permutations(_STORED["syllables"], 2), itertools.cycle(_STORED["endings"]), strict=False
+    )
 )
-_STYLES = ("", "Modern", "Classic", "Premium", "Everyday", "Vintage", "Compact", "Deluxe")
-_WORDINGS = (
-    "i need {a} {kind} that is {properties}{options}",
-    "i am looking for {a} {kind} with {properties}{options}",
-    "find me {a} {properties} {kind}{options}",
-    "i want to buy {a} {kind}, and it should be {properties}{options}",
-    "show me some {properties} {kind}{options}",
-)
+_STYLES, _WORDINGS = tuple(_STORED["styles"]), tuple(_STORED["wordings"])
 
 
 def shop_entries(count: int) -> Iterator[tuple[Entry, float | None]]:

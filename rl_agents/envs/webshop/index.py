@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from rl_agents.envs.webshop.catalogue import find_catalogue
-from rl_agents.envs.webshop.store_writer import build_store
+from rl_agents.envs.webshop.store import build_store
 
 
 def main() -> None:

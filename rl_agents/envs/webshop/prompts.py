@@ -30,11 +30,10 @@ from rl_agents.envs.webshop.pages import (
     Page,
 )
 from rl_agents.envs.webshop.records import NO_LIMIT
-from rl_agents.envs.webshop.shop import ShopReply
+from rl_agents.envs.webshop.tasks import ShopReply
 from rl_agents.tools.calls import Tool, check_call, read_response
 from rl_agents.tools.thoughts import read_thoughts
 
-PROMPT_STYLES = ("3spo", "steppo", "compact")
 #: One page in a prompt, and its list of actions, take at most so many characters each.
 MAX_PAGE = 8000
 MAX_HISTORY_ACTION = 500
@@ -316,7 +315,6 @@ def _compact_item(turn: ShopReply) -> str:
 
 
 def compact_request(turn: ShopReply) -> str:
-    """Return the request in few words."""
     limit = "" if turn.price_limit >= NO_LIMIT else f" under {turn.price_limit:.0f}"
     return f"buy {compact_words(turn.instruction)}{limit}"
 

@@ -93,13 +93,6 @@ class Goal:
     options: tuple[str | tuple[str, str], ...]
     price_upper: float
 
-    @property
-    def instruction_text(self) -> str:
-        """The whole request."""
-        if self.price_upper >= NO_LIMIT:
-            return self.instruction
-        return f"{self.instruction}, and price lower than {self.price_upper:.2f} dollars"
-
 
 @dataclass(frozen=True, slots=True)
 class Instruction:

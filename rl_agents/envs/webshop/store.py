@@ -2,6 +2,10 @@
 
 `rl_agents.envs.webshop.index` writes these files. Results are kept for queries that come again, as they do within a
 group of episodes of one goal.
+
+A store is written from whatever catalogue the products come from. Memory stays bounded whatever the catalogue's size:
+files are read value by value, products go straight into SQLite, posting lists are written one term at a time. Nothing
+is left behind when a build is cut short.
 """
 
 from __future__ import annotations
@@ -10,15 +14,16 @@ import random
 import sqlite3
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rl_agents.envs.webshop.records import Entry, Goal, Product, goal_at
+from rl_agents.data.building import Report, new_database, paced, printed
+from rl_agents.envs.webshop.records import Entry, Goal, Product, goal_at, goal_count
 from rl_agents.errors import InputError, unknown
-from rl_agents.retrieval.text_index import TextIndex
+from rl_agents.retrieval.text_index import TextIndex, TextIndexWriter
 
 #: Counts up when the layout of the file changes.
 FORMAT = 1
@@ -85,7 +90,6 @@ class Store:
         return goal_at(Entry.from_json(product, instructions), kind == "synthetic", place - first)
 
     def close(self) -> None:
-        """Close the file."""
         self._db.close()
 
     def _product(self, asin: str) -> Product | None:
@@ -132,3 +136,55 @@ def _connect(path: Path) -> sqlite3.Connection:
     if stored is None or stored[0] != FORMAT:
         raise InputError(f"{path}: a product store of another version; build it again")
     return db
+
+
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value);
+CREATE TABLE products (
+    id INTEGER PRIMARY KEY, asin TEXT UNIQUE, title TEXT, price_tag TEXT, record TEXT, instructions TEXT
+);
+CREATE TABLE goals (kind TEXT, first INTEGER, product INTEGER, PRIMARY KEY (kind, first)) WITHOUT ROWID;
+"""
+
+
+def build_store(path: Path, entries: Iterable[tuple[Entry, float | None]], report: Report | None = None) -> None:
+    """Write the store of ``entries`` to ``path``, at once or not at all.
+
+    Args:
+        entries: products with the share of the source that is read; of equal asins the first stays.
+        report: called every few seconds; by default a line on stderr.
+    """
+    with new_database(path) as (db, folder):
+        db.executescript(_SCHEMA)
+        words = TextIndexWriter(db, str(folder / "words.sqlite"))
+        _write(db, words, entries, paced(report or printed("[webshop] building the product store")))
+
+
+def _write(
+    db: sqlite3.Connection, words: TextIndexWriter, entries: Iterable[tuple[Entry, float | None]], report: Report
+) -> None:
+    db.execute("BEGIN")
+    products, goals = _write_products(db, words, entries, report)
+    words.finish(products, report)
+    meta = {"format": FORMAT, "products": products, **{f"goals_{kind}": goals[kind] for kind in GOAL_KINDS}}
+    db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
+    db.execute("COMMIT")
+
+
+def _write_products(
+    db: sqlite3.Connection, words: TextIndexWriter, entries: Iterable[tuple[Entry, float | None]], report: Report
+) -> tuple[int, dict[str, int]]:
+    count, goals = 0, dict.fromkeys(GOAL_KINDS, 0)
+    for entry, share in entries:
+        product = entry.product
+        row = (count + 1, product.asin, product.title, product.price_tag, product.to_json(), entry.instructions_json())
+        if not db.execute("INSERT OR IGNORE INTO products VALUES (?, ?, ?, ?, ?, ?)", row).rowcount:
+            continue
+        count += 1
+        words.add(count, product.document())
+        for kind in GOAL_KINDS:
+            if more := goal_count(entry, kind == "synthetic"):
+                db.execute("INSERT INTO goals VALUES (?, ?, ?)", (kind, goals[kind], count))
+                goals[kind] += more
+        report(f"{count:,} products read", share)
+    return count, goals

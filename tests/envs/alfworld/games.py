@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rl_agents.envs.alfworld.game_file import load_game
+from rl_agents.envs.alfworld.generator import draft, generate_game, read_task_id
+from rl_agents.envs.alfworld.native import NativeGame
+
 SHARED_DATA = Path(os.environ.get("RL_AGENTS_SHARED_DATA", Path(__file__).parents[4] / "shared" / "data"))
+
+
+def compiled(path: str | Path) -> NativeGame:
+    return NativeGame.compile(load_game(path))
 
 
 def reference_games() -> list[Path]:
@@ -49,3 +60,46 @@ REAL_TRIAL_SOLUTION = (
     "go to sinkbasin 1",
     "move potato 2 to sinkbasin 1",
 )
+
+
+def game_digest(game: dict[str, Any]) -> str:
+    """Return the sha256 of a game's text."""
+    return hashlib.sha256(json.dumps(game, sort_keys=True).encode()).hexdigest()
+
+
+def trajectory(task_id: str) -> dict[str, Any]:
+    """Return the parts of ALFRED's ``traj_data.json`` that ALFWorld's tools read."""
+    drawn = draft(task_id)
+    goal, light = drawn.goal, drawn.task.family.in_light
+    return {
+        "task_type": goal.family.name,
+        "task_id": task_id,
+        "scene": {"floor_plan": drawn.task.layout.name},
+        "pddl_params": {
+            "object_target": goal.object_type,
+            "parent_target": "" if light else goal.target_type,
+            "toggle_target": goal.target_type if light else "",
+            "mrecep_target": "",
+            "object_sliced": False,
+        },
+        "turk_annotations": {"anns": [{"task_desc": drawn.sentence}]},
+    }
+
+
+def write_games(folder: Path, task_ids: Iterable[str]) -> list[Path]:
+    """Write games the way ALFWorld's download lays out one split, and return their ``game.tw-pddl`` files.
+
+    A game lies in ``<family>-<object>-<target>-<layout>/<number>``.
+    """
+    written = []
+    for task_id in task_ids:
+        goal, task = draft(task_id).goal, read_task_id(task_id)
+        name = f"{goal.family.name}-{goal.object_type}-{goal.target_type}-{task.size}-{task.layout.name}"
+        path = folder / name / f"trial_{task.number:04d}"
+        path.mkdir(parents=True, exist_ok=True)
+        game = generate_game(task_id)
+        (path / "traj_data.json").write_text(json.dumps(trajectory(task_id), indent=1), encoding="utf-8")
+        (path / "initial_state.pddl").write_text(game["pddl_problem"], encoding="utf-8")
+        (path / "game.tw-pddl").write_text(json.dumps(game), encoding="utf-8")
+        written.append(path / "game.tw-pddl")
+    return written

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 from differential import Comparison, RealEngine, compare_game, real_engine, textworld_python
-from games import REAL_TRIAL_SOLUTION, real_trial, reference_games
+from games import REAL_TRIAL_SOLUTION, compiled, real_trial, reference_games
 from small_game import write_small_game
-
-from rl_agents.envs.alfworld.native import NativeGame
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +27,7 @@ def differences(comparison: Comparison) -> str:
 
 def wins_at_the_end(engine: RealEngine, path: Path, commands: Sequence[str]) -> bool:
     """Play on both engines, which must agree; whether the last command, and no other, wins on both."""
-    native = NativeGame.load(path)
+    native = compiled(path)
     real, state = engine.load(path), native.start()
     assert native.intro(state) == real["feedback"]
     for command in commands:

@@ -19,18 +19,16 @@ from typing import Any
 import gymnasium
 import pytest
 from environments import with_keywords
-from games import REAL_TRIAL_SOLUTION, SHARED_DATA, real_trial
+from games import REAL_TRIAL_SOLUTION, SHARED_DATA, real_trial, write_games
 from gymnasium.utils.env_checker import check_env
 
 import rl_agents.envs  # noqa: F401  (registers)
 from rl_agents.envs.alfworld import official, tasks
 from rl_agents.envs.alfworld.backends import textworld_python
-from rl_agents.envs.alfworld.compact import compact_text
 from rl_agents.envs.alfworld.env import AlfworldEnv
 from rl_agents.envs.alfworld.expert import Expert
-from rl_agents.envs.alfworld.generator import generated_file, write_games
-from rl_agents.envs.alfworld.prompts import STYLES
-from rl_agents.envs.alfworld.responses import find_command, read_command
+from rl_agents.envs.alfworld.generator import generated_file
+from rl_agents.envs.alfworld.prompts import STYLES, compact_text, find_command, read_command
 from rl_agents.envs.base import named_env
 from rl_agents.errors import InputError
 from rl_agents.rollout.prompting import ReAct

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from rl_agents.envs.alfworld.expert import Expert, Habits, MediocrePlayer
+from rl_agents.envs.alfworld.demonstrations import Habits, MediocrePlayer
+from rl_agents.envs.alfworld.expert import Expert
 from rl_agents.envs.alfworld.families import FAMILIES, Goal, read_goal
 from rl_agents.envs.alfworld.generator import generated_file
 from rl_agents.envs.alfworld.native import NativeGame
-from rl_agents.envs.alfworld.panel import generated_tasks
+from rl_agents.envs.alfworld.tasks import generated_tasks
 from rl_agents.errors import InputError
 
 ROOM = "You are in the middle of a room. Looking quickly around you, you see a desk 1, a drawer 1, and a shelf 2."

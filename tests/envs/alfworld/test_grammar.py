@@ -13,6 +13,7 @@ from rl_agents.envs.alfworld.grammar import (
     Joined,
     QueryAtom,
     Reference,
+    Renderer,
     Symbol,
     Text,
     Value,
@@ -20,8 +21,9 @@ from rl_agents.envs.alfworld.grammar import (
     parse_grammar,
     parse_query,
     parse_text,
+    subtype_places,
+    symbols_below,
 )
-from rl_agents.envs.alfworld.rendering import Renderer, subtype_places, symbols_below
 from rl_agents.envs.alfworld.world import StaticRelation, World
 from rl_agents.errors import InputError
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from differential import malformed
-from games import REAL_TRIAL_SOLUTION, real_trial, reference_games
+from games import REAL_TRIAL_SOLUTION, compiled, real_trial, reference_games
 from small_game import DOMAIN, GRAMMAR, PROBLEM, write_small_game
 
 from rl_agents.envs.alfworld import game_file
@@ -34,7 +34,7 @@ def played(game: NativeGame, *commands: str) -> tuple[State, list[str]]:
 
 
 def test_the_real_trial_is_won(tmp_path: Path) -> None:
-    game = NativeGame.load(real_trial(tmp_path))
+    game = compiled(real_trial(tmp_path))
     intro = game.intro(game.start())
     assert intro.startswith(
         "-= Welcome to TextWorld, ALFRED! =-\n\n"
@@ -53,7 +53,7 @@ def test_the_real_trial_is_won(tmp_path: Path) -> None:
 
 def test_texts_of_a_reference_game() -> None:
     (path,) = (path for path in reference_games() if "FloorPlan401" in str(path))
-    game = NativeGame.load(path)
+    game = compiled(path)
     assert game.intro(game.start()) == (
         "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see "
         "a bathtubbasin 1, a cart 1, a garbagecan 1, a shelf 4, a shelf 3, a shelf 2, a shelf 1, and a sinkbasin 1.\n\n"
@@ -77,7 +77,7 @@ def test_texts_of_a_reference_game() -> None:
 
 
 def test_a_domain_of_another_kind(tmp_path: Path) -> None:
-    game = NativeGame.load(write_small_game(tmp_path))
+    game = compiled(write_small_game(tmp_path))
     assert game.intro(game.start()) == (
         "Rooms: a hall 1, a kitchen 2, and , a kitchen 1. \n\nYour task is to: paint everything"
     )
@@ -94,7 +94,7 @@ def test_a_domain_of_another_kind(tmp_path: Path) -> None:
 
 
 def test_commands_must_be_exact(tmp_path: Path) -> None:
-    game = NativeGame.load(write_small_game(tmp_path))
+    game = compiled(write_small_game(tmp_path))
     start = game.start()
     assert game.step(start, " look\n").feedback != NOTHING_HAPPENS
     rng = random.Random(0)
@@ -107,7 +107,7 @@ def test_commands_must_be_exact(tmp_path: Path) -> None:
 
 
 def test_snapshots_are_references() -> None:
-    game = NativeGame.load(reference_games()[0])
+    game = compiled(reference_games()[0])
     rng = random.Random(1)
     states, commands = [game.start()], []
     for _ in range(30):
@@ -122,25 +122,21 @@ def test_snapshots_are_references() -> None:
     assert game.step(states[-1], "look").state == states[-1]
 
 
-def test_games_are_compiled_once_and_travel_as_their_file(tmp_path: Path) -> None:
-    path = write_small_game(tmp_path)
-    game = NativeGame.load(path)
-    assert NativeGame.load(str(path)) is game
+def test_games_travel_as_their_file(tmp_path: Path) -> None:
+    game = compiled(write_small_game(tmp_path))
     copy = pickle.loads(pickle.dumps(game))
     assert copy.admissible(copy.start()) == game.admissible(game.start())
-    write_small_game(tmp_path, walkthrough=["look", "rest"])
-    changed = NativeGame.load(path)
-    assert changed is not game
-    assert changed.file.walkthrough == ("look", "rest")
-    assert changed.start() == game.start()
+    changed = compiled(write_small_game(tmp_path, walkthrough=["look", "rest"]))
+    assert changed.file.walkthrough == ("look", "rest") and changed.start() == game.start()
 
 
 _PLAY = """
 import hashlib, random, sys
+from rl_agents.envs.alfworld.game_file import load_game
 from rl_agents.envs.alfworld.native import NativeGame
 digest = hashlib.sha256()
 for path in sys.argv[1:]:
-    game, rng = NativeGame.load(path), random.Random(0)
+    game, rng = compiled(path), random.Random(0)
     state = game.start()
     digest.update(game.intro(state).encode())
     for _ in range(60):
@@ -193,12 +189,12 @@ def test_files_that_are_no_games(tmp_path: Path, content: bytes, message: str) -
 
 def test_missing_and_huge_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="no such game file"):
-        NativeGame.load(tmp_path / "game.tw-pddl")
+        compiled(tmp_path / "game.tw-pddl")
     with pytest.raises(InputError, match="cannot be read"):
-        NativeGame.load(tmp_path)
+        compiled(tmp_path)
     monkeypatch.setattr(game_file, "MAX_BYTES", 1_000)
     with pytest.raises(InputError, match="larger than 0 MB"):
-        NativeGame.load(write_small_game(tmp_path))
+        compiled(write_small_game(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -223,7 +219,7 @@ def test_missing_and_huge_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_games_that_cannot_be_played(tmp_path: Path, changes: dict[str, object], message: str) -> None:
     path = write_small_game(tmp_path, **changes)
     with pytest.raises(InputError) as error:
-        NativeGame.load(path)
+        compiled(path)
     assert str(error.value).startswith(f"{path}: {message}")
     assert "\n" not in str(error.value)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from games import write_games
 
 from rl_agents.envs.alfworld import official
-from rl_agents.envs.alfworld.generator import write_games
 from rl_agents.envs.alfworld.native import NativeGame
 from rl_agents.envs.alfworld.official import official_file, official_games
 from rl_agents.errors import InputError

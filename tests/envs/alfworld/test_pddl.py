@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.envs.alfworld.matching import compile_case
-from rl_agents.envs.alfworld.normal_form import cases
 from rl_agents.envs.alfworld.pddl import (
     And,
     Atom,
@@ -19,9 +17,12 @@ from rl_agents.envs.alfworld.pddl import (
     Not,
     Or,
     Typed,
+    cases,
+    parse_domain,
+    parse_problem,
+    read_expression,
 )
-from rl_agents.envs.alfworld.pddl_parser import parse_domain, parse_problem, read_expression
-from rl_agents.envs.alfworld.world import build_world, player_names
+from rl_agents.envs.alfworld.world import build_world, compile_case, player_names
 from rl_agents.errors import InputError
 
 DOMAIN = """(define (domain d) (:requirements :adl)

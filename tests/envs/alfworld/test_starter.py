@@ -10,19 +10,16 @@ import torch
 from environments import with_keywords
 
 from rl_agents.chat.template import Dialogue, make_context
-from rl_agents.envs.alfworld import demonstrator, tasks
-from rl_agents.envs.alfworld.demonstrator import MAX_TURNS
-from rl_agents.envs.alfworld.expert import Habits
+from rl_agents.envs.alfworld import demonstrations, tasks
+from rl_agents.envs.alfworld.demonstrations import MAX_TURNS, STARTER, Habits
 from rl_agents.envs.alfworld.prompts import STYLES
-from rl_agents.envs.alfworld.starter import DEFAULTS, STARTER
 from rl_agents.envs.base import named_env
 from rl_agents.envs.small_model import UNKNOWN
 from rl_agents.rollout.demonstrations import encode_dialogue
 
 make = partial(named_env, "alfworld")
 task_ids = with_keywords("alfworld", tasks.task_ids)
-demonstrate = with_keywords("alfworld", demonstrator.demonstrate)
-starter_play = with_keywords("alfworld", STARTER.demonstrate)
+demonstrate = with_keywords("alfworld", STARTER.demonstrate)
 
 NO_HABITS = Habits(random_command=0.0, forget=0.0)
 
@@ -32,7 +29,7 @@ NO_HABITS = Habits(random_command=0.0, forget=0.0)
 def test_the_tokenizer_knows_every_word_of_generated_games(size: str, split: str) -> None:
     words = set(STARTER.build_tokenizer().get_vocab())
     for task in task_ids(split, size=size)[:12]:
-        for observation, action in starter_play(task, random.Random(task), size=size, prompt="compact"):
+        for observation, action in demonstrate(task, random.Random(task), size=size, prompt="compact"):
             said = set(observation.split()) | set(action.split())
             assert said <= words, (task, said - words)
 
@@ -41,12 +38,12 @@ def test_a_word_is_a_token_and_dialogues_survive_the_template() -> None:
     tokenizer = STARTER.build_tokenizer()
     dialogue = demonstrate(task_ids("train")[0], random.Random(0), prompt="compact")
     context = make_context("append", tokenizer)
-    trajectory = encode_dialogue(dialogue, context, int(DEFAULTS["max_model_len"]))
+    trajectory = encode_dialogue(dialogue, context, int(STARTER.defaults["max_model_len"]))
     assert trajectory.terminated, "it fits the context"
     unknown = tokenizer.convert_tokens_to_ids(UNKNOWN)
     for step, (observation, action) in zip(trajectory.steps, dialogue, strict=True):
         assert unknown not in [*step.prompt_ids, *step.response_ids]
-        assert len(step.response_ids) == len(action.split()) + 1 <= DEFAULTS["max_response_tokens"]
+        assert len(step.response_ids) == len(action.split()) + 1 <= STARTER.defaults["max_response_tokens"]
         assert context.template.decode(step.response_ids).strip() == action
         assert context.template.decode(step.prompt_ids).endswith(observation)
 
@@ -58,7 +55,7 @@ def test_longest_episodes_fit_the_context() -> None:
         env, rng = make(prompt="compact"), random.Random(task)
         observation, info = env.reset(options={"task_id": task})
         dialogue = Dialogue.start(observation)
-        for _ in range(int(DEFAULTS["max_turns"])):
+        for _ in range(int(STARTER.defaults["max_turns"])):
             prompt = context.prompt(dialogue)
             action = STYLES["compact"].response(rng.choice(info["admissible_actions"]))
             response = [*context.template.tokenizer.encode(action, add_special_tokens=False), 2]
@@ -67,7 +64,7 @@ def test_longest_episodes_fit_the_context() -> None:
             longest = max(longest, len(prompt) + len(response))
             if terminated:
                 break
-    assert longest <= DEFAULTS["max_model_len"]
+    assert longest <= STARTER.defaults["max_model_len"]
 
 
 def test_demonstrations_are_reproducible_and_can_be_played() -> None:
@@ -91,7 +88,7 @@ def test_the_demonstrator_is_beatable() -> None:
         played = [demonstrate(task, random.Random(task), prompt="compact", habits=habits) for task in tasks]
         return sum(len(dialogue) for dialogue in played)
 
-    assert turns(NO_HABITS) < 0.8 * turns(demonstrator.HABITS)
+    assert turns(NO_HABITS) < 0.8 * turns(demonstrations.HABITS)
 
 
 def test_the_model_is_small_and_composed() -> None:

@@ -13,11 +13,9 @@ from rl_agents.algorithms import Settings
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.cli import main
 from rl_agents.config import load_recipe
-from rl_agents.envs.alfworld.demonstrator import read_and_written
-from rl_agents.envs.alfworld.expert import AT_RANDOM, Habits
-from rl_agents.envs.alfworld.responses import read_command
-from rl_agents.envs.alfworld.spec import AlfworldOptions
-from rl_agents.envs.alfworld.text_starter import STEPS, Prompt, build_model
+from rl_agents.envs.alfworld import AlfworldOptions
+from rl_agents.envs.alfworld.demonstrations import AT_RANDOM, STEPS, Habits, Prompt, read_and_written
+from rl_agents.envs.alfworld.prompts import read_command
 from rl_agents.envs.base import make_env, starter_spec, task_ids
 from rl_agents.envs.small_model import small_qwen3
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
@@ -127,7 +125,9 @@ def test_the_prompt_chooses_the_starter(prompt: Prompt) -> None:
     assert (compact.context, compact.env_options["prompt"]) == ("append", "compact")
     folders = {starter_dir("alfworld", options=settings.env_options) for settings in (own, compact)}
     assert len(folders) == 2 and starter_dir("alfworld") in folders
-    assert 2e6 < build_model(tokenizer_of(prompt), 0).num_parameters() < 6e6
+    assert (
+        2e6 < starter_spec("alfworld", {"prompt": prompt}).build_model(tokenizer_of(prompt), 0).num_parameters() < 6e6
+    )
 
 
 @pytest.mark.parametrize("name", ["alfworld_text_grpo", "alfworld_text_chain_gae", "alfworld_text_3spo"])

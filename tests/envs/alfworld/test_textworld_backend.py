@@ -17,24 +17,23 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rl_agents.envs.alfworld import textworld_backend
+from rl_agents.envs.alfworld import backends
+from rl_agents.envs.alfworld.backends import BranchPoint, Server, TextWorldBackend, WorkerError, game_key
 from rl_agents.envs.alfworld.generator import generated_file
 from rl_agents.envs.alfworld.native import NativeGame
-from rl_agents.envs.alfworld.textworld_backend import Server, TextWorldBackend, game_key
-from rl_agents.envs.alfworld.textworld_client import BranchPoint, WorkerError
 from rl_agents.errors import InputError
 
 
 def textworld_python() -> str | None:
     """An interpreter with the real engine, if there is one."""
-    if named := os.environ.get(textworld_backend.PYTHON_VARIABLE):
+    if named := os.environ.get(backends.PYTHON_VARIABLE):
         return named
     return sys.executable if importlib.util.find_spec("textworld") and importlib.util.find_spec("alfworld") else None
 
 
 PYTHON = textworld_python()
 needs_textworld = pytest.mark.skipif(
-    PYTHON is None, reason=f"no TextWorld: pip install -e '.[alfworld]' or set {textworld_backend.PYTHON_VARIABLE}"
+    PYTHON is None, reason=f"no TextWorld: pip install -e '.[alfworld]' or set {backends.PYTHON_VARIABLE}"
 )
 GAME = generated_file("small/heat/kitchen-3/17")
 OTHER = generated_file("small/look/bedroom-2/1")
@@ -226,14 +225,14 @@ def test_no_process_outlives_a_killed_client() -> None:
     program = (
         "import sys, time\n"
         "from rl_agents.envs.alfworld.generator import generated_file\n"
-        "from rl_agents.envs.alfworld.textworld_backend import TextWorldBackend\n"
+        "from rl_agents.envs.alfworld.backends import TextWorldBackend\n"
         "backend = TextWorldBackend(sys.argv[1])\n"
         "backend.reset(generated_file('small/heat/kitchen-3/17'))\n"
         "backend.snapshot()\n"
         "print(backend._server._process.pid, backend.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(textworld_backend.__file__).parents[3])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(backends.__file__).parents[3])}
     client = subprocess.Popen(
         [sys.executable, "-c", program, str(PYTHON)], stdout=subprocess.PIPE, text=True, env=environment
     )
@@ -263,10 +262,10 @@ def test_interpreter_without_the_engine_is_an_input_error(tmp_path: Path) -> Non
 
 
 def test_interpreter_is_taken_from_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(textworld_backend.PYTHON_VARIABLE, "/opt/tw/bin/python")
-    assert textworld_backend.server().python == "/opt/tw/bin/python"
-    monkeypatch.delenv(textworld_backend.PYTHON_VARIABLE)
-    assert textworld_backend.server().python == sys.executable
+    monkeypatch.setenv(backends.PYTHON_VARIABLE, "/opt/tw/bin/python")
+    assert backends.server().python == "/opt/tw/bin/python"
+    monkeypatch.delenv(backends.PYTHON_VARIABLE)
+    assert backends.server().python == sys.executable
 
 
 @needs_textworld

@@ -20,8 +20,8 @@ from rollout.scripted import ScriptedEngine
 from rl_agents.chat.template import make_context
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.base import named_env, task_ids
-from rl_agents.envs.blackbox.spec import BlackboxOptions
-from rl_agents.envs.blackbox.world import TaskWorld
+from rl_agents.envs.blackbox import BlackboxOptions
+from rl_agents.envs.blackbox.agents import TaskWorld
 from rl_agents.gateway.agent_interpreter import HostedAgent
 from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.rollout.agent_loop import play_episodes

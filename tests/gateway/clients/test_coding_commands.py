@@ -16,8 +16,8 @@ from rollout.scripted import ScriptedEngine
 
 from rl_agents.chat.template import make_context
 from rl_agents.data.trajectory import EpisodeSpec
+from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import load_agent
-from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
 from rl_agents.rollout.turns import Limits
 

@@ -1,0 +1,255 @@
+"""The mediocre player of alfworld, and the starter models that imitate it.
+
+The player is the `Expert` with bad habits, so that reinforcement learning has something to improve.
+
+The small starter reads the compact style, where a turn is about ten words, in a growing dialogue (``context=append``):
+all that was seen stays in its context. Each thing of the house is one word whose embedding is composed of its type and
+its number, so that what the model learns about one mug holds for every mug.
+
+The others read the papers' own prompts and think before they act. Their tokenizer is a byte-level BPE trained on
+prompts and responses of scripted episodes, their network a Qwen3 of about 2 M parameters, and what they imitate is the
+mediocre player's episodes in the paper's form: ``<think>I look for a mug.</think> <action>go to cabinet 1</action>``.
+They read the last steps only (``context=window(n)``), as the papers' models do.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from rl_agents.envs.alfworld import AlfworldOptions
+from rl_agents.envs.alfworld.env import AlfworldEnv
+from rl_agents.envs.alfworld.expert import Expert, kind_of
+from rl_agents.envs.alfworld.families import CHANGES, FAMILIES
+from rl_agents.envs.alfworld.prompts import KEPT_WORDS, STYLES, VERBS, View
+from rl_agents.envs.alfworld.scenes import kinds
+from rl_agents.envs.alfworld.tasks import task_ids
+from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
+from rl_agents.envs.small_model import IMITATION, INIT_STD, kept_apart, phrase_tokenizer, small_qwen3
+from rl_agents.envs.spec import StarterSpec
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+
+#: What a player thinks before a command that it did not work out.
+AT_RANDOM = "I am not sure. I try something."
+
+
+def thought(expert: Expert, command: str) -> str:
+    """Return why the expert, as it stands before ``command``, gives it: short sentences from a template."""
+    goal, verb, thing = expert.goal, command.partition(" ")[0], expert.holding
+    if thing is None:
+        return f"Here is a {goal.object_type}. I take it." if verb == "take" else f"I look for a {goal.object_type}."
+    if kind_of(thing) != goal.object_type:
+        return f"I do not need the {thing}."
+    if goal.family.in_light:
+        return f"I have the {thing}. I {'use' if verb == 'use' else 'look for'} a {goal.target_type}."
+    change = goal.family.change
+    if change and expert.state.get(thing) != change:
+        return f"I have the {thing}. I need it {change}: {CHANGES[change][1].lower()}."
+    return f"I have the {thing}. I put it in a {goal.target_type}."
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What makes a player mediocre.
+
+    Attributes:
+        random_command: probability per turn of a random admissible command.
+        forget: probability per turn of forgetting what one place holds, so that it is searched again.
+    """
+
+    random_command: float = 0.25
+    forget: float = 0.25
+
+
+class MediocrePlayer:
+    """The expert with bad habits: its episodes teach a starter model that reinforcement learning can improve."""
+
+    def __init__(self, first_observation: str, rng: random.Random, habits: Habits) -> None:
+        self._expert = Expert(first_observation)
+        self._rng = rng
+        self._habits = habits
+        #: What it thinks of the command that it chose last.
+        self.thought = ""
+
+    def observe(self, command: str, text: str) -> None:
+        """Take in what ``command`` led to."""
+        self._expert.observe(command, text)
+
+    def choose(self, admissible: Sequence[str]) -> str:
+        seen = sorted(self._expert.contents)
+        if seen and self._rng.random() < self._habits.forget:
+            del self._expert.contents[self._rng.choice(seen)]
+        if admissible and self._rng.random() < self._habits.random_command:
+            self.thought = AT_RANDOM
+            return self._rng.choice(sorted(admissible))
+        command = self._expert.choose()
+        self.thought = thought(self._expert, command)
+        return command
+
+
+#: How the teacher of the starter plays.
+HABITS = Habits()
+FLAWLESS = Habits(random_command=0, forget=0)
+MAX_TURNS = 25
+
+
+def _begin(env: AlfworldEnv, rng: random.Random, habits: Habits) -> Act:
+    player = MediocrePlayer(env.view.room, rng, habits)
+
+    def act(observation: str, hurried: bool) -> str:
+        view = env.view
+        if view.history:
+            player.observe(view.history[-1][1], view.text)
+        command = player.choose(view.admissible)
+        return STYLES[env.options.prompt].response(command, player.thought)
+
+    return act
+
+
+DEMONSTRATOR = ScriptedPlayer(AlfworldEnv, _begin, HABITS, fixed={}, most_turns=MAX_TURNS)
+EXPERT = replace(DEMONSTRATOR, habits=FLAWLESS)
+
+
+def read_and_written(options: AlfworldOptions, steps: int, episodes: int) -> Iterator[str]:
+    """Yield the prompts with ``steps`` steps, and the responses, of the mediocre player's episodes.
+
+    Args:
+        episodes: of as many training tasks; always the same ones.
+    """
+    rng, style = random.Random(f"heard/{options.size}"), STYLES[options.prompt]
+    views: list[View] = []
+
+    def begin(env: AlfworldEnv, rng: random.Random, habits: Habits) -> Act:
+        act = _begin(env, rng, habits)
+
+        def watched(observation: str, hurried: bool) -> str:
+            views.append(env.view)
+            return act(observation, hurried)
+
+        return watched
+
+    player = replace(DEMONSTRATOR, begin=begin)
+    for task in rng.sample(task_ids("train", options), episodes):
+        views.clear()
+        dialogue = player(task, rng, options)
+        for view, (_, response) in zip(views, dialogue, strict=True):
+            yield style.window(view, steps)
+            yield response
+
+
+Prompt = Literal["3spo", "steppo"]
+#: Steps that the papers' prompts repeat, and the turns of their episodes.
+STEPS: Mapping[Prompt, int] = {"3spo": 2, "steppo": 20}
+TURNS: Mapping[Prompt, int] = {"3spo": 50, "steppo": 20}
+VOCABULARY, MAX_TOKENS = 1536, 1024
+#: Episodes in small houses, and in full ones, whose text the tokenizer is trained on.
+HEARD = 60
+
+
+def _tokenizer(prompt: Prompt) -> PreTrainedTokenizerFast:
+    """Train the tokenizer of a prompt; about a second."""
+    houses = (AlfworldOptions(prompt=prompt), AlfworldOptions(prompt=prompt, size="full"))
+    texts = (text for options in houses for text in read_and_written(options, STEPS[prompt], HEARD))
+    return phrase_tokenizer(texts, kept_apart(kinds()), VOCABULARY, MAX_TOKENS)
+
+
+def _model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
+    return small_qwen3(tokenizer, seed, hidden_size=192, layers=5, heads=6, rope_theta=10_000.0, init_std=0.05)
+
+
+#: The imitation of the papers' prompts: too few steps to play well, so that there is something to learn.
+TEXT_TRAINING: Mapping[str, Any] = {
+    **IMITATION,
+    "iterations": 6,
+    "minibatches": 40,
+    "tasks_per_iteration": 128,
+    "demonstrations": 1024,
+    "lr": 3e-3,
+    "lr_decay": 0.0,
+    "tokens_per_microbatch": 4096,
+}
+
+
+@functools.cache
+def text_starter(prompt: Prompt) -> StarterSpec:
+    """Return the starter that reads a paper's prompt."""
+    defaults = {
+        "env.prompt": prompt,
+        "context": f"window({STEPS[prompt]})",
+        "max_turns": TURNS[prompt],
+        "max_model_len": 512,
+        "max_response_tokens": 32,
+        "lr": 3e-4,
+        "iterations": 40,
+        "eval_episodes": 140,
+        "eval_interval": 10,
+    }
+    return StarterSpec(
+        build_tokenizer=partial(_tokenizer, prompt),
+        build_model=_model,
+        demonstrate=DEMONSTRATOR,
+        training=TEXT_TRAINING,
+        defaults=defaults,
+        expert=EXPERT,
+        takes="about five minutes",
+    )
+
+
+#: Things of a type are numbered from 1; the generated games stay below this.
+NUMBERS = range(1, 10)
+
+
+def words() -> list[str]:
+    """Return every word but special tokens: those of texts and commands, of tasks, and all things."""
+    fixed = [*KEPT_WORDS, *VERBS, *(family.short for family in FAMILIES), ":", ">"]
+    things = [f"{kind}-{number}" for kind in kinds() for number in NUMBERS]
+    return list(dict.fromkeys([*fixed, *kinds(), *things]))
+
+
+def _compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
+    """Overwrite the row of ``mug-1`` by the scaled sum of the row of ``mug`` and a vector of the number."""
+    numbers = {number: torch.randn(weight.shape[1]) * INIT_STD for number in NUMBERS}
+    for kind in kinds():
+        for number in NUMBERS:
+            weight[vocab[f"{kind}-{number}"]] = (weight[vocab[kind]] + numbers[number]) / 2**0.5
+
+
+def for_prompt(options: Mapping[str, Any]) -> StarterSpec | None:
+    """Return the starter that reads a paper's prompt, where ``prompt`` is one; None is this one."""
+    return next((text_starter(prompt) for prompt in STEPS if prompt == options.get("prompt")), None)
+
+
+STARTER = word_starter(
+    DEMONSTRATOR,
+    words,
+    tags=(),
+    max_tokens=512,
+    compose=_compose_embeddings,
+    heads=4,
+    training={
+        "iterations": 12,
+        "minibatches": 40,
+        "tasks_per_iteration": 640,
+        "demonstrations": 3072,
+        "tokens_per_microbatch": 4096,
+    },
+    defaults={
+        "max_turns": 25,
+        "max_model_len": 384,
+        "max_response_tokens": 4,
+        "iterations": 40,
+        "eval_episodes": 140,
+        "eval_interval": 10,
+    },
+    expert=EXPERT,
+    variant=for_prompt,
+)

@@ -1,0 +1,124 @@
+"""Scripted players and small starter models: the shape that all families share. A family declares what differs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from rl_agents.background import settled
+from rl_agents.envs.small_model import IMITATION, small_qwen3, word_tokenizer
+from rl_agents.envs.spec import StarterSpec
+from rl_agents.envs.stateful import Dialogue, Played, StatefulEnv
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+#: One episode's player: (observation, whether it is told to answer at once) -> action. It may look at ``env.state``.
+Act = Callable[[str, bool], str]
+
+TAGS = ("think", "interact", "answer")
+
+
+@dataclass(frozen=True)
+class ScriptedPlayer:
+    """A player of one family, called as `StarterSpec.demonstrate` is.
+
+    Attributes:
+        env: the environment's class.
+        begin: (environment after its reset, random generator, habits) -> the player of that episode.
+        habits: how it errs: a data class of probabilities. A field ``hurried`` is the probability per turn, after the
+            first, of being told to answer at once, in the words of T3's forced answers, which the starter would not
+            understand otherwise.
+        fixed: options that it plays with whatever those of the run say.
+        spare: it plays a task of neither split, of the size of the one that is asked for, because a starter model
+            learns those of the splits by heart.
+        most_turns: of an episode; 0 for the environment's.
+    """
+
+    env: Callable[[Any, int], StatefulEnv[Any, Any]]
+    begin: Callable[[Any, random.Random, Any], Act]
+    habits: Any = None
+    fixed: Mapping[str, Any] = field(default_factory=lambda: {"prompt": "compact"})
+    spare: bool = False
+    most_turns: int = 0
+
+    def __call__(
+        self, task_id: str, rng: random.Random, options: Any, max_turns: int = 0, habits: Any = None
+    ) -> Dialogue:
+        """Play ``task_id`` and return the dialogue.
+
+        Raises:
+            InputError: unknown task id.
+        """
+        return self.play(task_id, options, max_turns, rng, habits)[0]
+
+    def play(
+        self, task_id: str, options: Any, max_turns: int = 0, rng: random.Random | None = None, habits: Any = None
+    ) -> Played:
+        """Play ``task_id``; return the dialogue and the last ``info``."""
+        rng, habits = rng or random.Random(task_id), habits or self.habits
+        most = min(max_turns or self.most_turns, self.most_turns or max_turns)
+        env = self.env(replace(options, **self.fixed), most)
+        if self.spare:
+            task_id = f"{task_id.partition('/')[0]}/spare/{rng.randrange(1_000_000):06d}"
+        observation, info = settled(env.reset(options={"task_id": task_id}))
+        act = self.begin(env, rng, habits)
+        hurry = getattr(habits, "hurried", None) if env.options.prompt == "compact" else None
+        dialogue: Dialogue = []
+        over = False
+        while not over:
+            hurried = hurry is not None and bool(dialogue) and rng.random() < hurry
+            shown = f"{observation}\n{env.answer_instruction}" if hurried else observation  # type: ignore[attr-defined]
+            dialogue.append((shown, act(observation, hurried)))
+            observation, _, terminated, truncated, info = settled(env.step(dialogue[-1][1]))
+            over = terminated or truncated
+        env.close()
+        return dialogue, info
+
+
+def word_starter(
+    demonstrate: Callable[..., Dialogue],
+    words: Callable[[], Sequence[str]],
+    *,
+    max_tokens: int,
+    tags: Sequence[str] = TAGS,
+    compose: Callable[[Tensor, Mapping[str, int]], None] | None = None,
+    heads: int = 2,
+    training: Mapping[str, Any] = MappingProxyType({}),
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    **rest: Any,
+) -> StarterSpec:
+    """Declare a starter model of whole words.
+
+    Args:
+        demonstrate: the player that it imitates.
+        words: its vocabulary but special tokens and tags.
+        max_tokens: context length.
+        compose: overwrites embeddings (`small_qwen3`).
+        training: what differs from `IMITATION`.
+        defaults: what differs in the settings of runs with it; it reads compact prompts only.
+        rest: other fields of `StarterSpec`.
+    """
+
+    def build_tokenizer() -> PreTrainedTokenizerFast:
+        return word_tokenizer(words(), tags, max_tokens)
+
+    def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
+        return small_qwen3(tokenizer, seed, heads=heads, compose_embeddings=compose)
+
+    return StarterSpec(
+        build_tokenizer=build_tokenizer,
+        build_model=build_model,
+        demonstrate=demonstrate,
+        training={**IMITATION, **training},
+        defaults={"env.prompt": "compact", **RUNS, **defaults},
+        **rest,
+    )
+
+
+#: Settings of runs with a starter model that most families share.
+RUNS: Mapping[str, Any] = {"lr": 5e-4, "iterations": 60, "eval_episodes": 300, "eval_interval": 20}

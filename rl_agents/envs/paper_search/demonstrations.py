@@ -1,0 +1,192 @@
+"""The scripted players of paper search, and its small starter model: its words, and what it is taught.
+
+The expert knows which of the found papers are relevant: what can be reached. It searches for the request's words, then
+for the other names that relevant papers use, and expands relevant papers until none is left to expand. It sees the
+scores of the pool, which the agent does not, but no paper that was not found.
+
+The mediocre searcher, which teaches the starter, knows the forms of the calls and copies ids from the list, but it
+makes few calls a turn, expands papers that have little to do with the request, hardly ever follows a new name, and
+gives up early: reinforcement learning has something to improve. It searches the small libraries, where a title is two
+words and an id is one, each one token; the JSON of a call is one token before its argument and one behind it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
+from rl_agents.envs.paper_search.env import PaperSearchEnv
+from rl_agents.envs.paper_search.generated import SMALL_JARGON, SMALL_METHODS, SMALL_SUBJECTS, small_ids
+from rl_agents.envs.paper_search.prompts import BAD_CALL, BAD_TURN, DONE, FIND, NEXT, NOTHING, REASONS
+from rl_agents.envs.paper_search.state import EXPAND, SEARCH, Found, SearchState, query_key
+from rl_agents.tools.calls import ToolCall, write_response
+
+Call = tuple[str, str]
+STOP = "<answer>done</answer>"
+#: Searches for names that a relevant paper uses, at most, in one turn; the other calls are expansions.
+RENAMED = 2
+#: Papers that are expanded although they are not relevant, and the calls after which none is any more.
+NEAREST, TIRED = 10, 20
+
+
+def expert_action(state: SearchState, max_calls: int = 5, compact: bool = False, relevant: float = 0.5) -> str:
+    """Return the action: the calls that promise most, or the end when there is none.
+
+    Args:
+        relevant: score from which a paper is worth expanding.
+    """
+    calls = list(itertools.islice(_promising(state, relevant), max_calls))
+    return written(calls, compact) if calls else spaced(STOP) if compact else STOP
+
+
+def written(calls: Iterable[Call], compact: bool) -> str:
+    """Write calls as the agent would; in the compact style of words that a word-level tokenizer knows."""
+    if not compact:
+        return write_response("", [ToolCall(kind, {_ARGUMENTS[kind]: argument}) for kind, argument in calls])
+    parts = (f"<tool_call> {opening(kind)} {argument} {CLOSING} </tool_call>" for kind, argument in calls)
+    return " ".join(parts)
+
+
+def opening(kind: str) -> str:
+    """Return the text before the argument of a call in the compact style, one word.
+
+    >>> opening("expand")
+    '{"name":"expand","arguments":{"paper_id":"'
+    """
+    return f'{{"name":"{kind}","arguments":{{"{_ARGUMENTS[kind]}":"'
+
+
+#: The word after the argument.
+CLOSING = '"}}'
+_ARGUMENTS = {SEARCH: "query", EXPAND: "paper_id"}
+
+
+def spaced(answer: str) -> str:
+    """Write an answer in the compact style: tags and words apart."""
+    return answer.replace(">", "> ").replace("</", " </").strip()
+
+
+def _promising(state: SearchState, relevant: float) -> Iterator[Call]:
+    if not state.actions:
+        yield SEARCH, " ".join(state.task.wanted) or state.task.query
+    good = [found for found in state.pool if found.score >= relevant]
+    tried = {*state.queries, query_key(state.task.query)}
+    names = dict.fromkeys(found.title for found in good if query_key(found.title) not in tried)
+    yield from ((SEARCH, title) for title in list(names)[:RENAMED])
+    # Where nothing relevant was found, or all of it is expanded, the citations of what comes nearest may lead on.
+    nearest = sorted(state.pool, key=lambda found: -found.score)[:NEAREST] if len(state.actions) < TIRED else []
+    for found in [*good, *(found for found in nearest if found not in good)]:
+        if found.paper_id not in state.expanded:
+            yield EXPAND, found.paper_id
+
+
+def _expert(env: PaperSearchEnv, rng: random.Random, habits: Any) -> Act:
+    options = env.options
+    return lambda observation, hurried: expert_action(env.state, options.max_calls, options.prompt == "compact")
+
+
+EXPERT = ScriptedPlayer(PaperSearchEnv, _expert, fixed={})
+
+
+#: What the small libraries are searched with.
+SMALL: Mapping[str, Any] = {"papers": "small", "prompt": "compact", "results": 4, "max_calls": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """Habits of the searcher; two of five searches succeed with these.
+
+    Attributes:
+        further_call: probability of one more call in a turn, after each but the last that is run.
+        half_query: probability that the first query has one word of the two.
+        any_paper: probability that a paper is expanded whatever it is about, in place of one with the request's words
+            or a name that was found for them.
+        searches_again: probability that a call is a search for the words of a paper in the list.
+        repeats: probability that a call is chosen without a look at the earlier ones.
+        gives_up: probability, per turn after the second, of ending the search.
+    """
+
+    further_call: float = 0.35
+    half_query: float = 0.3
+    any_paper: float = 0.5
+    searches_again: float = 0.2
+    repeats: float = 0.1
+    gives_up: float = 0.1
+
+
+def _begin(env: PaperSearchEnv, rng: random.Random, habits: Habits) -> Act:
+    return lambda observation, hurried: _action(env.state, rng, habits)
+
+
+def _action(state: SearchState, rng: random.Random, habits: Habits) -> str:
+    if state.turns >= 2 and rng.random() < habits.gives_up:
+        return spaced(STOP)
+    if not state.pool:
+        words = state.task.query.split()
+        return written([(SEARCH, rng.choice(words) if rng.random() < habits.half_query else " ".join(words))], True)
+    calls = list(_calls(state, rng, habits))
+    return written(calls, True) if calls else spaced(STOP)
+
+
+def _calls(state: SearchState, rng: random.Random, habits: Habits) -> Iterator[Call]:
+    done = {(action.kind, action.argument) for action in state.actions}
+    for _ in range(SMALL["max_calls"]):
+        call = _call(state, done, rng, habits)
+        if call is None:
+            return
+        yield call
+        done.add(call)
+        if rng.random() >= habits.further_call:
+            return
+
+
+def _call(state: SearchState, done: set[Call], rng: random.Random, habits: Habits) -> Call | None:
+    if rng.random() < habits.repeats:
+        done = set()
+    suitable = [found for found in state.pool if found.score >= 1.0]
+    papers = state.pool if not suitable or rng.random() < habits.any_paper else suitable
+    kind = SEARCH if rng.random() < habits.searches_again else EXPAND
+    choices = dict.fromkeys((kind, _argument(kind, found)) for found in papers)
+    fresh = [call for call in choices if call not in done]
+    return rng.choice(fresh) if fresh else None
+
+
+def _argument(kind: str, found: Found) -> str:
+    return found.title if kind == SEARCH else found.paper_id
+
+
+def words() -> list[str]:
+    """Return every word but special tokens and tags: those of prompts and calls, of titles, and the ids."""
+    prompts = [FIND, NEXT, NOTHING, DONE, SEARCH, EXPAND, BAD_TURN, BAD_CALL, *REASONS]
+    return [
+        *prompts,
+        opening(SEARCH),
+        opening(EXPAND),
+        CLOSING,
+        *SMALL_SUBJECTS,
+        *SMALL_METHODS,
+        *SMALL_JARGON,
+        *small_ids(),
+    ]
+
+
+STARTER = word_starter(
+    ScriptedPlayer(PaperSearchEnv, _begin, Habits(), fixed=SMALL),
+    words,
+    tags=("tool_call", "answer"),
+    max_tokens=512,
+    # A quarter of the default's batch and more of its steps: here the number of steps is what counts.
+    training={"iterations": 60, "tasks_per_iteration": 320, "demonstrations": 6000},
+    defaults={
+        **{f"env.{key}": value for key, value in SMALL.items()},
+        "max_model_len": 384,
+        "max_response_tokens": 24,
+        "iterations": 40,
+        "eval_episodes": 240,
+    },
+    expert=ScriptedPlayer(PaperSearchEnv, _expert, fixed=SMALL),
+)

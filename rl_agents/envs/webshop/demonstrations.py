@@ -1,0 +1,181 @@
+"""The scripted players of WebShop, and its small starter model: its words, and what it is taught.
+
+The expert knows the goal's product: what can be reached. It searches with the instruction, with the goal product's
+title if that does not find it, opens the product, chooses the wanted options and buys. It reads the state, not the
+text.
+
+The mediocre shopper, which teaches the starter, knows the form of every page, but it leaves words out of its query,
+does not always open the first result, and often buys before every option is chosen: reinforcement learning has
+something to improve. It shops in the small catalogue, where every property, color and sort of product is one word, and
+so one token. Most of what the model writes is copied from the request: two layers are enough for that.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
+from rl_agents.envs.webshop import generated
+from rl_agents.envs.webshop.env import EpisodeState, WebShopEnv
+from rl_agents.envs.webshop.pages import ITEM, NEXT, RESULTS, SEARCH
+from rl_agents.envs.webshop.prompts import COMPACT_PROBLEMS, ENV_STEP
+from rl_agents.envs.webshop.records import Goal, Product
+from rl_agents.envs.webshop.reward import similar
+from rl_agents.envs.webshop.store import HITS, Store
+from rl_agents.envs.webshop.tasks import find_goal, local_shop
+from rl_agents.tools.calls import ToolCall, write_response
+
+
+def expert_command(store: Store, goal: Goal, state: EpisodeState) -> str:
+    """Return the next command of a player that never errs."""
+    turn, product = state.turn, store.product(goal.asin)
+    assert product is not None
+    if turn.page.kind == SEARCH:
+        return f"search[{goal.instruction if _finds(store, goal.instruction, goal) else goal.name}]"
+    if turn.page.kind == RESULTS:
+        listed = any(hit.asin == goal.asin for hit in turn.page.items)
+        return f"click[{goal.asin.lower()}]" if listed else f"click[{NEXT.lower()}]"
+    assert turn.page.kind == ITEM
+    chosen = dict(turn.state.chosen)
+    for axis, value in wanted_options(product, goal).items():
+        if chosen.get(axis) != value:
+            return f"click[{value}]"
+    return "click[buy now]"
+
+
+def wanted_options(product: Product, goal: Goal) -> Mapping[str, str]:
+    """Return the option of each axis that the goal wants: by name and value, by value, or the nearest that counts."""
+    wanted: dict[str, str] = {}
+    for option in goal.options:
+        if isinstance(option, tuple):
+            wanted[option[0]] = option[1]
+            continue
+        exact = [(axis, value) for axis, values in product.options.items() for value in values if value == option]
+        near = ((axis, v) for axis, values in product.options.items() for v in values if similar(v, option))
+        for axis, value in (*exact, *near):
+            if axis not in wanted:
+                wanted[axis] = value
+                break
+    return wanted
+
+
+def in_style(command: str, style: str) -> str:
+    """Return the response that carries a command in a prompt style, without thoughts."""
+    if style == "3spo":
+        return f"<action>{command}</action>"
+    if style == "steppo":
+        return write_response("", [ToolCall(ENV_STEP.name, {"command": command})])
+    return command
+
+
+def _expert(env: WebShopEnv, rng: random.Random, habits: Any) -> Act:
+    store, style = local_shop(env.options.catalogue).store, env.options.prompt
+    goal = find_goal(store, env.state.task_id)
+    return lambda observation, hurried: in_style(expert_command(store, goal, env.state), style)
+
+
+EXPERT = ScriptedPlayer(WebShopEnv, _expert, fixed={})
+
+
+def _finds(store: Store, query: str, goal: Goal) -> bool:
+    return any(hit.asin == goal.asin for hit in store.search(query)[:HITS])
+
+
+CATALOGUE = "small"
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """Habits of the shopper; about two purchases in five are right with these.
+
+    Attributes:
+        forgets_word: probability that a property is left out of the query.
+        other_result: probability that one of the results 2 to 5 is opened in place of the first.
+        skips_option: probability, per option not chosen yet, of buying at once.
+        wrong_option: probability that an option is chosen at random.
+    """
+
+    forgets_word: float = 0.25
+    other_result: float = 0.25
+    skips_option: float = 0.2
+    wrong_option: float = 0.1
+
+
+#: Right on every goal of the small catalogue.
+FLAWLESS = Habits(forgets_word=0, other_result=0, skips_option=0, wrong_option=0)
+
+
+def _begin(env: WebShopEnv, rng: random.Random, habits: Habits) -> Act:
+    """Shop in the small catalogue and the compact style; elsewhere the expert shops."""
+    if (env.options.catalogue, env.options.prompt) != (CATALOGUE, "compact"):
+        return _expert(env, rng, habits)
+    store = local_shop(CATALOGUE).store
+    goal = find_goal(store, env.state.task_id)
+    return lambda observation, hurried: _action(store, goal, env.state, rng, habits)
+
+
+def _action(store: Store, goal: Goal, state: EpisodeState, rng: random.Random, habits: Habits) -> str:
+    page = state.turn.page
+    if page.kind == SEARCH:
+        *properties, kind = goal.name.split()
+        words = [word for word in properties if rng.random() >= habits.forgets_word]
+        return f"search[ {' '.join([*words, kind])} ]"
+    if page.kind == RESULTS:
+        place = rng.randint(2, min(5, len(page.items))) if rng.random() < habits.other_result else 1
+        return f"click[ {place} ]"
+    assert page.kind == ITEM and page.product is not None
+    product = store.product(state.turn.state.asin)
+    assert product is not None
+    # A wrong product may not have the wanted value: any other will do.
+    wanted = wanted_options(product, goal)
+    chosen = dict(state.turn.state.chosen)
+    for axis, values in page.product.options:
+        if axis not in chosen and rng.random() >= habits.skips_option:
+            value = wanted.get(axis, values[0])
+            return f"click[ {rng.choice(values) if rng.random() < habits.wrong_option else value} ]"
+    return "click[ buy now ]"
+
+
+def words() -> list[str]:
+    """Return every word but special tokens: those of pages, requests and commands, and all prices."""
+    pages = [
+        "page",
+        "search",
+        "results",
+        "item",
+        "done",
+        "description",
+        "features",
+        "reviews",
+        "no",
+        ";",
+        "is",
+        "color",
+        "size",
+    ]
+    requests = ["buy", "under", "invalid", *COMPACT_PROBLEMS, "bought", "right", "wrong"]
+    commands = ["search[", "click[", "]", "now", "back", "to", "next", "prev", "<", ">"]
+    numbers = [str(number) for number in range(max(generated.SMALL_PRICES[1], 100) + 1)]
+    language = [*generated.SMALL_KINDS, *generated.SMALL_PROPERTIES, *generated.SMALL_COLORS, *generated.SMALL_SIZES]
+    return list(dict.fromkeys([*pages, *requests, *commands, *numbers, *language]))
+
+
+STARTER = word_starter(
+    ScriptedPlayer(WebShopEnv, _begin, Habits(), fixed={"catalogue": CATALOGUE, "prompt": "compact"}),
+    words,
+    tags=(),
+    max_tokens=512,
+    training={"demonstrations": 4096, "iterations": 12},
+    # It reads the pages of the small catalogue only.
+    defaults={
+        "env.catalogue": CATALOGUE,
+        "max_model_len": 384,
+        "max_response_tokens": 12,
+        "iterations": 40,
+        "eval_episodes": 240,
+    },
+    expert=ScriptedPlayer(WebShopEnv, _begin, FLAWLESS, fixed={}),
+)
