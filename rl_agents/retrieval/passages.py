@@ -26,8 +26,7 @@ from rl_agents.cache import cache_dir
 from rl_agents.data.building import Report, new_database, only_one, paced, printed
 from rl_agents.data.tables import fingerprint, open_table, table_files
 from rl_agents.errors import InputError
-from rl_agents.retrieval.bm25 import clean_text
-from rl_agents.retrieval.text_index import TextIndex, TextIndexWriter
+from rl_agents.retrieval.bm25 import TextIndex, TextIndexWriter, clean_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 from rl_agents.envs.webshop.records import Entry, Goal, Product, goal_at
 from rl_agents.errors import InputError, unknown
-from rl_agents.retrieval.text_index import TextIndex
+from rl_agents.retrieval.bm25 import TextIndex
 
 #: Counts up when the layout of the file changes.
 FORMAT = 1

@@ -13,7 +13,7 @@ from pathlib import Path
 from rl_agents.data.building import Report, new_database, paced, printed
 from rl_agents.envs.webshop.records import Entry, goal_count
 from rl_agents.envs.webshop.store import FORMAT, GOAL_KINDS
-from rl_agents.retrieval.text_index import TextIndexWriter
+from rl_agents.retrieval.bm25 import TextIndexWriter
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value);
