@@ -47,7 +47,7 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--pool",
         metavar="FILE",
-        help="where sessions and calls are kept: a file, made if there is none, or postgresql://...",
+        help="where sessions and calls are kept: a file, made if there is none",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8100, metavar="N", help="port (default: 8100)")

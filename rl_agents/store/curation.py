@@ -7,10 +7,11 @@ import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rl_agents.data.trajectory import Step
 from rl_agents.errors import InputError
-from rl_agents.store.files import Place, open_reading, open_writing, shown
+from rl_agents.store.files import open_reading, open_writing
 from rl_agents.store.records import Curation
 from rl_agents.store.schema import ROWS
 
@@ -94,7 +95,7 @@ def _decide(before: Decision, row: Curation) -> Decision:
     return dataclasses.replace(before, excluded_steps=steps | {row.ordinal} if excluded else steps)
 
 
-def curate(path: Place, rows: Sequence[Curation]) -> list[int]:
+def curate(path: Path, rows: Sequence[Curation]) -> list[int]:
     """Add decisions to a pool, all or none, also while its writer is at work; they are on disk when this returns.
 
     Returns:
@@ -112,7 +113,7 @@ def curate(path: Place, rows: Sequence[Curation]) -> list[int]:
         numbers = [int(connection.execute(insert, [*table.row(row), time.time()]).fetchone()[0]) for row in rows]
         connection.execute("COMMIT")
     except sqlite3.Error as error:
-        raise InputError(f"{shown(path)}: cannot write to the pool: {error}") from None
+        raise InputError(f"{path}: cannot write to the pool: {error}") from None
     finally:
         connection.close()
     return numbers

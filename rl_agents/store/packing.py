@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 import sys
 from array import array
 from collections import OrderedDict
@@ -18,7 +19,6 @@ import numpy as np
 
 from rl_agents.errors import InputError
 from rl_agents.store.records import Call
-from rl_agents.store.schema import Connection
 
 #: Bytes of recent calls' sequences that are kept in memory, and what Python adds to each.
 RECENT_BYTES, OVERHEAD = 64_000_000, 250
@@ -104,7 +104,7 @@ class Calls:
     Sequences of recent calls are kept in memory, at most ``recent_bytes``; those of older ones are read again.
     """
 
-    def __init__(self, connection: Connection, recent_bytes: int = RECENT_BYTES) -> None:
+    def __init__(self, connection: sqlite3.Connection, recent_bytes: int = RECENT_BYTES) -> None:
         self._connection = connection
         self._limit = recent_bytes
         self._recent: OrderedDict[int, bytes] = OrderedDict()

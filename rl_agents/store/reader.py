@@ -6,14 +6,14 @@ import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.store.curation import Decision, effective
-from rl_agents.store.files import Place, open_reading, shown
+from rl_agents.store.files import open_reading
 from rl_agents.store.packing import Calls
-from rl_agents.store.postgres import SIZE, PostgresConnection
 from rl_agents.store.records import (
     Batch,
     Call,
@@ -92,13 +92,13 @@ class PoolReader:
     for several threads at once.
     """
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: Path | str) -> None:
         """
         Raises:
             InputError: no such file, no pool, or one that a newer version wrote.
         """
-        self.name = shown(path)
-        self._connection = open_reading(path)
+        self.name = str(path)
+        self._connection = open_reading(Path(path))
         self._calls = Calls(self._connection)
         self._columns = self._calls.columns
 
@@ -214,7 +214,7 @@ class PoolReader:
 
     def size(self) -> int:
         """Bytes that the pool takes."""
-        return int(self.one(SIZE if isinstance(self._connection, PostgresConnection) else FILE_SIZE)[0])
+        return int(self.one(FILE_SIZE)[0])
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Rows of a query of one's own; the tables are described in docs/pool.md."""

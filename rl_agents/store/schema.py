@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from rl_agents.store.records import (
     Batch,
@@ -124,37 +124,12 @@ def _quoted(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-class Utf8(bytes):
-    """Text that SQLite cannot take as such."""
-
-
-class Connection(Protocol):
-    """An open pool; errors are those of `sqlite3`."""
-
-    def execute(self, query: str, values: Sequence[Any] = ..., /) -> Any:
-        """Run a statement; return a cursor."""
-        ...
-
-    def executemany(self, query: str, rows: Iterable[Sequence[Any]], /) -> Any:
-        """Run a statement for each row."""
-        ...
-
-    def close(self) -> None:
-        """Close it."""
-        ...
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
-        ...
-
-
-def store_text(value: str) -> str | Utf8:
+def store_text(value: str) -> str | bytes:
     """Return text as SQLite takes it: half a surrogate pair, which UTF-8 cannot write, makes it bytes."""
     try:
         value.encode()
     except UnicodeEncodeError:
-        return Utf8(value.encode("utf-8", "surrogatepass"))
+        return value.encode("utf-8", "surrogatepass")
     return value
 
 
