@@ -15,7 +15,7 @@ Weights = Mapping[str, "torch.Tensor"]
 #: See `least_room`.
 LEAST_ROOM = 16
 #: How weights may travel.
-WAYS = ("object_store", "gloo", "nccl", "ipc")
+WAYS = ("object_store", "nccl", "ipc")
 #: Called on the event loop with token ids and log-probabilities as they are sampled, in order, each once; where
 #: `Extras.top_logprobs` asks for them, also with the likeliest tokens of each place.
 OnTokens = Callable[..., None]
@@ -243,7 +243,7 @@ class EngineSettings:
             each call has one version. ``keep`` loads at once; they go on, their keys are computed again, and
             `Completion.version_spans` says which weights sampled what (vLLM: from 0.32; none before).
         switch_timeout_s: seconds that ``wait`` waits for running calls before the sync fails and names them.
-        weight_transfer: how new weights reach a vLLM engine: ``object_store``, ``gloo``, ``nccl`` or ``ipc``.
+        weight_transfer: how new weights reach a vLLM engine: ``object_store``, ``nccl`` or ``ipc``.
         adapters: LoRA adapters that requests may ask for (vLLM). The weights of such an engine are not replaced.
         vllm_args: further fields of vLLM's ``EngineArgs``; they win over ours.
     """

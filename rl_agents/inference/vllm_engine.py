@@ -41,7 +41,7 @@ from rl_agents.inference.vllm_common import (
     sampling_params,
     token_prompt,
 )
-from rl_agents.inference.weight_sync.port import Port
+from rl_agents.inference.weight_port import Port
 from rl_agents.inference.weight_update_gate import OverlapClock, Running, overdue
 
 CLOSED = "vLLM engine is closed"

@@ -16,7 +16,7 @@ import ray
 
 from rl_agents.errors import LearnerLost
 from rl_agents.inference.base import EngineError, EngineSettings
-from rl_agents.inference.weight_sync.session import Outcome
+from rl_agents.inference.weight_sync import Outcome
 from rl_agents.orchestrator.env_runner_handles import RunnerLost, Runners
 from rl_agents.orchestrator.runner_calls import HostEngine
 

@@ -1,49 +1,45 @@
 """What cannot run without GPUs, by contract: calls, ranks and deadlines of NCCL and IPC, sleep and wake.
 
-vLLM's own trainer classes drive the client; engines and communicators are stand-ins that write down what is asked of
-them. Nothing here shows that NCCL or CUDA IPC work.
+vLLM's own trainer classes drive the client; the engines, actors, and the communicator are stand-ins that write down
+what is asked of them. Nothing here shows that NCCL or CUDA IPC work.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
+import ray
 import torch
 
+from rl_agents.inference import weight_sync
 from rl_agents.inference.base import EngineError
-from rl_agents.inference.weight_sync.native import FanOut, NativeSession, PolicySource
-from rl_agents.inference.weight_sync.port import Port
-from rl_agents.inference.weight_sync.session import Outcome
-from rl_agents.inference.weight_sync.states import Call, State, TransferError
+from rl_agents.inference.weight_port import Call, Port, State, TransferError, file_in_memory
+from rl_agents.inference.weight_sync import EngineClient, GpuTransfer, PolicySource
 
 WEIGHTS = {"a": torch.ones(2, 3), "b": torch.zeros(4, dtype=torch.bfloat16)}
 
 
-class Engines:
-    """Peers that write down what they are asked; ``answer`` says what comes of it, None is silence."""
+class Engine:
+    """An actor in an engine's place; it dies or hangs in the call that it is told."""
 
-    def __init__(self, answer: Callable[[int, str], Outcome | None] = lambda engine, call: Outcome("ok")) -> None:
-        self.asked: list[tuple[int, str, Any]] = []
-        self.answer = answer
+    def __init__(self, bad_call: str = "", hangs: bool = False) -> None:
+        self.bad_call, self.hangs, self.asked = bad_call, hangs, list[Call]()
 
-    def send(self, engine: int, calls: Sequence[Call], version: int, packed: Any) -> Any:
-        ((name, payload),) = calls
-        self.asked.append((engine, name, payload))
-        return name
+    def transfer(self, call: Call, version: int) -> None:
+        self.asked.append(call)
+        if call[0] == self.bad_call:
+            time.sleep(3600) if self.hangs else os._exit(1)
 
-    def wait(self, pending: Mapping[int, Any], timeout_s: float) -> dict[int, Outcome]:
-        answers = {engine: self.answer(engine, name) for engine, name in pending.items()}
-        if not any(answers.values()):
-            time.sleep(timeout_s)
-        return {engine: outcome for engine, outcome in answers.items() if outcome is not None}
-
-    def calls(self, engine: int) -> list[str]:
-        return [name for asked, name, _ in self.asked if asked == engine]
+    def calls(self) -> list[Call]:
+        return self.asked
 
 
 class Communicator:
@@ -63,79 +59,92 @@ class Communicator:
         self.destroyed.set()
 
 
-def nccl_session(
-    engines: Engines, monkeypatch: pytest.MonkeyPatch, communicator: Communicator, tensor_parallel: int = 1
-) -> NativeSession:
-    """A session on vLLM's own NCCL trainer, tensors one by one, with a stand-in for the communicator."""
-    nccl = pytest.importorskip("vllm.distributed.weight_transfer.nccl_engine")
-    monkeypatch.setattr(nccl, "open_trainer_endpoint", lambda info: communicator)
+def start(*arguments: Any) -> Any:
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # actors do not have the tests on their path
+    engine = ray.remote(num_cpus=0)(Engine).remote(*arguments)
+    assert ray.get(engine.calls.remote()) == []  # it has started
+    return engine
+
+
+def nccl(monkeypatch: pytest.MonkeyPatch, communicator: Communicator, tensor_parallel: int = 1) -> GpuTransfer:
+    """A transfer by vLLM's own NCCL trainer, tensors one by one, with a stand-in for the communicator."""
+    engine = pytest.importorskip("vllm.distributed.weight_transfer.nccl_engine")
+    monkeypatch.setattr(engine, "open_trainer_endpoint", lambda info: communicator)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
+    monkeypatch.setattr(weight_sync, "GRACE_S", 0.2)
 
     def trainer(info: Any, **keywords: Any) -> Any:
         info.packed = False
-        return nccl.NCCLTrainerWeightTransferEngine.trainer_init(info, **keywords)
+        return engine.NCCLTrainerWeightTransferEngine.trainer_init(info, **keywords)
 
-    source = PolicySource(lambda: iter(WEIGHTS.items()))
-    return NativeSession(engines, "nccl", source, tensor_parallel, trainer=trainer)
+    return GpuTransfer("nccl", PolicySource(lambda: iter(WEIGHTS.items())), tensor_parallel, trainer)
 
 
-def test_nccl_calls_come_in_order_and_every_engine_has_its_own_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    engines, communicator = Engines(), Communicator()
-    session = nccl_session(engines, monkeypatch, communicator, tensor_parallel=2)
-    assert session.update([0, 1, 2], None, 1, 30) == {}
-    assert session.update([0, 1, 2], None, 2, 30) == {}
-    for engine in (0, 1, 2):
-        assert engines.calls(engine) == ["init", "start", "update", "finish", "start", "update", "finish"]
-    inits = [payload for _, name, payload in engines.asked if name == "init"]
-    assert [payload["rank_offset"] for payload in inits] == [1, 3, 5]
-    assert {payload["world_size"] for payload in inits} == {7}
-    update = next(payload for _, name, payload in engines.asked if name == "update")
-    assert update == {"names": ["a", "b"], "dtype_names": ["float32", "bfloat16"], "shapes": [[2, 3], [4]]}
+@pytest.mark.ray
+def test_nccl_calls_come_in_order_and_every_engine_has_its_own_ranks(
+    ray_session: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines, communicator = [start() for _ in range(3)], Communicator()
+    transfer = nccl(monkeypatch, communicator, tensor_parallel=2)
+    assert transfer.update(engines, 1, 30) == {} == transfer.update(engines, 2, 30)
+    asked = ray.get([engine.calls.remote() for engine in engines])
+    for calls in asked:
+        assert [name for name, _ in calls] == ["init", "start", "update", "finish", "start", "update", "finish"]
+    inits = [calls[0][1] for calls in asked]
+    assert [info["rank_offset"] for info in inits] == [1, 3, 5]
+    assert {info["world_size"] for info in inits} == {7}
+    assert asked[0][2][1] == {"names": ["a", "b"], "dtype_names": ["float32", "bfloat16"], "shapes": [[2, 3], [4]]}
     assert [t.shape for t in communicator.sent] == [t.shape for t in WEIGHTS.values()] * 2
 
 
-@pytest.mark.parametrize("call", ["init", "start", "update", "finish"])
-@pytest.mark.parametrize("kind", ["dead", "late"])
-def test_an_engine_lost_in_any_call_is_left_out(monkeypatch: pytest.MonkeyPatch, call: str, kind: str) -> None:
-    def answer(engine: int, asked: str) -> Outcome | None:
-        if engine == 1 and asked == call:
-            return Outcome("dead", "gone") if kind == "dead" else None
-        return Outcome("ok")
-
-    engines, communicator = Engines(answer), Communicator()
-    session = nccl_session(engines, monkeypatch, communicator)
-    problems = session.update([0, 1], None, 1, 1.0)
-    assert {engine: outcome.kind for engine, outcome in problems.items()} == {1: kind}
-    assert session.members == (0,)
-    assert engines.calls(0)[-3:] == ["start", "update", "finish"]
-    again = [payload for engine, name, payload in engines.asked if name == "init"][-1]
-    assert (again["rank_offset"], again["world_size"]) == (1, 2)
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("kind", "call"), [("dead", "init"), ("dead", "start"), ("dead", "update"), ("dead", "finish"), ("late", "update")]
+)
+def test_an_engine_lost_in_any_call_is_named_and_the_next_update_makes_a_new_group(
+    ray_session: None, monkeypatch: pytest.MonkeyPatch, kind: str, call: str
+) -> None:
+    engines = [start(), start(call, kind == "late")]
+    transfer = nccl(monkeypatch, Communicator())
+    problems = transfer.update(engines, 1, 60.0 if kind == "dead" else 3.0)
+    assert {engine: outcome.kind for engine, outcome in problems.items()} == {0: "failed", 1: kind}
+    assert transfer.update(engines[:1], 2, 30) == {}
+    name, info = ray.get(engines[0].calls.remote())[-4]
+    assert (name, info["rank_offset"], info["world_size"]) == ("init", 1, 2)
 
 
-def test_a_broadcast_that_hangs_is_left_behind_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(engine: int, asked: str) -> Outcome | None:
-        return None if asked == "update" else Outcome("ok")
-
-    session = nccl_session(Engines(answer), monkeypatch, Communicator(hangs=True))
-    problems = session.update([0], None, 1, 0.5)
-    assert problems[0].kind == "late"
+@pytest.mark.ray
+def test_a_broadcast_that_hangs_is_left_behind_at_the_deadline(
+    ray_session: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transfer = nccl(monkeypatch, Communicator(hangs=True))
+    assert transfer.update([start("update", True)], 1, 0.5)[0].kind == "late"
 
 
 def test_the_client_is_vllms_protocol() -> None:
     base = pytest.importorskip("vllm.distributed.weight_transfer")
-    assert isinstance(FanOut(Engines(), [0], 1), base.VLLMWeightSyncClient)
+    assert isinstance(EngineClient([], 1), base.VLLMWeightSyncClient)
 
 
 def test_our_receivers_are_vllms_and_take_the_object_store_too() -> None:
     pytest.importorskip("vllm")
-    from rl_agents.inference.weight_sync import receivers, worker
+    from rl_agents.inference import weight_receivers as receivers
 
-    registry = worker.WeightTransferEngineFactory._registry
+    registry = receivers.WeightTransferEngineFactory._registry
     for way, base in (("nccl", receivers.NCCLWeightTransferEngine), ("ipc", receivers.IPCWeightTransferEngine)):
         cls = registry[f"rl_{way}"]()
         assert issubclass(cls, base)
         assert cls.update_weights is receivers.FromStore.update_weights
         assert cls.finish_weight_update is receivers.FromStore.finish_weight_update
+
+
+def test_a_file_in_memory_is_read_by_other_processes() -> None:
+    weights = np.arange(200_000, dtype=np.uint8)
+    with file_in_memory() as path:
+        np.memmap(path, dtype=np.uint8, mode="w+", shape=weights.shape)[:] = weights
+        read = "import numpy, sys; print(numpy.memmap(sys.argv[1], dtype=numpy.uint8, mode='c').sum(dtype=int))"
+        found = subprocess.run([sys.executable, "-c", read, path], capture_output=True, text=True, check=True)
+    assert int(found.stdout) == weights.sum(dtype=int)
 
 
 class Recorder:
@@ -176,28 +185,12 @@ def test_weights_wake_before_an_update_and_the_cache_after(level: int) -> None:
         host = Recorder()
         port = Port(host, shared_file=False)
         await port.sleep(level)
-        await port.run(UPDATE, 7)
+        await port.run(*UPDATE, version=7)
         assert host.done == [
             "hold", f"sleep {level}", "wake weights", "start_weight_update", "update_weights", "finish_weight_update",
             "wake kv_cache", "release 7",
         ]  # fmt: skip
         assert port.state is State.READY
-
-    asyncio.run(scenario())
-
-
-def test_what_level_2_discarded_does_not_wake_without_an_update() -> None:
-    async def scenario() -> None:
-        one, other = Recorder(), Recorder()
-        light, deep = Port(one, shared_file=False), Port(other, shared_file=False)
-        await light.sleep(1)
-        await light.wake()
-        assert one.done == ["hold", "sleep 1", "wake weights", "wake kv_cache", "release 0"]
-        await deep.sleep(2)
-        with pytest.raises(TransferError, match="wake while the weight transfer is empty"):
-            await deep.wake()
-        with pytest.raises(TransferError, match="sleep while the weight transfer is empty"):
-            await deep.sleep(1)
 
     asyncio.run(scenario())
 
@@ -209,12 +202,12 @@ def test_an_update_that_fails_after_sleep_wakes_nothing_until_one_succeeds() -> 
         await port.sleep(1)
         host.fails = "update_weights"
         with pytest.raises(EngineError, match=r"update of version 3 failed.*out of memory"):
-            await port.run(UPDATE, 3)
+            await port.run(*UPDATE, version=3)
         assert port.state is State.BROKEN and host.done[-1] == "give up"
         with pytest.raises(TransferError, match="sleep while the weight transfer is broken"):
             await port.sleep(1)
         host.fails, host.done = "", []
-        await port.run(UPDATE, 4)
+        await port.run(*UPDATE, version=4)
         assert host.done[-2:] == ["wake kv_cache", "release 4"] and host.done[0] == "hold"
 
     asyncio.run(scenario())
@@ -226,10 +219,10 @@ def test_a_survivor_that_was_left_half_way_joins_the_next_group() -> None:
     async def scenario(left_after: int) -> None:
         host = Recorder()
         port = Port(host, shared_file=False)
-        await port.run([("init", {}), *UPDATE[:left_after]], 3)
-        await port.run([("init", {})], 4)
+        await port.run(("init", {}), *UPDATE[:left_after], version=3)
+        await port.run(("init", {}), version=4)
         assert (host.done.count("hold"), host.done.count("give up")) == (1, 1)
-        await port.run(UPDATE, 4)
+        await port.run(*UPDATE, version=4)
         assert port.state is State.READY and host.done[-1] == "release 4"
 
     for left_after in (1, 2):
@@ -248,7 +241,7 @@ def test_weights_that_come_while_others_arrive_wait_for_them() -> None:
             return await worker(method, **kwargs)
 
         host.worker = slow  # type: ignore[method-assign]
-        first = asyncio.create_task(port.run(UPDATE, 1))
+        first = asyncio.create_task(port.run(*UPDATE, version=1))
         while port.state is not State.STARTED:
             await asyncio.sleep(0)
         second = asyncio.create_task(port.load(WEIGHTS, 2))
@@ -272,7 +265,7 @@ def test_an_engine_that_does_not_fall_asleep_holds_nobody() -> None:
         with pytest.raises(RuntimeError, match="sleep mode"):
             await port.sleep(1)
         assert host.done == ["hold", "give up"] and port.state is State.BROKEN
-        await port.run(UPDATE, 2)
+        await port.run(*UPDATE, version=2)
         assert port.state is State.READY
 
     asyncio.run(scenario())
