@@ -23,8 +23,7 @@ from rl_agents.inference.base import EngineSettings
 from rl_agents.inference.select import build_engine, resolve_engine, run_engine
 from rl_agents.interrupts import EXIT_CODE, Interrupts, event_loop
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import Opening
-from rl_agents.store.sessions import session_records
+from rl_agents.store.records import Opening, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.web.security import read_key
 

@@ -24,9 +24,8 @@ from rl_agents.installation import as_called
 from rl_agents.store.curation import WHOLE, curate
 from rl_agents.store.export import export, plain
 from rl_agents.store.files import pool_file
-from rl_agents.store.reader import PoolReader, Stored, Where
+from rl_agents.store.reader import PoolReader, Stored, Where, statistics
 from rl_agents.store.records import Curation, Verdict
-from rl_agents.store.statistics import statistics
 
 SUMMARY = "Read and curate the pool of a run (RUN/pool.sqlite, or the file): every call, episode and decision."
 ACTIONS = {

@@ -20,12 +20,11 @@ from rl_agents.chat.history import in_call_order
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.data.trajectory import Step
 from rl_agents.errors import InputError
-from rl_agents.gateway.answers import answer_id, overridden
+from rl_agents.gateway.answers import answer_id, overridden, request_json, started, whole_history
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece, Sent, Start
 from rl_agents.gateway.conversation_tree import Lineage, Question
 from rl_agents.gateway.limits import GatewayLimits
 from rl_agents.gateway.recorded_call import Made
-from rl_agents.gateway.requests import request_json, started, whole_history
 from rl_agents.gateway.resume import open_sessions, rebuild
 from rl_agents.gateway.sampling import Sampler
 from rl_agents.gateway.sessions import Asked, OpenSession

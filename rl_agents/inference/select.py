@@ -208,7 +208,7 @@ def build_engine(settings: EngineSettings) -> StreamingEngine:
 
         return VLLMInProcessEngine(settings)
     if settings.mode == "inline":
-        from rl_agents.inference.vllm_inline import VLLMInlineEngine
+        from rl_agents.inference.vllm_engine import VLLMInlineEngine
 
         return VLLMInlineEngine(settings)
     from rl_agents.inference.vllm_async import VLLMAsyncEngine

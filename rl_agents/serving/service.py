@@ -26,8 +26,7 @@ from rl_agents.serving.policy import Piece as Sampled
 from rl_agents.serving.policy import PolicyClient, Target
 from rl_agents.serving.protocol import CheckpointRequest, SessionRequest
 from rl_agents.serving.request_params import Wishes, check_engine
-from rl_agents.serving.session import Session
-from rl_agents.serving.sessions import Sessions
+from rl_agents.serving.sessions import Session, Sessions
 from rl_agents.serving.source import Checkpoint, check_replaces, find_checkpoint
 from rl_agents.web.errors import ApiError, bad_request, public
 

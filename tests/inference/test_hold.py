@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from rl_agents.inference import EngineSettings, vllm_engine
-from rl_agents.inference.vllm_engine import VLLMInProcessEngine
-from rl_agents.inference.vllm_inline import VLLMInlineEngine
+from rl_agents.inference.vllm_engine import VLLMInlineEngine, VLLMInProcessEngine
 
 
 @pytest.fixture(params=[VLLMInProcessEngine, VLLMInlineEngine])

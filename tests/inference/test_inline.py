@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rl_agents.inference import EngineError, EngineSettings, Sampling, vllm_engine
-from rl_agents.inference.vllm_inline import VLLMInlineEngine
+from rl_agents.inference.vllm_engine import VLLMInlineEngine
 
 
 class Stand:

@@ -12,12 +12,10 @@ from rl_agents.errors import InputError, unknown
 from rl_agents.plugins import claim
 from rl_agents.rewards.judge import OpenAIJudge
 from rl_agents.rewards.verifiers.base import ExactVerifier, Scored, Verdict, Verifier
-from rl_agents.rewards.verifiers.compare import ParallelMode
 from rl_agents.rewards.verifiers.judged import DialogueVerifier, EquivalenceJudge
 from rl_agents.rewards.verifiers.swe import SweVerifier
 from rl_agents.rewards.verifiers.terminal import TerminalVerifier
-from rl_agents.rewards.verifiers.text_actions import TextActionVerifier
-from rl_agents.rewards.verifiers.tool_calls import ToolCallVerifier, ToolNameVerifier
+from rl_agents.rewards.verifiers.tool_calls import ParallelMode, TextActionVerifier, ToolCallVerifier, ToolNameVerifier
 from rl_agents.tools.calls import Response
 from rl_agents.traces.turns import Turn
 

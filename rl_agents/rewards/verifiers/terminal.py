@@ -9,9 +9,8 @@ from typing import Any
 from rapidfuzz.distance import Indel
 
 from rl_agents.rewards.verifiers.base import Scored, Verdict, demonstrated
-from rl_agents.rewards.verifiers.compare import difference
 from rl_agents.rewards.verifiers.judged import COMMAND_PROMPT, EquivalenceJudge
-from rl_agents.rewards.verifiers.tool_calls import message_verdict
+from rl_agents.rewards.verifiers.tool_calls import difference, message_verdict
 from rl_agents.tools.calls import Response, Tool, ToolCall, check_call
 from rl_agents.tools.strict_json import strict_json
 from rl_agents.traces.turns import Turn
