@@ -199,7 +199,6 @@ class EngineActor:
         return self._busy.seconds()
 
     async def close(self) -> None:
-        """Stop the engine."""
         self._engine.close()
 
     async def _generate(self, client: _Client, request_id: int, prompt_ids: list[int], sampling: Sampling) -> None:

@@ -158,7 +158,6 @@ class Engine(Protocol):
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """Sample a response to ``prompt_ids``."""
-        ...
 
     async def sync(self, weights: Weights, version: int) -> None:
         """Replace the weights in place; what is sampled later carries ``version`` and reads no key of old weights.
@@ -170,11 +169,9 @@ class Engine(Protocol):
                 answers no call until a whole sync succeeds); or (``wait``) running calls do not end in time, and
                 sampling goes on with the old weights.
         """
-        ...
 
     def close(self) -> None:
         """Free memory and processes."""
-        ...
 
 
 class StreamingEngine(Engine, Protocol):
@@ -184,7 +181,6 @@ class StreamingEngine(Engine, Protocol):
         self, prompt_ids: Sequence[int], sampling: Sampling, on_tokens: OnTokens | None = None
     ) -> Completion:
         """Sample a response to ``prompt_ids``; ``on_tokens`` gets its tokens before the whole is returned."""
-        ...
 
 
 @dataclass(frozen=True)

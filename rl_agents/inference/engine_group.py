@@ -173,7 +173,6 @@ class InferenceGroup:
         return told
 
     def stop(self) -> None:
-        """End all engines and free their processes."""
         self._manager.clear()
         self._actor_ids = []
 

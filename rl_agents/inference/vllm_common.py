@@ -200,7 +200,6 @@ def token_prompt(prompt_ids: Sequence[int], salt: str) -> dict[str, Any]:
 
 
 def batch_room(settings: EngineSettings) -> int:
-    """Return how many requests vLLM decodes together."""
     return int(settings.vllm_args.get("max_num_seqs", settings.max_batch))
 
 

@@ -66,27 +66,21 @@ class Host(Protocol):
 
     async def hold(self, version: int) -> None:
         """Make no step from now on; or raise, and nothing has changed."""
-        ...
 
     async def release(self, version: int) -> None:
         """Go on sampling, as ``version``; no cached prefix is used again."""
-        ...
 
     async def give_up(self, reason: str) -> None:
         """In the place of `release`: answer calls with ``reason`` until a whole update has arrived."""
-        ...
 
     async def worker(self, method: str, **kwargs: Any) -> list[Any]:
         """Call a method of all workers between two steps."""
-        ...
 
     async def sleep(self, level: int) -> None:
         """Free GPU memory: vLLM's sleep."""
-        ...
 
     async def wake_up(self, tags: list[str]) -> None:
         """Take it again: vLLM's wake_up."""
-        ...
 
 
 class Port:

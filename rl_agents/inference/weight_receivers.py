@@ -109,7 +109,6 @@ class FromStore(Mixed):
             super().update_weights(update_info)
 
     def load(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Hand tensors to the model."""
         with disable_mtp_completeness_check():
             self.model.load_weights(tensors)
 
@@ -153,7 +152,6 @@ class NcclReceiver(FromStore, NCCLWeightTransferEngine):
     """vLLM's own receiver of NCCL broadcasts; joining again leaves the older group first."""
 
     def init_transfer_engine(self, init_info: Any) -> None:
-        """Join the group, leaving an older one."""
         self.shutdown()
         super().init_transfer_engine(init_info)
 

@@ -39,7 +39,6 @@ class Outcome:
 
     @property
     def lost(self) -> bool:
-        """Whether the engine can take no part any more."""
         return self.kind in ("dead", "late")
 
 
@@ -104,7 +103,6 @@ class PolicySource:
         return [Parameter(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self._weights()]
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the tensors."""
         for name, tensor in self._weights():
             yield name, tensor.detach()
 
@@ -137,11 +135,9 @@ class EngineClient:
         self._all([("init", info) for info in infos])
 
     def start_weight_update(self) -> None:
-        """Begin an update everywhere."""
         self._all([("start", {})] * len(self.engines))
 
     def update_weights(self, update_info: dict[str, Any] | list[dict[str, Any]]) -> None:
-        """Receive, while the trainer sends."""
         if isinstance(update_info, list):
             raise TypeError("updates by rank are not supported: every engine gets the same")
         self._all([("update", update_info)] * len(self.engines))
@@ -214,7 +210,6 @@ class GpuTransfer:
 
 
 def init_info(way: str, ranks: int) -> Any:
-    """Return vLLM's init info for a trainer of this machine."""
     if way == "ipc":
         from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 

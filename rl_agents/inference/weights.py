@@ -27,7 +27,6 @@ class Entry:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
         return prod(self.shape) * getattr(torch, self.dtype).itemsize
 
 
@@ -40,7 +39,6 @@ class PackedWeights:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
         return int(self.buffer.nbytes)
 
 

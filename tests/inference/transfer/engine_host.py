@@ -95,9 +95,9 @@ def _serve(pipe: Any, settings: EngineSettings) -> None:
 
 
 async def _answer_all(pipe: Any, settings: EngineSettings) -> None:
-    from rl_agents.inference.vllm_engine import VLLMInProcessEngine
+    from rl_agents.inference.vllm_engine import VLLMEngine
 
-    host = _Host(VLLMInProcessEngine(settings))
+    host = _Host(VLLMEngine(settings))
     requests: asyncio.Queue[Any] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
