@@ -93,7 +93,7 @@ def choose(found: Sequence[Part], config: str, split: str, where: str) -> list[s
     if config and config not in configs:
         raise InputError(f"{where}: no configuration '{config}': {nearest(config, configs)}")
     if not config and len(configs) > 1 and DEFAULT not in configs:
-        raise InputError(f"{where} has the configurations {', '.join(configs)}: name one, such as {_named(configs)}")
+        raise InputError(f"{where} has the configurations {', '.join(configs)}: name one, such as :{configs[0]}/train")
     config = config or (DEFAULT if DEFAULT in configs else configs[0])
     own = [part for part in found if part.config == config]
     chosen = _of_split(own, split, where)
@@ -126,10 +126,6 @@ def _check_shards(names: Sequence[str], where: str) -> None:
         if len({match[1] for match in shards}) == 1 and len(numbers) < wanted:
             there = f"{len(numbers)} of {wanted} files of '{shards[0][1]}'"
             raise InputError(f"{where}: {there}: is the download complete?")
-
-
-def _named(configs: Sequence[str]) -> str:
-    return f":{configs[0]}/train"
 
 
 def _is_data(path: PurePosixPath) -> bool:
@@ -289,7 +285,6 @@ def _usable(hub: HubName, names: list[str], card: str) -> list[Part]:
 
 
 def _literal(name: str) -> str:
-    """A name as a pattern that matches nothing else."""
     return re.sub(r"([*?[])", r"[\1]", name)
 
 

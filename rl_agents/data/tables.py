@@ -341,7 +341,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: plain for name, item in value.items() if (plain := _plain(item)) is not None}
     if isinstance(value, list):
-        return [_pair(item) if isinstance(item, tuple) else _plain(item) for item in value]
+        return [_plain(list(item) if isinstance(item, tuple) else item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, bytes):  # pictures and the like: nothing here reads them
@@ -351,10 +351,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime.timedelta | decimal.Decimal):
         return value.total_seconds() if isinstance(value, datetime.timedelta) else float(value)
     return value
-
-
-def _pair(pair: tuple[Any, ...]) -> list[Any]:
-    return [_plain(item) for item in pair]
 
 
 __all__ = ["Row", "Table", "fingerprint", "open_table"]

@@ -93,13 +93,11 @@ def shown_message(answer: ModelAnswer, shown: Shown) -> Message:
 
 
 def answer_from_json(data: Mapping[str, Any]) -> ModelAnswer:
-    """Return an answer that the pool has kept."""
     calls = tuple(AnsweredCall(**call) for call in data["tool_calls"])
     return ModelAnswer(**{**data, "tool_calls": calls})
 
 
 def overridden(call: ModelCall, budget: int) -> dict[str, Any]:
-    """Return what the client asked for and did not get."""
     wishes = dict(call.wishes)
     if call.max_tokens is not None and call.max_tokens > budget:
         wishes["max_tokens"] = call.max_tokens

@@ -56,7 +56,6 @@ class Place:
     trail: Trail | None = None
 
     def history(self) -> list[Message]:
-        """Return the messages up to here."""
         messages: list[Message] = []
         place: Place | None = self
         while place is not None and place.message is not None:
@@ -72,7 +71,6 @@ class Place:
         return place
 
     def go(self, messages: Sequence[Message], as_sent: bool) -> Place:
-        """Return the deepest known place on the way of these messages."""
         places = [self]
         for message in messages:
             key = message_key(message, as_sent)
@@ -138,7 +136,6 @@ class Trail:
         return self.following[key]
 
     def go(self, messages: Sequence[Message]) -> Trail:
-        """Return the deepest known point on the way of these messages."""
         trail = self
         for message in messages:
             further = trail.following.get(message_key(message, False))
@@ -247,7 +244,6 @@ class Lineage:
         self, parent: Made | None, system: Sequence[Message], body: Sequence[Message], rest: Sequence[Message],
         tools: Sequence[Tool], new: int,
     ) -> tuple[Made | None, list[int]]:  # fmt: skip
-        """Return the call that the prompt begins with, and the prompt."""
         if parent is not None:
             answer = body[len(body) - new - 1]  # with the client's own ids, which its results name
             try:
@@ -321,11 +317,9 @@ class Lineage:
         place.lay(self._trail, answer_keys(shown.content, "", shown.calls, raw, False), made)
 
     def history_after(self, made: Made) -> list[Message]:
-        """Return the messages up to and including a call's answer."""
         return [*made.system, *self._after[made.id].history()]
 
     def _join(self, reader: Made) -> None:
-        """Note whose answers a call is the first to read."""
         texts = [str(m["content"]).strip() for m in reader.rest if m["role"] != "assistant" and m["content"]]
         for call in self.calls:
             if call.answer is not None and not call.followed:  # so it does not lead to the reader

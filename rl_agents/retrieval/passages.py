@@ -165,7 +165,6 @@ class PassageStore:
         return self._count
 
     def __iter__(self) -> Iterator[Passage]:
-        """Yield all passages in their order."""
         number = 0
         while rows := self._rows(
             "SELECT id, name, title, text FROM passages WHERE id > ? ORDER BY id LIMIT 1000", number

@@ -149,7 +149,6 @@ class Retriever(Protocol):
 
     def search(self, query: str, count: int) -> list[Hit]:
         """Return the best ``count`` passages, best first."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -101,13 +101,11 @@ def _unenforced(schema: Any) -> str:
 
 
 def _thought(tag: str) -> list[Format]:
-    """The rest of a thought that has begun, and its end."""
     end = f"</{tag}>"
     return [{"type": "any_text", "excludes": [end]}, {"type": "const_string", "value": end}, _GAP]
 
 
 def _free_thought() -> list[Format]:
-    """A thought, or none, as the model likes."""
     begun = [{"type": "const_string", "value": "<think>"}, *_thought("think")]
     return [{"type": "optional", "content": {"type": "sequence", "elements": begun}}]
 

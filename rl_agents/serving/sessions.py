@@ -134,7 +134,6 @@ class Session:
     last_used: float = field(default_factory=time.monotonic)
 
     def view(self) -> dict[str, Any]:
-        """Return all that a client may see."""
         trajectory = self.episode.trajectory
         return {
             "id": self.id,
@@ -304,7 +303,6 @@ class Sessions:
             self._end(session)
 
     def close_all(self) -> None:
-        """Close all sessions."""
         for session in list(self._open.values()):
             self._end(session)
 

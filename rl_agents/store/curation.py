@@ -41,7 +41,6 @@ class Decision:
 
     @property
     def empty(self) -> bool:
-        """Nobody decided anything that still counts."""
         return self == Decision()
 
     def weight_of(self, ordinal: int) -> float:
@@ -55,7 +54,6 @@ class Decision:
         return {steps - 1 if ordinal == WHOLE else ordinal: value for ordinal, value in self.rewards.items()}
 
     def rewarded(self, steps: Sequence[Step]) -> list[Step]:
-        """Return steps with the rewards that somebody set."""
         rewards = self.rewards_of(len(steps))
         return [
             dataclasses.replace(step, reward=rewards[ordinal]) if ordinal in rewards else step

@@ -107,7 +107,6 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> int:
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Say which file SQLite's complaint is about."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -159,7 +158,6 @@ class Lock:
             time.sleep(POLL_S)
 
     def release(self) -> None:
-        """Let others write."""
         os.close(self._descriptor)
 
 

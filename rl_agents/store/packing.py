@@ -90,7 +90,6 @@ def unpack_logprobs(blob: bytes) -> list[float]:
 
 
 def shared_ids(before: bytes, prompt: bytes) -> int:
-    """Return how many ids two sequences begin with in common."""
     if prompt.startswith(before):
         return len(before) // BYTES_PER_ID
     size = min(len(before), len(prompt)) // BYTES_PER_ID
@@ -138,7 +137,6 @@ class Calls:
         return ", ".join(name if name in names else "NULL" for name in COLUMNS.split(", "))
 
     def whole(self, row: tuple[int, int, int, str, int, int | None, int, bytes, bytes, bytes, str | None]) -> Call:
-        """Return the call of a row of `columns`."""
         name, parent, version, finish, seed, prompt, shared, rest, response, logprobs, spans = row
         ids = self._opening(parent, prompt, shared, rest)
         answer = unpack(response)

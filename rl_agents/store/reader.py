@@ -103,7 +103,6 @@ class PoolReader:
         self._columns = self._calls.columns
 
     def close(self) -> None:
-        """Let go of the file."""
         self._connection.close()
 
     def __enter__(self) -> PoolReader:
@@ -143,7 +142,6 @@ class PoolReader:
                 yield self.trajectory(stored, raw)
 
     def trajectory(self, stored: Stored, raw: bool = False) -> Trajectory:
-        """Return one session's trajectory."""
         outcomes = self.outcomes(stored.session.id)
         calls = {call.id: call for call in self.calls([outcome.call for outcome in outcomes])}
         if missing := {outcome.call for outcome in outcomes} - set(calls):
@@ -173,19 +171,15 @@ class PoolReader:
         return self._all(Outcome, "session = ? ORDER BY ordinal", session)
 
     def openings(self) -> list[Opening]:
-        """Gateway sessions that were opened."""
         return self._all(Opening)
 
     def exchanges(self, session: str | None = None) -> list[Exchange]:
-        """What a gateway's clients saw, of all sessions or one."""
         return self._all(Exchange, *(("TRUE",) if session is None else ("session = ?", session)))
 
     def reward_notes(self, session: str) -> list[RewardNote]:
-        """Rewards that came from outside."""
         return self._all(RewardNote, "session = ?", session)
 
     def credit(self, session: str) -> list[Credit]:
-        """What a session's steps were worth, update by update."""
         return self._all(Credit, "session = ?", session)
 
     def curation(self, session: str | None = None) -> list[tuple[int, Curation]]:
@@ -200,20 +194,16 @@ class PoolReader:
         return self._all(Batch, table="current_batches" if current else "batches")
 
     def events(self) -> list[Event]:
-        """What happened to the pool, in order."""
         return self._all(Event)
 
     def names(self, beginning: str, most: int) -> list[str]:
-        """Ids of sessions that begin so, the newest first."""
         query = "SELECT id FROM sessions WHERE substr(id, 1, ?) = ? ORDER BY number DESC LIMIT ?"
         return [load_text(row[0]) for row in self.rows(query, len(beginning), beginning, most)]
 
     def counts(self) -> dict[str, int]:
-        """Rows of every table."""
         return {name: self.one(f"SELECT count(*) FROM {name}")[0] for name in ("prompts", *NAMES.values())}
 
     def size(self) -> int:
-        """Bytes that the pool takes."""
         return int(self.one(FILE_SIZE)[0])
 
     def rows(self, query: str, *values: Any) -> list[Any]:
@@ -221,7 +211,6 @@ class PoolReader:
         return self._connection.execute(query, values).fetchall()
 
     def one(self, query: str, *values: Any) -> Any:
-        """The first row of a query of one's own."""
         return self._connection.execute(query, values).fetchone()
 
     def _all(self, kind: type[Kept], test: str = "TRUE", *values: Any, table: str = "") -> list[Kept]:
@@ -274,7 +263,6 @@ class PoolReader:
         }
 
     def _correction(self, session: str, steps: int, decision: Decision) -> float:
-        """Return what curated rewards change about a session's sum."""
         recorded = {o.ordinal: o.reward for o in self.outcomes(session)}
         return sum(value - recorded[at] for at, value in decision.rewards_of(steps).items() if at in recorded)
 
@@ -301,13 +289,11 @@ def _wanted(stored: Stored, where: Where) -> bool:
 
 
 def parts(ids: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield ids in parts of as many as a query takes."""
     for at in range(0, len(ids), PAGE):
         yield ids[at : at + PAGE]
 
 
 def marks(values: Sequence[Any]) -> str:
-    """Return as many question marks as there are values."""
     return ", ".join("?" * len(values))
 
 

@@ -50,7 +50,6 @@ class Call:
 
     @property
     def sampling_seed(self) -> int:
-        """The seed that it was sampled with."""
         return self.seed or self.id
 
 
@@ -261,7 +260,6 @@ def session_record(
 
 
 def call_record(step: Step, call: int, parent: int = 0) -> Call:
-    """Return what was sampled in a step."""
     return Call(
         call, parent, step.prompt_ids, step.response_ids, step.logprobs, step.policy_version, step.finish_reason,
         version_spans=step.version_spans,
@@ -269,7 +267,6 @@ def call_record(step: Step, call: int, parent: int = 0) -> Call:
 
 
 def outcome_record(step: Step, session: str, ordinal: int, call: int) -> Outcome:
-    """Return what the world answered to a step's call."""
     return Outcome(
         session, ordinal, call, step.observation, step.anchor, step.action, step.reward, step.valid, step.next_step
     )
@@ -284,7 +281,6 @@ def call_of(step: Step, session: str, ordinal: int) -> int:
 
 
 def trajectory_of(session: Session, outcomes: Sequence[Outcome], calls: Mapping[int, Call]) -> Trajectory:
-    """Return the trajectory that `session_records` was given."""
     s = session
     return Trajectory(
         s.task_id, s.group_id, s.member, s.seed, [_step(outcome, calls[outcome.call]) for outcome in outcomes],

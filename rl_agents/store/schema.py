@@ -139,7 +139,6 @@ def load_text(cell: str | bytes) -> str:
 
 
 def store_json(value: Mapping[str, Any]) -> str | bytes:
-    """Return plain data as one line of JSON."""
     return store_text(json.dumps(value, ensure_ascii=False, separators=(",", ":"))) if value else "{}"
 
 
@@ -180,14 +179,12 @@ class Rows:
         self.insert = f"INSERT INTO {into} VALUES ({marks}) ON CONFLICT DO NOTHING"
 
     def row(self, record: Record) -> list[Any]:
-        """Return the cells of `columns`."""
         cells = [store(getattr(record, name)) for name, store in self._store]
         if isinstance(record, Outcome) and record.anchor == record.observation:
             cells[self._anchor] = None
         return cells
 
     def record(self, cells: Sequence[Any]) -> Any:
-        """Return the record of a row's `columns`."""
         values = [load(cell) for load, cell in zip(self._load, cells, strict=True)]
         if self.kind is Outcome and values[self._anchor] is None:
             values[self._anchor] = values[self._anchor - 1]

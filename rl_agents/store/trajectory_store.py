@@ -34,11 +34,9 @@ class PoolSink(Protocol):
 
     def add(self, *records: Record) -> Future[None]:
         """Add records, all or none of them; the future is done when they are on disk."""
-        ...
 
     def flush(self, timeout_s: float) -> None:
         """Wait until all that was added is on disk; raises `PoolError` or TimeoutError."""
-        ...
 
 
 class _Promise(Future[None]):
@@ -85,7 +83,7 @@ class PoolWriter:
     """
 
     def __init__(
-        self, path: Path, commit_s: float = 0.005, commit_rows: int = 256, wait_s: float = 0.0, idle_s: float = 0.0
+        self, path: Path | str, commit_s: float = 0.005, commit_rows: int = 256, wait_s: float = 0.0, idle_s: float = 0.0
     ) -> None:
         """
         Args:
@@ -99,7 +97,7 @@ class PoolWriter:
         Raises:
             InputError: another writer has the file, it is no pool, or it cannot be made.
         """
-        self._name = str(path)
+        path, self._name = Path(path), str(path)
         self._commit_s, self._idle_s, self._commit_rows = commit_s, max(idle_s, commit_s), commit_rows
         self._lock = Lock(path, wait_s)
         try:
@@ -253,7 +251,6 @@ class PoolWriter:
             self._connection.executemany(ROWS[kind].insert, cells)
 
     def _cells(self, record: Record) -> list[Any]:
-        """Number a record, and return its row."""
         rows = ROWS[type(record)]
         self._number += not rows.table.apart
         cells = rows.row(record) if rows.table.apart else [self._number, *rows.row(record)]

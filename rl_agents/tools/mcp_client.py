@@ -235,7 +235,6 @@ async def _listed(session: Any) -> list[Any]:
 
 
 def _is_lost(error: Exception) -> bool:
-    """Say whether an error means that the connection is gone."""
     import anyio
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
@@ -317,7 +316,6 @@ class McpClient:
 
     @property
     def tools(self) -> tuple[McpTool, ...]:
-        """The tools of all servers, once the client is open."""
         return self._opening.result(0)
 
     async def ask(self, tool: McpTool, arguments: Mapping[str, Any]) -> str:

@@ -134,15 +134,12 @@ class SweepFolder:
         self.outcomes = json.loads(self.outcomes_file.read_text()) if self.outcomes_file.exists() else {}
 
     def trial(self, spec: TrialSpec) -> RunFolder:
-        """Return the run folder of a trial."""
         return RunFolder(self.path / "trials" / spec.name)
 
     def is_done(self, spec: TrialSpec) -> bool:
-        """The trial has reached its last iteration."""
         return self.trial(spec).read_summary().get("status") == "done"
 
     def note(self, name: str, status: str, reason: str = "") -> None:
-        """Record how a trial ended."""
         self.outcomes[name] = {"status": status, "reason": reason}
         self._write()
 
@@ -341,7 +338,6 @@ class SweepMonitor(Callback):
             trials.add(name)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """Record a trial that the scheduler ended early."""
         name = trial.custom_dirname
         if name not in self.folder.outcomes and trial.last_result[ITERATION] < self.settings[name].iterations:
             reason = f"at iteration {trial.last_result[ITERATION]}"
@@ -349,11 +345,9 @@ class SweepMonitor(Callback):
             self._say(name, f"{STOPPED_EARLY} {reason}")
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """Say that a trial failed and tries again."""
         self._say(trial.custom_dirname, f"failed, goes on from its last checkpoint ({_last_line(trial)})")
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """Record a trial that failed once too often."""
         name, reason = trial.custom_dirname, _last_line(trial)
         self.folder.note(name, FAILED, reason)
         self._say(name, f"{FAILED} {self.sweep.max_failures + 1} times, given up: {reason}")
@@ -367,7 +361,6 @@ class SweepMonitor(Callback):
 
 
 def _last_line(trial: Trial) -> str:
-    """Return the last line of the error that Tune noted."""
     file = Path(trial.error_file) if trial.error_file else None
     text = file.read_text(encoding="utf-8") if file is not None and file.exists() else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -384,7 +377,6 @@ class StopWhenAsked(Stopper):
         return False
 
     def stop_all(self) -> bool:
-        """Tune asks between any two events."""
         return self._watch is not None and bool(self._watch.interrupts.requested or self._watch.too_small)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -55,7 +55,6 @@ class Range:
         return round(value) if self.whole else float(f"{value:.5g}")
 
     def clamp(self, value: float) -> float:
-        """Return the nearest value inside the range."""
         inside = min(max(value, self.low), self.high)
         return round(inside) if self.whole else inside
 
@@ -246,7 +245,6 @@ class Sweep(SweepOptions):
 
     @property
     def first_seed(self) -> int:
-        """Seed of the first run of each point."""
         return int(self.keys.get("seed", 0))
 
     def trial(self, name: str) -> TrialSpec:
@@ -273,7 +271,6 @@ class Sweep(SweepOptions):
         return settings
 
     def with_keys(self, keys: Mapping[str, Any]) -> Sweep:
-        """Return the sweep with further keys that all trials share."""
         return replace(self, keys={**self.keys, **keys})
 
     def run_keys(self, keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -367,7 +364,6 @@ def _check(sweep: Sweep, assignments: Mapping[str, Any]) -> None:
 
 
 def _check_idle(sweep: Sweep) -> None:
-    """Refuse keys that have no effect on any trial."""
     keys = [sweep.run_keys({**sweep.keys, **trial.keys}) for trial in sweep.trials]
     idle = [idle_of(trial) for trial in keys]
     for name, reason in idle[0].items():

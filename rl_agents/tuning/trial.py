@@ -138,7 +138,6 @@ class SweepTrial(tune.Trainable):
         return {ITERATION: record["iteration"], VALUE: self.value}
 
     def _begin(self) -> TrainLoop:
-        """Open the run folder at the iteration where the run goes on."""
         assert self.algo is not None
         if self.start is not None:
             self.algo.restore_run_checkpoint(self.start)
@@ -232,7 +231,6 @@ class Notes:
         self.lines: list[str] = []
 
     def taken(self) -> list[str]:
-        """Return the notes since the last call."""
         lines, self.lines = self.lines, []
         return lines
 
@@ -240,7 +238,6 @@ class Notes:
         """Nothing to show."""
 
     def note(self, text: str) -> None:
-        """Keep it for the driver."""
         self.lines.append(text.removeprefix("[rl_agents] "))
 
     def update(self, record: Mapping[str, Any]) -> None:

@@ -126,7 +126,6 @@ class TerminalVerifier:
 
 
 def read_commands(content: str, harness: Harness) -> Commands | str:
-    """Return the commands of a message, or what is wrong with it."""
     try:
         data = strict_json(content.strip())
     except ValueError as error:
@@ -140,7 +139,6 @@ def read_commands(content: str, harness: Harness) -> Commands | str:
 
 
 def guess_harness(content: str) -> Harness | None:
-    """Return the first harness whose schema a demonstration fits."""
     return next((h for h in HARNESSES.values() if isinstance(read_commands(content, h), Commands)), None)
 
 
