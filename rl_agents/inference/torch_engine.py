@@ -35,8 +35,8 @@ from rl_agents.inference.base import (
 )
 from rl_agents.inference.torch_forward import Passes
 from rl_agents.inference.torch_model import check_attention, fitting_parameters, load_model
-from rl_agents.inference.weight_names import FileNames
 from rl_agents.inference.weight_update_gate import OverlapClock, Running, overdue
+from rl_agents.inference.weights import FileNames
 
 #: Most prompt tokens (padding included) in one forward pass: bounds the memory of a prefill.
 PREFILL_TOKENS = 16384

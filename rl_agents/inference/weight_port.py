@@ -16,7 +16,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -61,33 +61,16 @@ class TransferError(EngineError):
     """A weight transfer failed, or its calls came in the wrong order."""
 
 
-class Host(Protocol):
-    """An engine, as its port sees it."""
-
-    async def hold(self, version: int) -> None:
-        """Make no step from now on; or raise, and nothing has changed."""
-
-    async def release(self, version: int) -> None:
-        """Go on sampling, as ``version``; no cached prefix is used again."""
-
-    async def give_up(self, reason: str) -> None:
-        """In the place of `release`: answer calls with ``reason`` until a whole update has arrived."""
-
-    async def worker(self, method: str, **kwargs: Any) -> list[Any]:
-        """Call a method of all workers between two steps."""
-
-    async def sleep(self, level: int) -> None:
-        """Free GPU memory: vLLM's sleep."""
-
-    async def wake_up(self, tags: list[str]) -> None:
-        """Take it again: vLLM's wake_up."""
-
-
 class Port:
     """One engine's transfer. After a failure the engine samples nothing until a whole update has arrived."""
 
-    def __init__(self, host: Host, shared_file: bool) -> None:
-        """Serve ``host``; ``shared_file``: its workers live in other processes, which tensors cannot reach."""
+    def __init__(self, host: Any, shared_file: bool) -> None:
+        """Serve an engine.
+
+        Args:
+            host: `VLLMEngine`: how calls are held and let go on, its workers, its sleep.
+            shared_file: its workers live in other processes, which tensors cannot reach.
+        """
         self._host, self._shared_file = host, shared_file
         self.state, self._one_at_a_time = State.READY, asyncio.Lock()
         self._version = 0

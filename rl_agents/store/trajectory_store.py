@@ -83,7 +83,12 @@ class PoolWriter:
     """
 
     def __init__(
-        self, path: Path | str, commit_s: float = 0.005, commit_rows: int = 256, wait_s: float = 0.0, idle_s: float = 0.0
+        self,
+        path: Path | str,
+        commit_s: float = 0.005,
+        commit_rows: int = 256,
+        wait_s: float = 0.0,
+        idle_s: float = 0.0,
     ) -> None:
         """
         Args:

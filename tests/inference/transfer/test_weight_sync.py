@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -59,11 +60,20 @@ class Communicator:
         self.destroyed.set()
 
 
-def start(*arguments: Any) -> Any:
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # actors do not have the tests on their path
-    engine = ray.remote(num_cpus=0)(Engine).remote(*arguments)
-    assert ray.get(engine.calls.remote()) == []  # it has started
-    return engine
+@pytest.fixture
+def start(ray_session: None) -> Iterator[Callable[..., Any]]:
+    """Starts engines."""
+    started: list[Any] = []
+
+    def started_engine(*arguments: Any) -> Any:
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # actors do not have the tests on their path
+        started.append(ray.remote(num_cpus=0)(Engine).remote(*arguments))
+        assert ray.get(started[-1].calls.remote()) == []  # it has started
+        return started[-1]
+
+    yield started_engine
+    for engine in started:
+        ray.kill(engine)
 
 
 def nccl(monkeypatch: pytest.MonkeyPatch, communicator: Communicator, tensor_parallel: int = 1) -> GpuTransfer:
@@ -82,7 +92,7 @@ def nccl(monkeypatch: pytest.MonkeyPatch, communicator: Communicator, tensor_par
 
 @pytest.mark.ray
 def test_nccl_calls_come_in_order_and_every_engine_has_its_own_ranks(
-    ray_session: None, monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engines, communicator = [start() for _ in range(3)], Communicator()
     transfer = nccl(monkeypatch, communicator, tensor_parallel=2)
@@ -102,7 +112,7 @@ def test_nccl_calls_come_in_order_and_every_engine_has_its_own_ranks(
     ("kind", "call"), [("dead", "init"), ("dead", "start"), ("dead", "update"), ("dead", "finish"), ("late", "update")]
 )
 def test_an_engine_lost_in_any_call_is_named_and_the_next_update_makes_a_new_group(
-    ray_session: None, monkeypatch: pytest.MonkeyPatch, kind: str, call: str
+    start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, kind: str, call: str
 ) -> None:
     engines = [start(), start(call, kind == "late")]
     transfer = nccl(monkeypatch, Communicator())
@@ -115,7 +125,7 @@ def test_an_engine_lost_in_any_call_is_named_and_the_next_update_makes_a_new_gro
 
 @pytest.mark.ray
 def test_a_broadcast_that_hangs_is_left_behind_at_the_deadline(
-    ray_session: None, monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transfer = nccl(monkeypatch, Communicator(hangs=True))
     assert transfer.update([start("update", True)], 1, 0.5)[0].kind == "late"
