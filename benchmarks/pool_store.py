@@ -24,10 +24,8 @@ from pathlib import Path
 from benchmarks.report import median_table, write_result
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.store.export import export
-from rl_agents.store.reader import PoolReader, Where
-from rl_agents.store.records import Outcome, Record
-from rl_agents.store.sessions import session_records
-from rl_agents.store.statistics import statistics
+from rl_agents.store.reader import PoolReader, Where, statistics
+from rl_agents.store.records import Outcome, Record, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 
 TURNS, PROMPT, ANSWER, OBSERVATION, VOCABULARY = 10, 200, 100, 60, 150_000

@@ -27,8 +27,7 @@ import psutil
 
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.store.records import Batch, Credit, Event, Record
-from rl_agents.store.sessions import session_records
+from rl_agents.store.records import Batch, Credit, Event, Record, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 
 GROUP, ITERATION, TURNS, TOKENS = 8, 1000, 2, 12

@@ -117,7 +117,7 @@ def test_no_text_tells_people_to_install_a_strangers_project():
     assert [f"{name}: {found[0]}" for name, text in texts.items() for found in BY_NAME.finditer(text)] == []
     names = {extra for text in texts.values() for found in EXTRA.findall(text) for extra in found.split(",")}
     known = tomllib.loads(texts["pyproject.toml"])["project"]["optional-dependencies"]
-    assert {"mcp", "postgres", "vllm-cpu"} <= names <= set(known)
+    assert {"mcp", "vllm-cpu"} <= names <= set(known)
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,9 @@ def answer(folder: Path, after: Path, prompts: Sequence[Sequence[int]], report: 
 def _sample(folder: Path, after: Path, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
     from safetensors.torch import load_file
 
-    from rl_agents.inference.vllm_engine import VLLMInProcessEngine
+    from rl_agents.inference.vllm_engine import VLLMEngine
 
-    engine = VLLMInProcessEngine(engine_settings(folder))
+    engine = VLLMEngine(engine_settings(folder))
 
     async def all_prompts() -> list[Any]:
         sampling = [Sampling(max_tokens=SAMPLED, temperature=TEMPERATURE, seed=i) for i in range(len(prompts))]

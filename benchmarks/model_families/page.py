@@ -123,7 +123,7 @@ loaded from.
 for each token (`quantization=fp8_per_channel`); embeddings, norms and head stay in `dtype`. The learner keeps its
 weights. It needs `dtype=bfloat16` or float16, vLLM 0.32, and a GPU of compute capability 8.9 or more.
 
-- **New weights are quantized again.** After an update, by the object store or by gloo, every tensor that a vLLM engine
+- **New weights are quantized again.** After an update every tensor that a vLLM engine
   on a CPU holds, FP8 weights and scales among them, is bit for bit that of an engine that was started with them
   (`tests/inference/transfer/test_quantized.py`). **It has never run on a GPU**, where vLLM multiplies with other
   kernels that may arrange weights in their own way: watch `actor/engine_logprob_gap_mean` from the second iteration on.

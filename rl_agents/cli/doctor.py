@@ -18,7 +18,6 @@ import psutil
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser, show_start
 from rl_agents.cli.train import chosen_settings
-from rl_agents.cli.transfer_test import examine_transfer
 from rl_agents.config import parse_assignments, validate
 from rl_agents.config.presets import load_preset
 from rl_agents.errors import InputError
@@ -120,11 +119,6 @@ def build_parser() -> Parser:
         help="connect to the Ray cluster and show on which nodes a run would be placed, or what is missing",
     )
     parser.add_argument(
-        "--gpu",
-        action="store_true",
-        help="two minutes: start engines, give them new weights, kill one and bring it back; without a GPU on CPUs",
-    )
-    parser.add_argument(
         "--config", metavar="RECIPE",
         help="check a recipe by name or file: keys, batch, lengths, pairs of keys, memory; --cluster: place its run",
     )  # fmt: skip
@@ -138,8 +132,6 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     """Run the doctor command; return its exit code."""
     args = build_parser().parse(argv)
-    if args.gpu:
-        return examine_transfer(args)
     if args.cluster:
         return examine_cluster(args)
     if args.config or args.set:

@@ -23,8 +23,7 @@ from rl_agents.inference.base import EngineSettings
 from rl_agents.inference.select import build_engine, resolve_engine, run_engine
 from rl_agents.interrupts import EXIT_CODE, Interrupts, event_loop
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import Opening
-from rl_agents.store.sessions import session_records
+from rl_agents.store.records import Opening, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.web.security import read_key
 
@@ -47,7 +46,7 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--pool",
         metavar="FILE",
-        help="where sessions and calls are kept: a file, made if there is none, or postgresql://...",
+        help="where sessions and calls are kept: a file, made if there is none",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8100, metavar="N", help="port (default: 8100)")

@@ -128,7 +128,7 @@ def convert(file: Path, output: Path) -> None:
     from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from rl_agents.inference.weight_names import as_in_files
+    from rl_agents.inference.weights import as_in_files
     from rl_agents.trainer.checkpoint import write_atomically
 
     where = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}

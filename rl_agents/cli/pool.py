@@ -23,10 +23,9 @@ from rl_agents.errors import InputError, nearest, unknown
 from rl_agents.installation import as_called
 from rl_agents.store.curation import WHOLE, curate
 from rl_agents.store.export import export, plain
-from rl_agents.store.files import Place, pool_file
-from rl_agents.store.reader import PoolReader, Stored, Where
+from rl_agents.store.files import pool_file
+from rl_agents.store.reader import PoolReader, Stored, Where, statistics
 from rl_agents.store.records import Curation, Verdict
-from rl_agents.store.statistics import statistics
 
 SUMMARY = "Read and curate the pool of a run (RUN/pool.sqlite, or the file): every call, episode and decision."
 ACTIONS = {
@@ -141,7 +140,7 @@ def _decide(verdict: str) -> Callable[[Parser, str, Sequence[str]], None]:
     return decide
 
 
-def _record(path: Place, verdict: Verdict, args: argparse.Namespace) -> None:
+def _record(path: Path, verdict: Verdict, args: argparse.Namespace) -> None:
     value = getattr(args, "value", None)
     if value is not None and (not math.isfinite(value) or (verdict == "weight" and value < 0)):
         raise InputError(f"{verdict} {value:g}: must be a number{', 0 or above' * (verdict == 'weight')}")

@@ -34,7 +34,7 @@ def build_parser() -> Parser:
         epilog="the pages only read; docs/view.md",
     )  # fmt: skip
     add = parser.add_argument
-    add("runs", nargs="+", metavar="RUN", help="folders of runs or sweeps, a pool's file, or postgresql://...")
+    add("runs", nargs="+", metavar="RUN", help="folders of runs or sweeps, or a pool's file")
     add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1); others need a token")
     add("--port", type=int, metavar="N", help=f"port (default: the first free one from {PORT})")
     add("--open", action="store_true", help="open the page in a browser")

@@ -235,9 +235,9 @@ class EngineKeys:
         needs="engine!=torch",
     )
     gpus_per_engine: float = key(0.0, "GPUs of one engine actor; 0: tensor_parallel where there are any", at_least=0)
-    weight_transfer: Literal["auto", "object_store", "gloo", "nccl", "ipc"] = key(
+    weight_transfer: Literal["auto", "object_store", "nccl", "ipc"] = key(
         "auto",
-        "how new weights reach vLLM: object store, broadcasts (`gloo` on CPUs, `nccl` between GPUs), `ipc` on one GPU",
+        "how new weights reach vLLM: Ray's object store, `nccl` between GPUs, `ipc` on one GPU",
     )
     engine_sleep: int = key(
         0, "while learners work on the same GPU, engines free it: 1 keeps weights in CPU memory, 2 nothing; 0: no",

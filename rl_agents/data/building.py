@@ -60,8 +60,6 @@ def paced(report: Report) -> Report:
 
 
 def printed(label: str) -> Report:
-    """Return a report that prints a line on stderr."""
-
     def print_report(text: str, share: float | None) -> None:
         done = "" if share is None else f" ({share:.0%} of the file)"
         print(f"{label}: {text}{done}", file=sys.stderr, flush=True)

@@ -27,7 +27,6 @@ class FailedEpisodes:
 
     @classmethod
     def of(cls, episodes: Iterable[Trajectory]) -> FailedEpisodes:
-        """Count."""
         found = cls()
         for episode in episodes:
             found.total += 1
@@ -46,7 +45,6 @@ class FailedEpisodes:
         return self.causes.total() / self.total if self.total else 0.0
 
     def sentence(self, what: str = "episodes") -> str:
-        """Say how many failed and the most frequent cause."""
         text = f"{self.causes.total()} of {self.total} {what} failed"
         if not self.causes:
             return text

@@ -48,11 +48,9 @@ class KeptRows:
         return bool(self._rows("SELECT 1 FROM kept WHERE id = ?", name))
 
     def ids(self) -> tuple[str, ...]:
-        """Return all ids in their order."""
         return tuple(name for (name,) in self._rows("SELECT id FROM kept ORDER BY number"))
 
     def splits(self) -> Iterator[tuple[str, str]]:
-        """Yield (id, split) in order."""
         yield from self._rows("SELECT id, split FROM kept ORDER BY number")
 
     def get(self, name: str) -> Any:

@@ -103,7 +103,6 @@ def _rows(index: int, trajectory: Trajectory, merge: bool, newest: int) -> list[
 
 
 def _parts(steps: Sequence[Step], merge: bool) -> Iterator[list[int]]:
-    """Yield the indices of each row's steps."""
     part = [0] if steps else []
     for number, step in enumerate(steps[1:], start=1):
         if merge and _extends(steps[part[-1]], step):

@@ -173,7 +173,6 @@ class Pieces:
         return cls(numbers, spans, _links(keys, links.__getitem__), ended)
 
     def cut(self, arrays: Sequence[FloatArray]) -> list[FloatArray]:
-        """Cut arrays of the rows."""
         return [arrays[number][span] for number, span in zip(self.rows, self.spans, strict=True)]
 
     def join(self, parts: Sequence[NDArray[np.float64]], rows: Sequence[Row]) -> list[Floats]:

@@ -114,7 +114,6 @@ class Trajectory:
 
     @property
     def response_tokens(self) -> int:
-        """Number of sampled tokens."""
         return sum(len(step.response_ids) for step in self.steps)
 
     # RLlib's evaluation loop counts episodes by these two names.

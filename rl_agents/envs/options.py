@@ -87,7 +87,7 @@ def part_of(cls: type[Part], options: object) -> Part:
 
 @dataclass(frozen=True)
 class ColumnKeys:
-    """How the columns of a table are called (`rl_agents.data.columns`)."""
+    """How the columns of a table are called (`rl_agents.data.tables`)."""
 
     columns: dict[str, str] = key(
         {}, "what is read -> column of the data, such as question:prompt,answer:extra_info.answer"

@@ -4,7 +4,7 @@ A framework takes seconds to import, so its process lives as long as the runner 
 side (`rl_agents.gateway.agent_interpreter_child`). It is started below `rl_agents.gateway.process_supervisor_child`, as
 commands are, and so never outlives the runner. A session whose time is over is cancelled. A process that does not even
 do that is stuck: it is killed with all that it started, and the next session gets a new one. Sessions of a process that
-ended have failed.
+ended have failed. All of this runs on the loop of `rl_agents.background`, whatever loops its callers have.
 """
 
 from __future__ import annotations
@@ -14,31 +14,22 @@ import contextlib
 import itertools
 import json
 import socket
-import struct
-import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from rl_agents.background import elsewhere, wait
 from rl_agents.errors import InputError
-from rl_agents.gateway.process_supervisor import (
-    CHILD,
-    GRACE_S,
-    KEPT_BYTES,
-    AgentEnd,
-    Given,
-    Output,
-    kill_tree,
-    one_line,
-)
+from rl_agents.gateway.process_supervisor import CHILD, GRACE_S, AgentEnd, Given, Output, kill_tree, one_line
 from rl_agents.gateway.results import AgentResult, read_result
 
 HOST_CHILD = str(Path(__file__).with_name("agent_interpreter_child.py"))
 #: Seconds to import a framework, to cancel a session (the child waits 2), and to take a message.
-START_S, STOP_S, SEND_S = 300.0, 5.0, 5
+START_S, STOP_S, SEND_S = 300.0, 5.0, 5.0
+#: Longest message.
+MAX_LINE = 1 << 26
 Message = dict[str, Any]
 
 
@@ -47,11 +38,9 @@ class World(Protocol):
 
     def act(self, text: str | None) -> tuple[str, bool]:
         """Return the next observation, and whether that was the end; None starts the episode."""
-        ...
 
     def result(self) -> AgentResult | None:
         """Return what the episode has brought so far; None where it never began."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +63,10 @@ class HostedAgent:
         Raises:
             InputError: the agent cannot be imported in its interpreter.
         """
-        host = await asyncio.to_thread(host_of, self.python, self.file, self.function)
+        return await elsewhere(self._run(given, timeout_s))
+
+    async def _run(self, given: Given, timeout_s: float) -> AgentEnd:
+        host = await host_of(self.python, self.file, self.function)
         session = Session(host, self.world(given))
         try:
             async with asyncio.timeout(timeout_s):
@@ -91,43 +83,41 @@ class Session:
 
     def __init__(self, host: Host, world: World) -> None:
         self.host, self.world = host, world
+        self._number, self._ended = next(host.numbers), False
         self._inbox: asyncio.Queue[Message] = asyncio.Queue()
-        loop = asyncio.get_running_loop()
-        self._number = host.join(lambda message: loop.call_soon_threadsafe(self._inbox.put_nowait, message))
-        self._ended = False
+        host.sessions[self._number] = self._inbox
+        if host.over:
+            self._inbox.put_nowait({"error": host.over})
 
     async def play(self, given: Given) -> AgentEnd:
-        """Let the agent play, and answer what it asks the environment."""
         client = {
             "base_url": given.base_url, "anthropic_url": given.anthropic_url, "api_key": given.key,
             "session": given.session, "seed": given.seed,
         }  # fmt: skip
-        await self._send(play=self._number, task=dict(given.task), client=client)
+        await self.host.send({"play": self._number, "task": dict(given.task), "client": client})
         while True:
             message = await self._inbox.get()
             if "ask" not in message:
                 self._ended = True
                 return self._account(message)
-            await self._send(told=self._number, **await asyncio.to_thread(self._told, message["text"]))
+            told = await asyncio.to_thread(self._told, message["text"])
+            await self.host.send({"told": self._number, **told})
 
     async def stop(self) -> None:
         """Cancel it; where nothing comes back, end the process."""
-        await self._send(stop=self._number)
+        await self.host.send({"stop": self._number})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
                 while not self._ended:
                     self._ended = "ask" not in await self._inbox.get()
         if not self._ended:
-            await asyncio.to_thread(self.host.kill, "it was stuck, and was killed")
+            await self.host.kill("it was stuck, and was killed")
 
     def leave(self) -> None:
         """Forget about it; an agent that still runs is told to stop."""
-        self.host.sessions.pop(self._number, None)
+        del self.host.sessions[self._number]
         if not self._ended:
-            asyncio.get_running_loop().run_in_executor(None, lambda: self.host.send({"stop": self._number}))
-
-    async def _send(self, **message: Any) -> None:
-        await asyncio.to_thread(self.host.send, message)
+            self.host.write({"stop": self._number})
 
     def _told(self, text: str | None) -> Message:
         try:
@@ -146,7 +136,7 @@ class Session:
 
 
 class Host:
-    """A process that plays sessions; two threads read what it says.
+    """A process that plays sessions.
 
     Attributes:
         sessions: who gets the messages of which session.
@@ -154,104 +144,109 @@ class Host:
     """
 
     def __init__(self, python: str, file: str, function: str) -> None:
-        self._socket, theirs = socket.socketpair()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", SEND_S, 0))
-        with theirs:
-            words = [python, HOST_CHILD, str(theirs.fileno()), file, function]
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", CHILD, str(GRACE_S), *words],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                pass_fds=[theirs.fileno()], start_new_session=True,
-            )  # fmt: skip
-        self.sessions: dict[int, Callable[[Message], object]] = {}
-        self.over, self.failed = "", ""
-        self._output, self._numbers = Output(), itertools.count(1)
-        self._ready, self._sending = threading.Event(), threading.Lock()
-        self._reading = threading.Thread(target=self._read_output, daemon=True)
-        self._reading.start()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self.sessions: dict[int, asyncio.Queue[Message]] = {}
+        self.numbers, self.over = itertools.count(1), ""
+        self._words = [python, HOST_CHILD, file, function]
+        self._process: asyncio.subprocess.Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        #: Why the agent cannot be imported; empty: it is.
+        self._ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._play())
 
-    def wait(self) -> None:
+    async def wait(self) -> None:
         """Wait until the agent is imported.
 
         Raises:
             InputError: it cannot be.
         """
-        if not self._ready.wait(START_S):
-            self.kill(f"it was not imported within {START_S:g} s")
-        if self.failed or self.over:
-            raise InputError(self.failed or self.over)
+        try:
+            problem = await asyncio.wait_for(asyncio.shield(self._ready), START_S)
+        except TimeoutError:
+            problem = f"it was not imported within {START_S:g} s"
+            await self.kill(problem)
+        if problem:
+            raise InputError(problem)
 
-    def join(self, inbox: Callable[[Message], object]) -> int:
-        """Begin a session."""
-        number = next(self._numbers)
-        self.sessions[number] = inbox
-        if self.over:
-            inbox({"error": self.over})
-        return number
+    def write(self, message: Message) -> None:
+        """Send a message without waiting for its way to be free."""
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(json.dumps(message).encode() + b"\n")
 
-    def send(self, message: Message) -> None:
+    async def send(self, message: Message) -> None:
         """Send a message; a process that does not read is stuck, and whoever waits for its time will find out."""
-        data = json.dumps(message).encode() + b"\n"
-        with self._sending, contextlib.suppress(OSError):
-            self._socket.sendall(data)
+        self.write(message)
+        with contextlib.suppress(OSError, TimeoutError):
+            if self._writer is not None:
+                await asyncio.wait_for(self._writer.drain(), SEND_S)
 
-    def kill(self, why: str) -> None:
+    async def kill(self, why: str) -> None:
         """End the process and all that it started."""
         self.over = self.over or why
-        assert self._process.stdin is not None
+        if self._process is None or self._process.stdin is None:
+            return
         with contextlib.suppress(OSError):
             self._process.stdin.write(b"!")
             self._process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(GRACE_S + 7.0)
+        await asyncio.wait({self._task}, timeout=GRACE_S + 7.0)
         kill_tree(self._process.pid)
 
-    def _listen(self) -> None:
-        with contextlib.suppress(OSError), self._socket.makefile("rb") as lines:
-            for line in lines:
+    async def _play(self) -> None:
+        """Start the process, and hand out what it says until it ends."""
+        output = Output()
+        try:
+            ours = await self._start()
+        except OSError as error:
+            self.over = f"the agents' process cannot be started: {error}"
+            self._ready.set_result(self.over)
+            return
+        assert self._process is not None and self._process.stdout is not None
+        draining = asyncio.create_task(output.drain(self._process.stdout))
+        reader, self._writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)
+        with contextlib.suppress(OSError, ValueError):  # it is gone, or says what is no message
+            while line := await reader.readline():
                 message = json.loads(line)
                 if "ready" in message or "failed" in message:
-                    self.failed = one_line(message.get("failed", ""))
-                    self._ready.set()
+                    self._ready.set_result(one_line(message.get("failed", "")))
                 elif inbox := self.sessions.get(message.get("ask") or message.get("end")):
-                    _deliver(inbox, message)
-        code = self._process.wait()
-        self._reading.join(GRACE_S)
-        last = self._output.last_line() or "it said nothing"
+                    inbox.put_nowait(message)
+        code = await self._process.wait()
+        await asyncio.wait({draining}, timeout=GRACE_S)
+        self._writer.close()
+        last = output.last_line() or "it said nothing"
         self.over = f"the agents' process ended: {self.over or f'exit code {code}: {last}'}"
-        self._ready.set()
-        for inbox in list(self.sessions.values()):
-            _deliver(inbox, {"error": self.over})
+        if not self._ready.done():
+            self._ready.set_result(self.over)
+        for inbox in self.sessions.values():
+            inbox.put_nowait({"error": self.over})
 
-    def _read_output(self) -> None:
-        assert self._process.stdout is not None
-        while piece := self._process.stdout.read1(65_536):  # type: ignore[attr-defined]
-            self._output.tail = (self._output.tail + piece)[-KEPT_BYTES:]
-
-
-def _deliver(inbox: Callable[[Message], object], message: Message) -> None:
-    with contextlib.suppress(RuntimeError):  # its event loop is closed
-        inbox(message)
+    async def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        python, child, *agent = self._words
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", CHILD, str(GRACE_S), python, child, str(theirs.fileno()), *agent,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+                pass_fds=[theirs.fileno()], start_new_session=True,
+            )  # fmt: skip
+        return ours
 
 
 _hosts: dict[tuple[str, str, str], Host] = {}
-_lock = threading.Lock()
 
 
-def host_of(python: str, file: str, function: str) -> Host:
+async def host_of(python: str, file: str, function: str) -> Host:
     """Return this process's host of an agent; a new one where there is none that plays.
 
     Raises:
         InputError: the agent cannot be imported.
     """
     name = (python, file, function)
-    with _lock:
-        host = _hosts.get(name)
-        if host is None or host.over:
-            host = _hosts[name] = Host(*name)
+    host = _hosts.get(name)
+    if host is None or host.over:
+        host = _hosts[name] = Host(*name)
     try:
-        host.wait()
+        await host.wait()
     except InputError as error:
         raise InputError(f"env.agent={file}:{function} in {python}: {error}") from None
     return host
@@ -259,6 +254,10 @@ def host_of(python: str, file: str, function: str) -> Host:
 
 def close_hosts() -> None:
     """End the processes of this one that play nothing; a framework takes 100 to 300 MB."""
-    with _lock:
+
+    async def close() -> None:
         for name in [name for name, host in _hosts.items() if not host.sessions]:
-            _hosts.pop(name).kill("nobody plays any more")
+            await _hosts.pop(name).kill("nobody plays any more")
+
+    if _hosts:
+        wait(close())

@@ -82,7 +82,6 @@ class AnsweredCall:
     arguments: str
 
     def text(self) -> str:
-        """Return the argument of a custom tool."""
         text = json.loads(self.arguments or "{}").get("input")
         return text if isinstance(text, str) else self.arguments
 

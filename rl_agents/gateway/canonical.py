@@ -54,7 +54,6 @@ def answer_keys(content: str, thoughts: str, calls: Sequence[ToolCall], raw: str
 
 
 def call_ids(message: Message) -> tuple[str, ...]:
-    """Return the ids of a message's tool calls."""
     return tuple(str(call["id"]) for call in message.get("tool_calls", ()))
 
 

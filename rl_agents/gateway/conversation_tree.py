@@ -18,18 +18,141 @@ import json
 import re
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rl_agents.chat.messages import Message
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.data.tasks import step_seed, stream_seed
 from rl_agents.errors import InputError
-from rl_agents.gateway.canonical import answer_keys, header_key, split_header
+from rl_agents.gateway.canonical import answer_keys, call_ids, header_key, message_key, split_header
 from rl_agents.gateway.limits import Reasoning
-from rl_agents.gateway.message_tree import Place, Trail
 from rl_agents.gateway.recorded_call import Conversation, Edge, Made, hash_of
 from rl_agents.gateway.stream_view import Shown
 from rl_agents.tools.calls import Tool
+
+
+@dataclass(eq=False, slots=True)
+class Place:
+    """A point of a history, after one of its messages.
+
+    Attributes:
+        before: the place one message earlier.
+        message: what was said there; None at the beginning.
+        depth: messages up to here.
+        by: the call whose answer the message is; None: somebody else's words.
+        said: what follows in others' words, by key.
+        answers: places after the answers that were given here, by every form that a client may make of them.
+        calls: the calls asked here, in their order.
+        trail: the point of the same history whatever its system prompt, tools and thoughts; None: not known yet.
+    """
+
+    before: Place | None = None
+    message: Message | None = None
+    depth: int = 0
+    by: Made | None = None
+    said: dict[str, Place] = field(default_factory=dict)
+    answers: dict[str, list[Place]] = field(default_factory=dict)
+    calls: list[Made] = field(default_factory=list)
+    trail: Trail | None = None
+
+    def history(self) -> list[Message]:
+        messages: list[Message] = []
+        place: Place | None = self
+        while place is not None and place.message is not None:
+            messages.append(place.message)
+            place = place.before
+        return messages[::-1]
+
+    def last_answer(self) -> Place | None:
+        """Return the last place up to here that follows a call's answer."""
+        place: Place | None = self
+        while place is not None and place.by is None:
+            place = place.before
+        return place
+
+    def go(self, messages: Sequence[Message], as_sent: bool) -> Place:
+        places = [self]
+        for message in messages:
+            key = message_key(message, as_sent)
+            following = [following for place in places for following in place.next(message, key)]
+            if not following:
+                break
+            places = following
+        return max(places, key=lambda place: -1 if place.by is None else place.by.order)
+
+    def next(self, message: Message, key: str) -> list[Place]:
+        """Return the places after one more message: several where answers have the same text."""
+        found = self.answers.get(key, []) if message["role"] == "assistant" else []
+        if len(found) > 1:
+            found = _meant(found, message)
+        return [*found, *([self.said[key]] if key in self.said else [])]
+
+    def say(self, messages: Sequence[Message], as_sent: bool) -> Place:
+        """Return the place after these messages, none of which is an answer of ours; makes it where it is new."""
+        place = self
+        for message in messages:
+            key = message_key(message, as_sent)
+            if key not in place.said:
+                place.said[key] = Place(place, message, place.depth + 1)
+            place = place.said[key]
+        return place
+
+    def lay(self, start: Trail, answers: Sequence[str], call: Made) -> None:
+        """Remember an answered call on the trail of its history, and by all forms of its answer."""
+        new: list[Place] = []
+        place: Place = self
+        while place.trail is None and place.before is not None:
+            new.append(place)
+            place = place.before
+        trail = place.trail = place.trail or start
+        for later in reversed(new):
+            assert later.message is not None
+            trail = later.trail = trail.next(message_key(later.message, False))
+        after = next((trail.following[key] for key in answers if key in trail.following), Trail(trail))
+        for key in answers:
+            trail.following.setdefault(key, after)
+        passed: Trail | None = after
+        while passed is not None and passed is not start:
+            passed.latest = call
+            passed = passed.before
+
+
+@dataclass(eq=False, slots=True)
+class Trail:
+    """A point of a history whatever the system prompt, the tools and the thoughts; to know rewritten histories by.
+
+    Attributes:
+        latest: the call answered last among those whose history leads through here.
+    """
+
+    before: Trail | None = None
+    following: dict[str, Trail] = field(default_factory=dict)
+    latest: Made | None = None
+
+    def next(self, key: str) -> Trail:
+        """Return the point one message later; makes it where it is new."""
+        if key not in self.following:
+            self.following[key] = Trail(self)
+        return self.following[key]
+
+    def go(self, messages: Sequence[Message]) -> Trail:
+        trail = self
+        for message in messages:
+            further = trail.following.get(message_key(message, False))
+            if further is None:
+                break
+            trail = further
+        return trail
+
+
+def _meant(places: list[Place], message: Message) -> list[Place]:
+    """Of answers with the same text keep those that the message can only mean: same ids of calls, same thoughts."""
+    ids = call_ids(message)
+    by_ids = [place for place in places if ids and place.message and call_ids(place.message) == ids]
+    thoughts = str(message.get("reasoning_content") or "").strip()
+    same = [p for p in places if thoughts and p.message and p.message.get("reasoning_content", "").strip() == thoughts]
+    return by_ids or same or places
+
 
 #: Shorter answers are found only where they are all that a message says.
 MIN_QUOTED = 3
@@ -121,7 +244,6 @@ class Lineage:
         self, parent: Made | None, system: Sequence[Message], body: Sequence[Message], rest: Sequence[Message],
         tools: Sequence[Tool], new: int,
     ) -> tuple[Made | None, list[int]]:  # fmt: skip
-        """Return the call that the prompt begins with, and the prompt."""
         if parent is not None:
             answer = body[len(body) - new - 1]  # with the client's own ids, which its results name
             try:
@@ -195,11 +317,9 @@ class Lineage:
         place.lay(self._trail, answer_keys(shown.content, "", shown.calls, raw, False), made)
 
     def history_after(self, made: Made) -> list[Message]:
-        """Return the messages up to and including a call's answer."""
         return [*made.system, *self._after[made.id].history()]
 
     def _join(self, reader: Made) -> None:
-        """Note whose answers a call is the first to read."""
         texts = [str(m["content"]).strip() for m in reader.rest if m["role"] != "assistant" and m["content"]]
         for call in self.calls:
             if call.answer is not None and not call.followed:  # so it does not lead to the reader

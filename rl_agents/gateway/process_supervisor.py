@@ -114,7 +114,6 @@ class Agent(Protocol):
 
     async def run(self, given: Given, timeout_s: float) -> AgentEnd:
         """Run it for one session, to its end or for ``timeout_s`` seconds."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,6 @@ class CommandAgent:
         return cls(words)
 
     def argv(self, given: Given) -> list[str]:
-        """Return the words of one session's command."""
         return [PLACEHOLDER.sub(lambda found: PLACES[found[1]](given), word) for word in self.words]
 
     async def run(self, given: Given, timeout_s: float) -> AgentEnd:
@@ -213,7 +211,6 @@ PLACES: Mapping[str, Callable[[Given], str]] = {
 
 
 def task_text(task: Mapping[str, Any]) -> str:
-    """Return a task as the JSON text that an agent is given."""
     return json.dumps(dict(task), ensure_ascii=False)
 
 
@@ -225,7 +222,6 @@ class Output:
         self.result = ResultLine()
 
     async def drain(self, stream: asyncio.StreamReader) -> None:
-        """Read until the stream ends."""
         while piece := await stream.read(65_536):
             self.tail = (self.tail + piece)[-KEPT_BYTES:]
             self.result.feed(piece)
@@ -316,6 +312,5 @@ def _result(out: Output) -> tuple[AgentResult | None, str]:
 
 
 def one_line(text: str) -> str:
-    """Return the text as a message can quote it."""
     words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return words if len(words) <= QUOTED else f"{words[: QUOTED // 2]} ... {words[-QUOTED // 2 :]}"

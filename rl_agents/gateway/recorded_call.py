@@ -82,7 +82,6 @@ class Made:
     ended: int = 0
 
     def prompt_ids(self) -> list[int]:
-        """Return the exact prompt."""
         parts: list[array[int]] = []
         call: Made | None = self
         while call is not None:
@@ -96,13 +95,11 @@ class Made:
         return whole.tolist()
 
     def take(self, completion: Completion, text: str) -> None:
-        """Keep what was sampled."""
         self.response, self.logprobs = array("i", completion.token_ids), array("d", completion.logprobs)
         self.policy_version, self.version_spans = completion.policy_version, completion.version_spans
         self.finish_reason, self.text = completion.finish_reason, text
 
     def record(self) -> Call:
-        """Return the call as the pool keeps it."""
         return Call(
             id=self.id,
             parent=self.parent.id if self.parent else 0,

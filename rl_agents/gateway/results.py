@@ -69,7 +69,6 @@ class ResultLine:
         self._last: Mapping[str, Any] | None = None
 
     def feed(self, piece: bytes) -> None:
-        """Take the next piece of output."""
         *whole, rest = piece.split(b"\n")
         for line in whole:
             self._add(line)
@@ -101,7 +100,6 @@ class ResultLine:
 
 
 def shown(value: Any) -> str:
-    """Return a value as a message may quote it."""
     return f"{type(value).__name__} {ascii(value)[:80]}"
 
 

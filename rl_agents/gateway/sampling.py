@@ -9,12 +9,11 @@ from typing import Any
 
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.data.trajectory import Step
-from rl_agents.gateway.answers import model_answers, overridden, shown_message
+from rl_agents.gateway.answers import finished, model_answers, overridden, shown_message
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
 from rl_agents.gateway.conversation_tree import Question
 from rl_agents.gateway.limits import GatewayLimits
 from rl_agents.gateway.recorded_call import Made
-from rl_agents.gateway.requests import finished
 from rl_agents.gateway.sessions import Asked, OpenSession, Pieces
 from rl_agents.gateway.stream_view import Shown
 from rl_agents.gateway.trace import step_of

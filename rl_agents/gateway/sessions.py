@@ -29,12 +29,10 @@ class Pieces:
         self._news = asyncio.Event()
 
     def add(self, part: Delta) -> None:
-        """Tell all readers of a part."""
         self._parts.append(part)
         self._tell()
 
     def end(self) -> None:
-        """No more will come."""
         self._ended = True
         self._tell()
 
@@ -43,7 +41,6 @@ class Pieces:
         news.set()
 
     async def read(self) -> AsyncIterator[Delta]:
-        """Yield all parts."""
         number = 0
         while True:
             while number < len(self._parts):
@@ -122,7 +119,6 @@ class OpenSession:
         return max(meant, key=lambda a: (a.broken and not a.delivered, not a.task.done()), default=None)
 
     def finish(self, end: str, why: str) -> None:
-        """Answer no further call."""
         if not self.end:
             self.end, self.why = end, why
 
@@ -147,11 +143,9 @@ class OpenSession:
             raise ApiError(410, self.why, "session_over")
 
     def under_way(self) -> list[Asked]:
-        """Return the requests that are not answered yet."""
         return [asked for group in self.asked.values() for asked in group if not asked.task.done()]
 
     def trace(self) -> SessionTrace:
-        """Return what has come of the session so far."""
         answered = [call for call in self.lineage.calls if call.answer is not None]
         rewards: dict[int, float] = {}
         for (call, _), value in self.rewards.items():

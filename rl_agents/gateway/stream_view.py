@@ -48,7 +48,6 @@ class Shown:
 
     @classmethod
     def of(cls, template: ChatTemplate, prompt_ids: Sequence[int], stop: Sequence[str], tools: Sequence[Tool]) -> Shown:
-        """Begin an answer to a prompt."""
         openings = [opening.strip() for opening, _ in template.parser.thought_tags]
         inside = _tail(template, prompt_ids).endswith(tuple(openings))
         return cls(TextStream(template.decode, stop), tools, template.parser, inside)
@@ -88,7 +87,6 @@ class Shown:
         return self.content, self.thoughts
 
     def _begin(self, last: bool) -> None:
-        """Find out whether the answer begins with a thought."""
         text = self._waiting.lstrip()
         openings = [opening for opening, _ in self.parser.thought_tags]
         tag = next((tag for tag in openings if text.startswith(tag)), "")

@@ -44,7 +44,6 @@ class SessionTrace:
 
 
 def step_of(call: Made, reward: float = 0.0) -> Step:
-    """Return the step of an answered call."""
     # A rewritten history may repeat much: the world's own words are those after the last answer.
     answers = [number for number, message in enumerate(call.rest) if message["role"] == "assistant"]
     new = call.rest[answers[-1] + 1 :] if answers else call.rest

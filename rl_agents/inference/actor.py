@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from rl_agents.inference.base import Completion, EngineError, EngineSettings, Sampling
-from rl_agents.inference.weight_sync.states import Call, State
+from rl_agents.inference.weight_port import Call, State
 from rl_agents.inference.weight_update_gate import OverlapClock
 
 #: A request on the wire: its id (unique within a client), prompt tokens, sampling.
@@ -143,29 +143,19 @@ class EngineActor:
         self._version, self._needs_weights = version, False
         return version
 
-    async def transfer(self, calls: Sequence[Call], version: int, packed: Any = None) -> None:
-        """Make calls of a weight transfer (`rl_agents.inference.weight_sync.port.Port.run`), or load ``packed`` at
-        once.
+    async def transfer(self, call: Call, version: int) -> None:
+        """Make one call of a weight transfer between GPUs (`rl_agents.inference.weight_port.Port.run`).
 
         Raises:
             EngineError: what went wrong.
         """
-        if packed is not None:
-            await self.sync_packed(packed, version)
-            return
-        await self._engine.port.run(calls, version)
-        if any(name == "finish" for name, _ in calls):
+        await self._engine.port.run(call, version=version)
+        if call[0] == "finish":
             self._version, self._needs_weights = version, False
 
     async def sleep(self, level: int) -> None:
         """Free the GPU until the next weights arrive; see `Port.sleep`."""
         await self._engine.port.sleep(level)
-
-    async def weight_checksums(self) -> list[dict[str, str]]:
-        """Return vLLM's own SHA-256 of every parameter, by worker, without those that a CPU has packed away."""
-        held = {name for worker in await self._engine.worker("rl_weight_names") for name, _, _ in worker}
-        digests = await self._engine.worker("compute_weight_checksums")
-        return [{n: d for n, d in worker.items() if n.rpartition(":")[2] in held} for worker in digests]
 
     async def trust_checkpoint(self) -> None:
         """After a restart: sample from the checkpoint's weights, since no others were ever pushed."""
@@ -193,12 +183,6 @@ class EngineActor:
 
         return f"pid {os.getpid()}, node {ray.util.get_node_ip_address()}", self._held_s()
 
-    async def node(self) -> str:
-        """Return the address of this actor's machine."""
-        import ray
-
-        return str(ray.util.get_node_ip_address())
-
     async def stats(self) -> dict[str, float]:
         """Return totals since the start: tokens sampled, prompt tokens, of these reused, and CPU seconds."""
         counters = getattr(self._engine, "counters", self._engine)
@@ -215,7 +199,6 @@ class EngineActor:
         return self._busy.seconds()
 
     async def close(self) -> None:
-        """Stop the engine."""
         self._engine.close()
 
     async def _generate(self, client: _Client, request_id: int, prompt_ids: list[int], sampling: Sampling) -> None:

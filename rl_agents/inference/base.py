@@ -15,7 +15,7 @@ Weights = Mapping[str, "torch.Tensor"]
 #: See `least_room`.
 LEAST_ROOM = 16
 #: How weights may travel.
-WAYS = ("object_store", "gloo", "nccl", "ipc")
+WAYS = ("object_store", "nccl", "ipc")
 #: Called on the event loop with token ids and log-probabilities as they are sampled, in order, each once; where
 #: `Extras.top_logprobs` asks for them, also with the likeliest tokens of each place.
 OnTokens = Callable[..., None]
@@ -158,7 +158,6 @@ class Engine(Protocol):
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """Sample a response to ``prompt_ids``."""
-        ...
 
     async def sync(self, weights: Weights, version: int) -> None:
         """Replace the weights in place; what is sampled later carries ``version`` and reads no key of old weights.
@@ -170,11 +169,9 @@ class Engine(Protocol):
                 answers no call until a whole sync succeeds); or (``wait``) running calls do not end in time, and
                 sampling goes on with the old weights.
         """
-        ...
 
     def close(self) -> None:
         """Free memory and processes."""
-        ...
 
 
 class StreamingEngine(Engine, Protocol):
@@ -184,7 +181,6 @@ class StreamingEngine(Engine, Protocol):
         self, prompt_ids: Sequence[int], sampling: Sampling, on_tokens: OnTokens | None = None
     ) -> Completion:
         """Sample a response to ``prompt_ids``; ``on_tokens`` gets its tokens before the whole is returned."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -243,7 +239,7 @@ class EngineSettings:
             each call has one version. ``keep`` loads at once; they go on, their keys are computed again, and
             `Completion.version_spans` says which weights sampled what (vLLM: from 0.32; none before).
         switch_timeout_s: seconds that ``wait`` waits for running calls before the sync fails and names them.
-        weight_transfer: how new weights reach a vLLM engine: ``object_store``, ``gloo``, ``nccl`` or ``ipc``.
+        weight_transfer: how new weights reach a vLLM engine: ``object_store``, ``nccl`` or ``ipc``.
         adapters: LoRA adapters that requests may ask for (vLLM). The weights of such an engine are not replaced.
         vllm_args: further fields of vLLM's ``EngineArgs``; they win over ours.
     """

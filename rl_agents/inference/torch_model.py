@@ -11,7 +11,7 @@ import torch
 from rl_agents.errors import InputError
 from rl_agents.inference.base import EngineError, Weights
 from rl_agents.inference.model_shape import attention, padding_begins, read_config
-from rl_agents.inference.weight_names import FileNames
+from rl_agents.inference.weights import FileNames
 from rl_agents.startup import leave_out_sklearn
 
 #: Bytes at whose multiples torch allocates.

@@ -21,8 +21,8 @@ GIB = 1 << 30
 BLOCK_TOKENS = 32
 #: What vLLM calls weights whose version nobody has told it.
 UNNAMED = "default"
-#: How weights travel -> name of the receiver in vLLM's registry (`rl_agents.inference.weight_sync.worker`).
-RECEIVER = {way: f"rl_{way}" for way in ("object_store", "gloo", "nccl", "ipc")}
+#: How weights travel -> name of the receiver in vLLM's registry (`rl_agents.inference.weight_receivers`).
+RECEIVER = {way: f"rl_{way}" for way in ("object_store", "nccl", "ipc")}
 
 
 def prepare_environment() -> None:
@@ -52,7 +52,7 @@ def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "disable_log_stats": True,
         "tensor_parallel_size": settings.tensor_parallel,
-        "worker_extension_cls": "rl_agents.inference.weight_sync.worker.TransferWorker",
+        "worker_extension_cls": "rl_agents.inference.weight_receivers.TransferWorker",
         "weight_transfer_config": {"backend": RECEIVER[settings.weight_transfer]},
     }
     if is_cpu:
@@ -200,7 +200,6 @@ def token_prompt(prompt_ids: Sequence[int], salt: str) -> dict[str, Any]:
 
 
 def batch_room(settings: EngineSettings) -> int:
-    """Return how many requests vLLM decodes together."""
     return int(settings.vllm_args.get("max_num_seqs", settings.max_batch))
 
 

@@ -22,13 +22,11 @@ class OverlapClock:
         self._total, self._since, self._count = 0.0, 0.0, 0
 
     def begin(self) -> None:
-        """One begins."""
         if not self._count:
             self._since = time.monotonic()
         self._count += 1
 
     def end(self) -> None:
-        """One is over, however it ended."""
         self._count -= 1
         if not self._count:
             self._total += time.monotonic() - self._since
@@ -79,7 +77,6 @@ class Gate:
 
     @contextlib.asynccontextmanager
     async def call(self, call: Running) -> AsyncIterator[None]:
-        """Run a call inside."""
         if self._syncs or self._waiting or len(self._running) >= self._room:
             await self._turn(call)
         else:
@@ -108,7 +105,6 @@ class Gate:
             self._let_in()
 
     async def _turn(self, call: Running) -> None:
-        """Wait until `_let_in` makes the call a running one."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting[turn] = call
         try:
@@ -137,7 +133,7 @@ class Gate:
     async def _drain(self, version: int) -> None:
         deadline = time.monotonic() + self._patience_s
         while self._running and not self._keep:
-            self._idle.clear()
+            self._idle = asyncio.Event()  # of this event loop, which need not be the last one's
             try:
                 await asyncio.wait_for(self._idle.wait(), max(0.0, deadline - time.monotonic()))
             except TimeoutError:

@@ -16,8 +16,7 @@ from rl_agents.config import Settings
 from rl_agents.data.samples import FloatArray, Row
 from rl_agents.errors import LearnerLost
 from rl_agents.inference.client import brief
-from rl_agents.inference.weight_sync.native import NativeSession, PolicySource
-from rl_agents.inference.weight_sync.session import Outcome, RayPeers
+from rl_agents.inference.weight_sync import GpuTransfer, Outcome, PolicySource
 from rl_agents.learner.metrics import reduce_metrics
 from rl_agents.learner.rl_modules import CRITIC, POLICY, REFERENCE
 from rl_agents.learner.training_data import AgentTrainingData, split_rows
@@ -249,16 +248,10 @@ class _SendWeights:
         self.version, self.timeout_s = version, timeout_s
 
     def __call__(self, learner: Any) -> dict[int, Outcome]:
-        handles = self.handles
         if getattr(learner, "transfer", None) is None:
             source = PolicySource(learner.policy.merged_weights)
-            learner.engine_handles = list(handles)
-            peers = RayPeers(lambda engine: learner.engine_handles[engine])
-            learner.transfer = NativeSession(peers, self.way, source, self.tensor_parallel)
-        if learner.engine_handles != handles:  # one was replaced
-            learner.engine_handles[:] = handles
-            learner.transfer.close()
-        problems: dict[int, Outcome] = learner.transfer.update(range(len(handles)), None, self.version, self.timeout_s)
+            learner.transfer = GpuTransfer(self.way, source, self.tensor_parallel)
+        problems: dict[int, Outcome] = learner.transfer.update(self.handles, self.version, self.timeout_s)
         return problems
 
 

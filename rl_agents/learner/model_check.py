@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from rl_agents.errors import InputError
 from rl_agents.inference.model_shape import attention, check_model_dir, read_config
 from rl_agents.inference.torch_model import check_attention
-from rl_agents.inference.weight_names import as_in_files
+from rl_agents.inference.weights import as_in_files
 from rl_agents.learner.prefix_attention import enable
 from rl_agents.startup import leave_out_sklearn
 

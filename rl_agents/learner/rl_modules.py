@@ -13,7 +13,7 @@ from torch import nn
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.config import Settings
-from rl_agents.inference.weight_names import FileNames
+from rl_agents.inference.weights import FileNames
 from rl_agents.learner.activation_checkpointing import enable_recompute
 from rl_agents.learner.chunked_logprobs import piece_size
 from rl_agents.learner.hf import load_backbone, load_causal_lm

@@ -23,7 +23,7 @@ from ray.exceptions import ObjectLostError, RayError
 from rl_agents.errors import LearnerLost
 from rl_agents.inference.base import EngineError, EngineSettings, NoEngine
 from rl_agents.inference.client import brief
-from rl_agents.inference.weight_sync.session import Outcome
+from rl_agents.inference.weight_sync import Outcome
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.request_queue import Batch
 from rl_agents.store.trajectory_store import PoolSink

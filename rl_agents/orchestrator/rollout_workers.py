@@ -14,8 +14,7 @@ from rl_agents.data.tasks import SEARCH, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.inference.base import EngineError, EngineSettings, StreamingEngine
 from rl_agents.inference.engine_group import InferenceGroup
-from rl_agents.inference.select import build_engine, run_engine
-from rl_agents.inference.weight_sync.choose import choose_transfer
+from rl_agents.inference.select import build_engine, choose_transfer, run_engine
 from rl_agents.learner.learner_group import AgentLearnerGroup
 from rl_agents.orchestrator.collector import Collector
 from rl_agents.orchestrator.env_runner_handles import RunnerEngines, runners_of

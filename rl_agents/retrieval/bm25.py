@@ -1,4 +1,4 @@
-"""BM25 over posting lists: SQLite FTS5's formula and text analysis, at a fraction of its ``bm25()``'s time.
+"""BM25 over posting lists in an SQLite database: SQLite FTS5's formula and text analysis, faster than its ``bm25()``.
 
     score(D, Q) = sum over terms t of Q:  idf(t) * f * (k1 + 1) / (f + k1 * (1 - b + b * |D| / avgdl))
     idf(t) = max(log((N - n + 0.5) / (n + 0.5)), 1e-6)
@@ -9,20 +9,26 @@ the query says twice counts twice, as in Lucene and FTS5.
 FTS5's own ``bm25()`` visits every row of every term through callbacks, twice per query. With the posting lists as
 arrays the same numbers take one vectorized pass. FTS5 still reads the texts: it tokenizes, folds case and accents and
 stems (``porter unicode61``), for documents and queries alike. Query text is data to it, never its query language.
+The package bm25s, which the tests compare with, holds all tokens in memory while it builds an index.
+
+The index is two tables, ``terms`` and ``text_index``, beside whatever else the database holds. Documents are numbers
+from 1.
 
 Source: SQLite, "FTS5", section 5.1.1; Robertson and Zaragoza (2009), section 3.4.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import sqlite3
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
-import numpy.typing as npt
+
+from rl_agents.data.building import Report
 
 K1, B = 1.2, 0.75
 MIN_IDF = 1e-6
@@ -30,38 +36,46 @@ TOKENIZER = "porter unicode61"
 #: What a query may be long; more is cut off.
 MAX_QUERY_CHARACTERS = 1000
 MAX_QUERY_TERMS = 64
+TABLES = """
+CREATE TABLE terms (id INTEGER PRIMARY KEY, term TEXT UNIQUE, documents BLOB, counts BLOB);
+CREATE TABLE text_index (lengths BLOB);
+"""
 
-Ids = npt.NDArray[np.uint32]
 
+class TextIndexWriter:
+    """Collects documents and writes their index. Memory stays bounded when ``scratch`` is a file.
 
-@dataclass(frozen=True, slots=True)
-class Postings:
-    """The documents that hold a term, ascending, and how often each does (counts above 65535 are cut)."""
+    Args:
+        db: a connection outside a transaction.
+        scratch: SQLite file for the words until they are written; by default they stay in memory.
+    """
 
-    documents: Ids
-    counts: npt.NDArray[np.uint16]
+    def __init__(self, db: sqlite3.Connection, scratch: str = ":memory:") -> None:
+        self._db = db
+        db.executescript(TABLES)
+        db.execute("ATTACH DATABASE ? AS words", (scratch,))
+        db.executescript(
+            "PRAGMA words.journal_mode = OFF; PRAGMA words.synchronous = OFF;"
+            f"CREATE VIRTUAL TABLE words.t USING fts5(x, content='', tokenize='{TOKENIZER}');"
+            "CREATE VIRTUAL TABLE words.v USING fts5vocab(t, 'instance');"
+        )
 
-    @classmethod
-    def from_occurrences(cls, documents: Iterable[int]) -> Postings:
-        """Count a term's occurrences, one document id each."""
-        ids, counts = np.unique(np.fromiter(documents, dtype=np.uint32), return_counts=True)
-        return cls(ids, np.minimum(counts, 0xFFFF).astype(np.uint16))
+    def add(self, number: int, text: str) -> None:
+        """Add document ``number``."""
+        self._db.execute("INSERT INTO words.t(rowid, x) VALUES (?, ?)", (number, clean_text(text)))
 
-    def restricted_to(self, documents: npt.NDArray[np.intp]) -> Postings:
-        """Return the part about ``documents``, which ascend."""
-        places = np.searchsorted(self.documents, documents.astype(self.documents.dtype))
-        places = places[places < len(self.documents)]
-        there = self.documents[places] == documents[: len(places)]
-        return Postings(self.documents[places[there]], self.counts[places[there]])
-
-    @classmethod
-    def from_bytes(cls, documents: bytes, counts: bytes) -> Postings:
-        """Read what `to_bytes` wrote."""
-        return cls(np.frombuffer(documents, dtype="<u4"), np.frombuffer(counts, dtype="<u2"))
-
-    def to_bytes(self) -> tuple[bytes, bytes]:
-        """Return both arrays, little-endian."""
-        return self.documents.astype("<u4").tobytes(), self.counts.astype("<u2").tobytes()
+    def finish(self, documents: int, report: Report) -> None:
+        """Write the posting lists of documents 1 to ``documents``, term by term; counts above 65535 are cut."""
+        lengths = np.zeros(documents + 1, dtype="<u4")
+        occurrences = self._db.execute("SELECT term, doc FROM words.v")  # in the order of terms, then documents
+        for written, (term, group) in enumerate(itertools.groupby(occurrences, key=itemgetter(0)), start=1):
+            holders, counts = np.unique(np.fromiter(map(itemgetter(1), group), "<u4"), return_counts=True)
+            counts = np.minimum(counts, 0xFFFF).astype("<u2")
+            lengths[holders] += counts
+            row = term, holders.tobytes(), counts.tobytes()
+            self._db.execute("INSERT INTO terms(term, documents, counts) VALUES (?, ?, ?)", row)
+            report(f"{written:,} words indexed", None)
+        self._db.execute("INSERT INTO text_index VALUES (?)", (lengths.tobytes(),))
 
 
 class Analyzer:
@@ -81,66 +95,53 @@ class Analyzer:
         return terms
 
 
-class Ranker:
-    """Ranks documents 1 to N for queries.
+class TextIndex:
+    """Searches an index. Safe to use from several threads.
 
     Args:
-        lengths: tokens of each document; element 0 is not a document.
-        postings: looks a term up; None when no document has it.
+        db: the database, opened with ``check_same_thread=False``.
+        lock: held while it is read.
     """
 
-    def __init__(self, lengths: npt.NDArray[np.uint32], postings: Callable[[str], Postings | None]) -> None:
+    def __init__(self, db: sqlite3.Connection, lock: threading.RLock) -> None:
+        self._db, self._lock = db, lock
+        self._analyzer = Analyzer()
+        lengths = np.frombuffer(db.execute("SELECT lengths FROM text_index").fetchone()[0], dtype="<u4")
         self._documents = len(lengths) - 1
         average = max(float(lengths[1:].mean()), 1e-9) if self._documents else 1.0
         self._norms = K1 * (1 - B + B * lengths.astype(np.float64) / average)
-        self._postings = postings
         self._scores = np.zeros(len(lengths))
 
-    def top(self, terms: Sequence[str], count: int) -> list[tuple[int, float]]:
-        """Return the best ``count`` documents with a positive score, best first, equal ones by id.
+    def search(self, query: str, count: int) -> list[tuple[int, float]]:
+        """Return the best ``count`` documents with their scores, best first, equal ones by number.
 
-        Rare words come first. Once the words that are left cannot lift any further document into the best ``count``,
-        they are looked up for the documents in question alone (MaxScore, Turtle and Flood 1995): the result is the
-        same, and the longest lists are hardly read.
+        Any text is a query: its words count, nothing in it is syntax. Only positive scores count.
         """
-        counts = Counter(terms)
-        found = [(postings, n) for term, n in counts.items() if (postings := self._postings(term)) is not None]
-        found.sort(key=lambda pair: len(pair[0].documents))
-        weights = [n * idf(self._documents, len(postings.documents)) for postings, n in found]
-        scores, touched, read = self._scores, None, 0
-        for place, ((postings, _), weight) in enumerate(zip(found, weights, strict=True)):
-            # What a document can still gain; the margin covers rounding.
-            open_gain = sum(weights[place:]) * (K1 + 1) * (1 + 1e-9)
-            if touched is None and read and len(postings.documents) > 2 * read:
-                touched = self._contenders(count, open_gain)
-            if touched is None:
-                self._add(postings, weight)
-                read += len(postings.documents)
-            else:
-                self._add(postings.restricted_to(touched), weight)
-        if touched is None:
-            touched = np.flatnonzero(scores)
-        values = scores[touched]
+        with self._lock:
+            return self._search(query, count)
+
+    def _search(self, query: str, count: int) -> list[tuple[int, float]]:
+        scores = self._scores
         scores[:] = 0.0
+        asked = Counter(self._analyzer.terms(query))
+        found = [(row, times) for term, times in asked.items() if (row := self._postings(term)) is not None]
+        for (holders, counts), times in sorted(found, key=lambda one: len(one[0][0])):
+            weight = times * idf(self._documents, len(holders))
+            frequency = counts.astype(np.float64)
+            scores[holders] += weight * (frequency * (K1 + 1) / (frequency + self._norms[holders]))
+        touched = np.flatnonzero(scores)
+        values = scores[touched]
         if len(touched) > count:
-            # Everything that ties with the last place stays, so that ids decide and not the partition's order.
+            # Everything that ties with the last place stays, so that numbers decide and not the partition's order.
             keep = values >= np.partition(values, len(values) - count)[len(values) - count]
             touched, values = touched[keep], values[keep]
         order = np.lexsort((touched, -values))[:count]
         return [(int(touched[i]), float(values[i])) for i in order]
 
-    def _add(self, postings: Postings, weight: float) -> None:
-        ids, counts = postings.documents, postings.counts.astype(np.float64)
-        self._scores[ids] += weight * (counts * (K1 + 1) / (counts + self._norms[ids]))
-
-    def _contenders(self, count: int, open_gain: float) -> npt.NDArray[np.intp] | None:
-        """Return the documents that may still be among the best, or None when unseen ones may be."""
-        touched = np.flatnonzero(self._scores)
-        if len(touched) < count:
-            return None
-        values = self._scores[touched]
-        last = np.partition(values, len(values) - count)[len(values) - count]
-        return touched[values + open_gain >= last] if last > open_gain else None
+    def _postings(self, term: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the documents that hold a term, ascending, and how often each does; None where none does."""
+        row = self._db.execute("SELECT documents, counts FROM terms WHERE term = ?", (term,)).fetchone()
+        return (np.frombuffer(row[0], dtype="<u4"), np.frombuffer(row[1], dtype="<u2")) if row else None
 
 
 def clean_text(text: str) -> str:

@@ -26,8 +26,7 @@ from rl_agents.cache import cache_dir
 from rl_agents.data.building import Report, new_database, only_one, paced, printed
 from rl_agents.data.tables import fingerprint, open_table, table_files
 from rl_agents.errors import InputError
-from rl_agents.retrieval.bm25 import clean_text
-from rl_agents.retrieval.text_index import TextIndex, TextIndexWriter
+from rl_agents.retrieval.bm25 import TextIndex, TextIndexWriter, clean_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +165,6 @@ class PassageStore:
         return self._count
 
     def __iter__(self) -> Iterator[Passage]:
-        """Yield all passages in their order."""
         number = 0
         while rows := self._rows(
             "SELECT id, name, title, text FROM passages WHERE id > ? ORDER BY id LIMIT 1000", number

@@ -22,18 +22,15 @@ class Reward(Protocol):
     @property
     def waits(self) -> bool:
         """Whether somebody is asked, so that scores take long."""
-        ...
 
     def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Rewrite the step rewards in place and return `metrics`.
 
         An episode that cannot be scored is marked ``failed`` with its cause, so that it is not learned from.
         """
-        ...
 
     def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Return what there is to say about episodes that are scored, which may have been at several times."""
-        ...
 
 
 class EnvironmentReward:

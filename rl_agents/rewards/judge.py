@@ -142,7 +142,6 @@ class Judge(Protocol):
     @property
     def remote(self) -> bool:
         """Whether it waits for a server; else its coroutines wait for nothing (`rl_agents.background.at_once`)."""
-        ...
 
     async def verdict(self, reading: Reading) -> float:
         """Return 1.0 for an answer without hallucination, else 0.0. With points, whether it is complete is left out.
@@ -150,7 +149,6 @@ class Judge(Protocol):
         Raises:
             JudgeError: no verdict.
         """
-        ...
 
     async def complete(self, reading: Reading) -> float:
         """Return 1.0 for an answer that states every point of ``reading.points``, else 0.0.
@@ -158,7 +156,6 @@ class Judge(Protocol):
         Raises:
             JudgeError: no verdict.
         """
-        ...
 
 
 class RuleJudge:

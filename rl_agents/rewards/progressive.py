@@ -70,7 +70,6 @@ class ProgressiveReward:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> ProgressiveReward:
-        """Read the keys of a run."""
         return cls(
             settings.prs_form,
             tuple(settings.prs_tags),

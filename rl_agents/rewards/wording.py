@@ -9,7 +9,6 @@ _APOSTROPHE = re.compile(r"['\u2019]")  # straight and typographic
 
 
 def word_set(text: str) -> frozenset[str]:
-    """Return the words between blanks."""
     return frozenset(text.split())
 
 

@@ -47,7 +47,6 @@ METRICS: Mapping[str, Metric] = {
 
 
 def make(names: Sequence[str]) -> dict[str, Any]:
-    """Make some of the metrics in this process."""
     from ray.serve import metrics
 
     kinds = {"counter": metrics.Counter, "gauge": metrics.Gauge, "histogram": metrics.Histogram}
@@ -67,11 +66,9 @@ class EngineMeter:
         self._label = ""
 
     def running(self, count: int) -> None:
-        """Note how many answers are sampled now."""
         self._made["engine_calls"].set(count)
 
     def serves(self, label: str) -> None:
-        """Note the checkpoint that is served from now on."""
         if self._label:
             self._made["checkpoint"].set(0, {"checkpoint": self._label})
         self._made["checkpoint"].set(1, {"checkpoint": label})
@@ -89,7 +86,6 @@ class Meter:
         self._calls = 0
 
     def asked(self, api: str) -> Asked:
-        """Begin a request."""
         self.opened(api, 1)
         return Asked(self, api)
 
@@ -104,7 +100,6 @@ class Meter:
         self._made["calls_open"].set(self._calls)
 
     def sessions(self, count: int) -> None:
-        """Note how many sessions are open."""
         self._made["sessions_open"].set(count)
 
     def count(self, name: str, value: float, **labels: str) -> None:
@@ -113,7 +108,6 @@ class Meter:
             self._made[name].inc(value, labels)
 
     def observe(self, name: str, value: float, **labels: str) -> None:
-        """Add to a histogram."""
         self._made[name].observe(value, labels)
 
 
@@ -159,7 +153,6 @@ class Asked:
             self.sampled(answers[0].prompt_tokens, sum(answer.completion_tokens for answer in answers))
 
     def sampled(self, prompt_tokens: int, tokens: int) -> None:
-        """Note the tokens and the times of a whole answer."""
         now, api = time.monotonic(), self._api
         self._meter.observe("request_seconds", now - self._began, api=api)
         self._meter.count("prompt_tokens", prompt_tokens, api=api)

@@ -87,7 +87,6 @@ class ServingOptions:
 
     @property
     def max_body_bytes(self) -> int:
-        """Bytes of a request's body at most."""
         return self.max_body_kb * 1024
 
     def named_adapters(self) -> dict[str, str]:
@@ -122,7 +121,6 @@ class ServingOptions:
         return dict(parts)
 
     def allowed_options(self) -> list[str]:
-        """Return the environment options that sessions may set."""
         return _names(self.session_options)
 
 

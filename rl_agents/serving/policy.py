@@ -42,7 +42,6 @@ class Target:
 
     @classmethod
     def now(cls, checkpoint: Checkpoint) -> Target:
-        """Make the target that replaces all earlier ones."""
         return cls(time.time_ns(), checkpoint)
 
 
@@ -68,19 +67,15 @@ class PolicyClient(Protocol):
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> Piece:
         """Return a whole answer."""
-        ...
 
     def stream(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> AsyncGenerator[Piece, None]:
         """Yield an answer piece by piece; closing the iterator stops the engine's work on it."""
-        ...
 
     async def load(self, target: Target) -> None:
         """Have all replicas take new weights."""
-        ...
 
     async def served(self) -> Target:
         """Return what the replicas serve; an error when none is ready."""
-        ...
 
 
 class UpdateLock:
@@ -95,7 +90,6 @@ class UpdateLock:
 
     @asynccontextmanager
     async def answer(self) -> AsyncIterator[None]:
-        """Enter to sample."""
         while not self._open.is_set():
             await self._open.wait()
         self._inside += 1
@@ -215,7 +209,6 @@ class Policy:
         logger.info("serving %s", target.checkpoint.label)
 
     async def served(self) -> Target:
-        """Return what this replica serves."""
         return self._target
 
     async def check_health(self) -> None:

@@ -56,11 +56,9 @@ class PoolActor:
         self._writer.add(*records).result()
 
     def pid(self) -> int:
-        """The process that writes."""
         return os.getpid()
 
     def close(self) -> None:
-        """Close the file."""
         if not self._problem:
             self._writer.close()
 

@@ -7,10 +7,11 @@ import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rl_agents.data.trajectory import Step
 from rl_agents.errors import InputError
-from rl_agents.store.files import Place, open_reading, open_writing, shown
+from rl_agents.store.files import open_reading, open_writing
 from rl_agents.store.records import Curation
 from rl_agents.store.schema import ROWS
 
@@ -40,7 +41,6 @@ class Decision:
 
     @property
     def empty(self) -> bool:
-        """Nobody decided anything that still counts."""
         return self == Decision()
 
     def weight_of(self, ordinal: int) -> float:
@@ -54,7 +54,6 @@ class Decision:
         return {steps - 1 if ordinal == WHOLE else ordinal: value for ordinal, value in self.rewards.items()}
 
     def rewarded(self, steps: Sequence[Step]) -> list[Step]:
-        """Return steps with the rewards that somebody set."""
         rewards = self.rewards_of(len(steps))
         return [
             dataclasses.replace(step, reward=rewards[ordinal]) if ordinal in rewards else step
@@ -94,7 +93,7 @@ def _decide(before: Decision, row: Curation) -> Decision:
     return dataclasses.replace(before, excluded_steps=steps | {row.ordinal} if excluded else steps)
 
 
-def curate(path: Place, rows: Sequence[Curation]) -> list[int]:
+def curate(path: Path, rows: Sequence[Curation]) -> list[int]:
     """Add decisions to a pool, all or none, also while its writer is at work; they are on disk when this returns.
 
     Returns:
@@ -112,7 +111,7 @@ def curate(path: Place, rows: Sequence[Curation]) -> list[int]:
         numbers = [int(connection.execute(insert, [*table.row(row), time.time()]).fetchone()[0]) for row in rows]
         connection.execute("COMMIT")
     except sqlite3.Error as error:
-        raise InputError(f"{shown(path)}: cannot write to the pool: {error}") from None
+        raise InputError(f"{path}: cannot write to the pool: {error}") from None
     finally:
         connection.close()
     return numbers

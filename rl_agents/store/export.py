@@ -55,7 +55,6 @@ def session_rows(reader: PoolReader, where: Where, raw: bool) -> Iterator[Row]:
 
 
 def step_rows(reader: PoolReader, where: Where, raw: bool) -> Iterator[Row]:
-    """A row per step, with the columns of its session."""
     for row in session_rows(reader, where, raw):
         steps = row.pop("steps")
         for ordinal, step in enumerate(steps):

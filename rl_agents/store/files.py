@@ -13,11 +13,7 @@ from urllib.parse import quote
 
 from rl_agents.durable import flush
 from rl_agents.errors import InputError
-from rl_agents.store.postgres import is_postgres, open_postgres, without_password
-from rl_agents.store.schema import APPLICATION, VERSION, Connection, migration, script
-
-#: A pool's file, or the address of a PostgreSQL database.
-Place = Path | str
+from rl_agents.store.schema import APPLICATION, VERSION, migration, script
 
 POOL_FILE = "pool.sqlite"
 PRIVATE = 0o600
@@ -27,14 +23,12 @@ BUSY_S = 30.0
 PREDECESSOR_S, POLL_S = 20.0, 0.05
 
 
-def pool_file(place: Place) -> Place:
-    """Return the pool that a path means, absolute: the file, or the one of a run's folder; an address as it is.
+def pool_file(place: Path | str) -> Path:
+    """Return the pool that a path means, absolute: the file, or the one of a run's folder.
 
     Raises:
         InputError: there is no such file.
     """
-    if is_postgres(place):
-        return place
     path = Path(place)
     file = path / POOL_FILE if path.is_dir() else path
     if not file.exists():
@@ -42,32 +36,12 @@ def pool_file(place: Place) -> Place:
     return file.absolute()
 
 
-def shown(place: Place) -> str:
-    """Return a pool's name for messages."""
-    return without_password(str(place))
-
-
-def open_reading(place: Place) -> Connection:
+def open_reading(path: Path) -> sqlite3.Connection:
     """Open a pool read-only, whether or not somebody writes to it.
 
     Raises:
         InputError: no such file, no pool, or one that a newer version wrote.
     """
-    return open_postgres(str(place), write=False) if is_postgres(place) else _file_reading(Path(place))
-
-
-def open_writing(place: Place) -> Connection:
-    """Open a pool for writing, and make it (a file: mode 600) where there is none.
-
-    Who writes to a file as its one writer holds its `Lock`.
-
-    Raises:
-        InputError: the file cannot be made, is no pool, or a newer version wrote it.
-    """
-    return open_postgres(str(place), write=True) if is_postgres(place) else _file_writing(Path(place))
-
-
-def _file_reading(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         raise InputError(f"{path}: no such pool")
     # Where nothing may be written SQLite cannot make the -shm file; a pool that nobody writes to does not need it.
@@ -87,7 +61,14 @@ def _file_reading(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _file_writing(path: Path) -> sqlite3.Connection:
+def open_writing(path: Path) -> sqlite3.Connection:
+    """Open a pool for writing, and make it (mode 600) where there is none.
+
+    Its one writer holds its `Lock`.
+
+    Raises:
+        InputError: the file cannot be made, is no pool, or a newer version wrote it.
+    """
     with contextlib.suppress(FileExistsError):  # only made here: closing a file that is open drops SQLite's own locks
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE))
         flush(path.parent)
@@ -126,7 +107,6 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> int:
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Say which file SQLite's complaint is about."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -178,7 +158,6 @@ class Lock:
             time.sleep(POLL_S)
 
     def release(self) -> None:
-        """Let others write."""
         os.close(self._descriptor)
 
 
@@ -190,7 +169,7 @@ def backup(path: Path, to: Path) -> None:
     Raises:
         InputError: no pool at ``path``, or ``to`` cannot be written.
     """
-    source = _file_reading(path)
+    source = open_reading(path)
     unfinished = to.with_name(f".{to.name}.{os.getpid()}")
     try:
         os.close(os.open(unfinished, os.O_CREAT | os.O_TRUNC | os.O_RDWR, PRIVATE))

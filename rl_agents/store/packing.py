@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 import sys
 from array import array
 from collections import OrderedDict
@@ -18,7 +19,6 @@ import numpy as np
 
 from rl_agents.errors import InputError
 from rl_agents.store.records import Call
-from rl_agents.store.schema import Connection
 
 #: Bytes of recent calls' sequences that are kept in memory, and what Python adds to each.
 RECENT_BYTES, OVERHEAD = 64_000_000, 250
@@ -90,7 +90,6 @@ def unpack_logprobs(blob: bytes) -> list[float]:
 
 
 def shared_ids(before: bytes, prompt: bytes) -> int:
-    """Return how many ids two sequences begin with in common."""
     if prompt.startswith(before):
         return len(before) // BYTES_PER_ID
     size = min(len(before), len(prompt)) // BYTES_PER_ID
@@ -104,7 +103,7 @@ class Calls:
     Sequences of recent calls are kept in memory, at most ``recent_bytes``; those of older ones are read again.
     """
 
-    def __init__(self, connection: Connection, recent_bytes: int = RECENT_BYTES) -> None:
+    def __init__(self, connection: sqlite3.Connection, recent_bytes: int = RECENT_BYTES) -> None:
         self._connection = connection
         self._limit = recent_bytes
         self._recent: OrderedDict[int, bytes] = OrderedDict()
@@ -138,7 +137,6 @@ class Calls:
         return ", ".join(name if name in names else "NULL" for name in COLUMNS.split(", "))
 
     def whole(self, row: tuple[int, int, int, str, int, int | None, int, bytes, bytes, bytes, str | None]) -> Call:
-        """Return the call of a row of `columns`."""
         name, parent, version, finish, seed, prompt, shared, rest, response, logprobs, spans = row
         ids = self._opening(parent, prompt, shared, rest)
         answer = unpack(response)

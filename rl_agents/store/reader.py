@@ -6,14 +6,14 @@ import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.store.curation import Decision, effective
-from rl_agents.store.files import Place, open_reading, shown
+from rl_agents.store.files import open_reading
 from rl_agents.store.packing import Calls
-from rl_agents.store.postgres import SIZE, PostgresConnection
 from rl_agents.store.records import (
     Batch,
     Call,
@@ -25,9 +25,9 @@ from rl_agents.store.records import (
     Outcome,
     RewardNote,
     Session,
+    trajectory_of,
 )
 from rl_agents.store.schema import NAMES, ROWS, load_text
-from rl_agents.store.sessions import trajectory_of
 
 #: Rows that one query brings.
 PAGE = 256
@@ -92,18 +92,17 @@ class PoolReader:
     for several threads at once.
     """
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: Path | str) -> None:
         """
         Raises:
             InputError: no such file, no pool, or one that a newer version wrote.
         """
-        self.name = shown(path)
-        self._connection = open_reading(path)
+        self.name = str(path)
+        self._connection = open_reading(Path(path))
         self._calls = Calls(self._connection)
         self._columns = self._calls.columns
 
     def close(self) -> None:
-        """Let go of the file."""
         self._connection.close()
 
     def __enter__(self) -> PoolReader:
@@ -143,7 +142,6 @@ class PoolReader:
                 yield self.trajectory(stored, raw)
 
     def trajectory(self, stored: Stored, raw: bool = False) -> Trajectory:
-        """Return one session's trajectory."""
         outcomes = self.outcomes(stored.session.id)
         calls = {call.id: call for call in self.calls([outcome.call for outcome in outcomes])}
         if missing := {outcome.call for outcome in outcomes} - set(calls):
@@ -173,19 +171,15 @@ class PoolReader:
         return self._all(Outcome, "session = ? ORDER BY ordinal", session)
 
     def openings(self) -> list[Opening]:
-        """Gateway sessions that were opened."""
         return self._all(Opening)
 
     def exchanges(self, session: str | None = None) -> list[Exchange]:
-        """What a gateway's clients saw, of all sessions or one."""
         return self._all(Exchange, *(("TRUE",) if session is None else ("session = ?", session)))
 
     def reward_notes(self, session: str) -> list[RewardNote]:
-        """Rewards that came from outside."""
         return self._all(RewardNote, "session = ?", session)
 
     def credit(self, session: str) -> list[Credit]:
-        """What a session's steps were worth, update by update."""
         return self._all(Credit, "session = ?", session)
 
     def curation(self, session: str | None = None) -> list[tuple[int, Curation]]:
@@ -200,28 +194,23 @@ class PoolReader:
         return self._all(Batch, table="current_batches" if current else "batches")
 
     def events(self) -> list[Event]:
-        """What happened to the pool, in order."""
         return self._all(Event)
 
     def names(self, beginning: str, most: int) -> list[str]:
-        """Ids of sessions that begin so, the newest first."""
         query = "SELECT id FROM sessions WHERE substr(id, 1, ?) = ? ORDER BY number DESC LIMIT ?"
         return [load_text(row[0]) for row in self.rows(query, len(beginning), beginning, most)]
 
     def counts(self) -> dict[str, int]:
-        """Rows of every table."""
         return {name: self.one(f"SELECT count(*) FROM {name}")[0] for name in ("prompts", *NAMES.values())}
 
     def size(self) -> int:
-        """Bytes that the pool takes."""
-        return int(self.one(SIZE if isinstance(self._connection, PostgresConnection) else FILE_SIZE)[0])
+        return int(self.one(FILE_SIZE)[0])
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Rows of a query of one's own; the tables are described in docs/pool.md."""
         return self._connection.execute(query, values).fetchall()
 
     def one(self, query: str, *values: Any) -> Any:
-        """The first row of a query of one's own."""
         return self._connection.execute(query, values).fetchone()
 
     def _all(self, kind: type[Kept], test: str = "TRUE", *values: Any, table: str = "") -> list[Kept]:
@@ -274,7 +263,6 @@ class PoolReader:
         }
 
     def _correction(self, session: str, steps: int, decision: Decision) -> float:
-        """Return what curated rewards change about a session's sum."""
         recorded = {o.ordinal: o.reward for o in self.outcomes(session)}
         return sum(value - recorded[at] for at, value in decision.rewards_of(steps).items() if at in recorded)
 
@@ -301,11 +289,45 @@ def _wanted(stored: Stored, where: Where) -> bool:
 
 
 def parts(ids: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield ids in parts of as many as a query takes."""
     for at in range(0, len(ids), PAGE):
         yield ids[at : at + PAGE]
 
 
 def marks(values: Sequence[Any]) -> str:
-    """Return as many question marks as there are values."""
     return ", ".join("?" * len(values))
+
+
+def statistics(reader: PoolReader) -> dict[str, Any]:
+    """Return counts, shares and sizes of a pool, as plain data.
+
+    ``lost``: sessions of iterations that a resumed run took back. ``bytes_per_million_tokens`` counts the tokens that
+    are in the pool once: those that were sampled, and those of prompts that no earlier call holds.
+    """
+    counts = reader.counts()
+    sampled, read = reader.one("SELECT coalesce(sum(response_tokens), 0), coalesce(sum(prompt_tokens), 0) FROM calls")
+    shared = reader.one("SELECT coalesce(sum(shared), 0) FROM calls")[0]
+    size = reader.size()
+    kept = f"FROM sessions WHERE NOT EXISTS ({TAKEN_BACK})"
+    sessions, solved, broken, first, last = reader.one(
+        f"SELECT count(*), coalesce(sum(success), 0), coalesce(sum(failed), 0), min(iteration), max(iteration) {kept}"
+    )
+    states = dict(reader.rows(f"SELECT state, count(*) FROM lease WHERE session IN (SELECT id {kept}) GROUP BY state"))
+    return {
+        "sessions": sessions,
+        "kinds": dict(reader.rows(f"SELECT kind, count(*) {kept} GROUP BY kind ORDER BY kind")),
+        "lost": counts["sessions"] - sessions,
+        "iterations": f"{first} to {last}" if sessions else "none",
+        "solved": solved,
+        "broken": broken,
+        "states": {"ready": sessions - sum(states.values()), "leased": 0, "trained": 0} | states,
+        "opened_and_not_ended": reader.one(
+            "SELECT count(*) FROM openings o WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = o.session)"
+        )[0],
+        "decisions": counts["curation"],
+        "calls": counts["calls"],
+        "tokens_sampled": sampled,
+        "tokens_read": read,
+        "bytes": size,
+        "bytes_per_call": size / max(counts["calls"], 1),
+        "bytes_per_million_tokens": round(1e6 * size / max(sampled + read - shared, 1)),
+    }

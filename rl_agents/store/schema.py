@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from rl_agents.store.records import (
     Batch,
@@ -124,37 +124,12 @@ def _quoted(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-class Utf8(bytes):
-    """Text that SQLite cannot take as such."""
-
-
-class Connection(Protocol):
-    """An open pool; errors are those of `sqlite3`."""
-
-    def execute(self, query: str, values: Sequence[Any] = ..., /) -> Any:
-        """Run a statement; return a cursor."""
-        ...
-
-    def executemany(self, query: str, rows: Iterable[Sequence[Any]], /) -> Any:
-        """Run a statement for each row."""
-        ...
-
-    def close(self) -> None:
-        """Close it."""
-        ...
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
-        ...
-
-
-def store_text(value: str) -> str | Utf8:
+def store_text(value: str) -> str | bytes:
     """Return text as SQLite takes it: half a surrogate pair, which UTF-8 cannot write, makes it bytes."""
     try:
         value.encode()
     except UnicodeEncodeError:
-        return Utf8(value.encode("utf-8", "surrogatepass"))
+        return value.encode("utf-8", "surrogatepass")
     return value
 
 
@@ -164,7 +139,6 @@ def load_text(cell: str | bytes) -> str:
 
 
 def store_json(value: Mapping[str, Any]) -> str | bytes:
-    """Return plain data as one line of JSON."""
     return store_text(json.dumps(value, ensure_ascii=False, separators=(",", ":"))) if value else "{}"
 
 
@@ -205,14 +179,12 @@ class Rows:
         self.insert = f"INSERT INTO {into} VALUES ({marks}) ON CONFLICT DO NOTHING"
 
     def row(self, record: Record) -> list[Any]:
-        """Return the cells of `columns`."""
         cells = [store(getattr(record, name)) for name, store in self._store]
         if isinstance(record, Outcome) and record.anchor == record.observation:
             cells[self._anchor] = None
         return cells
 
     def record(self, cells: Sequence[Any]) -> Any:
-        """Return the record of a row's `columns`."""
         values = [load(cell) for load, cell in zip(self._load, cells, strict=True)]
         if self.kind is Outcome and values[self._anchor] is None:
             values[self._anchor] = values[self._anchor - 1]

@@ -78,7 +78,6 @@ class TokenScores:
         self._connection.execute("COMMIT")
 
     def close(self) -> None:
-        """Let go of the file."""
         self._connection.close()
 
 

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rl_agents.errors import InputError
-from rl_agents.store.files import Lock, Place, open_writing, shown
+from rl_agents.store.files import Lock, open_writing
 from rl_agents.store.packing import Calls
-from rl_agents.store.postgres import is_postgres
 from rl_agents.store.records import Call, Event, Record
 from rl_agents.store.schema import NAMES, ROWS
 
@@ -35,11 +34,9 @@ class PoolSink(Protocol):
 
     def add(self, *records: Record) -> Future[None]:
         """Add records, all or none of them; the future is done when they are on disk."""
-        ...
 
     def flush(self, timeout_s: float) -> None:
         """Wait until all that was added is on disk; raises `PoolError` or TimeoutError."""
-        ...
 
 
 class _Promise(Future[None]):
@@ -86,12 +83,16 @@ class PoolWriter:
     """
 
     def __init__(
-        self, path: Place, commit_s: float = 0.005, commit_rows: int = 256, wait_s: float = 0.0, idle_s: float = 0.0
+        self,
+        path: Path | str,
+        commit_s: float = 0.005,
+        commit_rows: int = 256,
+        wait_s: float = 0.0,
+        idle_s: float = 0.0,
     ) -> None:
         """
         Args:
-            path: file, made (mode 600) where there is none; or the address of a PostgreSQL database, which may have
-                many writers.
+            path: file, made (mode 600) where there is none.
             commit_s: seconds that a record waits for others to be committed with.
             idle_s: the same while nobody waits for any of them, which spares commits; at least ``commit_s``.
             commit_rows: records that are committed without waiting for more.
@@ -101,15 +102,15 @@ class PoolWriter:
         Raises:
             InputError: another writer has the file, it is no pool, or it cannot be made.
         """
-        self._name, self._shared = shown(path), is_postgres(path)
+        path, self._name = Path(path), str(path)
         self._commit_s, self._idle_s, self._commit_rows = commit_s, max(idle_s, commit_s), commit_rows
-        self._lock = None if self._shared else Lock(Path(path), wait_s)
+        self._lock = Lock(path, wait_s)
         try:
             self._connection = open_writing(path)
             self._calls = Calls(self._connection)
             self._remember()
         except BaseException:
-            self._release()
+            self._lock.release()
             raise
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._gate = threading.Lock()
@@ -171,11 +172,7 @@ class PoolWriter:
             self._commit(requests)
         with contextlib.suppress(sqlite3.Error):  # a full disk: nothing is lost, the next writer reads the WAL
             self._connection.close()
-        self._release()
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
+        self._lock.release()
 
     def _gather(self) -> tuple[list[_Request], bool]:
         """Return the requests of the next commit, and whether they are the last."""
@@ -217,8 +214,6 @@ class PoolWriter:
         """Write records in one transaction; return what is wrong, and remember it when it is not the records."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            if self._shared:
-                self._remember()  # others have written
             self._write(records)
             self._connection.execute("COMMIT")
             return None
@@ -261,7 +256,6 @@ class PoolWriter:
             self._connection.executemany(ROWS[kind].insert, cells)
 
     def _cells(self, record: Record) -> list[Any]:
-        """Number a record, and return its row."""
         rows = ROWS[type(record)]
         self._number += not rows.table.apart
         cells = rows.row(record) if rows.table.apart else [self._number, *rows.row(record)]

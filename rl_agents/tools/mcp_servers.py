@@ -111,7 +111,6 @@ def _texts(value: Any, what: str) -> dict[str, str]:
 
 
 def _text(value: Any, what: str, *, may_be_empty: bool = False) -> str:
-    """Return a text with its environment variables filled in."""
     if not isinstance(value, str) or "\0" in value or not (value or may_be_empty):
         raise ValueError(f"{what} is {ascii(value)[:80]}, not a text")
 

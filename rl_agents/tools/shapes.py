@@ -71,7 +71,6 @@ class Shape:
         return Written(start, tail.end(), name, value, as_text=self.parameter is not None, several=not self.closing)
 
     def problem(self, text: str, start: int) -> str:
-        """Return why no call can be read where one begins."""
         end = text.find(self.closing, start) if self.closing else len(text)
         if end < 0:
             return f"a {self.opening} without its {self.closing}"

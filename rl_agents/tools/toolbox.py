@@ -79,7 +79,6 @@ class Toolbox:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The definitions, in the order given."""
         return tuple(bound.tool for bound in self._tools.values())
 
     @property
@@ -88,7 +87,6 @@ class Toolbox:
         return [tool.to_openai() for tool in self.tools]
 
     def execute(self, response: Response) -> list[ToolResult]:
-        """`run` for tools that wait for nothing."""
         return at_once(self.run(response))
 
     async def run(self, response: Response) -> list[ToolResult]:

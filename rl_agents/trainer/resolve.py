@@ -43,11 +43,12 @@ from rl_agents.inference.model_shape import (
 from rl_agents.inference.select import (
     check_dense,
     check_quantization,
+    check_sleep,
     check_vllm_model,
     check_weight_switch,
+    choose_transfer,
     resolve_engine,
 )
-from rl_agents.inference.weight_sync.choose import check_sleep, choose_transfer
 from rl_agents.interrupts import event_loop
 from rl_agents.learner.prefix_sharing import packing_key
 from rl_agents.rewards.base import REWARDS

@@ -27,8 +27,17 @@ from rl_agents.orchestrator.env_runner_handles import SetRecorder
 from rl_agents.store.actor import RemotePool, start_pool_actor
 from rl_agents.store.files import PREDECESSOR_S
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import Batch, Call, Credit, Event, Record, SessionKind
-from rl_agents.store.sessions import call_record, outcome_record, session_record
+from rl_agents.store.records import (
+    Batch,
+    Call,
+    Credit,
+    Event,
+    Record,
+    SessionKind,
+    call_record,
+    outcome_record,
+    session_record,
+)
 from rl_agents.store.trajectory_store import PoolWriter
 
 #: Seconds that what was written may take to reach the disk when a checkpoint waits for it.

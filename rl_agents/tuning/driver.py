@@ -1,7 +1,12 @@
-"""Running a sweep: what is left to do, handed to Tune, watched, and stopped when it is asked to."""
+"""Running a sweep: what is left to do, handed to Tune, watched, and stopped when it is asked to.
+
+Who decides about running trials: nobody, ASHA, or population based training. Tune does not save its schedulers, so that
+`Tuner.restore` would forget what ASHA has seen; a resumed sweep hands the trials that are left to a new `Tuner`.
+"""
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
@@ -9,15 +14,17 @@ import random
 import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ray
 from ray import tune
 from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial
+from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, PopulationBasedTraining, TrialScheduler
 
 from rl_agents.config import Settings, load_recipe
 from rl_agents.durable import replace_text
@@ -25,10 +32,84 @@ from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.resources import cluster_nodes, named_bundles, obstacle, run_bundles, set_engine_gpus
-from rl_agents.tuning.schedulers import ITERATION, VALUE, make_scheduler
-from rl_agents.tuning.space import TrialSpec
-from rl_agents.tuning.sweep import Sweep
-from rl_agents.tuning.trial import BAD_INPUT, DIVERGED, NOTES, SweepTrial
+from rl_agents.tuning.sweep import Grid, Range, Sweep, TrialSpec
+from rl_agents.tuning.trial import BAD_INPUT, DIVERGED, ITERATION, NOTES, VALUE, SweepTrial
+
+#: Trial name -> (iteration, value) of every iteration before the sweep was stopped.
+History = Mapping[str, Sequence[tuple[int, float]]]
+
+
+def make_scheduler(sweep: Sweep, iterations: int, history: History) -> TrialScheduler:
+    """Return the scheduler that the sweep asks for.
+
+    Args:
+        sweep: the sweep.
+        iterations: of the longest trial.
+        history: what trials reached before a resumed sweep was stopped.
+    """
+    if sweep.asha is not None:
+        asha = sweep.asha
+        return ResumableAsha(
+            history, metric=VALUE, mode=sweep.mode, time_attr=ITERATION, max_t=iterations,
+            grace_period=min(asha.grace, iterations), reduction_factor=asha.reduction,
+            stop_last_trials=False,  # trials end by themselves, after their last evaluation
+        )  # fmt: skip
+    if sweep.pbt is not None:
+        pbt = sweep.pbt
+        return PopulationBasedTraining(
+            metric=VALUE, mode=sweep.mode, time_attr=ITERATION, perturbation_interval=pbt.interval,
+            quantile_fraction=pbt.quantile, resample_probability=pbt.resample,
+            hyperparam_mutations={"trial": {"keys": {name: _mutation(choice) for name, choice in sweep.space.items()}}},
+            custom_explore_fn=_ClampToRange(sweep), log_config=False,
+        )  # fmt: skip
+    return FIFOScheduler()
+
+
+class ResumableAsha(AsyncHyperBandScheduler):
+    """ASHA that counts what the trials of a stopped sweep had reached, those that are over included."""
+
+    def __init__(self, history: History, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._history = dict(history)
+        for name in self._history:
+            stand_in = SimpleNamespace(trial_id=name)
+            super().on_trial_add(None, stand_in)
+            self._replay(stand_in, name)
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        """Take a trial in; one that goes on meets each rung once, so its stand-in gives way to it."""
+        super().on_trial_add(tune_controller, trial)
+        name = trial.custom_dirname
+        if name in self._history:
+            for bracket in self._brackets:
+                for _, recorded in bracket._rungs:
+                    recorded.pop(name, None)
+            self._replay(trial, name)
+
+    def _replay(self, trial: Any, name: str) -> None:
+        for iteration, value in self._history[name]:
+            super().on_trial_result(None, trial, {ITERATION: iteration, VALUE: value})
+
+
+def _mutation(choice: Grid | Range) -> Sequence[Any] | Callable[[], Any]:
+    if isinstance(choice, Grid):
+        return list(choice.values)
+    return (tune.loguniform if choice.log else tune.uniform)(choice.low, choice.high)  # type: ignore[no-any-return]
+
+
+class _ClampToRange:
+    """Keeps keys in their range: PBT multiplies by 0.8 and 1.2 without looking at it."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self._ranges = {name: choice for name, choice in sweep.space.items() if isinstance(choice, Range)}
+
+    def __call__(self, config: dict[str, Any]) -> dict[str, Any]:
+        config = copy.deepcopy(config)
+        keys = config["trial"]["keys"]
+        for name, limits in self._ranges.items():
+            keys[name] = limits.clamp(keys[name])
+        return config
+
 
 #: Seconds between two looks at the cluster, and for which it must be too small before the sweep is given up.
 LOOK_S, PATIENCE_S = 10.0, 60.0
@@ -53,15 +134,12 @@ class SweepFolder:
         self.outcomes = json.loads(self.outcomes_file.read_text()) if self.outcomes_file.exists() else {}
 
     def trial(self, spec: TrialSpec) -> RunFolder:
-        """Return the run folder of a trial."""
         return RunFolder(self.path / "trials" / spec.name)
 
     def is_done(self, spec: TrialSpec) -> bool:
-        """The trial has reached its last iteration."""
         return self.trial(spec).read_summary().get("status") == "done"
 
     def note(self, name: str, status: str, reason: str = "") -> None:
-        """Record how a trial ended."""
         self.outcomes[name] = {"status": status, "reason": reason}
         self._write()
 
@@ -260,7 +338,6 @@ class SweepMonitor(Callback):
             trials.add(name)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """Record a trial that the scheduler ended early."""
         name = trial.custom_dirname
         if name not in self.folder.outcomes and trial.last_result[ITERATION] < self.settings[name].iterations:
             reason = f"at iteration {trial.last_result[ITERATION]}"
@@ -268,11 +345,9 @@ class SweepMonitor(Callback):
             self._say(name, f"{STOPPED_EARLY} {reason}")
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """Say that a trial failed and tries again."""
         self._say(trial.custom_dirname, f"failed, goes on from its last checkpoint ({_last_line(trial)})")
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """Record a trial that failed once too often."""
         name, reason = trial.custom_dirname, _last_line(trial)
         self.folder.note(name, FAILED, reason)
         self._say(name, f"{FAILED} {self.sweep.max_failures + 1} times, given up: {reason}")
@@ -286,7 +361,6 @@ class SweepMonitor(Callback):
 
 
 def _last_line(trial: Trial) -> str:
-    """Return the last line of the error that Tune noted."""
     file = Path(trial.error_file) if trial.error_file else None
     text = file.read_text(encoding="utf-8") if file is not None and file.exists() else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -303,7 +377,6 @@ class StopWhenAsked(Stopper):
         return False
 
     def stop_all(self) -> bool:
-        """Tune asks between any two events."""
         return self._watch is not None and bool(self._watch.interrupts.requested or self._watch.too_small)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -20,7 +20,6 @@ from rl_agents.resources import placement, set_engine_gpus
 from rl_agents.store.files import Lock
 from rl_agents.trainer.lengths import KEYS
 from rl_agents.trainer.train_loop import TrainLoop
-from rl_agents.tuning.schedulers import ITERATION, VALUE
 from rl_agents.tuning.sweep import Sweep
 
 #: In the folder that Tune takes for a checkpoint: where the run's own checkpoint lies.
@@ -31,7 +30,9 @@ LINEAGE = "lineage.jsonl"
 PBT_CHECKPOINTS = 5
 #: Seconds that a trial waits for the process that played it before, which may still write its last checkpoint.
 PREDECESSOR_S = 300.0
-#: Keys of a result: why a trial ended without being done.
+#: Keys of a trial's result that schedulers read.
+ITERATION, VALUE = "iteration", "value"
+#: Why a trial ended without being done.
 DIVERGED, BAD_INPUT = "diverged", "bad_input"
 #: Key of a result: what the run says to its user since the last one, a list of lines.
 NOTES = "notes"
@@ -137,7 +138,6 @@ class SweepTrial(tune.Trainable):
         return {ITERATION: record["iteration"], VALUE: self.value}
 
     def _begin(self) -> TrainLoop:
-        """Open the run folder at the iteration where the run goes on."""
         assert self.algo is not None
         if self.start is not None:
             self.algo.restore_run_checkpoint(self.start)
@@ -231,7 +231,6 @@ class Notes:
         self.lines: list[str] = []
 
     def taken(self) -> list[str]:
-        """Return the notes since the last call."""
         lines, self.lines = self.lines, []
         return lines
 
@@ -239,7 +238,6 @@ class Notes:
         """Nothing to show."""
 
     def note(self, text: str) -> None:
-        """Keep it for the driver."""
         self.lines.append(text.removeprefix("[rl_agents] "))
 
     def update(self, record: Mapping[str, Any]) -> None:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import yaml
 
 from rl_agents.errors import InputError, nearest
 from rl_agents.reporting.run_folder import Record, RunFolder
-from rl_agents.store.files import POOL_FILE, Place
-from rl_agents.store.postgres import is_postgres
+from rl_agents.store.files import POOL_FILE
 from rl_agents.store.reader import PoolReader
 from rl_agents.web.errors import ApiError
 
@@ -26,10 +22,6 @@ LIVE_S = 90.0
 #: (bytes, time of the last change in ns) of a file.
 Written = tuple[int, int]
 TRIALS, RESULTS = "trials", "results.json"
-#: The folder of what has none.
-NOWHERE = Path(os.devnull)
-#: Tables whose last rows say whether something was written.
-GROWING = ("calls", "sessions", "credit", "events", "curation")
 
 
 @dataclass
@@ -38,15 +30,15 @@ class Run:
 
     Attributes:
         name: in addresses and titles; unique among the runs that are shown.
-        folder: its output folder; of a pool alone the folder that it lies in; of a database `NOWHERE`.
-        pool: its pool's file, whether or not it is there, or a database's address.
+        folder: its output folder; of a pool alone the folder that it lies in.
+        pool: its pool's file, whether or not it is there.
         alone: there is no run folder, only a pool.
         sweep: name of the sweep that it is a trial of; empty: none.
     """
 
     name: str
     folder: RunFolder
-    pool: Place
+    pool: Path
     alone: bool = False
     sweep: str = ""
     _records: tuple[Written, list[Record]] = field(default=((-1, -1), []), repr=False)
@@ -79,7 +71,7 @@ class Run:
     @property
     def has_pool(self) -> bool:
         """Whether there is a pool to read."""
-        return is_postgres(self.pool) or Path(self.pool).is_file()
+        return self.pool.is_file()
 
     def reader(self) -> PoolReader:
         """Open its pool; each answer opens it again, so that no state of the file is held.
@@ -105,9 +97,7 @@ class Run:
 
     def _files(self) -> list[Written]:
         """How the files stand that a run writes all the time, or the tables."""
-        if is_postgres(self.pool):
-            return [_newest(self.pool)]
-        return [_written(file) for file in (self.folder.metrics_file, Path(self.pool), Path(f"{self.pool}-wal"))]
+        return [_written(file) for file in (self.folder.metrics_file, self.pool, Path(f"{self.pool}-wal"))]
 
 
 def _plain_yaml(path: Path) -> Record:
@@ -126,17 +116,6 @@ def _written(path: Path) -> Written:
     except OSError:
         return 0, 0
     return found.st_size, found.st_mtime_ns
-
-
-def _newest(pool: Place) -> Written:
-    """The last row of a database's pool, and about when it was written; zeros where nobody answers."""
-    try:
-        with PoolReader(pool) as reader:
-            numbers = [reader.one(f"SELECT coalesce(max(number), 0) FROM {table}")[0] for table in GROWING]
-            at = reader.one("SELECT coalesce(max(at), 0) FROM sessions")[0]
-    except (InputError, sqlite3.Error):
-        return 0, 0
-    return sum(numbers), int(1e9 * at)
 
 
 @dataclass
@@ -173,7 +152,7 @@ class Catalog:
 
 
 def find_runs(places: Sequence[str], edit: bool = False) -> Catalog:
-    """Return the runs that paths mean: folders of runs or sweeps, pools' files, or databases' addresses.
+    """Return the runs that paths mean: folders of runs or sweeps, or pools' files.
 
     Raises:
         InputError: a path is none of these.
@@ -182,9 +161,7 @@ def find_runs(places: Sequence[str], edit: bool = False) -> Catalog:
     seen: set[Path] = set()
     for place in places:
         path = Path(place)
-        if is_postgres(place):
-            _add(catalog, _database(place), "")
-        elif not path.exists():
+        if not path.exists():
             raise InputError(f"{place}: no such folder{_neighbors(path)}")
         elif (whole := path.resolve()) not in seen:
             seen.add(whole)
@@ -215,12 +192,6 @@ def _is_sweep(path: Path) -> bool:
 
 def _trials(path: Path) -> list[Path]:
     return sorted(file.parent for file in (path / TRIALS).glob("*/config.yaml"))
-
-
-def _database(address: str) -> Run:
-    """A pool in PostgreSQL, named after its database."""
-    PoolReader(address).close()  # refuses what is no pool, and where nobody answers
-    return Run(urlsplit(address).path.strip("/") or "pool", RunFolder(NOWHERE), address, True)
 
 
 def _run(path: Path) -> Run:

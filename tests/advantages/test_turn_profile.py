@@ -4,7 +4,7 @@ import pytest
 
 from rl_agents.algorithms.pivotrl import turn_profile
 from rl_agents.pivot.filter import Rule, choose_pivots
-from rl_agents.rewards.verifiers.compare import word_similarity
+from rl_agents.rewards.verifiers.tool_calls import word_similarity
 
 
 def pivots(outcomes, **bounds):

@@ -71,7 +71,7 @@ ROWS = """
 --set placement=together engine_mode=async => placement=together: engine_mode=async has processes of its own
 --set placement=together engine_mode=async tensor_parallel=2 => placement=together: engine_mode=async has processes of
 --set placement=together gpus_per_engine=1 => placement=together: for engines on CPUs; leave gpus_per_engine=0
---set placement=together weight_transfer=gloo => placement=together: weights come from the object store, not by
+--set placement=together weight_transfer=nccl => placement=together: weights come from the object store, not by
 --set dtype=float8 => dtype='float8': valid: float32, bfloat16
 --set optimizer=sgd => optimizer='sgd': valid: adamw, muon
 --set num_env_runners=-1 => num_env_runners=-1: must not be negative

@@ -12,8 +12,7 @@ from store.experience import dialogue
 from rl_agents.cli import main
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import Batch, Credit, Event, Opening
-from rl_agents.store.sessions import session_records
+from rl_agents.store.records import Batch, Credit, Event, Opening, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 
 NAMES = [f"i0{seed // 4}-g{seed // 4}-m{seed % 4}" for seed in range(8)]

@@ -18,7 +18,7 @@ from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.gateway.gateway import Gateway
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.sessions import session_records
+from rl_agents.store.records import session_records
 from rl_agents.store.trajectory_store import PoolWriter
 
 KINDS = ("continue", "continue", "again", "edit", "compact", "root", "header")

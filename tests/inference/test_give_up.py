@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from vllm.logprobs import FlatLogprobs
 
-from rl_agents.inference import EngineError, EngineSettings, Sampling, vllm_async
-from rl_agents.inference.vllm_async import VLLMAsyncEngine
+from rl_agents.inference import EngineError, EngineSettings, Sampling, vllm_engine
+from rl_agents.inference.vllm_engine import VLLMEngine
 
 
 class Core:
@@ -38,25 +38,25 @@ class Core:
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> VLLMAsyncEngine:
-    monkeypatch.setattr(vllm_async, "_start", lambda settings: Core())
-    monkeypatch.setattr(vllm_async, "counts_versions", lambda: False)
-    monkeypatch.setattr(vllm_async, "sampling_params", lambda *args: None)
+def engine(monkeypatch: pytest.MonkeyPatch) -> VLLMEngine:
+    monkeypatch.setattr(vllm_engine, "_start", lambda settings, adapters: Core())
+    monkeypatch.setattr(vllm_engine, "counts_versions", lambda: False)
+    monkeypatch.setattr(vllm_engine, "sampling_params", lambda *args: None)
 
-    async def build() -> VLLMAsyncEngine:
-        return VLLMAsyncEngine(EngineSettings("", kind="vllm", mode="async", weight_switch="keep"))
+    async def build() -> VLLMEngine:
+        return VLLMEngine(EngineSettings("", kind="vllm", mode="async", weight_switch="keep"))
 
     return asyncio.run(build())
 
 
-async def fail_to_load(engine: VLLMAsyncEngine, version: int) -> None:
+async def fail_to_load(engine: VLLMEngine, version: int) -> None:
     await engine.hold(version)
     await engine.give_up("the weights are half-way")
 
 
 @pytest.mark.parametrize("mended", [False, True])
 def test_a_call_that_the_abort_did_not_reach_is_answered_by_no_half_loaded_weights(
-    engine: VLLMAsyncEngine, mended: bool
+    engine: VLLMEngine, mended: bool
 ) -> None:
     heard: list[int] = []
 
@@ -82,7 +82,7 @@ def test_a_call_that_the_abort_did_not_reach_is_answered_by_no_half_loaded_weigh
     assert not heard
 
 
-def test_giving_up_that_is_cancelled_half_way_does_not_hold_the_next_weights(engine: VLLMAsyncEngine) -> None:
+def test_giving_up_that_is_cancelled_half_way_does_not_hold_the_next_weights(engine: VLLMEngine) -> None:
     async def scenario() -> None:
         core: Any = engine._engine
         await engine.hold(1)

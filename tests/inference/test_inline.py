@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rl_agents.inference import EngineError, EngineSettings, Sampling, vllm_engine
-from rl_agents.inference.vllm_inline import VLLMInlineEngine
+from rl_agents.inference.vllm_engine import InlineLLM, VLLMEngine
 
 
 class Stand:
@@ -38,13 +38,14 @@ class Stand:
         self.running = {name: left - 1 for name, left in self.running.items()}
         done = [name for name, left in self.running.items() if not left]
         self.running = {name: left for name, left in self.running.items() if left}
-        return [SimpleNamespace(request_id=name, finished=True) for name in done]
+        output = SimpleNamespace(finish_reason="stop")
+        return [SimpleNamespace(request_id=name, finished=True, outputs=[output]) for name in done]
 
 
 @pytest.fixture
 def stand(monkeypatch: pytest.MonkeyPatch) -> Stand:
     stand = Stand()
-    monkeypatch.setattr(vllm_engine, "_start", lambda settings: stand)
+    monkeypatch.setattr(vllm_engine, "_start", lambda settings, adapters: InlineLLM(stand))
     monkeypatch.setattr(vllm_engine, "counts_versions", lambda: False)
     monkeypatch.setattr(vllm_engine, "sampling_params", lambda sampling, stream: None)
     monkeypatch.setattr(vllm_engine, "completion", lambda output, version: output.request_id)
@@ -53,15 +54,15 @@ def stand(monkeypatch: pytest.MonkeyPatch) -> Stand:
 
 
 @pytest.fixture
-def engine(stand: Stand) -> VLLMInlineEngine:
-    return VLLMInlineEngine(EngineSettings("", kind="vllm", mode="inline"))
+def engine(stand: Stand) -> VLLMEngine:
+    return VLLMEngine(EngineSettings("", kind="vllm", mode="inline"))
 
 
-def ask(engine: VLLMInlineEngine) -> Any:
+def ask(engine: VLLMEngine) -> Any:
     return engine.generate([1, 2], Sampling(max_tokens=2))
 
 
-def test_the_next_request_of_who_was_answered_joins_the_next_step(engine: VLLMInlineEngine, stand: Stand) -> None:
+def test_the_next_request_of_who_was_answered_joins_the_next_step(engine: VLLMEngine, stand: Stand) -> None:
     async def episode() -> None:
         for _ in range(3):
             await ask(engine)
@@ -75,7 +76,7 @@ def test_the_next_request_of_who_was_answered_joins_the_next_step(engine: VLLMIn
     assert len(stand.steps) == 12
 
 
-def test_a_request_that_is_given_up_is_aborted(engine: VLLMInlineEngine, stand: Stand) -> None:
+def test_a_request_that_is_given_up_is_aborted(engine: VLLMEngine, stand: Stand) -> None:
     async def scenario() -> None:
         task = asyncio.create_task(ask(engine))
         while not stand.running:
@@ -88,7 +89,7 @@ def test_a_request_that_is_given_up_is_aborted(engine: VLLMInlineEngine, stand: 
     assert stand.steps[-2:] == [["1"]] * 2
 
 
-def test_a_step_that_fails_answers_everybody_now_and_later(engine: VLLMInlineEngine, stand: Stand) -> None:
+def test_a_step_that_fails_answers_everybody_now_and_later(engine: VLLMEngine, stand: Stand) -> None:
     async def scenario() -> list[Any]:
         return await asyncio.gather(ask(engine), ask(engine), return_exceptions=True)
 
@@ -98,7 +99,7 @@ def test_a_step_that_fails_answers_everybody_now_and_later(engine: VLLMInlineEng
     assert engine.dead is not None
 
 
-def test_who_waits_when_it_is_closed_hears_of_it(engine: VLLMInlineEngine, stand: Stand) -> None:
+def test_who_waits_when_it_is_closed_hears_of_it(engine: VLLMEngine, stand: Stand) -> None:
     async def scenario() -> None:
         task = asyncio.create_task(ask(engine))
         while not stand.running:

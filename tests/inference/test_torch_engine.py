@@ -11,9 +11,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rl_agents.errors import InputError
-from rl_agents.inference import Completion, EngineError, Sampling, torch_forward, torch_kv_cache
-from rl_agents.inference.torch_engine import TorchEngine, draw, uniforms
-from rl_agents.inference.torch_scheduler import PASS_TOKENS, by_width
+from rl_agents.inference import Completion, EngineError, Sampling, torch_forward
+from rl_agents.inference.torch_engine import PASS_TOKENS, TorchEngine, by_width, draw, uniforms
 
 
 async def episode(engine: TorchEngine, index: int, turns: int = 4) -> list[tuple[list[int], Completion]]:
@@ -57,7 +56,7 @@ def test_memory_is_bounded_at_the_start_and_by_request(tiny_model_dir: Path, mon
     """Fewer contexts at once, and long prompts in pieces, sample the same."""
     expected = play(TorchEngine(tiny_model_dir), 20)
     row = 2 * 2 * 4 * 64 * 1025  # layers, keys and values, bytes, heads x dim, positions
-    monkeypatch.setattr(torch_kv_cache, "CACHE_BYTES", 5 * row)
+    monkeypatch.setattr(torch_forward, "CACHE_BYTES", 5 * row)
     monkeypatch.setattr(torch_forward, "MASK_CELLS", 1000)
     engine = TorchEngine(tiny_model_dir)
     found = play(engine, 20)
@@ -69,7 +68,7 @@ def test_memory_is_bounded_at_the_start_and_by_request(tiny_model_dir: Path, mon
             torch.tensor([x for _, c in mine for x in c.logprobs]),
             torch.tensor([x for _, c in theirs for x in c.logprobs]), atol=1e-4, rtol=0,
         )  # fmt: skip
-    monkeypatch.setattr(torch_kv_cache, "CACHE_BYTES", row - 1)
+    monkeypatch.setattr(torch_forward, "CACHE_BYTES", row - 1)
     with pytest.raises(InputError, match=r"^max_model_len=1024: the keys and values of one context take"):
         TorchEngine(tiny_model_dir)
 

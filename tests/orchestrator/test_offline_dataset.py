@@ -19,8 +19,7 @@ from rl_agents.errors import InputError
 from rl_agents.learner.rl_modules import POLICY
 from rl_agents.orchestrator.offline_dataset import Recorded
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import Curation, Record
-from rl_agents.store.sessions import session_records
+from rl_agents.store.records import Curation, Record, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.trainer.advantage_pipeline import weigh_steps
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig

@@ -15,10 +15,9 @@ from rl_agents.chat.messages import assistant_message
 from rl_agents.errors import InputError
 from rl_agents.rewards.judge import JudgeError
 from rl_agents.rewards.verifiers import VERIFIERS, VerifierOptions, assess, exact_match, make_verifier, self_check
-from rl_agents.rewards.verifiers.compare import difference, matched_pairs, parallel_score
 from rl_agents.rewards.verifiers.judged import DialogueVerifier, EquivalenceJudge
 from rl_agents.rewards.verifiers.terminal import TerminalVerifier
-from rl_agents.rewards.verifiers.tool_calls import ToolCallVerifier
+from rl_agents.rewards.verifiers.tool_calls import ToolCallVerifier, difference, matched_pairs, parallel_score
 from rl_agents.tools.calls import ToolCall, read_tools, write_response
 from rl_agents.traces.files import read_traces
 from rl_agents.traces.turns import Extraction, Turn, extract_turns

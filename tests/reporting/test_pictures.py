@@ -17,9 +17,8 @@ from rl_agents.pivot.plots import plot_profile
 from rl_agents.reporting.plots import plot_success
 from rl_agents.rollout.tree_search.picture import draw_tree
 from rl_agents.rollout.tree_search.tree import Mark
-from rl_agents.tuning.plots import plot_points
-from rl_agents.tuning.results import collect
-from rl_agents.tuning.space import Grid
+from rl_agents.tuning.report import collect, plot_points
+from rl_agents.tuning.sweep import Grid
 
 #: Okabe and Ito's, darkened where lines are thin, and greys.
 SAFE = {"#0072b2", "#00476e", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9"}

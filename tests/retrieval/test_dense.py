@@ -14,9 +14,8 @@ pytest.importorskip("faiss", reason="needs the extra dense")
 pytest.importorskip("sentence_transformers", reason="needs the extra dense")
 
 from rl_agents.errors import InputError
-from rl_agents.retrieval.dense import DenseRetriever
 from rl_agents.retrieval.passages import Passage, PassageStore
-from rl_agents.retrieval.retriever import make_retriever
+from rl_agents.retrieval.retriever import DenseRetriever, make_retriever
 from rl_agents.retrieval.sentence_model import is_e5
 
 WORDS = ("fox", "owl", "wood", "sea", "runs", "sleeps", "whale", "sings", "query", "passage", ":")

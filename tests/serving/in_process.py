@@ -9,8 +9,7 @@ from typing import Any
 
 import httpx
 
-from rl_agents.serving.api import make_api
-from rl_agents.serving.app import engine_settings
+from rl_agents.serving.app import engine_settings, make_api
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Policy
 from rl_agents.serving.service import Service

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rl_agents.serving.guided_decoding import ANY_OBJECT, Structure
+from rl_agents.serving.request_params import ANY_OBJECT, Structure
 from rl_agents.tools.calls import Tool, read_response
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 
 from store.experience import dialogue
 
-from rl_agents.store.sessions import session_records
+from rl_agents.store.records import session_records
 from rl_agents.store.trajectory_store import PoolWriter
 
 

@@ -8,8 +8,7 @@ from store.experience import dialogue
 from rl_agents.errors import InputError
 from rl_agents.store.curation import Decision, curate, effective
 from rl_agents.store.reader import PoolReader, Where
-from rl_agents.store.records import Curation
-from rl_agents.store.sessions import session_records
+from rl_agents.store.records import Curation, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 
 

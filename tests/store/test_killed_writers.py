@@ -13,7 +13,7 @@ from store.experience import dialogue
 
 from rl_agents.errors import InputError
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.sessions import session_records
+from rl_agents.store.records import session_records
 from rl_agents.store.trajectory_store import PoolWriter
 
 KILLS = int(os.environ.get("POOL_KILLS", "10"))

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.store.sessions import session_records
+from rl_agents.store.records import session_records
 from rl_agents.store.trajectory_store import PoolWriter
 
 #: Prints the process's memory (MiB) after a tenth of the calls and after all of them.

@@ -27,8 +27,8 @@ from rl_agents.store.records import (
     Outcome,
     RewardNote,
     Session,
+    session_records,
 )
-from rl_agents.store.sessions import session_records
 from rl_agents.store.trajectory_store import PoolWriter
 
 ids = st.lists(st.integers(0, 2**32 - 1) | st.integers(0, 300) | st.integers(0, 150_000), max_size=30)

@@ -22,8 +22,7 @@ from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.store.files import backup, open_reading, pool_file
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import Call, Event, RewardNote, Session
-from rl_agents.store.sessions import session_records
+from rl_agents.store.records import Call, Event, RewardNote, Session, session_records
 from rl_agents.store.trajectory_store import PoolError, PoolWriter
 
 

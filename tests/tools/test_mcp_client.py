@@ -165,7 +165,7 @@ def test_a_call_that_kills_its_server_takes_no_other_with_it() -> None:
 
         found = asyncio.run(asked())
         guilty = found.pop(6)
-        assert isinstance(guilty, McpServerError) and "asked for 'die': it died three times" in str(guilty)
+        assert isinstance(guilty, McpServerError) and "asked for 'die': it died twice" in str(guilty)
         assert found == ["at last"] * 8
         assert call(client, "echo", text="on") == "on"
 

@@ -12,7 +12,7 @@ from rl_agents.cli.gateway import ended_trajectory
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import InputError
 from rl_agents.store.curation import Curation
-from rl_agents.store.sessions import session_records
+from rl_agents.store.records import session_records
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.traces.files import read_traces
 from rl_agents.traces.loading import load_turns

@@ -12,7 +12,7 @@ from pivot.expert_traces import GOOD, TOOL, call, changed, nemo, real_file, rows
 
 from rl_agents.chat.messages import message_calls
 from rl_agents.cli import main
-from rl_agents.data import table_files
+from rl_agents.data import tables
 from rl_agents.errors import InputError
 from rl_agents.traces.files import read_traces
 from rl_agents.traces.formats import read_trace
@@ -81,7 +81,7 @@ DEFECTS: list[tuple[bytes, str]] = [
 
 @pytest.fixture
 def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_files, "MAX_LINE_BYTES", 4096)
+    monkeypatch.setattr(tables, "MAX_LINE_BYTES", 4096)
 
 
 def test_every_defect_is_named_with_its_line(tmp_path: Path, short_lines: None) -> None:

@@ -66,7 +66,6 @@ def test_small_models_get_the_torch_engine_and_large_ones_vllm(model: Path, monk
     [
         ({"kv_cache_gb": 1}, "the torch engine knows no kv_cache_gb"),
         ({"engine_mode": "inprocess"}, "the torch engine knows no engine_mode"),
-        ({"weight_transfer": "gloo"}, "the torch engine knows no weight_transfer=gloo"),
         ({"gpus_per_engine": 1}, "it has GPUs"),
     ],
 )

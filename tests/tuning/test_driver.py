@@ -17,8 +17,7 @@ from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.tuning import driver
 from rl_agents.tuning.driver import StopWhenAsked, SweepFolder, SweepMonitor, check_room, known_values
-from rl_agents.tuning.space import Grid
-from rl_agents.tuning.sweep import Sweep
+from rl_agents.tuning.sweep import Grid, Sweep
 
 SWEEP = Sweep("s", keys={"env": "guess_numbers"}, space={"lr": Grid((1e-4, 1e-3, 1e-2))}, source={"space": {}})
 

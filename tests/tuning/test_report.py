@@ -14,10 +14,8 @@ from rl_agents.config import load_recipe, validate
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.reporting.statistics import wilson_interval
 from rl_agents.tuning.driver import SweepFolder
-from rl_agents.tuning.report import write_results
-from rl_agents.tuning.results import best_point, collect
-from rl_agents.tuning.space import Grid
-from rl_agents.tuning.sweep import Sweep
+from rl_agents.tuning.report import best_point, collect, write_results
+from rl_agents.tuning.sweep import Grid, Sweep
 
 METRIC = "eval/success_rate"
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from ray.tune.schedulers import FIFOScheduler, PopulationBasedTraining, TrialScheduler
 
-from rl_agents.tuning.schedulers import ResumableAsha, make_scheduler
-from rl_agents.tuning.space import Range
-from rl_agents.tuning.sweep import Asha, Pbt, Sweep
+from rl_agents.tuning.driver import ResumableAsha, make_scheduler
+from rl_agents.tuning.sweep import Asha, Pbt, Range, Sweep
 
 SWEEP = Sweep(
     "s", keys={}, space={"lr": Range(1e-4, 1e-2, log=True)}, samples=4, asha=Asha(grace=1, reduction=2), source={}

@@ -10,8 +10,7 @@ from rl_agents.cli.tune import resolve_trials
 from rl_agents.config import load_recipe
 from rl_agents.config.options import option_types
 from rl_agents.errors import InputError
-from rl_agents.tuning.space import Grid, Range, expand, trial_name
-from rl_agents.tuning.sweep import Asha, Pbt, SweepOptions, load_sweep
+from rl_agents.tuning.sweep import Asha, Grid, Pbt, Range, SweepOptions, expand, load_sweep, trial_name
 
 SWEEPS = Path(__file__).parents[2] / "tune_configs" / "sweeps"
 GRID = "space: {vspo_temperature: [0.1, 1.0], vspo_alpha: [1, 2, 4]}\nset: {algo: vspo}\n"

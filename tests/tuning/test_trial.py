@@ -16,9 +16,8 @@ from rl_agents.algorithms import Settings
 from rl_agents.config import load_recipe
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.trainer.algorithm import AgentConfig
-from rl_agents.tuning.results import not_finite
-from rl_agents.tuning.space import Grid
-from rl_agents.tuning.sweep import Pbt, Sweep
+from rl_agents.tuning.report import not_finite
+from rl_agents.tuning.sweep import Grid, Pbt, Sweep
 from rl_agents.tuning.trial import SweepTrial, read_lineage
 
 RUN: dict[str, Any] = {

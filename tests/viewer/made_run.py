@@ -10,8 +10,7 @@ from pathlib import Path
 from rl_agents.advantages.group import grpo
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.store.records import Batch, Credit, Event, Record
-from rl_agents.store.sessions import session_records
+from rl_agents.store.records import Batch, Credit, Event, Record, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 
 #: What a hostile model writes: markup, marks that turn text around, half a surrogate pair, bytes that were no UTF-8.

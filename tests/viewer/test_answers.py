@@ -13,8 +13,7 @@ from viewer.made_run import HOSTILE, LONG, STALLED, sample_group, search_records
 
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.store.curation import curate
-from rl_agents.store.records import Credit, Curation, Event
-from rl_agents.store.sessions import call_record, session_records
+from rl_agents.store.records import Credit, Curation, Event, call_record, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.viewer.answers import VIEWS, answer
 from rl_agents.viewer.curves import ends

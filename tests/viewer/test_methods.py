@@ -10,8 +10,7 @@ from pyarrow import parquet
 from viewer import made_run
 from viewer.made_run import write_run
 
-from rl_agents.store.records import Credit, Event
-from rl_agents.store.sessions import session_records
+from rl_agents.store.records import Credit, Event, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.viewer.answers import answer
 from rl_agents.viewer.runs import find_runs

@@ -21,9 +21,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from rl_agents.data.columns import Columns
 from rl_agents.data.row_cache import KeptRows, keep
-from rl_agents.data.tables import Table
+from rl_agents.data.tables import Columns, Table
 from rl_agents.envs.multihop_qa import MultihopQAOptions
 from rl_agents.envs.multihop_qa.questions import Question, question_table, read_questions
 from rl_agents.envs.multihop_qa.world import COUNTS, SIZES, World, make_world, world_questions

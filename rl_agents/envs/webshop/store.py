@@ -23,7 +23,7 @@ from typing import Any
 from rl_agents.data.building import Report, new_database, paced, printed
 from rl_agents.envs.webshop.records import Entry, Goal, Product, goal_at, goal_count
 from rl_agents.errors import InputError, unknown
-from rl_agents.retrieval.text_index import TextIndex, TextIndexWriter
+from rl_agents.retrieval.bm25 import TextIndex, TextIndexWriter
 
 #: Counts up when the layout of the file changes.
 FORMAT = 1

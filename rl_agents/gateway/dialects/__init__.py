@@ -51,7 +51,6 @@ def model_body(name: str, created: int) -> dict[str, Any]:
 
 
 def models_body(names: Sequence[str], created: int) -> dict[str, Any]:
-    """List models to the clients of both companies."""
     ends = {"first_id": names[0] if names else None, "last_id": names[-1] if names else None}
     data = [model_body(name, created) for name in names]
     return {"object": "list", "data": data, "has_more": False, **ends}
@@ -94,7 +93,6 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 def event_stream(events: AsyncIterator[bytes], headers: Mapping[str, str]) -> StreamingResponse:
-    """Return a response of server-sent events."""
     own = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers={**own, **headers})
 

@@ -89,7 +89,6 @@ def events(call: ModelCall, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes
 
 
 def error(problem: ApiError) -> dict[str, Any]:
-    """Write the body of a refusal."""
     return problem.body()
 
 
@@ -127,7 +126,8 @@ class _Chunks:
 
     def end(self) -> Iterator[bytes]:
         if self._call.options.get("include_usage"):
-            yield sse({**_head(self._call, "chat.completion.chunk", self._start), "choices": [], **self._totals()})
+            head = _head(self._call, "chat.completion.chunk", self._start)
+            yield sse({**head, "choices": [], "usage": _usage(self._answers)})
         yield b"data: [DONE]\n\n"
 
     def failure(self, problem: ApiError) -> Iterator[bytes]:
@@ -147,9 +147,6 @@ class _Chunks:
         choice = {"index": index, "delta": delta, "logprobs": shown, "finish_reason": reason}
         usage = {"usage": None} if self._call.options.get("include_usage") else {}
         return sse({**_head(self._call, "chat.completion.chunk", self._start), "choices": [choice], **usage})
-
-    def _totals(self) -> dict[str, Any]:
-        return {"usage": _usage(self._answers)}
 
 
 def _choice(call: ModelCall, answer: ModelAnswer) -> dict[str, Any]:

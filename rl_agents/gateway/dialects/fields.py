@@ -43,7 +43,6 @@ class Fields:
         return value
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Return true or false."""
         value = self.take(name)
         if value is None:
             return default
@@ -119,7 +118,6 @@ class Fields:
 
 
 def shown(value: Any) -> str:
-    """Return a value on one short line."""
     text = ascii(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

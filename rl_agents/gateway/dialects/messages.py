@@ -201,7 +201,6 @@ def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
 
 
 def events(call: ModelCall, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
-    """Write the events of a streamed message."""
     return written(_Events(call), pieces, count=1)
 
 
@@ -211,7 +210,6 @@ def counted(tokens: int) -> dict[str, Any]:
 
 
 def error(problem: ApiError) -> dict[str, Any]:
-    """Write the body of a refusal."""
     kind = KINDS.get(problem.status, "api_error" if problem.status >= 500 else "invalid_request_error")
     return {"type": "error", "error": {"type": kind, "message": problem.message}}
 

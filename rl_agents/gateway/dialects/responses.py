@@ -325,10 +325,8 @@ def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
 
 
 def events(call: ModelCall, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
-    """Write the events of a streamed response."""
     return written(ResponseEvents(call), pieces, count=1)
 
 
 def error(problem: ApiError) -> dict[str, Any]:
-    """Write the body of a refusal."""
     return problem.body()

@@ -85,7 +85,6 @@ class SentText:
         self.content, self.thoughts, self.logprobs = "", "", 0
 
     def add(self, delta: Delta) -> Delta:
-        """Note a delta and return it."""
         self.content += delta.content
         self.thoughts += delta.thoughts
         self.logprobs += len(delta.logprobs)

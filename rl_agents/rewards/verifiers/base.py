@@ -37,7 +37,6 @@ class Verifier(Protocol):
 
     def score(self, turn: Turn, response: Response) -> Scored:
         """Compare a response with the turn's demonstrated action."""
-        ...
 
 
 def assess(verifier: Verifier, turn: Turn, text: str) -> Verdict:

@@ -59,7 +59,6 @@ class Asks(Hashable, Protocol):
         Raises:
             JudgeError: no verdict.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -105,6 +104,5 @@ class DialogueVerifier:
 
 
 def end_of_dialogue(turn: Turn) -> str:
-    """Write the last messages before a turn for a judge."""
     lines = [f"{m['role']}: {m['content'].strip()[:SHOWN_CHARACTERS]}" for m in turn.messages[-SHOWN_MESSAGES:]]
     return "\n".join(lines) or "(nothing)"

@@ -12,12 +12,10 @@ from rl_agents.errors import InputError, unknown
 from rl_agents.plugins import claim
 from rl_agents.rewards.judge import OpenAIJudge
 from rl_agents.rewards.verifiers.base import ExactVerifier, Scored, Verdict, Verifier
-from rl_agents.rewards.verifiers.compare import ParallelMode
 from rl_agents.rewards.verifiers.judged import DialogueVerifier, EquivalenceJudge
 from rl_agents.rewards.verifiers.swe import SweVerifier
 from rl_agents.rewards.verifiers.terminal import TerminalVerifier
-from rl_agents.rewards.verifiers.text_actions import TextActionVerifier
-from rl_agents.rewards.verifiers.tool_calls import ToolCallVerifier, ToolNameVerifier
+from rl_agents.rewards.verifiers.tool_calls import ParallelMode, TextActionVerifier, ToolCallVerifier, ToolNameVerifier
 from rl_agents.tools.calls import Response
 from rl_agents.traces.turns import Turn
 
@@ -104,34 +102,10 @@ def _judge(options: VerifierOptions) -> EquivalenceJudge | None:
     return EquivalenceJudge(OpenAIJudge.from_keys(options)) if options.judge_url else None
 
 
-def _exact(options: VerifierOptions) -> Verifier:
-    return ExactVerifier()
-
-
-def _tool_name(options: VerifierOptions) -> Verifier:
-    return ToolNameVerifier(options.parallel)
-
-
-def _tool_call(options: VerifierOptions) -> Verifier:
-    return ToolCallVerifier(_threshold(options, 0.1), options.parallel)
-
-
-def _search(options: VerifierOptions) -> Verifier:
-    return ToolCallVerifier(_threshold(options, 0.3), options.parallel)
-
-
-def _text_action(options: VerifierOptions) -> Verifier:
-    return TextActionVerifier(_threshold(options, 0.3))
-
-
 def _terminal(options: VerifierOptions) -> Verifier:
     judge = _judge(options)
     own = 0.9 if judge is None else 0.95
     return TerminalVerifier(own if options.similarity < 0 else options.similarity, judge)
-
-
-def _swe_target(options: VerifierOptions) -> Verifier:
-    return SweVerifier(options.edit_credit)
 
 
 def _dialogue(options: VerifierOptions) -> Verifier:
@@ -154,13 +128,29 @@ class VerifierEntry:
 VERIFIERS: dict[str, VerifierEntry] = {
     name: VerifierEntry(name, summary, "docs/environments/pivot.md", build)
     for name, build, summary in (
-        ("exact", _exact, "the demonstrated action and nothing else (the strict baseline)"),
-        ("tool_name", _tool_name, "the same tool; the paper's SWE verifier"),
-        ("tool_call", _tool_call, "the same tool with equivalent arguments; conversational tool use"),
-        ("search", _search, "the same, with texts that share more words; search steps"),
-        ("text_action", _text_action, "the same command of a text environment; for `search[...]`, similar words"),
+        ("exact", lambda options: ExactVerifier(), "the demonstrated action and nothing else (the strict baseline)"),
+        ("tool_name", lambda options: ToolNameVerifier(options.parallel), "the same tool; the paper's SWE verifier"),
+        (
+            "tool_call",
+            lambda options: ToolCallVerifier(_threshold(options, 0.1), options.parallel),
+            "the same tool with equivalent arguments; conversational tool use",
+        ),
+        (
+            "search",
+            lambda options: ToolCallVerifier(_threshold(options, 0.3), options.parallel),
+            "the same, with texts that share more words; search steps",
+        ),
+        (
+            "text_action",
+            lambda options: TextActionVerifier(_threshold(options, 0.3)),
+            "the same command of a text environment; for `search[...]`, similar words",
+        ),
         ("terminal", _terminal, "schema, similar keystrokes, else a judge; terminal commands"),
-        ("swe_target", _swe_target, "the kind of operation, its target, and for edits their similarity"),
+        (
+            "swe_target",
+            lambda options: SweVerifier(options.edit_credit),
+            "the kind of operation, its target, and for edits their similarity",
+        ),
         ("dialogue", _dialogue, "tool_call, with messages compared by a judge"),
     )
 }

@@ -9,9 +9,8 @@ from typing import Any
 from rapidfuzz.distance import Indel
 
 from rl_agents.rewards.verifiers.base import Scored, Verdict, demonstrated
-from rl_agents.rewards.verifiers.compare import difference
 from rl_agents.rewards.verifiers.judged import COMMAND_PROMPT, EquivalenceJudge
-from rl_agents.rewards.verifiers.tool_calls import message_verdict
+from rl_agents.rewards.verifiers.tool_calls import difference, message_verdict
 from rl_agents.tools.calls import Response, Tool, ToolCall, check_call
 from rl_agents.tools.strict_json import strict_json
 from rl_agents.traces.turns import Turn
@@ -127,7 +126,6 @@ class TerminalVerifier:
 
 
 def read_commands(content: str, harness: Harness) -> Commands | str:
-    """Return the commands of a message, or what is wrong with it."""
     try:
         data = strict_json(content.strip())
     except ValueError as error:
@@ -141,7 +139,6 @@ def read_commands(content: str, harness: Harness) -> Commands | str:
 
 
 def guess_harness(content: str) -> Harness | None:
-    """Return the first harness whose schema a demonstration fits."""
     return next((h for h in HARNESSES.values() if isinstance(read_commands(content, h), Commands)), None)
 
 

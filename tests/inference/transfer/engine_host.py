@@ -12,7 +12,7 @@ import multiprocessing.connection
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from rl_agents.inference.base import Completion, EngineSettings, Sampling
-from rl_agents.inference.weight_sync.session import Outcome
-from rl_agents.inference.weight_sync.states import Call
+from rl_agents.inference.weight_port import Call
+from rl_agents.inference.weights import PackedWeights, unpack
 
 CONTEXT = multiprocessing.get_context("forkserver")
 
@@ -36,9 +36,9 @@ def start_fork_server() -> None:
         forkserver.ensure_running()
 
 
-def settings(model_dir: Path, way: str, **fields: Any) -> EngineSettings:
+def settings(model_dir: Path, **fields: Any) -> EngineSettings:
     fields = {"max_model_len": 128, "max_batch": 8, "kv_cache_gb": 0.0625, "kind": "vllm"} | fields
-    return EngineSettings(str(model_dir), weight_transfer=way, **fields)
+    return EngineSettings(str(model_dir), **fields)
 
 
 class HostedEngine:
@@ -90,39 +90,14 @@ class HostedEngine:
         self.process.join()
 
 
-class PipePeers:
-    """`Peers` over pipes, as `RayPeers` is over actors."""
-
-    def __init__(self, engines: Mapping[int, HostedEngine]) -> None:
-        self.engines = engines
-
-    def send(self, engine: int, calls: Sequence[Call], version: int, packed: Any) -> Any:
-        return self.engines[engine], self.engines[engine].begin("transfer", calls, version, packed)
-
-    def wait(self, pending: Mapping[int, Any], timeout_s: float) -> dict[int, Outcome]:
-        multiprocessing.connection.wait([host.pipe for host, _ in pending.values()], timeout_s)
-        outcomes = {}
-        for engine, (host, number) in pending.items():
-            host.collect()
-            if number in host.answers:
-                outcomes[engine] = _outcome(host.answers.pop(number))
-        return outcomes
-
-
-def _outcome(answer: Any) -> Outcome:
-    if isinstance(answer, EOFError):
-        return Outcome("dead", str(answer))
-    return Outcome("failed", str(answer)) if isinstance(answer, Exception) else Outcome("ok")
-
-
 def _serve(pipe: Any, settings: EngineSettings) -> None:
     asyncio.run(_answer_all(pipe, settings))
 
 
 async def _answer_all(pipe: Any, settings: EngineSettings) -> None:
-    from rl_agents.inference.vllm_engine import VLLMInProcessEngine
+    from rl_agents.inference.vllm_engine import VLLMEngine
 
-    host = _Host(VLLMInProcessEngine(settings))
+    host = _Host(VLLMEngine(settings))
     requests: asyncio.Queue[Any] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
@@ -159,13 +134,11 @@ class _Host:
     async def generate(self, prompt: list[int], sampling: Sampling) -> Completion:
         return await self.engine.generate(prompt, sampling)
 
-    async def transfer(self, calls: Sequence[Call], version: int, packed: Any) -> None:
-        from rl_agents.inference.weights import unpack
+    async def transfer(self, calls: Sequence[Call], version: int) -> None:
+        await self.engine.port.run(*calls, version=version)
 
-        if packed is not None:
-            await self.engine.sync(unpack(packed), version)
-        else:
-            await self.engine.port.run(calls, version)
+    async def sync(self, packed: PackedWeights, version: int) -> None:
+        await self.engine.sync(unpack(packed), version)
 
     async def sleep(self, level: int) -> None:
         await self.engine.port.sleep(level)
@@ -173,25 +146,7 @@ class _Host:
     async def state(self) -> str:
         return str(self.engine.port.state)
 
-    async def checksums(self) -> dict[str, str]:
-        names = {name for name, _, _ in (await self.engine.worker("rl_weight_names"))[0]}
-        (digests,) = await self.engine.worker("compute_weight_checksums")
-        return {n.rpartition(":")[2]: d for n, d in digests.items() if n.rpartition(":")[2] in names}
-
     async def digests(self) -> dict[str, str]:
         """Of all tensors that vLLM holds, quantized ones and their scales too."""
         (digests,) = await self.engine.worker("compute_weight_checksums")
         return {name.rpartition(":")[2]: digest for name, digest in digests.items()}
-
-    async def hurt(self, signal_number: int, point: str, after: int) -> None:
-        """Send this process a signal at the beginning of a receiver's method, ``after`` calls later."""
-        worker = self.engine._engine.engine_core.engine_core.model_executor.driver_worker.worker
-        receiver, calls = worker.weight_transfer_engine, iter(range(1000))
-        original = getattr(receiver, point)
-
-        def hurting(*args: Any) -> Any:
-            if next(calls) == after:
-                os.kill(os.getpid(), signal_number)
-            return original(*args)
-
-        setattr(receiver, point, hurting)

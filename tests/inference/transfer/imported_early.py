@@ -14,7 +14,7 @@ for name in (
     "vllm.v1.engine.llm_engine",
     "vllm.v1.worker.cpu_model_runner",
     "vllm.v1.worker.cpu_worker",
-    "rl_agents.inference.weight_sync.receivers",
+    "rl_agents.inference.weight_receivers",
     "rl_agents.inference.vllm_engine",
 ):
     importlib.import_module(name)

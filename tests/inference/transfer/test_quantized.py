@@ -44,7 +44,7 @@ def engines(models: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
     start_fork_server()
     fields = {"dtype": "bfloat16", "vllm_args": {"quantization": QUANTIZATIONS["fp8"]}}
-    found = {name: HostedEngine(settings(models["folder"] / name, "gloo", **fields)) for name in ("old", "new")}
+    found = {name: HostedEngine(settings(models["folder"] / name, **fields)) for name in ("old", "new")}
     for engine in found.values():
         engine.call("ping", timeout_s=240)
     yield found
@@ -53,12 +53,8 @@ def engines(models: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.ray
-def test_new_weights_are_quantized_anew_on_both_ways(engines: dict[str, Any], models: dict[str, Any]) -> None:
-    """Each engine gets the weights that the other one was started with, in several buckets, and then its own again."""
-    from inference.transfer.engine_host import PipePeers
-
-    from rl_agents.inference.weight_sync.links import GlooLink, StoreLink
-    from rl_agents.inference.weight_sync.session import Session
+def test_new_weights_are_quantized_anew(engines: dict[str, Any], models: dict[str, Any]) -> None:
+    """Each engine gets the weights that the other one was started with, and then its own again."""
     from rl_agents.inference.weights import pack
 
     def state(name: str) -> tuple[dict[str, str], Any]:
@@ -69,13 +65,9 @@ def test_new_weights_are_quantized_anew_on_both_ways(engines: dict[str, Any], mo
     assert any(name.endswith("weight_scale") for name in fresh["old"][0]), "quantized at all"
     same = {name for name, digest in fresh["old"][0].items() if digest == fresh["new"][0][name]}
     assert not {name for name in same if name.endswith("weight_scale") or name.endswith("proj.weight")}
-    version = 0
-    for way, link in (("object_store", StoreLink()), ("gloo", GlooLink(bucket_bytes=40_000))):
-        session = Session(PipePeers({0: engines["old"], 1: engines["new"]}), link)
-        for engine, weights in ((0, "new"), (1, "old"), (0, "old"), (1, "new")):
-            version += 1
-            assert session.update((engine,), pack(models[weights].state_dict()), version, 60.0) == {}
-            assert state(("old", "new")[engine]) == fresh[weights], (way, engine, weights)
+    for version, (engine, weights) in enumerate((("old", "new"), ("new", "old"), ("old", "old"), ("new", "new")), 1):
+        engines[engine].call("sync", pack(models[weights].state_dict()), version)
+        assert state(engine) == fresh[weights], (engine, weights)
 
 
 @pytest.mark.ray

@@ -1,4 +1,6 @@
-"""The worker's end of a weight transfer: engine classes that vLLM builds from its registry (see `worker`).
+"""The worker's end of a weight transfer: engine classes that vLLM builds from its registry.
+
+vLLM's workers import this module by the name of `TransferWorker`, which makes them known in whatever process it is.
 
 All take weights from the object store or a shared file, too, whatever else they were made for: that is how one engine
 that came back gets the last weights without a group.
@@ -6,13 +8,13 @@ that came back gets the last weights without a group.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
+from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
@@ -26,8 +28,8 @@ from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 from vllm.platforms import current_platform
 
 from rl_agents.inference.model_shape import padding_begins
-from rl_agents.inference.weight_sync.gloo import Group
-from rl_agents.inference.weight_sync.states import TransferError
+from rl_agents.inference.vllm_common import RECEIVER
+from rl_agents.inference.weight_port import ABANDON, TransferError
 from rl_agents.inference.weights import Entry, views
 
 if TYPE_CHECKING:
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
 else:
     Mixed = object
 
-#: Payloads of ``update_weights`` that every receiver knows, besides its backend's own.
-TENSORS, FILE, ABANDON = "rl_tensors", "rl_file", "rl_abandon"
+#: Payloads of ``update_weights`` that every receiver knows, besides its backend's own and `ABANDON`.
+TENSORS, FILE = "rl_tensors", "rl_file"
 
 
 class FromStore(Mixed):
@@ -107,42 +109,24 @@ class FromStore(Mixed):
             super().update_weights(update_info)
 
     def load(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Hand tensors to the model."""
         with disable_mtp_completeness_check():
             self.model.load_weights(tensors)
 
 
 @dataclass
-class NoInit(WeightTransferInitInfo):
-    """Nothing has to be joined."""
+class Nothing(WeightTransferInitInfo, WeightTransferUpdateInfo):
+    """Nothing has to be joined, and `FromStore.update_weights` takes all that comes."""
 
 
-@dataclass
-class StoreUpdate(WeightTransferUpdateInfo):
-    """Never made: `FromStore.update_weights` takes all payloads."""
+class LayerwiseReload(WeightTransferEngine[Any, Any]):
+    """vLLM's layerwise reload without a backend: no group, no init."""
 
+    init_info_cls = update_info_cls = Nothing
 
-class Layerwise(WeightTransferEngine[Any, Any]):
-    """The end of vLLM's layerwise reload, for receivers that are not vLLM's own."""
-
-    def finish_weight_update(self) -> None:
-        """End the reload."""
-        finalize_layerwise_reload(self.model, self.model_config)
-
-    def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Receive; unlike vLLM's own this asks no accelerator, of which a CPU has none."""
-        self.receive_weights(self.parse_update_info(update_info))
-
-
-class StoreReceiver(FromStore, Layerwise):
-    """The object store only: no group, no init."""
-
-    init_info_cls, update_info_cls = NoInit, StoreUpdate
-
-    def init_transfer_engine(self, init_info: NoInit) -> None:
+    def init_transfer_engine(self, init_info: Nothing) -> None:
         """Nothing to do."""
 
-    def receive_weights(self, update_info: StoreUpdate) -> None:
+    def update_weights(self, update_info: dict[str, Any]) -> None:
         """Refuse what the object store does not bring.
 
         Raises:
@@ -150,106 +134,30 @@ class StoreReceiver(FromStore, Layerwise):
         """
         raise TransferError("an update of the object store brings tensors or a file")
 
+    receive_weights = update_weights
+
+    def finish_weight_update(self) -> None:
+        """End the reload."""
+        finalize_layerwise_reload(self.model, self.model_config)
+
     def shutdown(self) -> None:
         """Nothing to do."""
 
 
-@dataclass
-class GlooInit(WeightTransferInitInfo):
-    """Where the members meet, and this engine's first rank."""
-
-    address: str
-    port: int
-    rank_offset: int
-    world_size: int
-    deadline_s: float
-
-
-@dataclass
-class GlooUpdate(WeightTransferUpdateInfo):
-    """Buckets that the sender broadcasts, in order, seconds for all, and their SHA-256 if they shall be checked."""
-
-    buckets: list[dict[str, Any]]
-    deadline_s: float
-    digests: list[str] | None = None
-
-
-class GlooReceiver(FromStore, Layerwise):
-    """Receives broadcasts of a gloo group (`rl_agents.inference.weight_sync.gloo`)."""
-
-    init_info_cls, update_info_cls = GlooInit, GlooUpdate
-    _group: Group | None = None
-
-    def init_transfer_engine(self, init_info: GlooInit) -> None:
-        """Join the group, leaving an older one."""
-        self.shutdown()
-        rank = init_info.rank_offset + worker_rank(self.parallel_config)
-        self._group = Group(init_info.address, init_info.port, rank, init_info.world_size, init_info.deadline_s)
-
-    def receive_weights(self, update_info: GlooUpdate) -> None:
-        """Receive and load bucket after bucket.
-
-        Raises:
-            TransferError: no group was joined, or a bucket is not what was sent.
-            RuntimeError: a member is gone, or the deadline has passed.
-        """
-        if self._group is None:
-            raise TransferError("no group was joined")
-        self._group.begin(update_info.deadline_s)
-        try:
-            for number, bucket in enumerate(update_info.buckets):
-                received = self.receive(self._group, bucket["nbytes"])
-                if update_info.digests is not None:
-                    check_digest(number, received, update_info.digests[number])
-                self.load(cut_up(received, bucket["entries"]).items())
-        except RuntimeError:
-            self.shutdown()  # whoever waits for this member shall not wait longer
-            raise
-
-    def receive(self, group: Group, nbytes: int) -> torch.Tensor:
-        """Return the next bucket, in memory of its own: vLLM keeps parts of it until a layer is whole."""
-        buffer = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
-        group.broadcast(buffer)
-        return buffer
-
-    def shutdown(self) -> None:
-        """Leave the group."""
-        if self._group is not None:
-            self._group.close()
-            self._group = None
+class StoreReceiver(FromStore, LayerwiseReload):
+    """The object store only."""
 
 
 class NcclReceiver(FromStore, NCCLWeightTransferEngine):
     """vLLM's own receiver of NCCL broadcasts; joining again leaves the older group first."""
 
     def init_transfer_engine(self, init_info: Any) -> None:
-        """Join the group, leaving an older one."""
         self.shutdown()
         super().init_transfer_engine(init_info)
 
 
 class IpcReceiver(FromStore, IPCWeightTransferEngine):
     """vLLM's own receiver of CUDA IPC handles: learner and engine on one GPU."""
-
-
-def worker_rank(parallel: Any) -> int:
-    """Return this worker's rank within its engine, as vLLM's NCCL receiver counts."""
-    return int(parallel.data_parallel_index * parallel.world_size + parallel.rank)
-
-
-def cut_up(received: torch.Tensor, entries: list[Any]) -> Mapping[str, torch.Tensor]:
-    """Return the tensors of a bucket, as views."""
-    return views(received.numpy(), tuple(Entry(name, dtype, tuple(shape), at) for name, dtype, shape, at in entries))
-
-
-def check_digest(number: int, received: torch.Tensor, expected: str) -> None:
-    """Refuse a bucket that is not what was sent.
-
-    Raises:
-        TransferError: it is not.
-    """
-    if hashlib.sha256(received.numpy()).hexdigest() != expected:
-        raise TransferError(f"bucket {number} arrived with another checksum than it was sent with")
 
 
 def _without_padding(compute: Callable[..., Any], size: int) -> Callable[..., Any]:
@@ -313,3 +221,13 @@ def round_biases(model: torch.nn.Module, dtype: torch.dtype) -> None:
         bias = getattr(layer, "bias", None)
         if hasattr(layer, "cpu_linear") and bias is not None and bias.dtype != dtype:
             bias.data = bias.to(dtype).to(bias.dtype)
+
+
+#: How weights travel -> class; vLLM's own names for its backends stay vLLM's.
+for _way, _receiver in (("object_store", StoreReceiver), ("nccl", NcclReceiver), ("ipc", IpcReceiver)):
+    if RECEIVER[_way] not in WeightTransferEngineFactory._registry:
+        WeightTransferEngineFactory.register_engine(RECEIVER[_way], _receiver)
+
+
+class TransferWorker:
+    """Added to vLLM's worker class (``worker_extension_cls``): whoever imports it imports the receivers."""
