@@ -54,7 +54,7 @@ class AgentConfig(BaseAgentConfig):
 class AgentAlgorithm(RunCheckpoints):
     """RLlib algorithm whose experience is token rows of LLM agents.
 
-    ``train()`` returns RLlib's result with our metrics under ``agent`` (see docs/metrics.md). Build one with
+    ``train()`` returns RLlib's result with our metrics under ``agent`` (see docs/reference/metrics.md). Build one with
     `AgentConfig.build_algo`.
     """
 

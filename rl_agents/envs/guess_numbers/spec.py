@@ -12,7 +12,7 @@ from rl_agents.envs.spec import EnvSpec
 
 @dataclass(frozen=True)
 class GuessNumbersOptions(MalformedKey, PromptKey):
-    """Keys of guess_numbers; see docs/environments/guess_numbers.md."""
+    """Keys of guess_numbers; see docs/environments/active_reasoning.md."""
 
     subgroups: str | list[str] = key("all", "sub-groups to play, such as 3-4-0-3,3-5-1-2; the split stays the same")
     progress: Literal["consistent", "shrunk"] = key(

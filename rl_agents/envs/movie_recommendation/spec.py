@@ -27,7 +27,7 @@ class SizeKeys:
 
 @dataclass(frozen=True)
 class MovieRecommendationOptions(MalformedKey, PromptKey, SizeKeys):
-    """Keys of movie_recommendation; see docs/environments/movie_recommendation.md."""
+    """Keys of movie_recommendation; see docs/environments/active_reasoning.md."""
 
     progress: Literal["similarity", "movement"] = key(
         "similarity", "info['progress']: the estimate came closer to the weights (T3), or it still moves (no oracle)"

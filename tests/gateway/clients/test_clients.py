@@ -113,7 +113,7 @@ def test_a_page_is_short_and_its_code_is_the_examples():
         assert CODE[name] == [(ROOT / f"docs/examples/agents/{name}_agent.py").read_text("utf-8")], name
         (function,) = re.findall(rf"`env\.agent=docs/examples/agents/{name}_agent\.py:(\w+)`", text)
         assert f"async def {function}(task, client" in CODE[name][0]
-    readme = (ROOT / "docs/agents/README.md").read_text("utf-8")
+    readme = (ROOT / "docs/how-to/train-existing-agents.md").read_text("utf-8")
     assert all(f"({name}.md)" in readme for name in PAGES)
 
 
