@@ -45,7 +45,7 @@ $(UV):
 
 alfworld: .venv-alfworld/.ready
 
-# Agent frameworks as they are released, in an environment of their own without torch: docs/agents.
+# Agent frameworks as they are released, in an environment of their own without torch: docs/how-to/train-existing-agents.md
 .venv-clients/.ready: tests/gateway/clients/requirements.txt | $(UV)
 	$(UV) venv --quiet --clear --python $(PYTHON) .venv-clients
 	$(UV) pip install --quiet --python .venv-clients/bin/python --requirement $<

@@ -1,4 +1,4 @@
-"""docs/research/equal-steps.md, its pictures and its short table elsewhere, from what `benchmarks.equal_steps` has on file.
+"""docs/research/equal-steps.md, its pictures and its short table elsewhere, from the results on file.
 
 python -m benchmarks.equal_steps_page
 """
@@ -29,22 +29,24 @@ COLORS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D5
 STYLES = ("-", "--", ":")
 HEAD = """# All methods at equal environment steps
 
-Each method starts from the same model and gets the same number of environment steps. Equal for all: learning rate, penalty
-for invalid actions, episodes per iteration, and state keys. Each method keeps its own clip range, gamma and critic, from its
-small preset; those differ. Success is that of the plain policy at temperature 1 on test tasks that it was not trained on.
-Numbers are means over seeds with Student's 95 % interval, and differences are paired by seed. **Bold**: the interval is above 0.
-*Italics*: it is below 0. A row with one seed has no interval and decides nothing.
+Each method starts from the same model and gets the same number of environment steps. Equal for all: learning rate,
+penalty for invalid actions, episodes per iteration, and state keys. Each method keeps its own clip range, gamma and
+critic, from its small preset; those differ. Success is that of the plain policy at temperature 1 on test tasks that
+it was not trained on. Numbers are means over seeds with Student's 95 % interval, and differences are paired by
+seed. **Bold**: the interval is above 0. *Italics*: it is below 0. A row with one seed has no interval and decides
+nothing.
 
 | name in the tables | keys |
 |---|---|
 | 3spo | `--algo 3spo`, that is `reading=learned`; its learning rate falls over the second half of a run |
 | 3spo, published | `reading=published`, the paper's printed equations |
-| chain-gae (ours) | defaults: `lam=0.7`, `transition_prior=2`, `solved_again=4`; a method of this project, without a paper |
+| chain-gae (ours) | defaults: `lam=0.7`, `transition_prior=2`, `solved_again=4`; a method of this project |
 | lambda 0.95 | `lam=0.95`, no `transition_prior` |
 | each episode once | `solved_again=0` |
 
-The start is trained again on every machine, with the same demonstrations in the same order, and its weights differ between
-machines in the last digits. So arms of one seed from different machines started with success rates that differ by up to {spread:.2f}.
+The start is trained again on every machine, with the same demonstrations in the same order, and its weights differ
+between machines in the last digits. So arms of one seed from different machines started with success rates that
+differ by up to {spread:.2f}.
 
 `python -m benchmarks.equal_steps` runs the methods, and `python -m benchmarks.equal_steps_page` writes this page.
 """
@@ -56,10 +58,10 @@ KIN = (OURS, "3spo, published", CHAIN, BEFORE, f"{BEFORE}, each episode once", f
        *ABLATIONS)  # fmt: skip
 SUMMARY = """## Summary
 
-3spo compared with the other methods. *Best baseline* is the published method with the highest mean on that task, so being ahead
-of it is harder than being ahead of a baseline that was chosen beforehand. 3spo was tuned on seed 0 of alfworld, webshop,
-guess_numbers, circuit_decoding and taxi. The last five tasks (benchmarks/unseen_tasks.py) were written before 3spo had its present
-form and were not used for tuning.
+3spo compared with the other methods. *Best baseline* is the published method with the highest mean on that task, so
+being ahead of it is harder than being ahead of a baseline that was chosen beforehand. 3spo was tuned on seed 0 of
+alfworld, webshop, guess_numbers, circuit_decoding and taxi. The last five tasks (benchmarks/unseen_tasks.py) were
+written before 3spo had its present form and were not used for tuning.
 """
 HEADS = (
     "| task | seeds | start | success | over its start | best baseline | ahead of it | ahead of GRPO "
@@ -253,7 +255,11 @@ def picture(arms: Mapping[str, Runs], world: World, path: Path, name: str) -> No
     labels = sorted(ends, key=lambda label: -ends[label][0])
     axis.legend([ends[label][1] for label in labels], labels, title="method (seeds)", fontsize=8, loc="upper left",
                 bbox_to_anchor=(1.01, 1), frameon=False)  # fmt: skip
-    axis.set(xlabel="thousand environment steps", ylabel="success on the test tasks", title=f"{name}: equal except clip, gamma and critic")
+    axis.set(
+        xlabel="thousand environment steps",
+        ylabel="success on the test tasks",
+        title=f"{name}: equal except clip, gamma and critic",
+    )
     axis.set_ylim(0)
     axis.grid(alpha=0.3)
     figure.savefig(path, dpi=110)

@@ -1,4 +1,4 @@
-"""The table and picture of docs/research/speed.md, and all rows as benchmarks/results/speed.csv, from the results on file.
+"""The table and picture of docs/research/speed.md, and all its rows as a CSV file, from the results on file.
 
 python -m benchmarks.speed_page
 """

@@ -20,15 +20,16 @@ IMAGES = DOCS / "images" / "claims"
 PAGE = DOCS / "research" / "claims.md"
 HEAD = f"""# The papers' claims, and what was seen here
 
-Twelve claims of five papers, tested with small models on two CPU cores. A claim that does not show here may hold in the
-paper's setting: the column *distance* says how far apart the two are, and *detectable* how small an effect our seeds
-would have found.
+Twelve claims of five papers, tested with small models on two CPU cores. A claim that does not show here may hold in
+the paper's setting: the column *distance* says how far apart the two are, and *detectable* how small an effect our
+seeds would have found.
 
-`python -m benchmarks.claims` writes this page from the results on file and benchmarks/claims/registry.py.
-`python -m benchmarks.claims 4 --until 10` runs more seeds of claim 4 until it is decided.
+`python -m benchmarks.claims` writes this page from the results on file and benchmarks/claims/registry.py. `python
+-m benchmarks.claims 4 --until 10` runs more seeds of claim 4 until it is decided.
 
 **How a comparison is judged.** Runs with the same seed are paired. The interval is Student's, over the paired
-differences, at {CONFIDENCE:.2%}. Looking after {", ".join(map(str, LOOKS))} seeds and stopping at the first decision errs in 5 % of cases.
+differences, at {CONFIDENCE:.2%}. Looking after {", ".join(map(str, LOOKS))} seeds and stopping at the first
+decision errs in 5 % of cases.
 
 - *holds*: the whole interval supports the claim; *holds in direction*: only the mean does
 - *does not show*: not even the mean does; *contradicted*: the whole interval is against it

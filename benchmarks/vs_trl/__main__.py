@@ -109,7 +109,9 @@ def main() -> None:
     """Print the tables and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--iterations", type=int, default=12, help="measured iterations of each side")
-    parser.add_argument("--table", action="store_true", help="only print docs/research/speed.md's table from the results")
+    parser.add_argument(
+        "--table", action="store_true", help="only print docs/research/speed.md's table from the results"
+    )
     options = parser.parse_args()
     if options.table:
         return print(table())

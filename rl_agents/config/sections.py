@@ -36,7 +36,7 @@ class ModelKeys:
 
     model: str = key(
         "starter",
-        "model folder, a public model's NAME[@REVISION] (docs/reference/models.md), or `starter`: the environment's small one",
+        "model folder, a public NAME[@REVISION] (docs/reference/models.md), or `starter`: the environment's small one",
     )
     starter_iterations: int = key(
         0, "iterations of imitation that make the starter; fewer: a weaker beginner; 0: the environment's own number",
@@ -77,10 +77,12 @@ class RolloutKeys:
     top_p: float = key(1.0, "nucleus mass", above=0, at_most=1)
     context: str = key("append", "`append`: the dialogue grows; `window(n)`: rebuilt from the last n steps")
     tool_parser: str = key(
-        "", "who reads the model's tool calls (docs/reference/models.md); not set: found from the tokenizer and its chat template"
+        "",
+        "who reads the model's tool calls (docs/reference/models.md); not set: found from tokenizer and chat template",
     )
     reasoning_parser: str = key(
-        "", "who reads the model's thoughts (docs/reference/models.md); not set: found from the tokenizer and its chat template"
+        "",
+        "who reads the model's thoughts (docs/reference/models.md); not set: found from tokenizer and chat template",
     )
     template_date: str = key(
         "", "date (YYYY-MM-DD) for chat templates that write one; not set: the day on which the run begins"
@@ -224,7 +226,8 @@ class EngineKeys:
         needs="engine!=torch",
     )  # fmt: skip
     placement: Literal["apart", "together"] = key(
-        "apart", "engines in actors of their own, or `together`: one in each env runner's process (CPUs, docs/how-to/scale.md)"
+        "apart",
+        "engines in actors of their own, or `together`: one in each env runner's process (CPUs, docs/how-to/scale.md)",
     )
     num_engines: int = key(1, "engine actors", at_least=1)
     tensor_parallel: int = key(1, "GPUs per engine", at_least=1, needs="engine_mode=async")

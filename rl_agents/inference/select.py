@@ -108,7 +108,7 @@ def check_dense(config: Mapping[str, Any], settings: Settings) -> None:
 
 
 def check_vllm_model(config: Mapping[str, Any], model: str, cpu: bool) -> None:
-    """Refuse models that vLLM samples from with other weights or other numbers than the learner has (docs/reference/models.md).
+    """Refuse models whose weights or numbers in vLLM differ from the learner's (docs/reference/models.md).
 
     Args:
         config: the model's config.json.

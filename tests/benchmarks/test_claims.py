@@ -1,4 +1,4 @@
-"""docs/research/claims.md is what benchmarks/claims makes of the results on file, and its rules are those that it states."""
+"""docs/research/claims.md is what benchmarks/claims makes of the results on file, by the rules that it states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/research/equal-steps.md is what the results on file say, and the tasks that it adds are what they claim to be."""
+"""docs/research/equal-steps.md is what the results on file say, and its tasks are what they claim to be."""
 
 from __future__ import annotations
 

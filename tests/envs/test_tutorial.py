@@ -1,4 +1,4 @@
-"""docs/tutorials/your-own-environment.md: its environment does what the page says, and the code that the page shows is the file's."""
+"""docs/tutorials/your-own-environment.md: its environment works, and its code is the file's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters as the README and docs/how-to/run-on-a-cluster.md start them, typed as printed into new shells; and what runs on them."""
+"""Clusters as the README and docs/how-to/run-on-a-cluster.md start them, as printed; and what runs on them."""
 
 from __future__ import annotations
 
