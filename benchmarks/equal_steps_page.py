@@ -29,12 +29,12 @@ COLORS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D5
 STYLES = ("-", "--", ":")
 HEAD = """# All methods at equal environment steps
 
-Each method starts from the same model and gets the same number of environment steps. Equal for all: learning rate,
-penalty for invalid actions, episodes per iteration, and state keys. Each method keeps its own clip range, gamma and
-critic, from its small preset; those differ. Success is that of the plain policy at temperature 1 on test tasks that
-it was not trained on. Numbers are means over seeds with Student's 95 % interval, and differences are paired by
-seed. **Bold**: the interval is above 0. *Italics*: it is below 0. A row with one seed has no interval and decides
-nothing.
+Each method starts from the same model and gets the same number of environment steps. Equal for all: learning
+rate (3spo updates after every tick, so its rate is lower), penalty for invalid actions, episodes per iteration,
+and state keys. Each method keeps its own clip range, gamma and critic, from its small preset; those differ.
+Success is that of the plain policy at temperature 1 on test tasks that it was not trained on. Numbers are means
+over seeds with Student's 95 % interval, and differences are paired by seed. **Bold**: the interval is above 0.
+*Italics*: it is below 0. A row with one seed has no interval and decides nothing.
 
 | name in the tables | keys |
 |---|---|
@@ -44,11 +44,12 @@ nothing.
 | lambda 0.95 | `lam=0.95`, no `transition_prior` |
 | each episode once | `solved_again=0` |
 
-The start is trained again on every machine, with the same demonstrations in the same order, and its weights differ
-between machines in the last digits. So arms of one seed from different machines started with success rates that
-differ by up to {spread:.2f}.
+The start is trained again on every machine, with the same demonstrations in the same order, and its weights
+differ between machines in the last digits. So arms of one seed from different machines started with success
+rates that differ by up to {spread:.2f}.
 
-`python -m benchmarks.equal_steps` runs the methods, and `python -m benchmarks.equal_steps_page` writes this page.
+`python -m benchmarks.equal_steps` runs the methods, and `python -m benchmarks.equal_steps_page` writes this
+page.
 """
 #: What the summary compares; methods of this project, which are no baselines of a paper.
 OURS = "3spo"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -98,6 +99,13 @@ def test_paths_of_documentation_exist():
     found = {(path, name) for path in TEXTS for name in PATH.findall(path.read_text(encoding="utf-8"))}
     missing = {f"{path.relative_to(ROOT)}: {name}" for path, name in found if not (ROOT / name).is_file()}
     assert missing == set()
+
+
+def test_links_of_the_notebook_lead_somewhere():
+    notebook = ROOT / "docs" / "examples" / "tour.ipynb"
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    assert [found for text in texts for link in links_in(text) if (found := problem_of(notebook, link))] == []
 
 
 def test_every_page_can_be_reached_from_the_index():

@@ -2,7 +2,8 @@
 
 The wires under `weight_transfer` (docs/explanation/weight-updates.md), without engines: `nccl` is a broadcast in
 buckets of 256 MiB between two GPUs (`gloo` on CPUs), `ipc` a copy from memory of the same GPU that another process
-handed over, `host` a copy to the CPU's memory and back, which is `object_store` without Ray. The whole way: `run.py doctor --gpu`.
+handed over, `host` a copy to the CPU's memory and back, which is `object_store` without Ray. The whole way: `run.py
+doctor --gpu`.
 """
 
 from __future__ import annotations

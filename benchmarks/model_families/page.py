@@ -123,8 +123,8 @@ needs vLLM 0.32, `dtype=bfloat16` or float16, and a GPU of compute capability 8.
 - The torch engine, float32, mixtures of experts, `engine_sleep=2`, and adapters over a quantized base are refused.
 """
 TEMPLATES = """Templates are short forms in each family's style. *grows exactly*: a dialogue extended token by token
-equals what the template writes for the whole dialogue. *no tools*: the template does not write tools, and a run with tools is
-refused.
+equals what the template writes for the whole dialogue. *no tools*: the template does not write tools,
+and a run with tools is refused.
 """
 CALLS = """## Tool calls and thoughts
 
