@@ -24,8 +24,8 @@ Twelve claims of five papers, tested with small models on two CPU cores. A claim
 the paper's setting: the column *distance* says how far apart the two are, and *detectable* how small an effect our
 seeds would have found.
 
-`python -m benchmarks.claims` writes this page from the results on file and benchmarks/claims/registry.py. `python
--m benchmarks.claims 4 --until 10` runs more seeds of claim 4 until it is decided.
+`python -m benchmarks.claims` writes this page from the results on file and benchmarks/claims/registry.py.
+`python -m benchmarks.claims 4 --until 10` runs more seeds of claim 4 until it is decided.
 
 **How a comparison is judged.** Runs with the same seed are paired. The interval is Student's, over the paired
 differences, at {CONFIDENCE:.2%}. Looking after {", ".join(map(str, LOOKS))} seeds and stopping at the first

@@ -112,7 +112,8 @@ CLAIMS = (
         "t3_lost_threads has the same games and rules, and a warm-start model with success 0.07 that at some "
         "point repeats one guess until the turn limit (benchmarks/lost_threads.py). There T3 saves tokens and is "
         "ahead at equal tokens. At equal iterations it is not ahead: the steps that led into the trap are "
-        "punished with or without the tail.",
+        "punished with or without the tail. The paper's largest effects (GRPO on GuessNumbers, PPO on CircuitDecoding) "
+        "would have been detected, and did not show.",
     ),
     Claim(
         2,
