@@ -45,7 +45,7 @@ $(UV):
 
 alfworld: .venv-alfworld/.ready
 
-# Agent frameworks as they are released, in an environment of their own without torch: docs/agents.
+# Agent frameworks as they are released, in an environment of their own without torch: docs/how-to/train-existing-agents.md
 .venv-clients/.ready: tests/gateway/clients/requirements.txt | $(UV)
 	$(UV) venv --quiet --clear --python $(PYTHON) .venv-clients
 	$(UV) pip install --quiet --python .venv-clients/bin/python --requirement $<
@@ -53,11 +53,11 @@ alfworld: .venv-alfworld/.ready
 
 clients: .venv-clients/.ready
 
-# Coding agents as npm releases them: docs/agents/claude_code.md, docs/agents/codex.md
+# Coding agents as npm releases them: docs/how-to/train-existing-agents.md, docs/how-to/train-existing-agents.md
 coding-agents: .venv-clients/.ready
 	npm install --silent --no-fund --no-audit --prefix .venv-clients @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0
 
-# dist/rl_agents_ray-VERSION-py3-none-any.whl, for machines without the repository: docs/install.md
+# dist/rl_agents_ray-VERSION-py3-none-any.whl, for machines without the repository: docs/how-to/install.md
 wheel: | $(UV)
 	$(UV) build --quiet --wheel --python $(PYTHON) --out-dir dist
 	@ls dist/*.whl
@@ -79,7 +79,7 @@ view-example: .venv/.ready
 demo: .venv/.ready
 	$(PY) run.py --config tune_configs/recipes/alfworld_chain_gae_weak.yaml
 
-# A pretrained model of 135 M parameters learns a text game: about fifteen minutes of one core. docs/laptop.md
+# A pretrained model of 135 M parameters learns a text game: about fifteen minutes of one core. docs/tutorials/real-model-on-a-laptop.md
 LLM := runs/demo-llm
 demo-llm: .venv/.ready
 	test -f $(LLM)/smollm2/config.json || $(PY) run.py model smollm2 --output $(LLM)/smollm2

@@ -3,9 +3,9 @@
     make clients && python -m benchmarks.blackbox_clients --seeds 3 --jobs 1      # curves, tokens, cost per call
 
 Writes benchmarks/results/blackbox_clients.json. The same keys, seeds and budget for all; every framework's agent is
-that of its page (docs/agents) in its own interpreter. ``equal_tokens``: iterations in which every call has the token
-ids of the built-in loop's. ``cost``: CPU per call of the runner (gateway, environment, stub engine) and of the agents'
-process.
+that of docs/how-to/train-existing-agents.md in its own interpreter. ``equal_tokens``: iterations in which every call
+has the token ids of the built-in loop's. ``cost``: CPU per call of the runner (gateway, environment, stub engine) and
+of the agents' process.
 """
 
 from __future__ import annotations

@@ -106,11 +106,11 @@ EVERYWHERE = {
     "situation_puzzles": "active_situation_puzzles",
     "preference_estimation": "active_preference_estimation",
     "movie_recommendation": "active_movie_recommendation",
-    "[alfworld](environments/alfworld.md#starter-and-curves)": "alfworld",
-    "[webshop](environments/webshop.md#curve)": "webshop",
-    "[paper_search](environments/paper_search.md#curve)": "paper_search",
-    "[long_form_qa](environments/long_form_qa.md#curve)": "long_form_qa",
-    "[multihop_qa](environments/multihop_qa.md#curve), 60 iterations": "multihop_qa",
+    "[alfworld](../environments/alfworld.md#results)": "alfworld",
+    "[webshop](../environments/webshop.md#results)": "webshop",
+    "[paper_search](../environments/question_answering.md#paper_search)": "paper_search",
+    "[long_form_qa](../environments/question_answering.md#long_form_qa)": "long_form_qa",
+    "[multihop_qa](../environments/question_answering.md#multihop_qa), 60 iterations": "multihop_qa",
 }
 
 

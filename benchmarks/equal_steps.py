@@ -1,4 +1,4 @@
-"""Every method on one task, from one weak start, at equal environment steps and with equal keys.
+"""Every method on one task, from one weak start, at equal environment steps.
 
     python -m benchmarks.equal_steps --local --jobs 2 --seeds 10                 # household tasks, start about 0.1
     python -m benchmarks.equal_steps --local --jobs 2 --seeds 10 --world taxi

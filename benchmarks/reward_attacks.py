@@ -243,7 +243,7 @@ def _shop(trial: Trial) -> dict[str, dict[str, Player]]:
     }
 
 
-_PAGES, _CURVES = "docs/environments", "docs/benchmarks.md"
+_PAGES, _CURVES = "docs/environments", "docs/research/benchmarks.md"
 
 
 def _both(env: str, name: str, attacks: Any, learned: Learned, measure: str = "paper", **options: Any) -> list[Setting]:

@@ -1,28 +1,37 @@
-"""docs/speed.md: where speed stands, in one table, from the results on file.
+"""The table and picture of docs/research/speed.md, and all its rows as a CSV file, from the results on file.
 
 python -m benchmarks.speed_page
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from benchmarks.report import RESULTS
 
-PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
-HEAD = """# Speed in one table
-
-Written by `python -m benchmarks.speed_page` from benchmarks/results; [benchmarks](benchmarks.md) says how each line was
-measured, and [scale](scale.md) what the keys do. Process CPU of all threads, one thread each, two cores, no GPU;
-medians of rounds that took turns. A ratio above 1 is in our favor; the aim is what we set out for, met or not.
-
-| what | compared with | ratio | aim | rounds: lowest to highest | command |
-|---|---|---|---|---|---|
-"""
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "research" / "speed.md"
+PICTURE = DOCS / "images" / "speed.png"
+APPENDIX = RESULTS / "speed.csv"
+MARKED = re.compile(r"(<!-- speed -->\n).*?(<!-- end of speed -->)", re.DOTALL)
+#: The rows that the page shows, by the beginning of what is measured and what it is compared with.
+SHOWN = (
+    ("GRPO end to end, in one process", "TRL"),
+    ("GRPO end to end, actors, `engine=auto`", "TRL"),
+    ("GRPO end to end, actors, vLLM", "TRL"),
+    ("GRPO, the learner alone", "TRL"),
+    ("rollouts, 0.1 M parameters", "raw vLLM, turn by turn"),
+    ("rollouts, 21 M", "raw vLLM, turn by turn"),
+    ("update, 2 M: 3SPO siblings, prompt 200", "`row_prefixes=flat`"),
+    ("a step of alfworld with 3spo", "GRPO's"),
+)
 ROLLOUTS = {
     "rollout_efficiency": "0.1 M parameters",
     "rollout_efficiency_256x4": "2.6 M",
@@ -50,13 +59,63 @@ class Line:
 
     def __str__(self) -> str:
         spread = f"{self.low:.2f} to {self.high:.2f}" if self.high else ""
-        return f"| {self.what} | {self.against} | {self.ratio:.2f} | {self.aim} | {spread} | `{self.command}` |"
+        return f"| {self.what} | {self.against} | {self.ratio:.2f} | {self.aim} | {spread} |"
 
 
 def main() -> None:
-    """Write the page."""
-    lines = [*rollouts(), *trl(), *torch_engine(), *engines(), *shared_rows(), *searches()]
-    PAGE.write_text(HEAD + "\n".join(map(str, lines)) + "\n", encoding="utf-8")
+    """Write the table, the picture and the appendix."""
+    found = rows()
+    APPENDIX.write_text(appendix(found), encoding="utf-8")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+    picture(shown(found))
+
+
+def rows() -> list[Line]:
+    """All rows."""
+    return [*rollouts(), *trl(), *torch_engine(), *engines(), *shared_rows(), *searches()]
+
+
+def shown(found: Sequence[Line]) -> list[Line]:
+    """The rows of the page, in its order."""
+    return [
+        next(line for line in found if line.what.startswith(what) and line.against == against)
+        for what, against in SHOWN
+    ]
+
+
+def filled(page: str, found: Sequence[Line]) -> str:
+    """The page with today's table between its marks."""
+    head = "| what | compared with | ratio | aim | lowest to highest round |\n|---|---|---|---|---|\n"
+    table = head + "\n".join(map(str, shown(found))) + "\n"
+    return MARKED.sub(lambda mark: f"{mark[1]}{table}{mark[2]}", page)
+
+
+def appendix(found: Sequence[Line]) -> str:
+    """All rows as CSV, with the command that repeats each."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(field.name for field in fields(Line))
+    writer.writerows(tuple(f"{x:.3f}" if isinstance(x, float) else x for x in astuple(line)) for line in found)
+    return text.getvalue()
+
+
+def picture(lines: Sequence[Line]) -> None:
+    """A bar for each row; 1 is what it is compared with."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(8, 3.6), layout="constrained")
+    ratios = [line.ratio for line in lines]
+    names = [f"{line.what.split(';')[0]}\nagainst {line.against}".replace("`", "") for line in lines]
+    axis.barh(range(len(lines)), ratios, color=["#0072B2" if ratio >= 1 else "#D55E00" for ratio in ratios])
+    axis.axvline(1, color="0.3", linewidth=1)
+    axis.set_yticks(range(len(lines)), names, fontsize=7)
+    axis.invert_yaxis()
+    axis.set_xlabel("ratio of CPU time; above 1 rl_agents needs less", fontsize=8)
+    figure.savefig(PICTURE, dpi=110)
+    pyplot.close(figure)
 
 
 def load(name: str) -> dict[str, Any]:

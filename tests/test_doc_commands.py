@@ -15,6 +15,7 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli import _imports, _split
 from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.parser import Parser
+from rl_agents.config.aliases import ALIASES
 from rl_agents.config.options import option_types
 from rl_agents.config.presets import preset_files
 from rl_agents.envs.base import ENVIRONMENTS
@@ -27,7 +28,7 @@ LINE = re.compile(r"^(?: {4}|\t)\s*(?P<indented>\S[^\n]*)$|^```(\w*)[^\n]*\n(.*?
 SHELLS = {"", "bash", "sh", "console"}
 OURS = re.compile(r"(?:\S*/)?(?:run\.py|rl-agents)$")
 TARGETS = set(re.findall(r"^([\w./-]+):(?!=)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-KEYS = {*option_types(Settings), *option_types(ServingOptions)}
+KEYS = {*option_types(Settings), *option_types(ServingOptions), *ALIASES}
 ENV_KEYS = {
     f"env.{name}" for spec in ENVIRONMENTS.values() if dataclasses.is_dataclass(spec.options)
     for name in option_types(spec.options)
@@ -123,7 +124,7 @@ def test_what_a_command_line_names_exists(page: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "python run.py --algos grpo", "run.py evl --checkpoint DIR", "python run.py --set learning_rate=3",
+        "python run.py --algos grpo", "run.py evl --checkpoint DIR", "python run.py --set learning_rates=3",
         "python run.py --config no_such_recipe", "make demos", "python -m benchmarks.nothing", "rl-agents --algo grop",
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -11,7 +12,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 INDEX = ROOT / "docs" / "README.md"
-PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
+PAGES = [
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+]
 
 #: Files that a page tells the reader to write.
 EXAMPLES = {"rl_agents/algorithms/median_grpo.py", "rl_agents/algorithms/NAME.py"}
@@ -38,6 +42,10 @@ TEXTS = [
         if path.suffix in {".py", ".md", ".yaml", ".sh", ".toml", ".txt"} or path.name == "Dockerfile"
     ),
 ]
+
+
+#: A file of docs/ that a text names by its path.
+PATH = re.compile(r"\bdocs/[\w./-]+\.(?:md|py|json|jsonl|ipynb|png|svg)\b")
 
 
 def links_in(text: str) -> Iterator[str]:
@@ -84,6 +92,20 @@ def test_named_code_exists(page):
         names = [name.rpartition(".")[2] for name in names.replace("`", "").split(", ")]
         missing |= {f"{name} ({path})" for name in names if code and not re.search(rf"\b(def|class) {name}\b", code)}
     assert missing == set()
+
+
+def test_paths_of_documentation_exist():
+    """In error messages, docstrings, recipes, scripts and tests."""
+    found = {(path, name) for path in TEXTS for name in PATH.findall(path.read_text(encoding="utf-8"))}
+    missing = {f"{path.relative_to(ROOT)}: {name}" for path, name in found if not (ROOT / name).is_file()}
+    assert missing == set()
+
+
+def test_links_of_the_notebook_lead_somewhere():
+    notebook = ROOT / "docs" / "examples" / "tour.ipynb"
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    assert [found for text in texts for link in links_in(text) if (found := problem_of(notebook, link))] == []
 
 
 def test_every_page_can_be_reached_from_the_index():

@@ -82,7 +82,7 @@ with Interrupts() as interrupts, interrupts.abortable():
 
 
 def test_nothing_but_sigkill_ends_c_code_that_never_returns() -> None:
-    """As docs/architecture.md says of local mode; should this fail one day, it can promise more."""
+    """As docs/explanation/architecture.md says of local mode; should this fail one day, it can promise more."""
     child = subprocess.Popen(
         [sys.executable, "-c", STUCK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
     )

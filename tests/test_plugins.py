@@ -1,4 +1,4 @@
-"""Modules of the user's own: the three files of docs/plugins.md, errors, and what `run.py new` writes."""
+"""Modules of the user's own: the three files of docs/how-to/extend.md, errors, and what `run.py new` writes."""
 
 from __future__ import annotations
 

@@ -45,7 +45,9 @@ def test_the_reference_is_generated(site: Path) -> None:
 
 def test_pictures_and_pages_from_outside_docs_are_found(site: Path) -> None:
     assert (site / "results" / "treasure_grpo.png").is_file()
-    assert 'src="results/treasure_grpo.png"' in (site / "laptop.html").read_text(encoding="utf-8")
+    assert 'src="../results/treasure_grpo.png"' in (site / "tutorials" / "real-model-on-a-laptop.html").read_text(
+        encoding="utf-8"
+    )
     assert 'href="project/CHANGELOG.html"' in (site / "index.html").read_text(encoding="utf-8")
 
 

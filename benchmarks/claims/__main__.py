@@ -1,4 +1,4 @@
-"""The papers' claims: ``python -m benchmarks.claims`` writes docs/claims.md from the results on file.
+"""The papers' claims: ``python -m benchmarks.claims`` writes docs/research/claims.md from the results on file.
 
     python -m benchmarks.claims 4 --until 10 --jobs 2     # more seeds of claim 4 first, until it is decided
 

@@ -1,4 +1,4 @@
-"""docs/claims.md and its pictures, from the results on file."""
+"""docs/research/claims.md and its pictures, from the results on file."""
 
 from __future__ import annotations
 
@@ -17,35 +17,37 @@ from benchmarks.grid import RESULTS, Run
 
 DOCS = Path(__file__).parents[2] / "docs"
 IMAGES = DOCS / "images" / "claims"
-HEAD = f"""# The papers' claims, and what shows here
+PAGE = DOCS / "research" / "claims.md"
+HEAD = f"""# The papers' claims, and what was seen here
 
-Written by `python -m benchmarks.claims`; edit benchmarks/claims/registry.py, not this page.
-`python -m benchmarks.claims 4 --until 10` runs more seeds of claim 4, stops when it is decided, and writes this again.
+Twelve claims of five papers, tested with small models on two CPU cores. A claim that does not show here may hold in
+the paper's setting: the column *distance* says how far apart the two are, and *detectable* how small an effect our
+seeds would have found.
 
-These are small models on two cores. A claim that does not show here may hold where it was made; the column *could have
-seen* says how small an effect our seeds would have found.
+`python -m benchmarks.claims` writes this page from the results on file and benchmarks/claims/registry.py.
+`python -m benchmarks.claims 4 --until 10` runs more seeds of claim 4 until it is decided.
 
-**How it is judged.** Runs of one seed are paired. The interval is Student's over the paired differences, at
-{CONFIDENCE:.2%}. So looking at {", ".join(map(str, LOOKS))} seeds, and stopping at the first that decides, errs in 5 %.
+**How a comparison is judged.** Runs with the same seed are paired. The interval is Student's, over the paired
+differences, at {CONFIDENCE:.2%}. Looking after {", ".join(map(str, LOOKS))} seeds and stopping at the first
+decision errs in 5 % of cases.
 
-- *holds*: the interval is on the claim's side; *holds in direction*: only the mean is
-- *does not show*: not even the mean; *contradicted*: the interval is on the other side
-- *could have seen*: the effect that so many seeds find in {POWER:.0%} of the cases
-- *seeds needed*: as many find the paper's effect as surely, and what they cost
+- *holds*: the whole interval supports the claim; *holds in direction*: only the mean does
+- *does not show*: not even the mean does; *contradicted*: the whole interval is against it
+- *detectable*: the effect that this many seeds find in {POWER:.0%} of cases
+- *seeds needed*: the seeds that find the paper's effect as reliably, and their cost
 """
 COLUMNS = (
-    "compared (benchmarks/results)", "measure", "effect", "paper's", "verdict", "seeds", "could have seen",
+    "compared (benchmarks/results)", "measure", "effect", "paper's", "verdict", "seeds", "detectable",
     "seeds needed (CPU-hours)",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A comparison and what was found; ``cpu_hours``: of all its runs, ``per_seed``: of one seed of both arms."""
+    """A comparison and what was found; ``per_seed``: CPU-hours of one seed of both arms."""
 
     comparison: Comparison
     finding: Finding
-    cpu_hours: float
     per_seed: float
 
 
@@ -70,7 +72,7 @@ def judge(comparison: Comparison) -> Judged:
     pairs = paired(comparison)
     finding = find([comparison.difference(pair) for pair in pairs], comparison.paper)
     hours = [sum(run["cpu_seconds"] for run in pair) / 3600 for pair in pairs]
-    return Judged(comparison, finding, sum(hours), fmean(hours) if hours else math.nan)
+    return Judged(comparison, finding, fmean(hours) if hours else math.nan)
 
 
 def write() -> Mapping[int, str]:
@@ -79,8 +81,8 @@ def write() -> Mapping[int, str]:
     judged = {claim.number: [judge(comparison) for comparison in claim.comparisons] for claim in CLAIMS}
     for claim in CLAIMS:
         picture(claim, judged[claim.number], IMAGES / f"{claim.number}.png")
-    (DOCS / "claims.md").write_text(page(judged), encoding="utf-8")
-    return {number: verdict(own) for number, own in judged.items()}
+    PAGE.write_text(page(judged), encoding="utf-8")
+    return {claim.number: standing(claim, judged[claim.number]) for claim in CLAIMS}
 
 
 def verdict(judged: Sequence[Judged]) -> str:
@@ -88,15 +90,20 @@ def verdict(judged: Sequence[Judged]) -> str:
     return together([own.finding.verdict for own in judged])
 
 
+def standing(claim: Claim, judged: Sequence[Judged]) -> str:
+    """The verdict, or what the registry says where the comparisons cannot decide the claim."""
+    return claim.standing or verdict(judged)
+
+
 def page(judged: Mapping[int, Sequence[Judged]]) -> str:
     """The text."""
-    overview = ["| claim | paper | verdict | seeds | CPU-hours |", "|---|---|---|---|---|"]
+    overview = ["| claim | paper | verdict | distance | seeds |", "|---|---|---|---|---|"]
     for claim in CLAIMS:
         own = judged[claim.number]
         seeds = sorted({one.finding.effect.n for one in own})
         overview.append(
-            f"| [{claim.number}](#claim-{claim.number}). {claim.said} | {claim.source} | **{verdict(own)}** "
-            f"| {' to '.join(map(str, seeds[:1] + seeds[1:][-1:]))} | {sum(one.cpu_hours for one in own):.1f} |"
+            f"| [{claim.number}](#claim-{claim.number}). {claim.said} | {claim.source} | {standing(claim, own)} "
+            f"| {claim.distance} | {' to '.join(map(str, seeds[:1] + seeds[1:][-1:]))} |"
         )
     parts = [section(claim, judged[claim.number]) for claim in CLAIMS]
     return "\n".join([HEAD, *overview, "", *parts])
@@ -107,8 +114,8 @@ def section(claim: Claim, judged: Sequence[Judged]) -> str:
     lines = [
         f"## Claim {claim.number}",
         f"{claim.said} ({claim.source})",
-        f"**{verdict(judged).capitalize()}.** {claim.reading}",
-        f"![differences with intervals, and the paper's](images/claims/{claim.number}.png)",
+        f"**Verdict: {standing(claim, judged)}.** {claim.reading}",
+        f"![effects with intervals beside the paper's](../images/claims/{claim.number}.png)",
         "\n".join(
             [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", *(row(own) for own in judged)],
         ),

@@ -1,7 +1,8 @@
 """Which model families work, and with what: ``python -m benchmarks.model_families``.
 
 Small random models of every family are made from their configurations (nothing is downloaded) and tried on PyTorch and,
-without ``--quick``, with vLLM on this machine. Writes benchmarks/results/model_families.json and docs/models.md.
+without ``--quick``, with vLLM on this machine. Writes benchmarks/results/model_families.json and
+docs/reference/models.md.
 ``--page`` writes the page again from the results on file.
 """
 

@@ -24,7 +24,7 @@ TRL_PYTHON = ROOT / ".venv-trl" / "bin" / "python"
 WARM_UP = 3
 TRL = {"TRL": "generate", "TRL vllm": "vllm"}
 OURS = ("local", "auto", "vllm", "vllm-together")
-#: What docs/benchmarks.md calls them.
+#: What docs/research/speed.md calls them.
 SIDES = {
     "TRL": "TRL, `model.generate`", "TRL vllm": "TRL, vLLM colocated, with our model class",
     "rl_agents local": "rl_agents, torch engine, local", "rl_agents auto": "rl_agents, actors, `engine=auto` (torch)",
@@ -95,7 +95,7 @@ def run(iterations: int) -> list[Side]:
 
 
 def table() -> str:
-    """Return docs/benchmarks.md's table, of the figures on file: medians."""
+    """Return docs/research/speed.md's table, of the figures on file: medians."""
     sides = json.loads((RESULTS / "vs_trl.json").read_text(encoding="utf-8"))["sides"]
     rows = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---|" + "---|" * len(COLUMNS)]
     for name, words in SIDES.items():
@@ -109,7 +109,9 @@ def main() -> None:
     """Print the tables and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--iterations", type=int, default=12, help="measured iterations of each side")
-    parser.add_argument("--table", action="store_true", help="only print docs/benchmarks.md's table from the results")
+    parser.add_argument(
+        "--table", action="store_true", help="only print docs/research/speed.md's table from the results"
+    )
     options = parser.parse_args()
     if options.table:
         return print(table())

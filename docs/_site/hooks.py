@@ -31,12 +31,13 @@ MODULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "Algorithms: one file per method",
         ("ppo", "grpo", "gigpo", "hgpo", "steppo", "vspo", "pivotrl", "three_spo", "chain_gae"),
     ),
+    "python": ("Configuration and algorithm", ("algorithm",)),
     "losses": ("Losses", ("policy", "value", "kl", "mismatch", "aggregation", "likelihood", "masks")),
-    "environments": ("Environments: what they are asked", ("spec",)),
+    "environments": ("Environments: the interface", ("spec",)),
 }
 PACKAGES = {
     "advantages": "rl_agents.advantages", "algorithms": "rl_agents.algorithms", "losses": "rl_agents.losses",
-    "environments": "rl_agents.envs",
+    "environments": "rl_agents.envs", "python": "rl_agents.trainer",
 }  # fmt: skip
 
 
@@ -45,15 +46,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = {
         "reference/keys.md": keys_page(),
         "reference/commands.md": commands_page(),
-        "reference/plugins.md": modules_page("Plugins: what they register", ["rl_agents.plugins"]),
+        "reference/plugins.md": modules_page("Plugins", ["rl_agents.plugins"]),
         **{f"reference/{name}.md": modules_page(title, _existing(name)) for name, (title, _) in MODULES.items()},
         **{f"project/{name}": (ROOT / name).read_text(encoding="utf-8") for name in PROJECT},
         "_site.css": (ROOT / "docs" / "_site" / "style.css").read_text(encoding="utf-8"),
     }
     for path, content in pages.items():
         files.append(File.generated(config, path, content=content))
-    for picture in sorted((ROOT / "benchmarks" / "results").glob("*.png")):
-        files.append(File.generated(config, f"results/{picture.name}", content=picture.read_bytes()))
+    for result in sorted((ROOT / "benchmarks" / "results").iterdir()):
+        if result.suffix in (".png", ".csv", ".json"):
+            files.append(File.generated(config, f"results/{result.name}", content=result.read_bytes()))
     return files
 
 

@@ -208,7 +208,7 @@ def refusal(name: str) -> str:
     """Return why a run with tools cannot begin with a model whose calls nobody can read."""
     return (
         f"{name}: no parser reads the tool calls of this chat template; set tool_parser to one of "
-        f"{', '.join(FAMILIES)}, or to one of vLLM's (docs/models.md)"
+        f"{', '.join(FAMILIES)}, or to one of vLLM's (docs/reference/models.md)"
     )
 
 

@@ -39,7 +39,7 @@ def build_parser() -> Parser:
     """Return the parser of the gateway command."""
     parser = Parser(
         "gateway", "Serve a model to agents of any framework and keep every call as a step to learn from.",
-        epilog="keys of --set: the run's (max_model_len, max_response_tokens, temperature, dtype ...); docs/gateway.md",
+        epilog="keys of --set: the run's (max_model_len, max_response_tokens, ...); docs/reference/gateway.md",
     )  # fmt: skip
     parser.add_argument("--model", metavar="DIR", help="a model folder")
     parser.add_argument("--checkpoint", metavar="DIR", help="a run's folder (its newest checkpoint) or a checkpoint")

@@ -36,7 +36,7 @@ ENGINES: list[Entry] = [
     {
         "name": "auto",
         "summary": "vllm where it can run, torch for small models on CPUs; a run prints which and why",
-        "reference": "docs/scale.md",
+        "reference": "docs/how-to/scale.md",
     },
     {
         "name": "vllm",

@@ -30,7 +30,7 @@ def build_parser() -> Parser:
     """Return the parser of the serve command."""
     parser = Parser(
         "serve", "Host a trained agent: OpenAI's (chat, Responses) and Anthropic's APIs, sessions, and a web page.",
-        epilog="keys of --set: the server's (docs/serving.md) and the run's (max_model_len, dtype, env.KEY ...)",
+        epilog="keys of --set: the server's (docs/how-to/serve.md) and the run's (max_model_len, dtype, env.KEY ...)",
     )  # fmt: skip
     parser.add_argument("--checkpoint", metavar="DIR", help="a run's folder, a checkpoint, or a model folder")
     parser.add_argument(

@@ -45,7 +45,7 @@ class SweepPlan:
 def build_parser() -> Parser:
     """Return the parser of the tune command."""
     parser = Parser("tune", "Run a sweep: one preset with varying keys, each run a trial of Ray Tune.")
-    named = "its name (`run.py list sweeps`), or a file (docs/tuning.md)"
+    named = "its name (`run.py list sweeps`), or a file (docs/how-to/tune.md)"
     parser.add_argument("sweep", nargs="?", type=Path, metavar="SWEEP", help=named)
     parser.add_argument("--config", type=Path, metavar="SWEEP", help="the same")
     parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: runs/sweep-NAME-TIME)")

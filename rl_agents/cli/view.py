@@ -31,7 +31,7 @@ def build_parser() -> Parser:
     """Return the parser of the view command."""
     parser = Parser(
         "view", "Look at runs: curves, groups, episodes, tokens, search trees, and why a step got its advantage.",
-        epilog="the pages only read; docs/view.md",
+        epilog="the pages only read; docs/how-to/inspect-a-run.md",
     )  # fmt: skip
     add = parser.add_argument
     add("runs", nargs="+", metavar="RUN", help="folders of runs or sweeps, or a pool's file")

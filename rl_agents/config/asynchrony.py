@@ -1,4 +1,4 @@
-"""The keys of asynchrony: how far the weights that sample may lie behind those that learn (docs/asynchrony.md)."""
+"""The keys of asynchrony: how far sampling weights may be behind learning ones (docs/explanation/staleness.md)."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class ModelKeys:
 
     model: str = key(
         "starter",
-        "model folder, a public model's NAME[@REVISION] (docs/models.md), or `starter`: the environment's small one",
+        "model folder, a public NAME[@REVISION] (docs/reference/models.md), or `starter`: the environment's small one",
     )
     starter_iterations: int = key(
         0, "iterations of imitation that make the starter; fewer: a weaker beginner; 0: the environment's own number",
@@ -77,10 +77,12 @@ class RolloutKeys:
     top_p: float = key(1.0, "nucleus mass", above=0, at_most=1)
     context: str = key("append", "`append`: the dialogue grows; `window(n)`: rebuilt from the last n steps")
     tool_parser: str = key(
-        "", "who reads the model's tool calls (docs/models.md); not set: found from the tokenizer and its chat template"
+        "",
+        "who reads the model's tool calls (docs/reference/models.md); not set: found from tokenizer and chat template",
     )
     reasoning_parser: str = key(
-        "", "who reads the model's thoughts (docs/models.md); not set: found from the tokenizer and its chat template"
+        "",
+        "who reads the model's thoughts (docs/reference/models.md); not set: found from tokenizer and chat template",
     )
     template_date: str = key(
         "", "date (YYYY-MM-DD) for chat templates that write one; not set: the day on which the run begins"
@@ -214,7 +216,7 @@ class EngineKeys:
     """What samples tokens."""
 
     engine: Literal["auto", "vllm", "torch"] = key(
-        "auto", "`auto`: vLLM; on CPUs the one that is cheaper for the model (docs/scale.md)"
+        "auto", "`auto`: vLLM; on CPUs the one that is cheaper for the model (docs/how-to/scale.md)"
     )
     engine_mode: Literal["inprocess", "async"] = key(
         "inprocess", "vLLM in its actor's process, or AsyncLLM (GPUs)", needs="engine!=torch"
@@ -224,7 +226,8 @@ class EngineKeys:
         needs="engine!=torch",
     )  # fmt: skip
     placement: Literal["apart", "together"] = key(
-        "apart", "engines in actors of their own, or `together`: one in each env runner's process (CPUs, docs/scale.md)"
+        "apart",
+        "engines in actors of their own, or `together`: one in each env runner's process (CPUs, docs/how-to/scale.md)",
     )
     num_engines: int = key(1, "engine actors", at_least=1)
     tensor_parallel: int = key(1, "GPUs per engine", at_least=1, needs="engine_mode=async")
@@ -265,7 +268,7 @@ class ReportKeys:
     keep_checkpoints: int = key(3, "checkpoints kept; 0 keeps all", at_least=0)
     keep_best: bool = key(True, "keep the checkpoint of the best evaluation as well")
     save_pool: bool = key(
-        True, "write every step to pool.sqlite (docs/pool.md); a resumed run samples none of them again"
+        True, "write every step to pool.sqlite (docs/reference/pool.md); a resumed run samples none of them again"
     )
     guard: Literal["warn", "stop", "restore", "off"] = key(
         "warn",
@@ -274,7 +277,7 @@ class ReportKeys:
     )
     guard_z: float = key(3.5, "combined standard errors that are noise to the guard", above=0, needs="guard!=off")
     trackers: list[str] = key(
-        [], "told the same as TensorBoard: wandb, mlflow, trackio, or one of a plugin (docs/tracking.md)"
+        [], "told the same as TensorBoard: wandb, mlflow, trackio, or one of a plugin (docs/how-to/inspect-a-run.md)"
     )
     tracker_project: str = key("rl_agents", "project or experiment of the trackers", needs="trackers")
     save_trajectories: int = key(16, "episodes of each iteration written to trajectories/", at_least=0)

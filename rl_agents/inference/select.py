@@ -104,12 +104,12 @@ def check_dense(config: Mapping[str, Any], settings: Settings) -> None:
     if settings.engine_quantization != "none" and any((config.get(name) or 0) > 1 for name in EXPERTS):
         raise InputError(
             f"engine_quantization={settings.engine_quantization}: not for mixtures of experts "
-            f"({config.get('model_type')}), see docs/models.md"
+            f"({config.get('model_type')}), see docs/reference/models.md"
         )
 
 
 def check_vllm_model(config: Mapping[str, Any], model: str, cpu: bool) -> None:
-    """Refuse models that vLLM samples from with other weights or other numbers than the learner has (docs/models.md).
+    """Refuse models whose weights or numbers in vLLM differ from the learner's (docs/reference/models.md).
 
     Args:
         config: the model's config.json.
@@ -127,7 +127,7 @@ def check_vllm_model(config: Mapping[str, Any], model: str, cpu: bool) -> None:
         reason = "vLLM on a CPU needs chunked prefill for layers with a state, which kills seeded requests there"
     else:
         return
-    raise InputError(f"model={model} with engine=vllm: {reason} ({kind}); see docs/models.md")
+    raise InputError(f"model={model} with engine=vllm: {reason} ({kind}); see docs/reference/models.md")
 
 
 @dataclass(frozen=True)

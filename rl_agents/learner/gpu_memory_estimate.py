@@ -1,4 +1,4 @@
-"""What a run takes of GPUs, by the formulas of docs/scale.md. Calculated, never measured."""
+"""What a run takes of GPUs, by the formulas of docs/how-to/scale.md. Calculated, never measured."""
 
 from __future__ import annotations
 

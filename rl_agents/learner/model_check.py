@@ -164,7 +164,7 @@ def _read(folder: Path) -> Any:
     if config.get_text_config() is not config:
         raise InputError(
             f"model={folder}: {config.model_type} models read images or sound beside text, and only models of text "
-            "are trained; docs/models.md says how to take the text part of one out"
+            "are trained; docs/reference/models.md says how to take the text part of one out"
         )
     if getattr(config, "quantization_config", None):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Where the experience of an iteration comes from, and which weights sampled it (docs/asynchrony.md).
+"""Where the experience of an iteration comes from, and which weights sampled it (docs/explanation/staleness.md).
 
 Two sides: the *producing* one plays batch after batch, one for each iteration; the *learning* one takes them in order
 and publishes its weights after each. Batch ``i`` is sampled wholly by the weights of iteration ``max(first, i - lag)``,

@@ -8,8 +8,8 @@ success.png            success over iterations
 search_tree.png        searches: one task's explored tree, refreshed with every checkpoint
 checkpoints/000010/    complete when the name is digits only; `hf/` inside is a Hugging Face model
 trajectories/          000010.jsonl, eval-000010.jsonl, latest.md
-pool.sqlite            every step, what was learned from it, and decisions about it (docs/pool.md)
-tokens.sqlite          what the learner made of every token, after `run.py replay --tokens` (docs/view.md)
+pool.sqlite            every step, what was learned from it, and decisions about it (docs/reference/pool.md)
+tokens.sqlite          every token in the learner, after `run.py replay --tokens` (docs/how-to/inspect-a-run.md)
 tensorboard/
 error.log              traceback, when something broke
 """

@@ -1,6 +1,6 @@
 """The same numbers as metrics.jsonl, for trackers of others: Weights & Biases, MLflow, trackio, or one of your own.
 
-TensorBoard and ``metrics.jsonl`` are always written; ``trackers`` names what is told as well (docs/tracking.md). A
+TensorBoard and ``metrics.jsonl`` are always written; ``trackers`` adds others (docs/how-to/inspect-a-run.md). A
 tracker that fails or is slow never ends a run nor holds it up: it is said once, and the tracker is left alone.
 """
 

@@ -252,7 +252,7 @@ class EnvPool:
             )
 
     def _say(self, text: str) -> None:
-        print(f"environment {self._name}: {text} (docs/environments/waiting.md)", flush=True)
+        print(f"environment {self._name}: {text} (docs/environments/gymnasium.md)", flush=True)
 
 
 def env_pool(settings: Settings) -> EnvPool:

@@ -207,7 +207,7 @@ class PoolReader:
         return int(self.one(FILE_SIZE)[0])
 
     def rows(self, query: str, *values: Any) -> list[Any]:
-        """Rows of a query of one's own; the tables are described in docs/pool.md."""
+        """Rows of a query of one's own; the tables are described in docs/reference/pool.md."""
         return self._connection.execute(query, values).fetchall()
 
     def one(self, query: str, *values: Any) -> Any:

@@ -196,7 +196,7 @@ class AgentAlgorithm(Algorithm):
 
     It starts engines, env runners, learners and the pool, knows where the run stands, plays and learns, saves and
     restores (`rl_agents.trainer.checkpoint`), and stops everything. ``train()`` returns RLlib's result with our metrics
-    under ``agent`` (see docs/metrics.md). Build one with `AgentConfig.build_algo`.
+    under ``agent`` (see docs/reference/metrics.md). Build one with `AgentConfig.build_algo`.
 
     Attributes:
         explorer: of a search.

@@ -63,7 +63,7 @@ def choose_engine(settings: Settings) -> tuple[str, str]:
     small = shape.parameters <= TORCH_PARAMETERS and settings.max_model_len <= TORCH_CONTEXT
     kind, other = ("torch", "vllm") if small else ("vllm", "torch")
     what = f"{shape.parameters / 1e6:.2g} M parameters, contexts of {settings.max_model_len} tokens"
-    rule = f"on CPUs torch costs less up to {LIMITS} (docs/speed.md)"
+    rule = f"on CPUs torch costs less up to {LIMITS} (docs/research/speed.md)"
     return kind, f"engine {kind}: {what}; {rule}; engine={other} overrides this"
 
 

@@ -117,7 +117,7 @@ def join_cluster() -> None:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(
             f"no connection to the Ray cluster {where} ({reason}): start it, or set RAY_ADDRESS=local to run without "
-            "one; where it asks for a token: export RAY_AUTH_MODE=token (docs/clusters.md)"
+            "one; where it asks for a token: export RAY_AUTH_MODE=token (docs/how-to/run-on-a-cluster.md)"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""The learner's work of a run once more, from its pool alone, and where it parts from the record (docs/replay.md).
+"""The learner's work of a run again, from its pool alone, and where it differs (docs/reference/pool.md).
 
 Nobody plays. Every update gets the episodes that it had, in their order, with the weights of their groups and the
 random numbers of the run. Three things are compared: what every step was worth (advantages, values), what the engine

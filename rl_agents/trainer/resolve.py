@@ -153,7 +153,7 @@ def quantized_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
 
 #: Beside a model that grew out of a starter: which environment and which settings it understands.
 MODEL_NOTE = "rl_agents.json"
-#: Usual difference between a token's log-probability in a bfloat16 engine and in the learner (docs/metrics.md).
+#: Usual difference of a token's log-probability in a bfloat16 engine and the learner (docs/reference/metrics.md).
 BFLOAT16_GAP = 0.02
 #: Critic's learning rate over the policy's beyond which a run says so.
 MAX_CRITIC_RATIO = 100.0

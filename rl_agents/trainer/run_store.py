@@ -1,4 +1,4 @@
-"""What a training run writes to its pool, and how it goes on from it (docs/pool.md).
+"""What a training run writes to its pool, and how it goes on from it (docs/reference/pool.md).
 
 Env runners write every call as it is sampled (`rl_agents.rollout.recording`). The driver adds the rest: the episodes
 as they come back, what each update learns from, what its steps were worth, and checkpoints. A resumed run says so in

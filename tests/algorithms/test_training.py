@@ -139,9 +139,9 @@ def test_dynamic_sampling_gives_up(beginner_model_dir: Path) -> None:
 
 
 def test_an_algorithm_is_one_file(beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    guide = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "how-to" / "extend.md").read_text(encoding="utf-8")
     block = re.search(r"`rl_agents/algorithms/(\w+)\.py`.*?```python\n(.*?)```", guide, re.DOTALL)
-    assert block is not None, "docs/extending.md shows no algorithm"
+    assert block is not None, "docs/how-to/extend.md shows no algorithm"
     (tmp_path / f"{block[1]}.py").write_text(block[2], encoding="utf-8")
     monkeypatch.setattr(registry, "__path__", [*registry.__path__, str(tmp_path)])
     found = registry.discover()

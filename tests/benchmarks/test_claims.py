@@ -1,4 +1,4 @@
-"""docs/claims.md is what benchmarks/claims makes of the results on file, and its rules are those that it states."""
+"""docs/research/claims.md is what benchmarks/claims makes of the results on file, by the rules that it states."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.grid import RESULTS
 
 def test_the_page_is_that_of_the_results() -> None:
     judged = {claim.number: [page.judge(comparison) for comparison in claim.comparisons] for claim in CLAIMS}
-    assert (page.DOCS / "claims.md").read_text(encoding="utf-8") == page.page(judged), "python -m benchmarks.claims"
+    assert page.PAGE.read_text(encoding="utf-8") == page.page(judged), "python -m benchmarks.claims"
     assert all((page.IMAGES / f"{claim.number}.png").is_file() for claim in CLAIMS)
 
 

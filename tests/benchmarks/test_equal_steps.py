@@ -1,4 +1,4 @@
-"""docs/equal-steps.md is what the results on file say, and the tasks that it adds are what they claim to be."""
+"""docs/research/equal-steps.md is what the results on file say, and its tasks are what they claim to be."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNSEEN = (unseen_tasks.Deduction, unseen_tasks.Rooms, unseen_tasks.Traps, unseen
 
 
 def test_the_page_is_that_of_the_results() -> None:
-    written = (page.DOCS / "equal-steps.md").read_text(encoding="utf-8")
+    written = page.PAGE.read_text(encoding="utf-8")
     assert written == page.page(page.on_file()), "python -m benchmarks.equal_steps_page"
 
 

@@ -19,7 +19,7 @@ CLUSTER = "placement, sizes and patience depend on the machine, which no recipe 
 SERVER = "where a judge's server is depends on the user"
 REFERENCE = "what another library or paper does, for comparisons with it"
 ABLATION = "arm of an ablation of the method's own paper"
-PROMPTING = "baselines without training; `run.py eval --compare` and docs/cli.md"
+PROMPTING = "baselines without training; `run.py eval --compare` and docs/reference/cli.md"
 CONTROL = "control for a T3 result: another rule, or another form of the same"
 SEARCH = "choices of the search"
 #: Keys that nothing in the repository sets, and why they are there.

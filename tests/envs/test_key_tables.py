@@ -44,17 +44,40 @@ def values_text(kind: Any, bounds: Mapping[str, Any]) -> str:
     return range_text(bounds)
 
 
-#: Page -> spec; an environment of gymnasium's has keys of its own, and those of the adapter.
+#: Environment -> spec; one of gymnasium's has keys of its own, and those of the adapter.
 SPECS = {**ENVIRONMENTS, "gymnasium": env_spec("gymnasium:Taxi-v3")}
+#: Environments whose page has several, each below a heading with its name.
+SHARED_PAGES = {
+    **dict.fromkeys(
+        ("guess_numbers", "circuit_decoding", "situation_puzzles", "preference_estimation", "movie_recommendation"),
+        "active_reasoning",
+    ),
+    **dict.fromkeys(("multihop_qa", "paper_search", "long_form_qa"), "question_answering"),
+}
+
+
+def page_of(name: str) -> Path:
+    return PAGES / f"{SHARED_PAGES.get(name, name)}.md"
+
+
+def section_of(page: str, name: str) -> int:
+    """Where the environment's part of its page begins."""
+    return page.index(f"\n## {name}\n") if name in SHARED_PAGES else 0
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_the_page_has_the_declared_keys(name: str) -> None:
-    found = TABLE.search((PAGES / f"{name}.md").read_text(encoding="utf-8"))
+    page = page_of(name).read_text(encoding="utf-8")
+    found = TABLE.search(page, section_of(page, name))
     assert found and found[0] == key_table(SPECS[name]), f"run python {__file__}"
 
 
-if __name__ == "__main__":
+def write() -> None:
     for name, spec in SPECS.items():
-        page = PAGES / f"{name}.md"
-        page.write_text(TABLE.sub(lambda _, s=spec: key_table(s), page.read_text(encoding="utf-8")), encoding="utf-8")
+        page = page_of(name).read_text(encoding="utf-8")
+        begin = section_of(page, name)
+        page_of(name).write_text(page[:begin] + TABLE.sub(key_table(spec), page[begin:], count=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -1,4 +1,4 @@
-"""Clusters as the README and docs/clusters.md start them, typed as printed into new shells; and what runs on them."""
+"""Clusters as the README and docs/how-to/run-on-a-cluster.md start them, as printed; and what runs on them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     caches = {"XDG_CACHE_HOME": str(Path.home() / ".cache"), "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{dashboard}"}
     env |= {"HOME": str(home), "PWD": str(checkout), **caches}
     lines = lines_after("README.md", "On a Ray cluster, from a new shell in this folder:")
-    assert lines_after("docs/clusters.md", "On the first machine, in the checkout:") == [
+    assert lines_after("docs/how-to/run-on-a-cluster.md", "On the first machine, in the checkout:") == [
         re.sub(r" +#.*", "", line) for line in lines
     ]
     with (folder / "head.log").open("w") as log:
@@ -179,7 +179,7 @@ def test_a_job_trains_and_its_log_and_exit_code_can_be_read(
 
 
 def test_a_second_machine_joins_with_the_token(cluster: Cluster, tmp_path: Path) -> None:
-    lines = lines_after("docs/clusters.md", "with `HEAD` the address of the first:")
+    lines = lines_after("docs/how-to/run-on-a-cluster.md", "with `HEAD` the address of the first:")
     home = tmp_path / "second"
     home.mkdir()
     env = {**cluster.env, "HOME": str(home), "HEAD": "127.0.0.1", "HEAD_HOME": str(cluster.home)}

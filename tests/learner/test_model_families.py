@@ -78,7 +78,7 @@ def test_models_of_images_are_refused_in_one_line(name: str, tmp_path: Path) -> 
 
 
 def test_the_text_part_of_gemma_3_can_be_taken_out(tmp_path: Path) -> None:
-    """The recipe of docs/models.md."""
+    """The recipe of docs/reference/models.md."""
     from transformers import AutoModelForImageTextToText, Gemma3ForCausalLM
 
     folder = made("gemma3_vlm", tmp_path / "whole").folder
@@ -154,7 +154,7 @@ def test_quantized_weights_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_vllm_samples_from_otherwise_is_refused(config: dict[str, object], cpu: bool, words: str) -> None:
-    with pytest.raises(InputError, match=f"model=M with engine=vllm: .*{words}.*docs/models.md"):
+    with pytest.raises(InputError, match=f"model=M with engine=vllm: .*{words}.*docs/reference/models.md"):
         check_vllm_model(config, "M", cpu)
     check_vllm_model({"model_type": "qwen3", "layer_types": ["full_attention"]}, "M", cpu)
     if cpu:

@@ -199,5 +199,5 @@ def test_a_server_that_others_can_reach_needs_a_key(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_guide_names_every_key_of_a_server() -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[2] / "docs" / "how-to" / "serve.md").read_text(encoding="utf-8")
     assert [name for name in option_types(ServingOptions) if f"`{name}`" not in guide] == []

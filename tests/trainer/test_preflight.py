@@ -78,7 +78,7 @@ def test_a_model_at_hand_is_measured_with_its_own_tokenizer(tmp_path: Path) -> N
 
 
 def test_memory_is_that_of_the_documentation() -> None:
-    """docs/scale.md: the table of three sizes, within its rounding."""
+    """docs/how-to/scale.md: the table of three sizes, within its rounding."""
     settings = Settings.from_dict({"algo": "grpo", "dtype": "bfloat16", "kl_coef": 0.001, "max_model_len": 8192})
     settings.update({"tokens_per_microbatch": 8192, "gradient_checkpointing": True})
     for name, states in (("Qwen2.5-1.5B-Instruct", (28, 14, 7)), ("Qwen2.5-7B-Instruct", (137, 69, 34))):

@@ -141,6 +141,6 @@ def test_a_key_may_be_idle_in_some_trials_and_not_in_all(tmp_path: Path) -> None
 
 
 def test_the_guide_names_every_key_of_a_sweep() -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[2] / "docs" / "how-to" / "tune.md").read_text(encoding="utf-8")
     for options in (SweepOptions, Asha, Pbt):
         assert [name for name in option_types(options) if name not in guide] == []

@@ -31,7 +31,7 @@ register(
     AlgorithmSpec(
         name="own-median",
         summary="returns against the median of the group",
-        reference="docs/plugins.md",
+        reference="docs/how-to/extend.md",
         credit=credit,
         policy_loss=policy_loss,
         keys=MedianKeys,

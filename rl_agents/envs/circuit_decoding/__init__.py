@@ -20,7 +20,7 @@ class SizeKeys:
 
 @dataclass(frozen=True)
 class CircuitDecodingOptions(PromptKey, SizeKeys):
-    """Keys of circuit_decoding; see docs/environments/circuit_decoding.md."""
+    """Keys of circuit_decoding; see docs/environments/active_reasoning.md."""
 
     sizes: str | list[str] = key(
         "one", "one: all tasks are alike; or <circuits>-<candidates> mixed in equal parts, such as 1-2,2-6,3-10"

@@ -12,7 +12,7 @@ from rl_agents.envs.spec import EnvSpec
 
 @dataclass(frozen=True)
 class GuessNumbersOptions(PromptKey):
-    """Keys of guess_numbers; see docs/environments/guess_numbers.md."""
+    """Keys of guess_numbers; see docs/environments/active_reasoning.md."""
 
     progress: Literal["consistent", "shrunk"] = key(
         "consistent", "info['progress']: the guess is in the hypothesis set (T3), or the set became smaller"

@@ -13,7 +13,7 @@ from rl_agents.rewards.judges import check_judge
 
 @dataclass(frozen=True)
 class LongFormQAOptions(JudgeKeys, PromptKey, ThoughtsKey, RetrieverKeys):
-    """Keys of long_form_qa; see docs/environments/long_form_qa.md."""
+    """Keys of long_form_qa; see docs/environments/question_answering.md."""
 
     documents: str = key("", "table of passages; empty for the generated almanac")
     questions: str = key("", "table of questions about the documents", needs="documents")

@@ -12,7 +12,7 @@ from rl_agents.envs.spec import EnvSpec
 
 @dataclass(frozen=True)
 class MovieRecommendationOptions(PromptKey):
-    """Keys of movie_recommendation; see docs/environments/movie_recommendation.md."""
+    """Keys of movie_recommendation; see docs/environments/active_reasoning.md."""
 
     size: Literal["paper", "small"] = key("paper", "sessions of the paper's size, or those of the starter model")
     progress: Literal["similarity", "movement"] = key(

@@ -12,7 +12,7 @@ from rl_agents.envs.spec import EnvSpec
 
 @dataclass(frozen=True)
 class MultihopQAOptions(PromptKey, ThoughtsKey, RetrieverKeys, QuestionFileKeys):
-    """Keys of multihop_qa; see docs/environments/multihop_qa.md."""
+    """Keys of multihop_qa; see docs/environments/question_answering.md."""
 
     questions: str = key("generated", "generated, small, or a table of questions: a file, a folder or hub:NAME")
     test_questions: str = key("", "table of test questions; empty takes a tenth", needs="questions!=generated|small")

@@ -12,7 +12,7 @@ from rl_agents.envs.spec import EnvSpec
 
 @dataclass(frozen=True)
 class PaperSearchOptions(PromptKey, RetrieverKeys):
-    """Keys of paper_search; see docs/environments/paper_search.md."""
+    """Keys of paper_search; see docs/environments/question_answering.md."""
 
     papers: str = key("generated", "generated, generated:N, small, or a folder with papers and queries")
     bad_data: Literal["error", "skip"] = key(

@@ -24,7 +24,7 @@ class SizeKeys:
 
 @dataclass(frozen=True)
 class PreferenceEstimationOptions(PromptKey, SizeKeys):
-    """Keys of preference_estimation; see docs/environments/preference_estimation.md."""
+    """Keys of preference_estimation; see docs/environments/active_reasoning.md."""
 
     reward: Literal["binary", "similarity"] = key("binary", "1 above the threshold, else 0 (T3), or the cosine itself")
     threshold: float = key(

@@ -12,7 +12,7 @@ from rl_agents.envs.spec import EnvSpec
 
 @dataclass(frozen=True)
 class SituationPuzzlesOptions(JudgeKeys, PromptKey):
-    """Keys of situation_puzzles; see docs/environments/situation_puzzles.md."""
+    """Keys of situation_puzzles; see docs/environments/active_reasoning.md."""
 
     judge: Literal["rule", "openai"] = key("rule", "words, which needs nothing, or a model behind a server")
     puzzles: Literal["cases", "small", "demo"] = key("cases", "500 generated stories, 500 short ones, 12 by hand")

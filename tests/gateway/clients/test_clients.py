@@ -31,11 +31,11 @@ from rl_agents.rollout.turns import Limits
 CONTEXT = make_context("append", tokenizer())
 ROOT = Path(__file__).parents[3]
 PYTHON = ROOT / ".venv-clients" / "bin" / "python"
-#: Pages of commands, which bring no Python: `test_coding_commands`.
-COMMANDS = {"README", "claude_code", "codex"}
-PAGES = {path.stem: path for path in sorted((ROOT / "docs" / "agents").glob("*.md")) if path.stem not in COMMANDS}
-CODE = {name: re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL) for name, page in PAGES.items()}
-#: Pages whose agents keep one conversation of plain text, and their functions.
+GUIDE = (ROOT / "docs" / "how-to" / "train-existing-agents.md").read_text("utf-8")
+#: Name of an example -> the code that the page shows.
+SECTION = re.compile(r"`env\.agent=docs/examples/agents/(\w+)_agent\.py:(\w+)`\n\n```python\n(.*?)```", re.DOTALL)
+CODE = {name: code for name, _, code in SECTION.findall(GUIDE)}
+#: Examples whose agents keep one conversation of plain text, and their functions.
 LINEAR = [
     "openai:chat", "openai:responses", "anthropic:agent", "openai_agents:responses", "openai_agents:chat",
     "smolagents:chat", "langgraph:agent", "pydantic_ai:agent", "autogen:agent",
@@ -100,21 +100,16 @@ def eager_model():
 
 
 def page_files(tmp_path: Path) -> dict[str, str]:
-    for name, (code,) in CODE.items():
+    for name, code in CODE.items():
         (tmp_path / f"{name}_page.py").write_text(code)
     return {name: str(tmp_path / f"{name}_page.py") for name in CODE}
 
 
-def test_a_page_is_short_and_its_code_is_the_examples():
-    assert len(PAGES) == 12
-    for name, page in PAGES.items():
-        text = page.read_text("utf-8")
-        assert len(text.splitlines()) <= 30, name
-        assert CODE[name] == [(ROOT / f"docs/examples/agents/{name}_agent.py").read_text("utf-8")], name
-        (function,) = re.findall(rf"`env\.agent=docs/examples/agents/{name}_agent\.py:(\w+)`", text)
-        assert f"async def {function}(task, client" in CODE[name][0]
-    readme = (ROOT / "docs/agents/README.md").read_text("utf-8")
-    assert all(f"({name}.md)" in readme for name in PAGES)
+def test_the_code_of_the_page_is_the_examples():
+    assert len(CODE) == 12
+    for name, function, code in SECTION.findall(GUIDE):
+        assert code == (ROOT / f"docs/examples/agents/{name}_agent.py").read_text("utf-8"), name
+        assert f"async def {function}(task, client" in code
 
 
 @needs_clients
