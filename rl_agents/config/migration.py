@@ -41,7 +41,7 @@ FORMER = ("3spo", "chain-search")
 FORMER_KEYS = frozenset({
     "search_batch_groups", "search_update", "search_weights", "search_order", "search_closed", "search_baseline",
     "search_skip", "search_warmup", "search_max_steps", "score_clock", "score_difference", "score_preset", "novelty",
-    "success_weight", "state_count", "state_depth", "state_normaliser", "state_terminal", "state_value", "max_states",
+    "sibling_norm", "success_weight", "state_count", "state_depth", "state_normaliser", "state_terminal", "state_value", "max_states",
 })  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
     found = _with_todays_options(found)
     if found.get("env") == "webshop":
         found.setdefault("env.hold_out_eval", True)  # what they trained on; a new run trains on these goals too
-    if "reading" in found:
+    if "reading" in found and found.get("sibling_norm") != "update":
         return found
     if found.get("algo") in FORMER:
         raise InputError(

@@ -244,3 +244,10 @@ def test_text_keys_keep_their_characters_and_ambiguous_yaml_is_refused(tmp_path)
     recipe.write_text("on: 1\n1: 2\n")  # two keys by YAML 1.2, and none of a run's
     with pytest.raises(InputError, match="unknown key 'on'"):
         Settings.from_dict(load_recipe(str(recipe)))
+
+
+def test_a_search_of_before_its_running_deviation_cannot_go_on_and_other_runs_can() -> None:
+    before = {"reading": "learned", "sibling_norm": "update"}
+    with pytest.raises(InputError, match="earlier version's 3spo"):
+        Settings.restored({"algo": "3spo", **before})
+    assert Settings.restored({"algo": "grpo", **before}).sibling_norm == "running"
