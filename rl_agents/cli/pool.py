@@ -195,7 +195,8 @@ def _undo(parser: Parser, place: str, argv: Sequence[str]) -> None:
     chosen = [number for word in args.numbers for number in _span(word)]
     for number in chosen:
         if number not in rows:
-            raise InputError(f"undo {number}: no such decision; {_numbers_there(rows)}")
+            there = f"they are numbered 1 to {max(rows)}" if rows else "nothing was decided"
+            raise InputError(f"undo {number}: no such decision; {there}")
         if number in undone or rows[number].undoes:
             reason = "was taken back already" if number in undone else "takes another back: decide again instead"
             raise InputError(f"undo {number}: decision {number} {reason}")
@@ -210,10 +211,6 @@ def _span(word: str) -> range:
     if not first.isdecimal() or not (last or first).isdecimal():
         raise InputError(f"undo {word}: a number is needed, or two such as 3-7")
     return range(int(first), int(last or first) + 1)
-
-
-def _numbers_there(rows: dict[int, Curation]) -> str:
-    return f"they are numbered 1 to {max(rows)}" if rows else "nothing was decided"
 
 
 def _export(parser: Parser, place: str, argv: Sequence[str]) -> None:

@@ -76,7 +76,8 @@ def run(argv: Sequence[str]) -> int:
         print(f"error: {error}\nResume with: {called()} --resume {plan.output} --set guard=warn", file=sys.stderr)
         return 1
     except Exception as error:
-        hint = f"Resume with: python run.py --resume {plan.output}" if _has_checkpoint(plan.output) else ""
+        saved = RunFolder(plan.output).complete_checkpoints()
+        hint = f"Resume with: python run.py --resume {plan.output}" if saved else ""
         show = args.local and not isinstance(error, EpisodesFail)  # whose own traceback says nothing
         return report_crash(error, plan.output, show=show, hint=hint)
 
@@ -297,10 +298,6 @@ def default_output(kind: str) -> Path:
     stem = f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}".replace(":", "-").replace("/", "-")
     candidates = (Path("runs") / name for name in (stem, *(f"{stem}-{n}" for n in range(2, 1000))))
     return next(path for path in candidates if not path.exists())
-
-
-def _has_checkpoint(output: Path) -> bool:
-    return bool(RunFolder(output).complete_checkpoints())
 
 
 def _is_finished(plan: RunPlan) -> bool:
