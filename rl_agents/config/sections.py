@@ -184,9 +184,6 @@ class RewardKeys:
         "tags of the prompt that an episode must hold, opened and closed, for the format reward",
         needs="reward=prs",
     )
-    prs_smoothing: float = key(
-        0.0, "added to BLEU's counts above single words; 0 as in the paper", at_least=0, needs="reward=prs"
-    )
     prs_require_tool_call: bool = key(False, "an answer without any tool call counts as unparsable", needs="reward=prs")
     prs_thresholds: list[float] = key(
         [1.0, 1.0],
