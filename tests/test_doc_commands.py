@@ -13,8 +13,7 @@ import pytest
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli import _imports, _split
-from rl_agents.cli.commands import COMMANDS
-from rl_agents.cli.parser import Parser
+from rl_agents.cli.parser import COMMANDS, Parser
 from rl_agents.config.aliases import ALIASES
 from rl_agents.config.options import option_types
 from rl_agents.config.presets import preset_files

@@ -19,10 +19,10 @@ from benchmarks.gpu.live_bytes import LiveBytes
 from rl_agents.config import Settings
 from rl_agents.data.samples import Row
 from rl_agents.inference.model_shape import ModelShape
-from rl_agents.learner.activation_checkpointing import enable_recompute
 from rl_agents.learner.batching import PADDED, SHARED, collate, laid_out
 from rl_agents.learner.chunked_logprobs import piece_size
 from rl_agents.learner.gpu_memory_estimate import KNOWN
+from rl_agents.learner.hf import enable_recompute
 from rl_agents.learner.logprobs import score_rows
 from rl_agents.learner.prefix_attention import enable, pack_rows
 

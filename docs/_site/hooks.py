@@ -14,8 +14,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.listing import settings_keys
+from rl_agents.cli.parser import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 #: Pages outside docs/, under this folder of the site.

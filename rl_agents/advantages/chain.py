@@ -42,7 +42,7 @@ def chain_values(
     Source: ours, docs/algorithms/chain-gae.md.
     """
     links = _Links.of(steps, rewards, origin, target, weight)
-    of = np.zeros(links.steps.size, dtype=np.int64) if chain is None else np.asarray(chain, dtype=np.int64)
+    of = np.zeros(links.visits.size, dtype=np.int64) if chain is None else np.asarray(chain, dtype=np.int64)
     values: FloatArray = np.zeros(of.size) if start is None else np.array(start, dtype=np.float64)
     for _ in range(MAX_SWEEPS):
         previous, values = values, links.backed_up(values, of, gamma, prior)
@@ -63,7 +63,7 @@ def values_within(
     Source: ours, docs/algorithms/3spo.md.
     """
     links = _Links.of(steps, rewards, origin, target, weight)
-    of = np.zeros(links.steps.size, dtype=np.int64)
+    of = np.zeros(links.visits.size, dtype=np.int64)
     found = np.zeros((turns + 1, of.size))
     for left in range(1, turns + 1):
         found[left] = links.backed_up(found[left - 1], of, gamma, prior)
@@ -73,7 +73,7 @@ def values_within(
 class _Links(NamedTuple):
     """The counts of a chain: N and W [states]; s, s' and N(s, s') [links]."""
 
-    steps: FloatArray
+    visits: FloatArray
     earned: FloatArray
     here: IntArray
     there: IntArray
@@ -81,12 +81,12 @@ class _Links(NamedTuple):
 
     @staticmethod
     def of(steps: ArrayLike, rewards: ArrayLike, origin: ArrayLike, target: ArrayLike, weight: ArrayLike) -> _Links:
-        count, earned, weights = (np.asarray(part, dtype=np.float64) for part in (steps, rewards, weight))
-        return _Links(count, earned, np.asarray(origin, dtype=np.int64), np.asarray(target, dtype=np.int64), weights)
+        visits, earned, weights = (np.asarray(part, dtype=np.float64) for part in (steps, rewards, weight))
+        return _Links(visits, earned, np.asarray(origin, dtype=np.int64), np.asarray(target, dtype=np.int64), weights)
 
     def backed_up(self, values: FloatArray, of: IntArray, gamma: float, prior: float) -> FloatArray:
         """One backup of all states, each chain (``of``) with its own mean."""
-        mean = np.bincount(of, values * self.steps) / np.maximum(np.bincount(of, self.steps), 1e-300)
+        mean = np.bincount(of, values * self.visits) / np.maximum(np.bincount(of, self.visits), 1e-300)
         after = np.where(self.there < 0, values[self.here], values[self.there])
-        inflow = np.bincount(self.here, self.weight * after, self.steps.size) + prior * mean[of]
-        return np.asarray((self.earned + gamma * inflow) / (self.steps + prior))
+        inflow = np.bincount(self.here, self.weight * after, self.visits.size) + prior * mean[of]
+        return np.asarray((self.earned + gamma * inflow) / (self.visits + prior))

@@ -442,7 +442,8 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Th
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
     paths = [trajectories[number].end_cause == PATH for number in table.trajectories.tolist()]
     rewards = table.rewards - np.where(paths, 0.0, table.penalties)
-    deviation = trajectories[0].facts.get("deviation", 1.0) if trajectories else None
+    facts = trajectories[0].facts if trajectories else {}
+    deviation = None if settings.sibling_norm == "group" else facts.get("deviation", 1.0)
     table.spread(
         rows, sibling_advantages(rewards, table.groups, paths, deviation=deviation, weight=settings.path_weight)
     )

@@ -11,9 +11,8 @@ import sys
 from collections.abc import Sequence
 
 from rl_agents import plugins
-from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.failures import one_line, report_crash
-from rl_agents.cli.parser import main_parser
+from rl_agents.cli.parser import COMMANDS, main_parser
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import as_called
 from rl_agents.startup import collect_less_often

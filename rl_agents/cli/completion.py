@@ -11,9 +11,8 @@ import shtab
 
 import rl_agents.envs  # noqa: F401  (registers the built-in environments)
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.listing import KINDS
-from rl_agents.cli.parser import Parser
+from rl_agents.cli.parser import COMMANDS, Parser
 from rl_agents.config.options import option_types
 from rl_agents.config.presets import preset_files
 from rl_agents.envs.base import ENVIRONMENTS

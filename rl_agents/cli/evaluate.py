@@ -21,9 +21,8 @@ from rl_agents.config.options import option_types
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.reporting.episode_diagnostics import EpisodeWatch
-from rl_agents.reporting.evaluation import success_interval
 from rl_agents.reporting.run_folder import RunFolder, json_safe, restored_settings
-from rl_agents.reporting.statistics import student_interval
+from rl_agents.reporting.statistics import student_interval, success_interval
 from rl_agents.trainer.ray_address import describe_session
 from rl_agents.trainer.unused_keys import idle_keys
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rl_agents.chat.template import ChatTemplate, chat_text, load_tokenizer
 from rl_agents.cli.parser import Parser
 from rl_agents.config import parse_assignments
 from rl_agents.config.options import coerce
-from rl_agents.envs.base import env_spec, read_env_options
+from rl_agents.envs.base import env_spec, make_env, read_env_options, starter_spec, task_ids
+from rl_agents.envs.pivot.desk import desk_record
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import as_called, called
-from rl_agents.pivot.demonstrations import demonstrated_records, has_expert
 from rl_agents.reporting.outputs import check_writable, nothing_left
+from rl_agents.rollout.demonstrations import solves
 from rl_agents.traces.files import read_tool_file
 from rl_agents.traces.turns import DEDUPLICATION, Extraction, extract_turns, statistics_table
 
@@ -162,8 +165,7 @@ def profile(argv: Sequence[str]) -> int:
 def filter_turns(argv: Sequence[str]) -> int:
     """Keep the pivots of a profile, or as many turns at random; draw the profile."""
     args = _filter_parser().parse(argv)
-    from rl_agents.pivot.filter import Rule, choose_at_random, choose_pivots, read_profile
-    from rl_agents.pivot.plots import plot_profile
+    from rl_agents.pivot.filter import Rule, choose_at_random, choose_pivots, plot_profile, read_profile
     from rl_agents.traces.store import PIVOTS_FILE, PROFILE_FILE, write_table
 
     source = args.traces / PROFILE_FILE if args.traces.is_dir() else args.traces
@@ -254,3 +256,43 @@ def _check_free(path: Path) -> None:
     if path.exists():
         raise InputError(f"{path} already exists; choose another --output")
     check_writable(path)
+
+
+def demonstrated_records(
+    env: str, options: Mapping[str, Any], traces: int, seed: int, mediocre: bool = False, max_turns: int = 0
+) -> Iterator[dict[str, Any]]:
+    """Yield records of OpenAI's chat form, one per episode.
+
+    The reward of an episode is 1 where its actions, played again, solve the task; `pivot extract` keeps those.
+
+    Args:
+        env: environment; ``pivot`` is the help desk.
+        options: the environment's own.
+        mediocre: the demonstrator whom the starter model imitates plays, even where there is an expert.
+        max_turns: of an episode; 0 takes the environment's.
+
+    Raises:
+        InputError: the environment has no demonstrator.
+    """
+    if env == "pivot":
+        yield from (desk_record(number, seed) for number in range(traces))
+        return
+    starter, tasks = starter_spec(env), task_ids(env, "train", options)
+    demonstrate = starter.expert if starter.expert and not mediocre else starter.demonstrate
+    world, read = make_env(env, options, max_turns), read_env_options(env_spec(env), options)
+    for number in range(traces):
+        rng = random.Random(f"demo-traces/{seed}/{number}")
+        task = rng.choice(tasks)
+        dialogue = demonstrate(task, rng, read, max_turns)
+        messages = [
+            {"role": role, "content": text}
+            for observation, action in dialogue
+            for role, text in (("user", observation), ("assistant", action))
+        ]
+        solved = solves(world, task, [action for _, action in dialogue])
+        yield {"id": f"{task}#{number}", "reward": float(solved), "messages": messages}
+
+
+def has_expert(env: str) -> bool:
+    """Whether an environment has a scripted player without bad habits."""
+    return env == "pivot" or starter_spec(env).expert is not None

@@ -13,7 +13,7 @@ from typing import Any
 
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
-from rl_agents.config import parse_assignments
+from rl_agents.config import merge_flags
 from rl_agents.data.tasks import stream_seed
 from rl_agents.envs.base import TextEnv, base_environment, env_spec, read_env_options, starter_spec, task_ids
 from rl_agents.envs.spec import StarterSpec
@@ -90,10 +90,7 @@ def play_settings(args: argparse.Namespace) -> tuple[Settings, StarterSpec | Non
     Raises:
         InputError: unknown environment or key.
     """
-    flags = parse_assignments(args.set)
-    if flags.setdefault("env", args.env) != args.env:
-        raise InputError(f"env is given twice: --env {args.env} and --set env={flags['env']}")
-    settings, spec = Settings.from_dict(flags), env_spec(args.env)
+    settings, spec = Settings.from_dict(merge_flags(args.set, {"env": args.env})), env_spec(args.env)
     try:
         starter: StarterSpec | None = starter_spec(args.env)
     except InputError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
 import math
 from collections import deque
@@ -21,7 +20,7 @@ from rl_agents.cli.pool_text import (
 )
 from rl_agents.errors import InputError, nearest, unknown
 from rl_agents.installation import as_called
-from rl_agents.store.curation import WHOLE, curate
+from rl_agents.store.curation import WHOLE, curate, user_name
 from rl_agents.store.export import export, plain
 from rl_agents.store.files import pool_file
 from rl_agents.store.reader import PoolReader, Stored, Where, statistics
@@ -127,7 +126,7 @@ def _decide(verdict: str) -> Callable[[Parser, str, Sequence[str]], None]:
         )
         _add_filters(parser)
         parser.add_argument("--step", type=int, default=WHOLE, metavar="N", help="only this step, from 0")
-        parser.add_argument("--by", default=_user(), metavar="NAME", help=f"who decides (default: {_user()})")
+        parser.add_argument("--by", default=user_name(), metavar="NAME", help=f"who decides (default: {user_name()})")
         if verdict != "note":
             parser.add_argument("--why", default="", metavar="TEXT", help="the reason, for others")
         args = parser.parse(argv, mixed=True)
@@ -185,7 +184,7 @@ def _decisions(parser: Parser, place: str, argv: Sequence[str]) -> None:
 
 def _undo(parser: Parser, place: str, argv: Sequence[str]) -> None:
     parser.add_argument("numbers", nargs="+", metavar="NUMBER", help="of decisions, or N-M; `decisions` lists them")
-    parser.add_argument("--by", default=_user(), metavar="NAME", help=f"who decides (default: {_user()})")
+    parser.add_argument("--by", default=user_name(), metavar="NAME", help=f"who decides (default: {user_name()})")
     parser.add_argument("--why", default="", metavar="TEXT", help="the reason, for others")
     args = parser.parse(argv)
     path = pool_file(place)
@@ -195,7 +194,8 @@ def _undo(parser: Parser, place: str, argv: Sequence[str]) -> None:
     chosen = [number for word in args.numbers for number in _span(word)]
     for number in chosen:
         if number not in rows:
-            raise InputError(f"undo {number}: no such decision; {_numbers_there(rows)}")
+            there = f"they are numbered 1 to {max(rows)}" if rows else "nothing was decided"
+            raise InputError(f"undo {number}: no such decision; {there}")
         if number in undone or rows[number].undoes:
             reason = "was taken back already" if number in undone else "takes another back: decide again instead"
             raise InputError(f"undo {number}: decision {number} {reason}")
@@ -210,10 +210,6 @@ def _span(word: str) -> range:
     if not first.isdecimal() or not (last or first).isdecimal():
         raise InputError(f"undo {word}: a number is needed, or two such as 3-7")
     return range(int(first), int(last or first) + 1)
-
-
-def _numbers_there(rows: dict[int, Curation]) -> str:
-    return f"they are numbered 1 to {max(rows)}" if rows else "nothing was decided"
 
 
 def _export(parser: Parser, place: str, argv: Sequence[str]) -> None:
@@ -284,10 +280,3 @@ def _where(args: argparse.Namespace) -> Where:
         failed=args.failed, excluded=args.excluded, state=args.state, min_return=args.min_return,
         max_return=args.max_return, lost=args.lost,
     )  # fmt: skip
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # no name for this user id, as in some containers
-        return ""

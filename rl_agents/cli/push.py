@@ -15,8 +15,15 @@ import yaml
 
 from rl_agents.cli.parser import Parser
 from rl_agents.errors import InputError
-from rl_agents.reporting.licenses import check_license, license_of
-from rl_agents.reporting.model_card import CardOf, card_of, is_public, model_card, published_config
+from rl_agents.reporting.model_card import (
+    CardOf,
+    card_of,
+    check_license,
+    is_public,
+    license_of,
+    model_card,
+    published_config,
+)
 from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.reporting.run_folder import RunFolder
 

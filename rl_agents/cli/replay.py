@@ -59,7 +59,8 @@ def run(argv: Sequence[str]) -> int:
         raise InputError(f"{args.run}: the run has not completed an iteration: there is nothing to replay")
     start, end = chosen_range(args.iterations or f"0:{max(kept, default=done)}", done)
     if start and start not in kept:
-        raise InputError(f"--iterations {start}:{end}: no checkpoint of {start} iterations; {_starts(kept)}")
+        there = ", ".join(["0 (the start)", *map(str, sorted(kept))])
+        raise InputError(f"--iterations {start}:{end}: no checkpoint of {start} iterations; there are: {there}")
     settings = settings_of(folder, start, end, kept)
     show_start(sys.stdout)
     from rl_agents.trainer.replay import (
@@ -140,10 +141,6 @@ def learner_keys(settings: Settings) -> set[str]:
     found = {name for section in sections for name in option_types(section)} | {"temperature", "seed"}
     schedule = {"iterations"} if settings.lr_decay else set()
     return (found | schedule) - {"learner_nodes", "learner_timeout_s", "max_learner_restarts"}
-
-
-def _starts(kept: dict[int, Path]) -> str:
-    return "there are: 0 (the start)" + "".join(f", {iteration}" for iteration in sorted(kept))
 
 
 def verdict(found: Replay, what: str, equal: bool, end: int, kept: Sequence[int]) -> str:

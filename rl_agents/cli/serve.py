@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.cli.parser import Parser, show_start
-from rl_agents.config import parse_assignments
+from rl_agents.config import merge_flags
 from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
 from rl_agents.serving.options import ServingOptions
@@ -50,7 +50,9 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     """Run the serve command; return its exit code."""
     args = build_parser().parse(argv)
-    keys = chosen_keys(args)
+    names = ("checkpoint", "follow", "api_key_env", "admin_key_env", "engine")
+    flags = {name: getattr(args, name) for name in names} | {"adapters": ",".join(args.adapters or []) or None}
+    keys = merge_flags(args.set, flags)
     check_port(args.host, args.port)
     options, _ = ServingOptions.read(keys)
     check_address(args.host, bool(options.api_key_env))
@@ -74,24 +76,6 @@ def run(argv: Sequence[str]) -> int:
         finally:
             _stop(joined)
     return 130
-
-
-def chosen_keys(args: argparse.Namespace) -> dict[str, Any]:
-    """Merge ``--set`` with the flags that are keys of their own.
-
-    Raises:
-        InputError: both give a key different values.
-    """
-    keys = parse_assignments(args.set)
-    for name in ("checkpoint", "adapters", "follow", "api_key_env", "admin_key_env", "engine"):
-        value = getattr(args, name)
-        if name == "adapters" and value:
-            value = ",".join(value)
-        if value in (None, False):
-            continue
-        if keys.setdefault(name, value) != value:
-            raise InputError(f"{name} is given twice: by its flag and by --set {name}={keys[name]}")
-    return keys
 
 
 def check_port(host: str, port: int) -> None:

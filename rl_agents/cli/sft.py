@@ -10,7 +10,7 @@ from typing import Any
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import resolve_settings
-from rl_agents.config import parse_assignments
+from rl_agents.config import merge_flags
 from rl_agents.envs.base import env_keys, env_spec, starter_spec
 from rl_agents.errors import InputError
 from rl_agents.reporting.outputs import check_writable, nothing_left
@@ -60,12 +60,10 @@ def plan(args: argparse.Namespace) -> dict[str, Any]:
         InputError: an environment that nobody plays, an unknown or mistyped key, or keys that cannot work together.
     """
     env_spec(args.env)
-    keys = parse_assignments(args.set)
+    keys = merge_flags(args.set, {"iterations": args.iterations})
     for name in ("algo", "env", "model", "seed"):
         if name in keys:
             raise InputError(f"--set {name}={keys[name]}: the sft command has a flag for it, or does not use it")
-    if args.iterations is not None and keys.setdefault("iterations", args.iterations) != args.iterations:
-        raise InputError(f"iterations is given twice: --iterations {args.iterations} and --set iterations")
     Settings.from_dict(keys)  # unknown keys and wrong types, before a starter's libraries are imported
     try:
         starter = starter_spec(args.env, env_keys(keys))

@@ -16,7 +16,7 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import main_parser as build_parser
 from rl_agents.cli.parser import show_start
-from rl_agents.config import load_recipe, parse_assignments, validate
+from rl_agents.config import load_recipe, merge_flags, validate
 from rl_agents.config.presets import load_preset, preset_files
 from rl_agents.config.settings import LOCAL_KEYS
 from rl_agents.envs.base import env_spec
@@ -76,7 +76,8 @@ def run(argv: Sequence[str]) -> int:
         print(f"error: {error}\nResume with: {called()} --resume {plan.output} --set guard=warn", file=sys.stderr)
         return 1
     except Exception as error:
-        hint = f"Resume with: python run.py --resume {plan.output}" if _has_checkpoint(plan.output) else ""
+        saved = RunFolder(plan.output).complete_checkpoints()
+        hint = f"Resume with: python run.py --resume {plan.output}" if saved else ""
         show = args.local and not isinstance(error, EpisodesFail)  # whose own traceback says nothing
         return report_crash(error, plan.output, show=show, hint=hint)
 
@@ -164,19 +165,9 @@ def plan_resume(args: argparse.Namespace) -> RunPlan:
 
 
 def named_flags(args: argparse.Namespace) -> dict[str, Any]:
-    """Merge ``--set`` with the flags that are keys of their own.
-
-    Raises:
-        InputError: both give a key different values.
-    """
-    flags = parse_assignments(args.set)
-    for name in ("algo", "env", "model", "pool", "iterations", "seed"):
-        value = getattr(args, name, None)
-        if value is None:
-            continue
-        if flags.setdefault(name, value) != value:
-            raise InputError(f"{name} is given twice: --{name} {value} and --set {name}={flags[name]}")
-    return flags
+    """Merge ``--set`` with the flags that are keys of their own; raises as `merge_flags`."""
+    names = ("algo", "env", "model", "pool", "iterations", "seed")
+    return merge_flags(args.set, {name: getattr(args, name, None) for name in names})
 
 
 def chosen_settings(preset: Mapping[str, Any], flags: Mapping[str, Any], preset_name: str | None) -> Settings:
@@ -297,10 +288,6 @@ def default_output(kind: str) -> Path:
     stem = f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}".replace(":", "-").replace("/", "-")
     candidates = (Path("runs") / name for name in (stem, *(f"{stem}-{n}" for n in range(2, 1000))))
     return next(path for path in candidates if not path.exists())
-
-
-def _has_checkpoint(output: Path) -> bool:
-    return bool(RunFolder(output).complete_checkpoints())
 
 
 def _is_finished(plan: RunPlan) -> bool:

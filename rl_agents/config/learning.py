@@ -80,9 +80,6 @@ class RatioKeys:
     kl_coef: float = key(0.0, "weight of the KL to the reference (the starting weights) in the loss", at_least=0)
     kl_estimator: Literal["k1", "abs", "k2", "k3", "k3+"] = key("k3", "estimator of that KL", needs="kl_coef")
     kl_in_reward_coef: float = key(0.0, "weight of the KL to the reference in the token rewards", at_least=0)
-    kl_in_reward_estimator: Literal["k1", "abs", "k2", "k3"] = key(
-        "k1", "estimator of that KL", needs="kl_in_reward_coef"
-    )
     entropy_coef: float = key(0.0, "weight of the entropy bonus", at_least=0)
     old_logprobs: Literal["engine", "learner"] = key(
         "engine", "denominator of the ratio: the engine's logprobs, or recomputed by the learner"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import yaml
@@ -43,6 +43,19 @@ def parse_assignments(items: Iterable[str]) -> dict[str, Any]:
             problem = error.problem if isinstance(error, yaml.constructor.ConstructorError) else ""
             raise InputError(f"--set {item}: the value is not valid YAML{problem and f': {problem}'}") from None
     return canonical(result)
+
+
+def merge_flags(items: Iterable[str], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge ``--set`` items with flags that are keys of their own; None and False are flags that are not given.
+
+    Raises:
+        InputError: both give a key different values; or as `parse_assignments`.
+    """
+    keys = parse_assignments(items)
+    for name, value in flags.items():
+        if value is not None and value is not False and keys.setdefault(name, value) != value:
+            raise InputError(f"{name} is given twice: by its flag ({value}) and by --set {name}={keys[name]}")
+    return keys
 
 
 class _WrittenInt(int):

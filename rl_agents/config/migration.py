@@ -13,8 +13,10 @@ RETIRED = frozenset({"gpu_memory_fraction", "kl_target", "kl_horizon"})
 DROPPED: Mapping[str, Any] = {
     "divide_by_rows": True,
     "kl_controller": "constant",
+    "kl_in_reward_estimator": "k1",
     "mismatch_normalise": False,
     "overlong_length": 0,
+    "prs_smoothing": 0.0,
     "return_at_observation": "skip",
 }
 #: Keys of environments that have been removed, with the only value that can go on: their default.

@@ -184,9 +184,6 @@ class RewardKeys:
         "tags of the prompt that an episode must hold, opened and closed, for the format reward",
         needs="reward=prs",
     )
-    prs_smoothing: float = key(
-        0.0, "added to BLEU's counts above single words; 0 as in the paper", at_least=0, needs="reward=prs"
-    )
     prs_require_tool_call: bool = key(False, "an answer without any tool call counts as unparsable", needs="reward=prs")
     prs_thresholds: list[float] = key(
         [1.0, 1.0],
@@ -281,3 +278,21 @@ class ReportKeys:
     )
     tracker_project: str = key("rl_agents", "project or experiment of the trackers", needs="trackers")
     save_trajectories: int = key(16, "episodes of each iteration written to trajectories/", at_least=0)
+
+
+#: How far sampling weights may be behind learning ones: docs/explanation/staleness.md.
+@dataclass
+class AsyncKeys:
+    """Sampling while learning."""
+
+    lag: int = key(
+        0,
+        "k: iteration i is sampled by the weights of iteration i-k, while the learner makes those in between; same "
+        "results whatever the timing",
+        at_least=0,
+    )
+    stream: bool = key(False, "sample without a pause, with the newest weights at hand, up to `staleness`")
+    staleness: int = key(
+        2, "iterations that a group's oldest step may lie behind the weights that learn from it", at_least=1,
+        needs="stream",
+    )  # fmt: skip

@@ -13,7 +13,6 @@ from typing import Any, Self
 
 from rl_agents import plugins
 from rl_agents.config.aliases import canonical, unknown_key
-from rl_agents.config.asynchrony import AsyncKeys
 from rl_agents.config.learning import (
     CriticKeys,
     DemonstrationKeys,
@@ -28,6 +27,7 @@ from rl_agents.config.migration import migrated
 from rl_agents.config.options import coerce, option_types
 from rl_agents.config.search import SearchKeys
 from rl_agents.config.sections import (
+    AsyncKeys,
     EngineKeys,
     ModelKeys,
     PoolKeys,

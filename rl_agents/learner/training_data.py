@@ -89,7 +89,8 @@ class AgentTrainingData(TrainingData):
                 part_rows = [rows[i] for i in chosen]
                 weights = token_weights(part_rows, [row.mask for row in part_rows], settings)
                 if fold:
-                    chosen, weights = folded(rows, chosen, weights, keep_silent=_all_rows_teach(settings))
+                    all_teach = bool(settings.kl_coef or settings.entropy_coef)
+                    chosen, weights = folded(rows, chosen, weights, keep_silent=all_teach)
                     part_rows = [rows[i] for i in chosen]
                 if not chosen:
                     continue
@@ -131,10 +132,6 @@ def folded(
         first = kept.setdefault((row.group_id, row.input_ids.tobytes()), index)
         total[first] = total[first] + own if first in total else own
     return list(total), list(total.values())
-
-
-def _all_rows_teach(settings: Settings) -> bool:
-    return bool(settings.kl_coef or settings.entropy_coef)
 
 
 def token_weights(rows: Sequence[Row], masks: Sequence[FloatArray], settings: Settings) -> list[FloatArray]:

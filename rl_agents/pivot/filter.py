@@ -1,4 +1,4 @@
-"""Which profiled turns are trained on: pivots (PivotRL, equation 5), or as many at random."""
+"""Which profiled turns are trained on: pivots (PivotRL, equation 5), or as many at random; a picture of both."""
 
 from __future__ import annotations
 
@@ -66,3 +66,55 @@ def read_profile(path: Path) -> tuple[pyarrow.Table, Floats, Floats]:
     if "mean" not in table.column_names:
         raise InputError(f"{path}: turns without a profile; run `run.py pivot profile` first")
     return table, table.column("mean").to_numpy(), table.column("variance").to_numpy()
+
+
+def plot_profile(mean: Floats, variance: Floats, keep: NDArray[np.bool_], rule: Rule, path: Path, title: str) -> None:
+    """Draw every (μ̂, σ̂²) that occurs as a disc whose area is its number of turns; pivots are filled.
+
+    For scores 0 and 1 the discs lie on σ² = μ(1 - μ).
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.8), dpi=120, facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    line = np.linspace(0, 1, 101)
+    axes.plot(line, line * (1 - line), color="#d1d5db", linewidth=1, zorder=1)
+    axes.axvspan(0, rule.max_mean, color="#0072b2", alpha=0.06, linewidth=0)
+    points, counts = np.unique(np.stack([mean, variance, keep], axis=1).round(6), axis=0, return_counts=True)
+    for chosen, color, label in ((0, "#9ca3af", "left out"), (1, "#0072b2", "pivots")):
+        at = points[:, 2] == chosen
+        total = int(counts[at].sum())
+        area = 30 + 900 * counts[at] / len(mean)
+        axes.scatter(
+            points[at, 0],
+            points[at, 1],
+            s=area,
+            color=color,
+            alpha=0.8,
+            label=f"{label}: {total} turns",
+            zorder=2 + chosen,
+        )
+    uniform = variance <= rule.min_variance
+    for place, side, inward in ((0.0, "left", 1), (1.0, "right", -1)):
+        share = float(np.mean(uniform & (np.abs(mean - place) < 1e-9)))
+        axes.annotate(
+            f"{share:.0%} always {place:.0f}",
+            (place, 0),
+            xytext=(22 * inward, 0),  # beside the disc and below the curve
+            textcoords="offset points",
+            ha=side,
+            va="center",
+            fontsize=13,
+        )
+    axes.set_title(f"{title}\narea: number of turns; {uniform.mean():.0%} are uninformative (σ² = 0)", fontsize=14)
+    axes.set_xlabel("mean score μ of the initial policy; shaded: below λ", fontsize=13)
+    axes.set_ylabel("variance σ² of the scores", fontsize=13)
+    axes.set_ylim(-0.02, max(0.3, float(variance.max()) * 1.15 if len(variance) else 0.3))
+    axes.set_xlim(-0.06, 1.06)
+    axes.tick_params(labelsize=12)
+    axes.grid(True, color="#e5e7eb")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(fontsize=12.5, frameon=False, loc="outside lower center", ncols=2, markerscale=0.5)
+    figure.savefig(path)

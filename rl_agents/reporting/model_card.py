@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import yaml
 
 from rl_agents.config import Settings
+from rl_agents.errors import InputError
+from rl_agents.inference.hub import find_folder
 from rl_agents.installation import called
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.reporting.trackers import shown_config
@@ -29,7 +32,7 @@ class CardOf:
         chosen: keys that differ from the defaults, without secrets.
         build: version and commit that wrote the run.
         adapter: what is published is peft's adapter alone.
-        license: the card's fields of it (`rl_agents.reporting.licenses`); empty: none.
+        license: the card's fields of it (`license_of`); empty: none.
     """
 
     folder: RunFolder
@@ -146,3 +149,50 @@ def _figures(card: CardOf) -> str:
         episodes = f"{record['eval/episodes']:.0f}" if record.get("eval/episodes") else "-"
         lines.append(f"| {record['iteration']} | {record['eval/success_rate']:.3f} | {interval} | {episodes} |")
     return "\n".join(lines)
+
+
+#: Fields of a model card that belong together.
+LICENSE_FIELDS = ("license", "license_name", "license_link")
+FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*$", re.DOTALL | re.MULTILINE)
+
+
+def check_license(name: str) -> str:
+    """Return an identifier as the Hub writes them: ``apache-2.0``, ``mit``, ``other``.
+
+    Raises:
+        InputError: it cannot be one.
+    """
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", name.lower()):
+        raise InputError(f"--license {name}: an identifier of the Hub's, such as apache-2.0, mit or other")
+    return name.lower()
+
+
+def license_of(model: str) -> dict[str, str]:
+    """Read what a base model's card says of its license, else its config.json; empty where neither does.
+
+    Args:
+        model: a folder, or a public model's name in the cache.
+    """
+    folder = find_folder(model)
+    if folder is None:
+        return {}
+    said = _front_matter(folder / "README.md") or _json_fields(folder / "config.json")
+    fields = {name: said[name] for name in LICENSE_FIELDS if isinstance(said.get(name), str) and said[name]}
+    return fields if "license" in fields else {}
+
+
+def _front_matter(path: Path) -> dict[str, Any]:
+    try:
+        found = FRONT_MATTER.match(path.read_text(encoding="utf-8"))
+        fields = yaml.safe_load(found[1]) if found else None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}
+    return fields if isinstance(fields, dict) and "license" in fields else {}
+
+
+def _json_fields(path: Path) -> dict[str, Any]:
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return fields if isinstance(fields, dict) else {}

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from statistics import NormalDist, fmean, stdev
 
+from rl_agents.data.trajectory import Trajectory
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -89,3 +91,22 @@ def _student_cdf(t: float, degrees: int) -> float:
         total += term
     inside = 2 / math.pi * (angle + sine * total) if odd else sine * total
     return 0.5 + inside / 2
+
+
+def success_interval(trajectories: Sequence[Trajectory]) -> Interval:
+    """Success rate with its Wilson interval; an episode that its environment broke counts as not solved."""
+    return wilson_interval(sum(t.success for t in trajectories), len(trajectories))
+
+
+def evaluation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Return the ``eval/`` metrics of one evaluation."""
+    success = success_interval(trajectories)
+    return {
+        "eval/success_rate": success.mean,
+        "eval/success_low": success.low,
+        "eval/success_high": success.high,
+        "eval/return_mean": fmean(t.episode_return for t in trajectories),
+        "eval/turns_mean": fmean(len(t.steps) for t in trajectories),
+        "eval/episodes": float(len(trajectories)),
+        "eval/failed_episodes": float(sum(t.failed for t in trajectories)),
+    }

@@ -62,7 +62,6 @@ class ProgressiveReward:
 
     form: str
     tags: tuple[str, ...]
-    smoothing: float
     require_tool_call: bool
     judge: Judge | None
     thresholds: tuple[float, ...] = (1.0, 1.0)
@@ -73,7 +72,6 @@ class ProgressiveReward:
         return cls(
             settings.prs_form,
             tuple(settings.prs_tags),
-            settings.prs_smoothing,
             settings.prs_require_tool_call,
             None if settings.prs_form == "short" else make_judge(settings),
             tuple(settings.prs_thresholds),
@@ -159,7 +157,7 @@ class ProgressiveReward:
                 f"reward=prs compares answers with references, and the environment names none for task "
                 f"{trajectory.task_id} (info['references'])"
             )
-        return short_form_bleu(reading.answer, reading.references, smoothing=self.smoothing)
+        return short_form_bleu(reading.answer, reading.references)
 
     def _total(self, score: Score) -> float:
         judge, answer = score.judge or 0.0, score.answer or 0.0

@@ -95,7 +95,7 @@ def normalize_answer(text: str) -> list[str]:
     return [word for word in letters.split() if word not in ARTICLES]
 
 
-def short_form_bleu(prediction: str, references: str | Sequence[str], *, smoothing: float = 0.0) -> float:
+def short_form_bleu(prediction: str, references: str | Sequence[str]) -> float:
     """BLEU for answers of a few words: BP·exp(1/N·Σ_n ln p_n), N = min(4, c), the best over the references.
 
     BLEU-4 would be 0 for every answer under four words; here the order adapts to the length c of the prediction.
@@ -104,34 +104,26 @@ def short_form_bleu(prediction: str, references: str | Sequence[str], *, smoothi
     Args:
         prediction: the answer, normalized by `normalize_answer`.
         references: one accepted answer or several.
-        smoothing: 0 as in the text: one order without overlap gives 0. A positive number is added to the numerator and
-            denominator of every order above the first.
 
     Returns:
-        A number in [0, 1]; 0 for an empty prediction.
-
-    Raises:
-        ValueError: negative smoothing.
+        A number in [0, 1]; 0 for an empty prediction and where an order has no overlap: no smoothing, as in the text.
     """
-    if smoothing < 0:
-        raise ValueError(f"smoothing must not be negative, got {smoothing}")
     answers = [references] if isinstance(references, str) else references
     words = normalize_answer(prediction)
-    return max((_bleu(words, normalize_answer(answer), smoothing) for answer in answers), default=0.0)
+    return max((_bleu(words, normalize_answer(answer)) for answer in answers), default=0.0)
 
 
-def _bleu(candidate: list[str], reference: list[str], smoothing: float) -> float:
+def _bleu(candidate: list[str], reference: list[str]) -> float:
     if not candidate or not reference:
         return 0.0
     orders = min(4, len(candidate))
     total = 0.0
     for n in range(1, orders + 1):
         found, expected = _ngrams(candidate, n), _ngrams(reference, n)
-        extra = smoothing if n > 1 else 0.0
-        overlap = sum((found & expected).values()) + extra
+        overlap = sum((found & expected).values())
         if overlap == 0:
             return 0.0
-        total += math.log(overlap / (sum(found.values()) + extra))
+        total += math.log(overlap / sum(found.values()))
     brevity = min(0.0, 1.0 - len(reference) / len(candidate))
     return math.exp(brevity + total / orders)
 

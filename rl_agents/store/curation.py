@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import getpass
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,14 @@ from rl_agents.store.schema import ROWS
 
 #: The session as a whole, where a step's ordinal stands else.
 WHOLE = -1
+
+
+def user_name() -> str:
+    """Who decides, as the system knows them; empty where it has no name for them, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def _penalize_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory], 
 
 
 def _subtract_kl(rows: Sequence[Row], settings: Settings, coefficient: float) -> dict[str, float]:
-    """r_j <- r_j - β·k(lp_old, lp_ref)_j, before advantages (Ouyang et al. 2022, eq. 2).
+    """r_j <- r_j - β·(lp_old - lp_ref)_j, before advantages (Ouyang et al. 2022, eq. 2).
 
     Unlike KL in the loss it is credited to earlier tokens by the return; a group estimator (GRPO) sees only its sum.
     """
@@ -105,7 +105,7 @@ def _subtract_kl(rows: Sequence[Row], settings: Settings, coefficient: float) ->
         old = row.logprobs if row.old_logprobs is None else row.old_logprobs
         assert row.reference_logprobs is not None, "the reference scores rows before rewards are shaped"
         lp, reference, mask = _tensors(old, row.reference_logprobs, row.mask)
-        kl = kl_penalty(lp, reference, mask, settings.kl_in_reward_estimator)[0].numpy()
+        kl = kl_penalty(lp, reference, mask, "k1")[0].numpy()
         row.rewards = row.rewards - np.float32(coefficient) * kl
         if not row.again:
             total, tokens = total + float(kl.sum(dtype=np.float64)), tokens + float(row.mask.sum())

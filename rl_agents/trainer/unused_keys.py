@@ -8,9 +8,8 @@ from typing import Any, cast
 from rl_agents.algorithms import ALGORITHMS, AlgorithmSpec, Settings
 from rl_agents.algorithms.keys import declared, readers
 from rl_agents.algorithms.steppo import RatioLevelKeys
-from rl_agents.config.asynchrony import AsyncKeys
 from rl_agents.config.options import option_types, spoken, unmet
-from rl_agents.config.sections import RewardKeys, TruncationKeys
+from rl_agents.config.sections import AsyncKeys, RewardKeys, TruncationKeys
 from rl_agents.errors import InputError
 
 #: Keys of how training episodes are played and rewarded, which a pool has behind it; also what sft plays.

@@ -9,10 +9,25 @@ from typing import Any
 
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import json_safe
-from rl_agents.viewer import curves, episodes, groups, sweeps, tasks, tokens, trees
+from rl_agents.viewer import curves, episodes, groups, tasks, tokens, trees
 from rl_agents.viewer.query_params import Asked
-from rl_agents.viewer.runs import Catalog
+from rl_agents.viewer.runs import RESULTS, Catalog
 from rl_agents.web.errors import ApiError
+
+
+def sweep(asked: Asked) -> dict[str, Any]:
+    """What ``results.json`` of a sweep says, with the names of the runs that are shown of it."""
+    name = asked.text("sweep")
+    if name not in asked.catalog.sweeps:
+        raise ApiError(404, f"no sweep '{name}' here", "unknown_sweep", "sweep")
+    file = asked.catalog.sweeps[name] / RESULTS
+    try:
+        results = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except (json.JSONDecodeError, OSError):
+        results = {}
+    runs = {run.folder.path.name: run.name for run in asked.catalog.runs.values() if run.sweep == name}
+    return {"sweep": name, "results": results, "runs": runs}
+
 
 VIEWS: dict[str, Callable[[Asked], dict[str, Any]]] = {
     "runs": curves.runs,
@@ -29,7 +44,7 @@ VIEWS: dict[str, Callable[[Asked], dict[str, Any]]] = {
     "tree": trees.tree,
     "task": tasks.task,
     "search": tasks.search,
-    "sweep": sweeps.sweep,
+    "sweep": sweep,
 }
 
 

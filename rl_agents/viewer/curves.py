@@ -117,7 +117,7 @@ def iterations(asked: Asked) -> dict[str, Any]:
     sampled: set[int] = set()
     if run.has_pool:
         with run.reader() as reader:
-            sampled = set(_numbers(reader.rows(DISTINCT)))
+            sampled = {int(row[0]) for row in reader.rows(DISTINCT)}
     rows = [_row(number, records.get(number, {}), number in sampled) for number in sorted(sampled | set(records))]
     return {"run": run.name, "tags": HEADLINES, "rows": rows[::-1], "settings": run.settings(), "about": about(run)}
 
@@ -128,10 +128,6 @@ DISTINCT = (
     "SELECT (SELECT min(iteration) FROM sessions WHERE iteration > t.i) FROM t WHERE t.i IS NOT NULL) "
     "SELECT i FROM t WHERE i IS NOT NULL"
 )
-
-
-def _numbers(rows: Sequence[Any]) -> list[int]:
-    return [int(row[0]) for row in rows]
 
 
 def _row(number: int, record: Mapping[str, Any], sampled: bool) -> dict[str, Any]:

@@ -18,7 +18,8 @@ CURVES = ("rollout/success_rate", "rollout/return_mean", "eval/success_rate", "a
 def digest(catalog: Catalog) -> str:
     """Return a text about all runs, without anything that moves a terminal's cursor."""
     about = _ask(catalog, "runs")["runs"]
-    return _printable("\n\n".join(_run(catalog, run) for run in about))
+    text = "\n\n".join(_run(catalog, run) for run in about)
+    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
 
 
 def _run(catalog: Catalog, about: Mapping[str, Any]) -> str:
@@ -83,7 +84,3 @@ def _reason(episode: Mapping[str, Any], why: Mapping[str, Any] | None) -> str:
 def _ask(catalog: Catalog, view: str, **values: Any) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(answer(catalog, view, {name: str(value) for name, value in values.items()}))
     return data
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from rl_agents.errors import InputError
-from rl_agents.store.curation import WHOLE, curate
+from rl_agents.store.curation import WHOLE, curate, user_name
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import Curation
 from rl_agents.viewer.episodes import find
@@ -57,7 +56,7 @@ def _decision(session: str, steps: int, data: Mapping[str, Any]) -> Curation:
         value = None
     if verdict == "note" and not _why(data).strip():
         raise bad_request("why: a note needs text", "why")
-    return Curation(session, verdict, ordinal, None if value is None else float(value), _user(), _why(data))
+    return Curation(session, verdict, ordinal, None if value is None else float(value), user_name(), _why(data))
 
 
 def _undoing(reader: PoolReader, session: str, data: Mapping[str, Any]) -> Curation:
@@ -67,7 +66,7 @@ def _undoing(reader: PoolReader, session: str, data: Mapping[str, Any]) -> Curat
     if any(row.undoes == number for row in rows.values()):
         raise bad_request(f"undo: decision {number} was taken back already", "undo")
     row = rows[number]
-    return Curation(session, row.verdict, row.ordinal, None, _user(), _why(data), number)
+    return Curation(session, row.verdict, row.ordinal, None, user_name(), _why(data), number)
 
 
 def _why(data: Mapping[str, Any]) -> str:
@@ -75,10 +74,3 @@ def _why(data: Mapping[str, Any]) -> str:
     if not isinstance(why, str) or len(why) > WHY:
         raise bad_request(f"why: text of at most {WHY} characters", "why")
     return why
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # no name for this user id, as in some containers
-        return ""

@@ -69,8 +69,8 @@ def scores(run: Run, session: str, ordinal: int, sampled: int) -> dict[str, Any]
     if found.numbers.shape[1] != sampled:  # of another pool
         return None
     numbers = found.numbers[:, :RESPONSE].tolist()
-    layers = {name: [_short(value) for value in line] for name, line in zip(LAYERS, numbers, strict=True)}
-    return {"iteration": found.iteration, "update": found.update, "layers": layers}
+    shown = ([float(f"{value:.{DIGITS}g}") for value in line] for line in numbers)
+    return {"iteration": found.iteration, "update": found.update, "layers": dict(zip(LAYERS, shown, strict=True))}
 
 
 def replay_command(run: Run, iteration: int) -> str | None:
@@ -80,10 +80,6 @@ def replay_command(run: Run, iteration: int) -> str | None:
     kept = [number for number, _ in run.folder.complete_checkpoints() if number <= iteration]
     name = shlex.quote(run.name)
     return f"run.py replay {name} --iterations {max(kept, default=0)}:{iteration + 1} --tokens"
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")
 
 
 def _call(reader: PoolReader, name: int) -> Call:

@@ -214,7 +214,7 @@ sft --iterations 3 => --seed, --iterations and --set make another model than the
 sft --seed 4 => --seed, --iterations and --set make another model than the cached one: name --output DIR
 sft --iterations x => argument --iterations: invalid int value: 'x' (see run.py sft --help)
 sft --output o --set group_sz=3 => unknown key 'group_sz': did you mean 'group_size'?
-sft --output o --iterations 3 --set iterations=4 => iterations is given twice: --iterations 3 and --set iterations
+sft --output o --iterations 3 --set iterations=4 => iterations is given twice: by its flag (3) and by --set iterations=4
 tune => tune needs a sweep file, such as tune_configs/sweeps/vspo_small.yaml (see run.py tune --he
 tune nowhere.yaml => nowhere.yaml: no such file
 tune --resume . => --resume .: not the output folder of a sweep (no sweep.yaml)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rl_agents.cli import main
-from rl_agents.cli.commands import COMMANDS
+from rl_agents.cli.parser import COMMANDS
 
 ASK = """source "$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMPREPLY=()

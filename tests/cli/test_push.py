@@ -128,7 +128,7 @@ def test_an_adapter_that_a_checkpoint_lacks_is_refused(
 
 
 def test_licenses_of_base_models(tmp_path: Path) -> None:
-    from rl_agents.reporting.licenses import license_of
+    from rl_agents.reporting.model_card import license_of
 
     assert license_of(str(tmp_path)) == license_of("starter") == license_of("nobody/nothing") == {}
     (tmp_path / "config.json").write_text('{"license": "mit"}')

@@ -42,10 +42,10 @@ REASONS = {
         ["truncation_stall", "truncation_similarity", "truncation_embedder", "truncation_beta",
          "truncation_min_turns"], CONTROL,
     ),
-    **dict.fromkeys(["prs_smoothing", "prs_require_tool_call", "prs_thresholds"], "forms of the paper's reward"),
+    **dict.fromkeys(["prs_require_tool_call", "prs_thresholds"], "forms of the paper's reward"),
     **dict.fromkeys(
         ["dual_clip", "singleton", "advantage_std", "hgpo_weight_offset",
-         "kl_estimator", "kl_in_reward_estimator", "dynamic_sampling_metric", "bootstrap_on_truncation"], REFERENCE,
+         "kl_estimator", "dynamic_sampling_metric", "bootstrap_on_truncation"], REFERENCE,
     ),
     **dict.fromkeys(["pool", "pool_min_return", "pool_top_share"], "which sessions there are depends on the user"),
     **dict.fromkeys(["demonstration_data", "demonstration_columns"], "which dialogues there are depends on the user"),
@@ -75,4 +75,4 @@ def test_every_key_is_in_use_or_has_a_reason() -> None:
 
 def test_the_number_of_keys_is_known() -> None:
     """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
-    assert len(option_types(Settings)) == 182
+    assert len(option_types(Settings)) == 180

@@ -147,6 +147,11 @@ def test_an_old_config_may_hold_keys_that_are_gone() -> None:
     with pytest.raises(InputError, match="unknown key 'gpu_memory_fraction'"):
         Settings.from_dict(old)
     assert Settings.restored({**Settings().to_dict(), "kl_controller": "constant", "kl_target": 0.1})
+    assert Settings.restored({**Settings().to_dict(), "kl_in_reward_estimator": "k1", "prs_smoothing": 0})
+    with pytest.raises(InputError, match="unknown key 'kl_in_reward_estimator': did you mean 'kl_in_reward_coef'"):
+        Settings.from_dict({"kl_in_reward_estimator": "k1"})
+    with pytest.raises(InputError, match=r"prs_smoothing=0\.1 was removed"):
+        Settings.restored({**Settings().to_dict(), "prs_smoothing": 0.1})
     with pytest.raises(InputError, match="kl_controller=adaptive was removed"):
         Settings.restored({**Settings().to_dict(), "kl_controller": "adaptive"})
 

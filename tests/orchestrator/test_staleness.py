@@ -10,7 +10,7 @@ from algorithms.handmade import episode
 
 from rl_agents.data.samples import build_samples
 from rl_agents.orchestrator.rollout_metrics import staleness_metrics, updates_behind
-from rl_agents.reporting.tensorboard import TensorBoardLog
+from rl_agents.reporting.views import TensorBoardLog
 
 
 @pytest.mark.parametrize("layout", ["merged", "per_step"])

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.reporting.evaluation import evaluation_metrics
-from rl_agents.reporting.plots import plot_success
 from rl_agents.reporting.progress import PlainProgress, RichProgress, make_progress, plain_line
-from rl_agents.reporting.tensorboard import TensorBoardLog
-from rl_agents.reporting.trajectory_log import TrajectoryLog, readable
+from rl_agents.reporting.statistics import evaluation_metrics
+from rl_agents.reporting.views import TensorBoardLog, TrajectoryLog, plot_success, readable
 
 RECORD = {
     "iteration": 12,

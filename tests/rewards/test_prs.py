@@ -46,15 +46,6 @@ def test_order_never_exceeds_four_and_precisions_are_clipped():
     assert short_form_bleu("b c d e f", "b c d e g") == pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
     longer = short_form_bleu("b c d e f", "b c d e")
     assert longer == pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)  # no brevity penalty, and no bonus
-    assert short_form_bleu("b b", "b c", smoothing=1.0) == pytest.approx((1 / 2 * 1 / 2) ** 0.5)
-
-
-def test_smoothing_rescues_a_missing_order_but_not_a_wrong_answer():
-    assert short_form_bleu("new york city usa", "new york city", smoothing=0.1) > 0.3
-    assert short_form_bleu("rome", "new york city", smoothing=0.1) == 0.0
-    assert short_form_bleu("new york city", "new york city", smoothing=0.1) == pytest.approx(1.0)
-    with pytest.raises(ValueError, match="smoothing"):
-        short_form_bleu("x", "x", smoothing=-1.0)
 
 
 def test_best_of_several_references_and_normalization():

@@ -91,7 +91,7 @@ def test_the_same_specs_give_the_same_trajectories_in_any_company():
 def runner(tmp_path, monkeypatch):
     qwen().save_pretrained(tmp_path)
     monkeypatch.setattr("rl_agents.rollout.env_pool.env_factory", lambda settings: Broken)
-    spec = envs.EnvSpec("countdown", "", "", "", "test/Countdown-v0", object, max_turns=5, blocking="inline")
+    spec = envs.EnvSpec("countdown", "", "", object, 5, gym_id="test/Countdown-v0", blocking="inline")
     monkeypatch.setitem(envs.ENVIRONMENTS, "countdown", spec)
     config = AlgorithmConfig()
     config.agent = Settings.from_dict(

@@ -66,4 +66,4 @@ def task_ids(split: str, options: SlowOptions) -> list[str]:
     return ["plain", "hang", "raise", "no-reset"]
 
 
-register(EnvSpec("slow", "three steps", "-", __name__, "tests/Slow-v0", SlowOptions, max_turns=5))
+register(EnvSpec("slow", "three steps", "-", SlowOptions, 5, module=__name__, gym_id="tests/Slow-v0"))
