@@ -43,7 +43,8 @@ FORMER = ("3spo", "chain-search")
 FORMER_KEYS = frozenset({
     "search_batch_groups", "search_update", "search_weights", "search_order", "search_closed", "search_baseline",
     "search_skip", "search_warmup", "search_max_steps", "score_clock", "score_difference", "score_preset", "novelty",
-    "sibling_norm", "success_weight", "state_count", "state_depth", "state_normaliser", "state_terminal", "state_value", "max_states",
+    "sibling_norm", "success_weight", "state_count", "state_depth", "state_normaliser", "state_terminal",
+    "state_value", "max_states",
 })  # fmt: skip
 
 
