@@ -53,7 +53,7 @@ alfworld: .venv-alfworld/.ready
 
 clients: .venv-clients/.ready
 
-# Coding agents as npm releases them: docs/how-to/train-existing-agents.md, docs/how-to/train-existing-agents.md
+# Coding agents as npm releases them: docs/how-to/train-existing-agents.md
 coding-agents: .venv-clients/.ready
 	npm install --silent --no-fund --no-audit --prefix .venv-clients @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0
 

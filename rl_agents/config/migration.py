@@ -57,7 +57,9 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
     _check(data, {name: (value,) for name, value in DROPPED.items()})
     gone = RETIRED | DROPPED.keys()
     found = _with_one_turn_limit({name: value for name, value in data.items() if name not in gone})
-    found = _with_todays_options(found)
+    found = todays_options(found)
+    if found.get("weight_transfer") == "gloo":
+        found["weight_transfer"] = "object_store"  # the same weights by another way
     if found.get("env") == "webshop":
         found.setdefault("env.hold_out_eval", True)  # what they trained on; a new run trains on these goals too
     if "reading" in found and found.get("sibling_norm") != "update":
@@ -70,14 +72,16 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in FORMER_KEYS}
 
 
-def _with_todays_options(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what environments no longer have.
+def todays_options(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what environments no longer have: of a run's configuration, or of what a model was made for.
 
     Raises:
         InputError: a removed key has a value that nothing stands for any more.
     """
     env = str(data.get("env", "guess_numbers"))
-    dropped = {"instructions": ""} if env.startswith("gymnasium:") else DROPPED_OPTIONS.get(env, {})
+    dropped = DROPPED_OPTIONS.get(env, {})
+    if env.startswith("gymnasium:") or data.get("env.instructions") == "":  # or a class of a plugin, by its own name
+        dropped = {**dropped, "instructions": ""}
     gone = {f"env.{name}": value for name, value in dropped.items()}
     _check(data, {name: (value,) for name, value in gone.items()})
     found = {name: value for name, value in data.items() if name not in gone}

@@ -1,4 +1,4 @@
-"""The configuration of a run: one flat data class, whose keys stand in `sections`, `learning`, `search`, `asynchrony`.
+"""The configuration of a run: one flat data class, whose keys stand in `sections`, `learning` and `search`.
 
 `rl_agents.algorithms.Settings` adds the keys of all algorithms; whoever builds settings takes that one.
 """

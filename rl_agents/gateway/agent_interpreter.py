@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import itertools
 import json
 import socket
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +27,8 @@ from rl_agents.errors import InputError
 from rl_agents.gateway.process_supervisor import CHILD, GRACE_S, AgentEnd, Given, Output, kill_tree, one_line
 from rl_agents.gateway.results import AgentResult, read_result
 
+#: Where environments step: a judge that they wait for looks names up on the loop's own threads.
+_STEPS = ThreadPoolExecutor(64, "agent-steps")
 HOST_CHILD = str(Path(__file__).with_name("agent_interpreter_child.py"))
 #: Seconds to import a framework, to cancel a session (the child waits 2), and to take a message.
 START_S, STOP_S, SEND_S = 300.0, 5.0, 5.0
@@ -100,7 +104,8 @@ class Session:
             if "ask" not in message:
                 self._ended = True
                 return self._account(message)
-            told = await asyncio.to_thread(self._told, message["text"])
+            context, loop = contextvars.copy_context(), asyncio.get_running_loop()
+            told = await loop.run_in_executor(_STEPS, context.run, self._told, message["text"])
             await self.host.send({"told": self._number, **told})
 
     async def stop(self) -> None:
@@ -209,9 +214,13 @@ class Host:
                     self._ready.set_result(one_line(message.get("failed", "")))
                 elif inbox := self.sessions.get(message.get("ask") or message.get("end")):
                     inbox.put_nowait(message)
-        code = await self._process.wait()
-        await asyncio.wait({draining}, timeout=GRACE_S)
         self._writer.close()
+        try:
+            code = await asyncio.wait_for(self._process.wait(), GRACE_S + 7.0)
+        except TimeoutError:
+            kill_tree(self._process.pid)
+            code = await self._process.wait()
+        await asyncio.wait({draining}, timeout=GRACE_S)
         last = output.last_line() or "it said nothing"
         self.over = f"the agents' process ended: {self.over or f'exit code {code}: {last}'}"
         if not self._ready.done():

@@ -184,10 +184,15 @@ class GpuTransfer:
 
         def send() -> None:
             try:
-                if self._trainer is None:
+                trainer = self._trainer
+                if trainer is None:
                     info = init_info(self._way, 1 + len(client.engines) * self._tensor_parallel)
-                    self._trainer = self._make(info, client=client, source=self._source)
-                self._trainer.send_weights()
+                    trainer = self._make(info, client=client, source=self._source)
+                    if self._client is not client:  # given up in the meantime: a newer update has a trainer of its own
+                        trainer.shutdown()
+                        return
+                    self._trainer = trainer
+                trainer.send_weights()
             except BaseException as error:
                 failure.append(error)
 

@@ -29,6 +29,8 @@ def pool_file(place: Path | str) -> Path:
     Raises:
         InputError: there is no such file.
     """
+    if "://" in str(place):  # it may hold a password, and is not shown
+        raise InputError("a pool is a file or a run's folder, not the address of a server")
     path = Path(place)
     file = path / POOL_FILE if path.is_dir() else path
     if not file.exists():
@@ -131,6 +133,8 @@ class Lock:
         Raises:
             InputError: somebody else writes, or the folder is missing or cannot be written to.
         """
+        if str(path).startswith(("postgres:/", "postgresql:/")):  # it may hold a password, and is not shown
+            raise InputError("a pool is a file or a run's folder, not the address of a server")
         file = Path(f"{path}.lock")
         try:
             self._descriptor = os.open(file, os.O_CREAT | os.O_RDWR, PRIVATE)

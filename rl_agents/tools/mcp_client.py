@@ -105,15 +105,15 @@ async def _http(spec: ServerSpec) -> AsyncIterator[Any]:
 class Link:
     """The connection to one server. All methods run in the client's loop.
 
-    A server that dies takes all calls with it that are under way. They are repeated on a new one, one after the other,
-    so that a call that kills its server takes no other with it for good.
+    A server that dies takes all calls with it that are under way. They are repeated on a new one, one after the other
+    and each alone, so that a call that kills its server takes no other with it for good.
 
     Args:
         concurrency: calls under way at the same time.
     """
 
     def __init__(self, spec: ServerSpec, start_timeout_s: float, concurrency: int) -> None:
-        self.spec, self._timeout_s = spec, start_timeout_s
+        self.spec, self._timeout_s, self._concurrency = spec, start_timeout_s, concurrency
         self._places, self._repeats, self._lock = asyncio.Semaphore(concurrency), asyncio.Lock(), asyncio.Lock()
         self._line = Line(f"MCP server '{spec.name}', asked by {concurrency} at once,")
         self._session: Any = None
@@ -138,7 +138,8 @@ class Link:
                 with in_line(self._line, longest_s):
                     if attempt:
                         await held.enter_async_context(self._repeats)
-                    await held.enter_async_context(self._places)
+                    for _ in range(self._concurrency if attempt else 1):
+                        await held.enter_async_context(self._places)
                 self._line.moves()
                 session = await self.session()
                 try:

@@ -16,6 +16,7 @@ from rl_agents.algorithms.base import AlgorithmSpec, PolicyGradientKeys
 from rl_agents.algorithms.chain_gae import ChainGaeKeys
 from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
 from rl_agents.config import Settings, validate
+from rl_agents.config.migration import todays_options
 from rl_agents.config.validation import check_room
 from rl_agents.envs.base import (
     EnvSpec,
@@ -212,7 +213,9 @@ def model_defaults(settings: Settings) -> Mapping[str, Any]:
     base = base_environment(settings.env, settings.env_options)
     if made_for["env"] not in (settings.env, base):
         return {}
-    return made_for["settings"] if made_for["env"] == settings.env else borrowed(made_for["settings"])
+    own = todays_options({"env": made_for["env"], **made_for["settings"]})
+    del own["env"]
+    return own if made_for["env"] == settings.env else borrowed(own)
 
 
 def check_recipe(settings: Settings, recipe: AlgorithmSpec) -> None:

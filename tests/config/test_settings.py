@@ -14,6 +14,7 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.keys import sections
 from rl_agents.config import load_recipe, parse_assignments
 from rl_agents.config.aliases import ALIASES, HINTS, canonical
+from rl_agents.config.migration import migrated
 from rl_agents.config.options import coerce, option_types, range_text
 from rl_agents.errors import InputError
 from rl_agents.serving.options import ServingOptions
@@ -256,3 +257,10 @@ def test_a_search_of_before_its_running_deviation_cannot_go_on_and_other_runs_ca
     with pytest.raises(InputError, match="earlier version's 3spo"):
         Settings.restored({"algo": "3spo", **before})
     assert Settings.restored({"algo": "grpo", **before}).sibling_norm == "running"
+
+
+def test_a_run_on_the_class_of_a_plugin_and_one_over_gloo_go_on() -> None:
+    before = {"algo": "grpo", "env": "own-lock", "env.instructions": "", "env.size": 3, "weight_transfer": "gloo"}
+    found = migrated(before)
+    assert "env.instructions" not in found and found["env.size"] == 3
+    assert found["weight_transfer"] == "object_store"

@@ -475,7 +475,7 @@ class NativeBackend:
 
 
 class RealBackend:
-    """The real TextWorld engine, in processes of its own (`textworld_backend`)."""
+    """The real TextWorld engine, in processes of its own."""
 
     def __init__(self, data: str = "", python: str = "") -> None:
         self._data = data

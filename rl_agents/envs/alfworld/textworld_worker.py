@@ -1,4 +1,4 @@
-"""A process that plays ALFWorld games on the real TextWorld engine. Run by `textworld_backend`, never imported.
+"""A process that plays ALFWorld games on the real TextWorld engine. Run by `backends`, never imported.
 
 It runs by path under an interpreter that has textworld and alfworld (MIT, but they bring GPL-2 and GPL-3 packages),
 shares no code with the rest of the project, and speaks JSON lines over an inherited socket:
