@@ -109,7 +109,7 @@ SEARCHES = {
     "published": _search(reading="published"),
     "published, alpha 1": _search(reading="published", score_alpha=1.0),
     "published, no gate": _search(reading="published", score_gate="off"),
-    "published, deviation of all": _search(reading="published", sibling_norm="update"),
+    "published, running deviation": _search(reading="published", sibling_norm="running"),
 }
 ARMS: dict[str, Arm] = {**BASELINES, **CHAIN, **AGAIN, **LAMBDA, **PARTS, **SEARCHES}
 #: Each kind is run by itself: searches cost a hundred times as much CPU.

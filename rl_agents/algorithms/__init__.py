@@ -50,4 +50,4 @@ def register(recipe: AlgorithmSpec) -> AlgorithmSpec:
     return recipe
 
 
-__all__ = ["ALGORITHMS", "Recipe", "Settings", "register"]
+__all__ = ["ALGORITHMS", "Settings", "register"]

@@ -33,6 +33,7 @@ from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.config.options import key
 from rl_agents.config.search import ChainKeys, SearchKeys
 from rl_agents.data.step_table import StepTable
+from rl_agents.rollout.prompting import episode_turns
 from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes, StateChain
 
 if TYPE_CHECKING:
@@ -270,8 +271,8 @@ class StateStatistics:
 
     def __init__(self, settings: ThreeSpoKeys, max_states: int = MAX_STATES) -> None:
         self.settings, self.max_states = settings, max_states
-        turns = cast("Settings", settings).max_turns
-        self.chain = StateChain(settings.gamma, max_states, turns) if settings.score_rate == "chain" else None
+        self.turns = episode_turns(cast("Settings", settings))
+        self.chain = StateChain(settings.gamma, max_states, self.turns) if settings.score_rate == "chain" else None
         self.finished = self.solved = 0
         #: Mean square of R - mean_s R over updates, and what it counts of them.
         self._square = self._updates = 0.0
@@ -345,7 +346,7 @@ class StateStatistics:
         earns more by ending early than by going on to a state of the same worth. S is compressed at shallow depths.
         """
         here = float(self.rates([key], depth)[0])
-        after = self.settings.gamma * self.rates(outcomes.keys, depth + 1, unseen=here)
+        after = self.settings.gamma * self.rates(outcomes.keys, depth + 1, unseen=here) * (depth < self.turns)
         return np.asarray(np.where(outcomes.ended, outcomes.solved, after) - here, dtype=np.float64)
 
     def score_difference(self, key: str, depth: int, outcomes: Outcomes) -> FloatArray:
@@ -358,7 +359,7 @@ class StateStatistics:
         before = self.score([key], depth).score[0]
         after = self.score(outcomes.keys, depth + 1, unseen=here).score
         if self.chain is not None:
-            after = np.where(outcomes.ended, 1.0, after)
+            after = np.where(outcomes.ended, 1.0, after) if depth < self.turns else np.ones(len(after))
         return np.asarray(before - np.where(outcomes.solved, 0.0, after))
 
     def path_gains(self, path: Sequence[str], solved: bool) -> FloatArray:
@@ -420,7 +421,7 @@ class StateStatistics:
     def load_json(self, data: Mapping[str, Any]) -> None:
         """Replace everything by what `to_json` returned."""
         self.finished, self.solved = int(data["finished"]), int(data["solved"])
-        self._square, self._updates = float(data["square"]), float(data["updates"])
+        self._square, self._updates = float(data.get("square", 0.0)), float(data.get("updates", 0.0))
         rows = zip(data["keys"], data["total"], data["successes"], strict=True)
         self._counts = {str(name): (float(total), float(wins)) for name, total, wins in rows}
         if self.chain is not None:

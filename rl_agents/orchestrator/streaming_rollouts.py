@@ -432,8 +432,9 @@ class Stream:
                     self._admission.finish(group.number)
                     self._changed.notify_all()
         except BaseException as error:
-            if not closed.is_set():
-                self._error = error
+            with self._changed:
+                if not closed.is_set():
+                    self._error = error
 
 
 class Upkeep:

@@ -30,4 +30,5 @@ SPEC = EnvSpec(
     gym_id="rl_agents/WebShop-v0",
     options=WebShopOptions,
     max_turns=15,
+    blocking="inline",
 )

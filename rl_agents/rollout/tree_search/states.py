@@ -235,3 +235,4 @@ class StateChain:
         self._states = {str(k): _State(float(n), float(w), dict(f)) for k, (n, w, f) in data["states"].items()}
         self._values = {str(key): float(value) for key, value in data["values"].items()}
         self._mean, self._solved = float(data["mean"]), bool(data["solved"])
+        self._within, self._columns, self._means = np.zeros((self.turns + 1, 0)), {}, np.zeros(self.turns + 1)
