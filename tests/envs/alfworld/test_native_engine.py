@@ -136,7 +136,7 @@ from rl_agents.envs.alfworld.game_file import load_game
 from rl_agents.envs.alfworld.native import NativeGame
 digest = hashlib.sha256()
 for path in sys.argv[1:]:
-    game, rng = compiled(path), random.Random(0)
+    game, rng = NativeGame.compile(load_game(path)), random.Random(0)
     state = game.start()
     digest.update(game.intro(state).encode())
     for _ in range(60):
