@@ -33,7 +33,6 @@ from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.config.options import key
 from rl_agents.config.search import ChainKeys, SearchKeys
 from rl_agents.data.step_table import StepTable
-from rl_agents.rollout.prompting import episode_turns
 from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes, StateChain
 
 if TYPE_CHECKING:
@@ -270,6 +269,8 @@ class StateStatistics:
     """
 
     def __init__(self, settings: ThreeSpoKeys, max_states: int = MAX_STATES) -> None:
+        from rl_agents.rollout.prompting import episode_turns  # imports gymnasium: reading algorithms does without
+
         self.settings, self.max_states = settings, max_states
         self.turns = episode_turns(cast("Settings", settings))
         self.chain = StateChain(settings.gamma, max_states, self.turns) if settings.score_rate == "chain" else None
