@@ -41,11 +41,10 @@ def chain_values(
 
     Source: ours, docs/algorithms/chain-gae.md.
     """
-    links = _Links.of(steps, rewards, origin, target, weight)
-    of = np.zeros(links.visits.size, dtype=np.int64) if chain is None else np.asarray(chain, dtype=np.int64)
-    values: FloatArray = np.zeros(of.size) if start is None else np.array(start, dtype=np.float64)
+    links = _Links.of(steps, rewards, origin, target, weight, chain)
+    values: FloatArray = np.zeros(links.visits.size) if start is None else np.array(start, dtype=np.float64)
     for _ in range(MAX_SWEEPS):
-        previous, values = values, links.backed_up(values, of, gamma, prior)
+        previous, values = values, links.backed_up(values, gamma, prior)
         if np.abs(values - previous).max() < TOLERANCE:
             break
     return values
@@ -63,30 +62,36 @@ def values_within(
     Source: ours, docs/algorithms/3spo.md.
     """
     links = _Links.of(steps, rewards, origin, target, weight)
-    of = np.zeros(links.visits.size, dtype=np.int64)
-    found = np.zeros((turns + 1, of.size))
+    found = np.zeros((turns + 1, links.visits.size))
     for left in range(1, turns + 1):
-        found[left] = links.backed_up(found[left - 1], of, gamma, prior)
+        found[left] = links.backed_up(found[left - 1], gamma, prior)
     return found
 
 
 class _Links(NamedTuple):
-    """The counts of a chain: N and W [states]; s, s' and N(s, s') [links]."""
+    """The counts of a chain: N, W and the number of its chain [states]; ΣN [chains]; s, s' and N(s, s') [links]."""
 
     visits: FloatArray
     earned: FloatArray
+    chain: IntArray
+    total: FloatArray
     here: IntArray
     there: IntArray
     weight: FloatArray
 
     @staticmethod
-    def of(steps: ArrayLike, rewards: ArrayLike, origin: ArrayLike, target: ArrayLike, weight: ArrayLike) -> _Links:
+    def of(
+        steps: ArrayLike, rewards: ArrayLike, origin: ArrayLike, target: ArrayLike, weight: ArrayLike,
+        chain: ArrayLike | None = None,
+    ) -> _Links:  # fmt: skip
         visits, earned, weights = (np.asarray(part, dtype=np.float64) for part in (steps, rewards, weight))
-        return _Links(visits, earned, np.asarray(origin, dtype=np.int64), np.asarray(target, dtype=np.int64), weights)
+        of = np.zeros(visits.size, dtype=np.int64) if chain is None else np.asarray(chain, dtype=np.int64)
+        here, there = (np.asarray(part, dtype=np.int64) for part in (origin, target))
+        return _Links(visits, earned, of, np.maximum(np.bincount(of, visits), 1e-300), here, there, weights)
 
-    def backed_up(self, values: FloatArray, of: IntArray, gamma: float, prior: float) -> FloatArray:
-        """One backup of all states, each chain (``of``) with its own mean."""
-        mean = np.bincount(of, values * self.visits) / np.maximum(np.bincount(of, self.visits), 1e-300)
+    def backed_up(self, values: FloatArray, gamma: float, prior: float) -> FloatArray:
+        """One backup of all states, each chain with its own mean."""
+        mean = np.bincount(self.chain, values * self.visits) / self.total
         after = np.where(self.there < 0, values[self.here], values[self.there])
-        inflow = np.bincount(self.here, self.weight * after, self.visits.size) + prior * mean[of]
+        inflow = np.bincount(self.here, self.weight * after, self.visits.size) + prior * mean[self.chain]
         return np.asarray((self.earned + gamma * inflow) / (self.visits + prior))

@@ -280,10 +280,9 @@ class ReportKeys:
     save_trajectories: int = key(16, "episodes of each iteration written to trajectories/", at_least=0)
 
 
-#: How far sampling weights may be behind learning ones: docs/explanation/staleness.md.
 @dataclass
 class AsyncKeys:
-    """Sampling while learning."""
+    """Sampling while learning: how far the sampling weights may be behind (docs/explanation/staleness.md)."""
 
     lag: int = key(
         0,
