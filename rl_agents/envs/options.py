@@ -99,5 +99,5 @@ class QuestionFileKeys(ColumnKeys):
     """What a table of questions may hold."""
 
     max_bad_share: float = key(
-        0.01, "share of a file's questions that may be unusable: named and left out", at_least=0, at_most=1
+        0.01, "largest share of unusable questions in a file: they are reported and skipped", at_least=0, at_most=1
     )

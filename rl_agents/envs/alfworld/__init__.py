@@ -23,7 +23,7 @@ class AlfworldOptions:
     )  # fmt: skip
     test: Literal["seen", "unseen"] = key("seen", "rooms of the test tasks")
     data: str = key("", "folder of the official games (made by alfworld-download); empty plays generated ones")
-    skip_bad_games: bool = key(False, "play the rest when files of some official games are broken", needs="data")
+    skip_bad_games: bool = key(False, "skip official games whose files are unusable", needs="data")
     textworld_python: str = key(
         "", "interpreter with the real engine; empty: that of make alfworld, else this one", needs="backend=textworld"
     )

@@ -15,7 +15,7 @@ class BlackboxOptions:
 
     agent_command: str = key("", "command that plays one task, such as: python my_agent.py {task_id}")
     agent: str = key(
-        "", "module:function of an agent that is a coroutine, or a plugin's agent by name, in place of a command"
+        "", "module:function of an agent that is a coroutine, or a plugin's agent by name, instead of a command"
     )
     agent_python: str = key(
         "", "interpreter that has the agent's libraries, for env.agent=FILE.py:function; empty: this one", needs="agent"

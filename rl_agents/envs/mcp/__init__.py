@@ -21,7 +21,7 @@ class McpOptions(QuestionFileKeys):
     share: Literal["process", "environment"] = key(
         "process", "who uses the same servers: the environments of a process, or each its own, for tools with a state"
     )
-    call_timeout_s: float = key(20.0, "seconds that a call may take; then the agent is told", above=0)
+    call_timeout_s: float = key(20.0, "seconds that a call may take; then the agent receives an error", above=0)
     call_concurrency: int = key(
         64,
         "calls of one server under way at the same time, of those who share it; others wait",

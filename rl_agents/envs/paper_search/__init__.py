@@ -16,7 +16,7 @@ class PaperSearchOptions(PromptKey, RetrieverKeys):
 
     papers: str = key("generated", "generated, generated:N, small, or a folder with papers and queries")
     bad_data: Literal["error", "skip"] = key(
-        "error", "a bad record of a folder's files is an error, or is left out", needs="papers!=generated|small"
+        "error", "stop at an unusable record of a folder's files, or skip it", needs="papers!=generated|small"
     )
     results: int = key(10, "papers of a search", at_least=1, at_most=100)
     max_calls: int = key(5, "calls of one turn that are run", at_least=1, at_most=32)

@@ -18,7 +18,7 @@ class SituationPuzzlesOptions(JudgeKeys, PromptKey):
     puzzles: Literal["cases", "small", "demo"] = key("cases", "500 generated stories, 500 short ones, 12 by hand")
     data: str = key("", "folder with train.json and test.json in AR-Bench's format; its puzzles replace ours")
     bad_data: Literal["error", "skip"] = key(
-        "error", "a record of the folder that cannot be used is an error, or is left out", needs="data"
+        "error", "stop at an unusable record of the folder, or skip it", needs="data"
     )
     progress: Literal["informative", "new"] = key(
         "informative", "info['progress']: the judge did not say Unknown (T3), or said yes or no to something new"
