@@ -27,9 +27,9 @@ LAGS, STALENESS = (1, 2), (1, 2, 4)
 def arms(iterations: int) -> list[Arm]:
     """Return lag 0, which learns from nothing stale, and the asynchronous arms."""
     base = ("--algo", "grpo", "--iterations", str(iterations), *(part for key in COMMON for part in ("--set", key)))
-    lags = [Arm(f"lag {lag}", (*base, "--set", f"lag={lag}")) for lag in LAGS]
+    lags = [Arm(f"lag {lag}", (*base, "--set", f"async_level={lag}")) for lag in LAGS]
     streams = [
-        Arm(f"stream, staleness {most}", (*base, "--set", "stream=true", "--set", f"staleness={most}"))
+        Arm(f"stream, staleness {most}", (*base, "--set", "stream=true", "--set", f"max_staleness={most}"))
         for most in STALENESS
     ]
     return [Arm("lag 0", base), *lags, *streams]

@@ -69,18 +69,18 @@ class Case:
 
 COMMON: dict[str, Any] = {
     "env": f"gymnasium:{ENVIRONMENT}", "lr": 0.0, "max_turns": 4, "max_response_tokens": 6, "max_model_len": 256,
-    "guard": "off", "engine": "torch", "eval_episodes": 0,
+    "collapse_monitor": "off", "engine": "torch", "eval_episodes": 0,
 }  # fmt: skip
 GRPO = {"algo": "grpo", "tasks_per_iteration": 4, "group_size": 8}
 SPO = {"algo": "3spo", "tasks_per_iteration": 4, "group_size": 8, "search_steps": 96}
-STEPPO = {"algo": "steppo", "tasks_per_iteration": 12, "group_size": 1, "rows": "per_step", "critic_lr": 0.0}
+STEPPO = {"algo": "steppo", "tasks_per_iteration": 12, "group_size": 1, "sample_layout": "per_step", "critic_lr": 0.0}
 CASES = (
     Case("grpo, merged rows", GRPO),
-    Case("grpo, shared rows", {**GRPO, "row_prefixes": "shared"}),
+    Case("grpo, shared rows", {**GRPO, "prefix_sharing": True}),
     Case("3spo, flat rows", SPO),
-    Case("3spo, shared rows", {**SPO, "row_prefixes": "shared"}),
+    Case("3spo, shared rows", {**SPO, "prefix_sharing": True}),
     Case("steppo, a row per step", STEPPO),
-    Case("steppo, a row per step, shared", {**STEPPO, "row_prefixes": "shared"}),
+    Case("steppo, a row per step, shared", {**STEPPO, "prefix_sharing": True}),
 )
 
 

@@ -120,7 +120,7 @@ def account(output: Path) -> dict[str, Any]:
         "learner_restarts": summary["learner_restarts"],
         **state["counters"],
         "optimizer_steps": state["learner"]["optimizer|steps"],
-        "gap_max": max(record["actor/engine_logprob_gap_max"] for record in records),
+        "gap_max": max(record["rollout_corr/logprob_diff_max"] for record in records),
         "success_start": summary["success_start"],
         "success_end": summary["success_end"],
         "success_end_interval": summary["success_end_interval"],

@@ -1,7 +1,7 @@
 """Which engine is cheaper for which size: ``python -m benchmarks.engine_choice``.
 
 Plays the rollouts of a run (driver, env runner, engine) with the torch engine and with vLLM, each in an actor of its
-own (``placement=apart``) and in the env runner's process (``together``). All four take turns, round by round, with
+own (``placement=separate``) and in the env runner's process (``colocate``). All four take turns, round by round, with
 weights and tasks that are new for every round, and answer: CPU of all processes and threads on the way, per sampled
 token.
 
@@ -158,7 +158,7 @@ def measure(settings: Settings, arms: Sequence[Arm], rounds: int) -> dict[Arm, l
     return {arm: [costs[index] for costs in found] for index, arm in enumerate(arms)}
 
 
-KINDS, PLACES = ("torch", "vllm"), ("apart", "together")
+KINDS, PLACES = ("torch", "vllm"), ("separate", "colocate")
 ARMS = [Arm(kind, placement) for kind in KINDS for placement in PLACES]
 ENVS = ("guess_numbers", "alfworld")
 #: Width and layers by name; heads are 32 wide.

@@ -67,7 +67,7 @@ GROUPS = ("tasks_per_iteration=16", "group_size=8", "lr=1e-3")
 SINGLE = (f"tasks_per_iteration={EPISODES}", "group_size=1", "lr=1e-3")
 CRITIC = ("critic_lr=1e-3", "critic_warmup=2")
 #: chain-gae's former default: it looked further ahead.
-LAMBDA_095 = ("lam=0.95", "transition_prior=0")
+LAMBDA_095 = ("gae_lambda=0.95", "transition_prior=0")
 SEARCH = ("algo=3spo", "search_steps=2200")
 #: 3spo with one part changed: what the paper ablates, then what our reading adds to it.
 ABLATIONS: dict[str, tuple[str, ...]] = {
@@ -98,13 +98,13 @@ METHODS: dict[str, tuple[str, ...]] = {
     "gigpo": ("algo=gigpo", *GROUPS, "gamma=0.95", "step_norm=mean_std"),
     "hgpo": ("algo=hgpo", *GROUPS, "gamma=0.95", "step_norm=mean_std"),
     "steppo": ("algo=steppo", *SINGLE, *CRITIC, "gamma=0.99", "clip_low=0.02", "clip_high=0.03"),
-    "ppo": ("algo=ppo", *SINGLE, *CRITIC, "lam=0.95"),
+    "ppo": ("algo=ppo", *SINGLE, *CRITIC, "gae_lambda=0.95"),
     "3spo": (*SEARCH, "lr=6e-4"),
     "3spo, published": (*SEARCH, "lr=3e-4", "reading=published"),
     **{name: (*SEARCH, "lr=6e-4", *keys) for name, keys in ABLATIONS.items()},
-    "chain-gae (ours), lambda 0.95, each episode once": ("algo=chain-gae", *SINGLE, *LAMBDA_095, "solved_again=0"),
+    "chain-gae (ours), lambda 0.95, each episode once": ("algo=chain-gae", *SINGLE, *LAMBDA_095, "success_replay=0"),
     "chain-gae (ours), lambda 0.95": ("algo=chain-gae", *SINGLE, *LAMBDA_095),
-    "chain-gae (ours), lambda 0.7, no correction": ("algo=chain-gae", *SINGLE, "lam=0.7", "transition_prior=0"),
+    "chain-gae (ours), lambda 0.7, no correction": ("algo=chain-gae", *SINGLE, "gae_lambda=0.7", "transition_prior=0"),
     "chain-gae (ours)": ("algo=chain-gae", *SINGLE),
 }  # fmt: skip
 

@@ -40,9 +40,9 @@ over seeds with Student's 95 % interval, and differences are paired by seed. **B
 |---|---|
 | 3spo | `--algo 3spo`, that is `reading=learned`; its learning rate falls over the second half of a run |
 | 3spo, published | `reading=published`, the paper's printed equations |
-| chain-gae (ours) | defaults: `lam=0.7`, `transition_prior=2`, `solved_again=4`; a method of this project |
-| lambda 0.95 | `lam=0.95`, no `transition_prior` |
-| each episode once | `solved_again=0` |
+| chain-gae (ours) | defaults: `gae_lambda=0.7`, `transition_prior=2`, `success_replay=4`; a method of this project |
+| lambda 0.95 | `gae_lambda=0.95`, no `transition_prior` |
+| each episode once | `success_replay=0` |
 
 The start is trained again on every machine, with the same demonstrations in the same order, and its weights
 differ between machines in the last digits. So arms of one seed from different machines started with success

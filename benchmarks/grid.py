@@ -214,7 +214,7 @@ def read_run(path: Path) -> Run:
         "training_success": _every(trained, "rollout/success_rate"),
         "zero_advantage": _every(trained, "rollout/zero_advantage_share"),
         "environment": {tag[4:]: fmean(_every(trained[-SMOOTHING:], tag)) for tag in _reported(trained)},
-        "engine_logprob_gap_max": max(r.get("actor/engine_logprob_gap_max", 0.0) for r in trained),
+        "engine_logprob_gap_max": max(r.get("rollout_corr/logprob_diff_max", 0.0) for r in trained),
         **{key: summary[key] for key in SUMMARY_KEYS},
         **{name: fmean(values) for name, tag in MEANS.items() if (values := [r[tag] for r in trained if tag in r])},
     }  # fmt: skip

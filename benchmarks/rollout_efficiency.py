@@ -1,8 +1,8 @@
 """What the rollout path costs on top of vLLM: ``python -m benchmarks.rollout_efficiency``.
 
 Plays guess_numbers with its starter model, 128 episodes at once, through the whole path of a training run: driver
-(`Collector.collect`), env runner actor, engine actor (``placement=apart``); and the same episodes through a second run
-whose env runner has the engine in its own process (``placement=together``). Then raw vLLM gets the same work in a
+(`Collector.collect`), env runner actor, engine actor (``placement=separate``); and the same episodes through a second
+run whose env runner has the engine in its own process (``placement=colocate``). Then raw vLLM gets the same work in a
 process of its own. All answer: how many sampled tokens per CPU second, all threads of all processes on the path
 counted? Both paths must have sampled the same tokens, with the same log-probabilities and rewards.
 
@@ -191,7 +191,7 @@ class Bench:
     """Both placements, and raw vLLM beside them."""
 
     def __init__(self, **keys: Any) -> None:
-        self.apart, self.together = Run(placement="apart", **keys), Run(placement="together", **keys)
+        self.apart, self.together = Run(placement="separate", **keys), Run(placement="colocate", **keys)
         self.raw = ray.remote(RawVLLM).options(num_cpus=0).remote(self.apart.workers.engine_group._settings)
 
     def round(self, number: int) -> Round:

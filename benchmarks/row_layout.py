@@ -1,6 +1,6 @@
 """What merging the steps of an episode into one row saves the learner: ``python -m benchmarks.row_layout``.
 
-For dialogues that only grow, compares ``rows=merged`` with ``rows=per_step``: tokens in the forward pass and CPU
+For dialogues that only grow, compares ``sample_layout=merged`` with ``per_step``: tokens in the forward pass and CPU
 seconds of forward and backward, one thread, padded micro-batches of rows of similar length. The losses are the same;
 the largest difference relative to the loss is printed, too.
 """

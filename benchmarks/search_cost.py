@@ -20,8 +20,8 @@ ARMS: dict[str, dict[str, Any]] = {
     "grpo": {"algo": "grpo", **GROUPS},
     "chain-gae (ours)": {"algo": "chain-gae", "tasks_per_iteration": 128, "group_size": 1},
     "3spo": SEARCH,
-    "3spo, shared prefixes": {**SEARCH, "row_prefixes": "shared"},
-    "3spo, no guard": {**SEARCH, "guard": "off"},
+    "3spo, shared prefixes": {**SEARCH, "prefix_sharing": True},
+    "3spo, no guard": {**SEARCH, "collapse_monitor": "off"},
     "3spo, published": {**SEARCH, "reading": "published"},
 }
 BASELINE = "grpo"

@@ -1,7 +1,7 @@
 """What forwarding shared tokens once saves the learner: ``python -m benchmarks.shared_rows``.
 
 The learner's own updates (GRPO's loss, one optimizer step, learning rate 0) and scoring passes over made-up rows, with
-``row_prefixes=flat`` and ``shared`` in turn: process CPU time, tokens that went through the embedding, bytes kept
+``prefix_sharing=false`` and ``shared`` in turn: process CPU time, tokens that went through the embedding, bytes kept
 for the backward pass at most, and the relative error of the gradient. One thread, float32, Qwen2-shaped models.
 """
 
@@ -115,9 +115,16 @@ class Side:
         forwarded: tokens that went through the policy's embedding.
     """
 
-    def __init__(self, folder: str, prefixes: str) -> None:
+    def __init__(self, folder: str, prefixes: bool) -> None:
         config = AgentConfig()
-        keys = {"algo": "grpo", "lr": 0.0, "grad_clip": 0.0, "kl_coef": 0.0, "minibatches": 1, "row_prefixes": prefixes}
+        keys = {
+            "algo": "grpo",
+            "lr": 0.0,
+            "grad_clip": 0.0,
+            "kl_coef": 0.0,
+            "minibatches": 1,
+            "prefix_sharing": prefixes,
+        }
         config.agent = Settings.from_dict(
             {**keys, "model": folder, "max_model_len": 4096, "tokens_per_microbatch": 4096}
         )
@@ -225,7 +232,7 @@ def main() -> None:
     for name in args.models:
         with tempfile.TemporaryDirectory() as folder:
             make_model(folder, *MODELS[name])
-            flat, shared = Side(folder, "flat"), Side(folder, "shared")
+            flat, shared = Side(folder, prefixes=False), Side(folder, prefixes=True)
             results[name] = []
             for shape in SHAPES:
                 found = measure(flat, shared, shape, args.rounds)

@@ -29,7 +29,7 @@ SHOWN = (
     ("GRPO, the learner alone", "TRL"),
     ("rollouts, 0.1 M parameters", "raw vLLM, turn by turn"),
     ("rollouts, 21 M", "raw vLLM, turn by turn"),
-    ("update, 2 M: 3SPO siblings, prompt 200", "`row_prefixes=flat`"),
+    ("update, 2 M: 3SPO siblings, prompt 200", "`prefix_sharing=false`"),
     ("a step of alfworld with 3spo", "GRPO's"),
 )
 ROLLOUTS = {
@@ -41,7 +41,7 @@ SIDES = {
     "local": ("in one process, torch engine", "3"),
     "auto": ("actors, `engine=auto` (torch)", "1.5"),
     "vllm": ("actors, vLLM", "1.5"),
-    "vllm-together": ("actors, vLLM, `placement=together`", "1.5"),
+    "vllm-together": ("actors, vLLM, `placement=colocate`", "1.5"),
 }
 
 
@@ -133,7 +133,7 @@ def rollouts() -> Iterator[Line]:
     """Tokens per CPU-second of the rollout path over raw vLLM's."""
     for name, size in ROLLOUTS.items():
         data = load(name)
-        for key, words in (("", ""), ("together_", ", `placement=together`")):
+        for key, words in (("", ""), ("together_", ", `placement=colocate`")):
             figure = data["summary"][f"{key}ratio_to_turn_by_turn"]
             yield line(f"rollouts, {size}{words}", "raw vLLM, turn by turn", figure, data["command"], "0.95")
 
@@ -170,7 +170,9 @@ def engines() -> Iterator[Line]:
         )
         for what in ("", ", busiest process"):
             own = figures[f"apart over together, torch{what}"]
-            yield line(f"torch engine, `placement=together`: {name}{what}", "`placement=apart`", own, data["command"])
+            yield line(
+                f"torch engine, `placement=colocate`: {name}{what}", "`placement=separate`", own, data["command"]
+            )
 
 
 def shared_rows() -> Iterator[Line]:
@@ -180,7 +182,7 @@ def shared_rows() -> Iterator[Line]:
         for shape in shapes:
             spread = (min(shape["update_ratios"]), max(shape["update_ratios"]))
             what = f"update, {size}: {shape['shape']}; gradient's error {shape['gradient_error']:.0e}"
-            yield Line(what, "`row_prefixes=flat`", shape["update_ratio"], *spread, data["command"])
+            yield Line(what, "`prefix_sharing=false`", shape["update_ratio"], *spread, data["command"])
 
 
 def searches() -> Iterator[Line]:

@@ -3,8 +3,9 @@
     python -m benchmarks.staleness --jobs 2                                # all, resumable
     python -m benchmarks.staleness --methods grpo --lags 0 8 --seeds 1     # a part of it, into the same file
 
-One process per run, everything in it (``--local``): ``lag=k`` plays batch i with the weights of iteration i - k and
-gives what it gives with actors. Corrections, with the logprobs of the learner as proximal policy but in the first:
+One process per run, everything in it (``--local``): ``async_level=k`` samples batch i with the weights of iteration
+i - k and gives what it gives with actors. Corrections, with the logprobs of the learner as proximal policy except in
+the first:
 
     naive      ratios against the weights that sampled (old_logprobs=engine)
     tis        the default: one weight per token (grpo) or step (steppo, 3spo), cut at 2
@@ -27,8 +28,8 @@ LEARNER = ("old_logprobs=learner",)
 CORRECTIONS: Mapping[str, tuple[str, ...]] = {
     "naive": ("old_logprobs=engine",),
     "tis": (),
-    "decoupled": (*LEARNER, "mismatch=icepop", "mismatch_bounds=[0,5]"),
-    "icepop": (*LEARNER, "mismatch=icepop", "mismatch_bounds=[0.5,5]"),
+    "decoupled": (*LEARNER, "rollout_correction=icepop", "rollout_correction_bounds=[0,5]"),
+    "icepop": (*LEARNER, "rollout_correction=icepop", "rollout_correction_bounds=[0.5,5]"),
 }
 #: Sizes at which a run takes about half a minute on one core, evaluations included.
 METHODS: Mapping[str, tuple[str, ...]] = {
@@ -64,7 +65,7 @@ def main() -> None:
 
 def arm(method: str, lag: int, correction: str) -> Arm:
     """One cell of the table."""
-    keys = (*METHODS[method], *EVALUATION, *((f"lag={lag}", *CORRECTIONS[correction]) if lag else ()))
+    keys = (*METHODS[method], *EVALUATION, *((f"async_level={lag}", *CORRECTIONS[correction]) if lag else ()))
     flags = ("--config", f"tune_configs/recipes/guess_numbers_{method}.yaml")
     return Arm(named(method, lag, correction), (*flags, *(part for key in keys for part in ("--set", key))))
 

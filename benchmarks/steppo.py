@@ -22,7 +22,7 @@ ARMS = (
     Arm("steppo, no KL", (*STEPPO, "--set", "kl_coef=0")),
     Arm("steppo, token GAE", (*STEPPO, *TOKEN_GAE)),
     Arm("steppo, token ratio", (*STEPPO, *TOKEN_RATIO)),
-    Arm("steppo, both", (*STEPPO, *TOKEN_GAE, *TOKEN_RATIO, "--set", "aggregation=token-mean")),
+    Arm("steppo, both", (*STEPPO, *TOKEN_GAE, *TOKEN_RATIO, "--set", "loss_agg_mode=token-mean")),
 )
 
 

@@ -21,7 +21,7 @@ from benchmarks.long_thoughts import ROOMS
 COMMON = (
     "env=gymnasium:benchmarks.long_thoughts:Rooms", "starter_iterations=8", "env.test_tasks=200", "eval_episodes=200",
     "eval_interval=0", "iterations=14", "tasks_per_iteration=64", "group_size=1", "minibatches=4", "lr=1e-3",
-    "critic_lr=1e-3", "critic_warmup=2", "lam=1", "kl_coef=0",
+    "critic_lr=1e-3", "critic_warmup=2", "gae_lambda=1", "kl_coef=0",
 )  # fmt: skip
 STEPPO = ("algo=steppo", *COMMON)
 STEP_RATIO = ("clip_low=0.02", "clip_high=0.03")

@@ -22,7 +22,7 @@ COMMON = (
 )  # fmt: skip
 VSPO = ("algo=vspo", *COMMON)
 KEYS: dict[str, tuple[str, ...]] = {
-    "grpo": ("algo=grpo", *COMMON, "aggregation=seq-mean-token-mean", "kl_coef=0.001"),
+    "grpo": ("algo=grpo", *COMMON, "loss_agg_mode=seq-mean-token-mean", "kl_coef=0.001"),
     "vspo": VSPO,
     "vspo, random draws": (*VSPO, "vspo_mode=random"),
     "vspo, no clip": (*VSPO, "vspo_clip=false"),

@@ -19,7 +19,7 @@ class RolloutError(RuntimeError):
 
 
 class PolicyFell(RuntimeError):
-    """The policy's success fell below its start, and the key ``guard`` says that the run ends then."""
+    """The policy's success fell below its start, and the key ``collapse_monitor`` says that the run ends then."""
 
 
 class LearnerLost(RuntimeError):

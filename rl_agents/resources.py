@@ -9,7 +9,7 @@ Bundles, in the order that actors are pinned to:
     0                     driver of the run (and its learner, when num_learners=0)
     1 .. R                env runners; RLlib pins runner i to bundle i
     R+1 .. R+L            learners; RLlib gives them no index, they take what the others leave
-    R+L+1 .. R+L+E        engines, see `first_engine_bundle`; none with ``placement=together``
+    R+L+1 .. R+L+E        engines, see `first_engine_bundle`; none with ``placement=colocate``
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def named_bundles(settings: Settings) -> list[tuple[str, Bundle]]:
     rollouts, learning = node_share(settings.rollout_nodes), node_share(settings.learner_nodes)
     learner = _bundle(0 if gpus else LEARNER_CPUS, gpus) | learning
     engine = _bundle(EngineSettings(model_dir="").threads, settings.gpus_per_engine) | rollouts
-    apart = settings.num_env_runners and settings.placement == "apart"
+    apart = settings.num_env_runners and settings.placement == "separate"
     return [
         (DRIVER, _bundle(DRIVER_CPUS, 0 if settings.num_learners else gpus)),
         *[("env runner", _bundle(runner_cpus(settings), 0) | rollouts)] * settings.num_env_runners,
@@ -60,7 +60,7 @@ def named_bundles(settings: Settings) -> list[tuple[str, Bundle]]:
 
 def runner_cpus(settings: Settings) -> float:
     """Return the CPUs of an env runner, those of an engine in its process among them."""
-    return RUNNER_CPUS if settings.placement == "apart" else float(EngineSettings(model_dir="").threads)
+    return RUNNER_CPUS if settings.placement == "separate" else float(EngineSettings(model_dir="").threads)
 
 
 def node_share(resource: str) -> Bundle:

@@ -32,7 +32,7 @@ class SearchMethod:
     def settings(self, world: World) -> Settings:
         """The run's keys."""
         own = {
-            "algo": "3spo", "tasks_per_iteration": WIDTH, "search_steps": budget_of(world), "state_name": "anchor",
+            "algo": "3spo", "tasks_per_iteration": WIDTH, "search_steps": budget_of(world), "state_key": "anchor",
             "max_turns": world.horizon,
         }  # fmt: skip
         settings = Settings.from_dict({**own, **self.keys})

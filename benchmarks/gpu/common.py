@@ -114,7 +114,7 @@ def learner(name: str, *, recompute: str = "", pieces: bool = True, **keys: Any)
         name: of `SHAPES`.
         recompute: `full`, `selective` or nothing.
         pieces: logits beyond 2 GiB in pieces.
-        keys: settings, such as ``packed_rows`` and ``tokens_per_microbatch``.
+        keys: settings, such as ``sequence_packing`` and ``tokens_per_microbatch``.
     """
     shape, where = SHAPES[name], device()
     from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -125,7 +125,7 @@ def learner(name: str, *, recompute: str = "", pieces: bool = True, **keys: Any)
         lm = Qwen2ForCausalLM(config)
     lm.train()
     settings = Settings.from_dict({"algo": "grpo", "max_model_len": shape.context, **keys})
-    if settings.packed_rows or settings.row_prefixes == "shared":
+    if settings.sequence_packing or settings.prefix_sharing:
         enable(lm, name, settings.max_model_len)
     if recompute:
         enable_recompute(lm, recompute)

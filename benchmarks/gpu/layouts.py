@@ -17,9 +17,9 @@ from rl_agents.data.samples import Row
 #: By name: settings.
 LAYOUTS: dict[str, dict[str, Any]] = {
     "padded": {},
-    "packed": {"packed_rows": True},
-    "shared": {"row_prefixes": "shared"},
-    "shared, others packed": {"row_prefixes": "shared", "packed_rows": True},
+    "packed": {"sequence_packing": True},
+    "shared": {"prefix_sharing": True},
+    "shared, others packed": {"prefix_sharing": True, "sequence_packing": True},
 }
 
 

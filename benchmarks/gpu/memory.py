@@ -30,7 +30,7 @@ def measure(name: str, recompute: str, pieces: bool, args: Any) -> dict[str, Any
     """One line of the table; a combination that does not fit has no figures."""
     rows = rows_of(args.rows, 1, args.prompt, args.response, args.response, SHAPES[name].vocabulary)
     tokens = sum(map(len, rows))
-    made = learner(name, recompute=recompute, pieces=pieces, packed_rows=True, tokens_per_microbatch=tokens)
+    made = learner(name, recompute=recompute, pieces=pieces, sequence_packing=True, tokens_per_microbatch=tokens)
     peak, taken = None, None
     try:
         taken = seconds(lambda: made.update(rows), args.rounds)

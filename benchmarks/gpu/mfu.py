@@ -29,7 +29,7 @@ def measure(name: str, recompute: str, args: Any) -> dict[str, Any]:
     """One line of the table."""
     shape, length = SHAPES[name], args.prompt + args.response
     rows = rows_of(args.rows, 1, args.prompt, args.response, args.response, shape.vocabulary)
-    made = learner(name, recompute=recompute, packed_rows=True, tokens_per_microbatch=4 * length)
+    made = learner(name, recompute=recompute, sequence_packing=True, tokens_per_microbatch=4 * length)
     taken = seconds(lambda: made.update(rows), args.rounds)
     tflops = 3 * sum(forward_flops(shape, len(row), float(row.mask.sum())) for row in rows) / taken / 1e12
     peak = peak_tflops()

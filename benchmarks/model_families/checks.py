@@ -155,7 +155,7 @@ def samples_gap(module: Any, prompts: list[list[int]], answers: Any) -> float:
 
 
 def shared_rows(case: Case) -> Finding:
-    """Difference of ``row_prefixes=shared`` to flat rows."""
+    """Difference of ``prefix_sharing=true`` to flat rows."""
     length = 60 if case.family.window else LENGTH
     module, data = case.build(shared_rows=length), batch(length)
     packed = pack_rows(data["input_ids"], data["mask"], WIDE)
@@ -223,7 +223,7 @@ def _adapted(model: Any) -> Iterator[str]:
 
 def recomputed(case: Case) -> Finding:
     """Largest difference of gradients with gradient checkpointing, relative to the largest gradient."""
-    plain, frugal = case.module, case.build(gradient_checkpointing=True)
+    plain, frugal = case.module, case.build(activation_checkpointing="full")
     found = []
     for module in (plain, frugal):
         module.train()

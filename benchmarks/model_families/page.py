@@ -30,9 +30,9 @@ fit together, and not how well a model learns. Measured with {versions}; vLLM on
   of a weight; up to {agrees:g} is rounding, written as *yes*
 - *learner*: compared with transformers' own forward pass; *torch engine*, *vLLM*: sampled tokens compared with the
   learner, before and after new weights were loaded
-- *shared*: `row_prefixes=shared` compared with flat rows; *pieces*: logits in pieces compared with all at once
+- *shared*: `prefix_sharing=true` compared with flat rows; *pieces*: logits in pieces compared with all at once
 - *LoRA*: the policy with adapters compared with the merged model, and with peft's adapter folder
-- *recomputed*: `gradient_checkpointing`; *FSDP2*: one process, with adapters
+- *recomputed*: `activation_checkpointing`; *FSDP2*: one process, with adapters
 - *saved*: a checkpoint that is written and read again, with its own head and with one tied to the embedding
 - a larger number: do not train with it; *refused*: the run gives the reason before it starts
 """
@@ -76,17 +76,17 @@ The run prints one line before it starts.
   text.save_pretrained("gemma-3-4b-text")
   AutoTokenizer.from_pretrained("gemma-3-4b-it").save_pretrained("gemma-3-4b-text")
   ```
-- **Sliding windows shorter than the rows** (Mistral v0.1, Gemma 2 and 3, Olmo 3, gpt-oss): `row_prefixes=shared`
+- **Sliding windows shorter than the rows** (Mistral v0.1, Gemma 2 and 3, Olmo 3, gpt-oss): `prefix_sharing=true`
   and the torch engine need `max_model_len` within the window. Flat rows and vLLM do not.
 - **Capped attention** (Gemma 2): attention is computed with plain matrices, whose memory grows with the square of
-  the length, and `row_prefixes=shared` is refused.
+  the length, and `prefix_sharing=true` is refused.
 - **longrope beyond its first length** (Phi-3 and Phi-4-mini of 128k: 4096 tokens): transformers chooses frequencies
   by the longest row of a batch, and vLLM by `max_model_len`. Default lengths stay below the limit.
 - **DeepSeek V2 and V3 with vLLM on a CPU**: vLLM's multi-head latent attention differs from transformers'. This was
-  not tried on GPUs: check `actor/engine_logprob_gap_max` in the first iteration.
+  not tried on GPUs: check `rollout_corr/logprob_diff_max` in the first iteration.
 - **gpt-oss with vLLM** (0.32): vLLM's loader keeps the experts' first weights. Any other mixture of experts with
   this problem ends the run at the first weight update.
-- **Layers with a state (Qwen3-Next)**: the torch engine, `row_prefixes=shared`, and vLLM on a CPU are refused.
+- **Layers with a state (Qwen3-Next)**: the torch engine, `prefix_sharing=true`, and vLLM on a CPU are refused.
 
 Mixtures of experts: checkpoints use the file names of the original model. With `lora_rank`, experts and router get
 adapters, too (gpt-oss: attention only).
@@ -116,10 +116,10 @@ needs vLLM 0.32, `dtype=bfloat16` or float16, and a GPU of compute capability 8.
 
 - After each update the weights are quantized again. On a CPU every tensor then equals, bit for bit, that of an
   engine started with the new weights (`tests/inference/transfer/test_quantized.py`). **It has never run on a GPU.**
-  Watch `actor/engine_logprob_gap_mean` from the second iteration on.
+  Watch `rollout_corr/logprob_diff_mean` from the second iteration on.
 - The engine is further from the learner. In three iterations of GRPO on guess_numbers (one run each, on a CPU) the
   mean logprob mismatch was 0.013 to 0.031 with FP8 and 0.002 to 0.004 without. Use `old_logprobs=learner` and a
-  `mismatch` ([which one](../explanation/staleness.md#corrections)).
+  `rollout_correction` ([which one](../explanation/staleness.md#corrections)).
 - The torch engine, float32, mixtures of experts, `engine_sleep=2`, and adapters over a quantized base are refused.
 """
 TEMPLATES = """Templates are short forms in each family's style. *grows exactly*: a dialogue extended token by token

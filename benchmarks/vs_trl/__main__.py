@@ -29,7 +29,7 @@ SIDES = {
     "TRL": "TRL, `model.generate`", "TRL vllm": "TRL, vLLM colocated, with our model class",
     "rl_agents local": "rl_agents, torch engine, local", "rl_agents auto": "rl_agents, actors, `engine=auto` (torch)",
     "rl_agents vllm": "rl_agents, actors, vLLM",
-    "rl_agents vllm-together": "rl_agents, actors, vLLM, `placement=together`",
+    "rl_agents vllm-together": "rl_agents, actors, vLLM, `placement=colocate`",
 }  # fmt: skip
 COLUMNS = {
     "us_per_token": "all", "rollout_us_per_token": "rollout", "learner_us_per_token": "learner",

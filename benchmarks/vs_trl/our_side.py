@@ -31,14 +31,14 @@ class Run:
             algo="grpo", model=model_dir, seed=SEED, tasks_per_iteration=GROUPS, group_size=GROUP_SIZE, minibatches=1,
             lr=LEARNING_RATE, betas=list(BETAS), grad_clip=GRAD_CLIP,
         )  # fmt: skip
-        placement = "together" if path == "vllm-together" else "apart"
+        placement = "colocate" if path == "vllm-together" else "separate"
         engine = "auto" if path == "auto" else "vllm"
         config = config.local() if path == "local" else config.training(engine=engine, placement=placement)
         self.algo = config.build_algo()
         self.actors: list[Any] = []
         if path != "local":
             runners = self.algo.env_runner_group._worker_manager.actors().values()
-            engines = [] if placement == "together" else self.algo.rollout_workers.engine_group.handles()
+            engines = [] if placement == "colocate" else self.algo.rollout_workers.engine_group.handles()
             self.actors = [*runners, *engines]
         self.learner_s, self._learn = 0.0, self.algo._learn
         self.algo._learn = self.timed_learn

@@ -93,11 +93,11 @@ BEHIND_A_CUT = ""
 class ChainGaeKeys(LambdaKeys, RatioLevelKeys, ChainKeys, StateKeys):
     """chain-gae."""
 
-    solved_again: int = key(
+    success_replay: int = key(
         4, "iterations for which solved episodes are learned from again, where they went better than V; 0: none, as "
         "with top_p below 1", at_least=0,
     )  # fmt: skip
-    solved_again_weight: float = key(0.3, "factor on their advantages", above=0, needs="solved_again")
+    success_replay_weight: float = key(0.3, "factor on their advantages", above=0, needs="success_replay")
     transition_prior: float = key(
         0.0, "k: visits that say nothing in a transition's mean of what returns said beyond lam; 0: no correction",
         at_least=0,
@@ -109,7 +109,7 @@ class ChainCritic:
 
     Attributes:
         chain: of all batches that were learned from.
-        transitions: what their returns said beyond ``lam``.
+        transitions: what their returns said beyond ``gae_lambda``.
         solved: their solved episodes, at most as many as an iteration plays.
     """
 
@@ -119,13 +119,13 @@ class ChainCritic:
         self.chain = StateChain(settings.gamma)
         self.transitions = TransitionMeans(settings.transition_prior)
         # A pool's sessions come again by themselves, and who drew them when is in no pool.
-        iterations = 0 if run.pool else settings.solved_again
+        iterations = 0 if run.pool else settings.success_replay
         self.solved = SolvedEpisodes(iterations, run.tasks_per_iteration * run.group_size)
         self._next, self._played = (self.chain, self.transitions), list[Trajectory]()
         self._metrics: dict[str, float] = {}
 
     def again(self, iteration: int) -> Sequence[Remembered]:
-        """Solved episodes of the last ``solved_again`` iterations, oldest first."""
+        """Solved episodes of the last ``success_replay`` iterations, oldest first."""
         return self.solved.again(iteration)
 
     def credit(self, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None:
@@ -153,20 +153,22 @@ class ChainCritic:
             )
         values = chain.values(names)
         final = values * goes_on
-        gae = step_gae(rewards, values, table.following, gamma=settings.gamma, lam=settings.lam, final_values=final)
+        gae = step_gae(
+            rewards, values, table.following, gamma=settings.gamma, lam=settings.gae_lambda, final_values=final
+        )
         advantages = gae.advantages
         if settings.transition_prior:
             whole = step_gae(rewards, values, table.following, gamma=settings.gamma, lam=1.0, final_values=final)
             beyond = whole.advantages - advantages
             advantages = advantages + _corrections(transitions, names, table.following, beyond, again)
         gained = gains(rewards, values, table.following, gamma=settings.gamma, final_values=final)
-        table.spread(rows, _joined(advantages, settings.solved_again_weight * gained, again, settings.whiten))
+        table.spread(rows, _joined(advantages, settings.success_replay_weight * gained, again, settings.whiten))
         _show(rows, table, gae)
         visits = sum(chain.steps(name) for name, old in zip(names, again, strict=True) if not old)
         own = max(int((~again).sum()), 1)
         self._metrics = {"chain/states_known": float(len(chain)), "chain/visits_mean": visits / own}
         if again.any():
-            self._metrics["again/gain_share"] = float((gained[again] > 0).mean())
+            self._metrics["success_replay/gain_share"] = float((gained[again] > 0).mean())
         learned = {row.trajectory for row in rows if row.again}
         self._played = [trajectory for n, trajectory in enumerate(trajectories) if n not in learned]
 
@@ -218,7 +220,7 @@ def _joined(own: FloatArray, gained: FloatArray, again: BoolArray, whiten: bool)
 def state_names(table: StepTable, trajectories: Sequence[Trajectory], settings: StateKeys) -> list[str]:
     """Name of the state before every step, [steps]."""
     owners = [trajectories[number] for number in table.trajectories.tolist()]
-    if settings.state_name == "anchor":
+    if settings.state_key == "anchor":
         texts = table.anchors
     else:
         texts = [owner.steps[step].observation for owner, step in zip(owners, table.index.tolist(), strict=True)]
@@ -251,11 +253,11 @@ ALGORITHM = AlgorithmSpec(
         "group_size": 1,
         "tasks_per_iteration": 128,
         "gamma": 0.95,
-        "lam": 0.7,
+        "gae_lambda": 0.7,
         "transition_prior": 2.0,
         "state_decay": 0.7,
         "ratio_level": "token",
-        "aggregation": "step-mean",
+        "loss_agg_mode": "step-mean",
     },
     keys=ChainGaeKeys,
 )

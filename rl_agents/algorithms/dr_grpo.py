@@ -35,7 +35,7 @@ ALGORITHM = AlgorithmSpec(
     reference="Liu et al. 2025, Understanding R1-Zero-like training (arXiv 2503.20783), section 3.2",
     credit=credit,
     policy_loss=policy_loss,
-    defaults={"aggregation": "seq-mean-token-sum-norm"},
+    defaults={"loss_agg_mode": "seq-mean-token-sum-norm"},
     keys=DrGrpoKeys,
     grouped=True,
 )

@@ -24,7 +24,7 @@ class GspoKeys(GroupAdvantageKeys):
 def policy_loss(inputs: LossInputs, settings: GspoKeys) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Clipped surrogate on s_i = exp(mean_j(lp - lp_old)) over a row; all its tokens are clipped together.
 
-    A row is an episode with ``rows=merged``, a step with ``rows=per_step``.
+    A row is an episode with ``sample_layout=merged``, a step with ``sample_layout=per_step``.
     """
     from rl_agents.losses.policy import gspo_token_loss, ppo_loss
 
@@ -45,7 +45,7 @@ ALGORITHM = AlgorithmSpec(
     reference="Zheng et al. 2025, GSPO (arXiv 2507.18071), equations 5-7; token form: equation 14",
     credit=credit,
     policy_loss=policy_loss,
-    defaults={"clip_low": 3e-4, "clip_high": 4e-4, "aggregation": "seq-mean-token-mean"},
+    defaults={"clip_low": 3e-4, "clip_high": 4e-4, "loss_agg_mode": "seq-mean-token-mean"},
     keys=GspoKeys,
     grouped=True,
     stale_unit="step",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class LambdaKeys(DiscountKeys, PolicyGradientKeys):
     """Generalized advantage estimation, whatever the values come from."""
 
-    lam: float = key(1.0, "lambda of generalized advantage estimation", at_least=0, at_most=1)
+    gae_lambda: float = key(1.0, "lambda of generalized advantage estimation", at_least=0, at_most=1)
     bootstrap_on_truncation: bool = key(False, "bootstrap the value of an episode cut by a limit (else 0)")
     whiten: bool = key(True, "whiten advantages over the batch: ppo over tokens, steppo and chain-gae over steps")
 
@@ -56,7 +56,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Ga
         masks,
         pieces.following,
         gamma=settings.gamma,
-        lam=settings.lam,
+        lam=settings.gae_lambda,
         final_values=[_last(*piece) if goes_on else 0.0 for goes_on, *piece in zip(cut, values, masks, strict=True)],
     )
     advantages, returns = pieces.join(gae.advantages, rows), pieces.join(gae.returns, rows)

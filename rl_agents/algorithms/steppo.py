@@ -57,7 +57,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: St
         values,
         table.following,
         gamma=settings.gamma,
-        lam=settings.lam,
+        lam=settings.gae_lambda,
         final_values=values * table.cut if settings.bootstrap_on_truncation else np.zeros(len(table)),
     )
     table.spread(rows, whiten_steps(gae.advantages) if settings.whiten else gae.advantages)
@@ -105,7 +105,7 @@ ALGORITHM = AlgorithmSpec(
         "kl_coef": 1e-3,
         "clip_low": 3e-4,
         "clip_high": 4e-4,
-        "aggregation": "step-mean",
+        "loss_agg_mode": "step-mean",
     },
     keys=StepPoKeys,
     critic=True,

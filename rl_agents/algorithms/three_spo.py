@@ -51,7 +51,7 @@ READINGS: Mapping[str, Mapping[str, Any]] = {
         "group_size": 2,
         "tasks_per_iteration": 64,
         "kl_coef": 0.0,
-        "aggregation": "step-mean",
+        "loss_agg_mode": "step-mean",
         "score_alpha": 1.0,
         "score_gate": "off",
         "score_rate": "chain",
@@ -66,7 +66,7 @@ READINGS: Mapping[str, Mapping[str, Any]] = {
         "group_size": 8,
         "tasks_per_iteration": 16,
         "kl_coef": 0.01,
-        "aggregation": "seq-mean-token-mean",
+        "loss_agg_mode": "seq-mean-token-mean",
         "score_alpha": 50.0,
         "score_gate": "score",
         "score_rate": "counts",
@@ -75,7 +75,7 @@ READINGS: Mapping[str, Mapping[str, Any]] = {
         "sibling_norm": "group",
         "path_weight": 0.0,
         "search_max_finished": 32,
-        "state_name": "observation",
+        "state_key": "observation",
     },
 }
 

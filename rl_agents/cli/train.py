@@ -73,7 +73,10 @@ def run(argv: Sequence[str]) -> int:
     except InputError:
         raise
     except PolicyFell as error:
-        print(f"error: {error}\nResume with: {called()} --resume {plan.output} --set guard=warn", file=sys.stderr)
+        print(
+            f"error: {error}\nResume with: {called()} --resume {plan.output} --set collapse_monitor=warn",
+            file=sys.stderr,
+        )
         return 1
     except Exception as error:
         saved = RunFolder(plan.output).complete_checkpoints()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,12 +26,10 @@ ALIASES: Mapping[str, str] = {
     "kl_loss_coef": "kl_coef",
     "init_kl_coef": "kl_in_reward_coef",
     "epsilon_high": "clip_high",
-    "vf_clip_range": "critic_clip",
-    "cliprange_value": "critic_clip",
+    "vf_clip_range": "cliprange_value",
     "ent_coef": "entropy_coef",
     "entropy_coeff": "entropy_coef",
-    "gae_lambda": "lam",
-    "lambda_": "lam",
+    "lambda_": "gae_lambda",
     "discount": "gamma",
     "max_grad_norm": "grad_clip",
     "max_new_tokens": "max_response_tokens",
@@ -42,20 +41,39 @@ ALIASES: Mapping[str, str] = {
     "algorithm": "algo",
     "random_seed": "seed",
     "num_workers": "num_env_runners",
-    "loss_agg_mode": "aggregation",
     "lora_r": "lora_rank",
     "precision": "dtype",
     "eval_steps": "eval_interval",
     "save_steps": "checkpoint_interval",
     "save_total_limit": "keep_checkpoints",
-    "async_level": "lag",
-    "max_staleness": "staleness",
-    "sample_layout": "rows",
-    "prefix_sharing": "row_prefixes",
-    "sequence_packing": "packed_rows",
-    "rollout_correction": "mismatch",
-    "activation_checkpointing": "recompute",
-    "success_replay": "solved_again",
+}
+#: Key of the version before -> today's. Both are accepted; a line on stderr names today's.
+RENAMED: Mapping[str, str] = {
+    "aggregation": "loss_agg_mode",
+    "critic_clip": "cliprange_value",
+    "gradient_checkpointing": "activation_checkpointing",
+    "guard": "collapse_monitor",
+    "guard_episodes": "collapse_monitor_episodes",
+    "guard_z": "collapse_monitor_z",
+    "lag": "async_level",
+    "lam": "gae_lambda",
+    "mismatch": "rollout_correction",
+    "mismatch_bounds": "rollout_correction_bounds",
+    "mismatch_cap": "rollout_correction_cap",
+    "packed_rows": "sequence_packing",
+    "recompute": "activation_checkpointing",
+    "row_prefixes": "prefix_sharing",
+    "rows": "sample_layout",
+    "solved_again": "success_replay",
+    "solved_again_weight": "success_replay_weight",
+    "staleness": "max_staleness",
+    "state_name": "state_key",
+}
+#: Key of the version before -> its values that are written in another way today.
+RENAMED_VALUES: Mapping[str, Mapping[Any, Any]] = {
+    "gradient_checkpointing": {True: "full", False: "none"},
+    "placement": {"together": "colocate", "apart": "separate"},
+    "row_prefixes": {"shared": True, "flat": False},
 }
 #: Another library's name -> what to set instead, where units or meanings differ.
 HINTS: Mapping[str, str] = {
@@ -81,25 +99,33 @@ HINTS: Mapping[str, str] = {
     "max_length": "max_model_len (prompt and response)",
     "max_seq_length": "max_model_len (prompt and response)",
     "num_gpus": "gpus_per_engine and gpus_per_learner",
-    "loss_type": "aggregation",
+    "loss_type": "loss_agg_mode",
     "scale_rewards": "advantage_std",
     "bf16": "dtype=bfloat16",
 }
 
 
 def canonical(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``data`` with keys in the place of their aliases.
+    """Return ``data`` with today's keys and values instead of their aliases.
 
     Raises:
         InputError: one key has two of its names.
     """
     found: dict[str, tuple[str, Any]] = {}
     for name, value in data.items():
-        key = ALIASES.get(name, name)
+        key = ALIASES.get(name, RENAMED.get(name, name))
         if key in found:
             raise InputError(f"'{found[key][0]}' and '{name}' are the same key: keep one of them")
-        found[key] = (name, value)
+        if name in RENAMED:
+            print(f"key '{name}' is called '{key}' now", file=sys.stderr)
+        found[key] = (name, todays_value(name, value))
     return {key: value for key, (_, value) in found.items()}
+
+
+def todays_value(name: str, value: Any) -> Any:
+    """Return the value of a key, under any of its names, as it is written today."""
+    values = RENAMED_VALUES.get(name, {})
+    return values.get(value, value) if isinstance(value, str | bool) else value
 
 
 def unknown_key(name: str, valid: Iterable[str]) -> InputError:

@@ -15,10 +15,10 @@ from rl_agents.config.options import key
 class LossKeys:
     """How steps become rows, and losses of tokens one number."""
 
-    rows: Literal["merged", "per_step"] = key(
+    sample_layout: Literal["merged", "per_step"] = key(
         "merged", "`merged`: consecutive steps whose prompts extend each other share one row"
     )
-    aggregation: Literal[
+    loss_agg_mode: Literal[
         "token-mean",
         "seq-mean-token-mean",
         "seq-mean-token-sum",
@@ -27,7 +27,7 @@ class LossKeys:
         "step-mean-in-traj",
     ] = key("token-mean", "how token losses become one number, over the global mini-batch")
     loss_length: int = key(
-        0, "length L that divides; 0 takes the longest row", at_least=0, needs="aggregation=seq-mean-token-sum-norm"
+        0, "length L that divides; 0 takes the longest row", at_least=0, needs="loss_agg_mode=seq-mean-token-sum-norm"
     )
 
 
@@ -84,20 +84,20 @@ class RatioKeys:
     old_logprobs: Literal["engine", "learner"] = key(
         "engine", "denominator of the ratio: the engine's logprobs, or recomputed by the learner"
     )
-    mismatch: Literal[
+    rollout_correction: Literal[
         "none", "token_tis", "step_tis", "sequence_tis", "seq_mis", "geo_rs", "k3_rs", "icepop", "seq_mask_tis"
     ] = key("none", "correction of engine against learner logprobs; needs old_logprobs=learner")
-    mismatch_cap: float = key(
+    rollout_correction_cap: float = key(
         0.0,
         "largest weight of tis and mis (0: 2.0); largest divergence of k3_rs (0: 0.01)",
         at_least=0,
-        needs="mismatch=token_tis|step_tis|sequence_tis|seq_mis|k3_rs",
+        needs="rollout_correction=token_tis|step_tis|sequence_tis|seq_mis|k3_rs",
     )
-    mismatch_bounds: list[float] = key(
+    rollout_correction_bounds: list[float] = key(
         [],
         "[low, high]; [] takes the method's own",
         at_least=0,
-        needs="mismatch=seq_mis|geo_rs|icepop|seq_mask_tis",
+        needs="rollout_correction=seq_mis|geo_rs|icepop|seq_mask_tis",
     )
 
 
@@ -113,7 +113,7 @@ class CriticKeys(WarmupKeys):
     """The value model."""
 
     critic_lr: float = key(1e-3, "learning rate of the critic", at_least=0)
-    critic_clip: float = key(0.5, "clip range of the value loss; 0 is off", at_least=0)
+    cliprange_value: float = key(0.5, "clip range of the value loss; 0 is off", at_least=0)
 
 
 @dataclass
@@ -157,10 +157,10 @@ class OptimizerKeys:
     tokens_per_microbatch: int = key(
         16384, "padded tokens per forward pass; gradients accumulate over micro-batches", at_least=1
     )
-    row_prefixes: Literal["flat", "shared"] = key(
-        "flat", "`shared`: tokens that rows begin with alike are forwarded once where that pays; the same gradients"
+    prefix_sharing: bool = key(
+        False, "tokens that rows begin with alike are forwarded once where that pays; the same gradients"
     )
-    packed_rows: bool = key(
+    sequence_packing: bool = key(
         False, "rows that share nothing stand one behind another instead of being padded; the same gradients"
     )
     num_learners: int = key(0, "learner actors; 0 learns in the driver process", at_least=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rl_agents.config.aliases import RENAMED, todays_value
 from rl_agents.errors import InputError
 
 #: Keys that have been removed, whatever their value was.
@@ -57,7 +58,7 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
     _check(data, {name: (value,) for name, value in DROPPED.items()})
     gone = RETIRED | DROPPED.keys()
     found = _with_one_turn_limit({name: value for name, value in data.items() if name not in gone})
-    found = todays_options(found)
+    found = _renamed(todays_options(found))
     if found.get("weight_transfer") == "gloo":
         found["weight_transfer"] = "object_store"  # the same weights by another way
     if found.get("env") == "webshop":
@@ -93,6 +94,14 @@ def todays_options(data: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"config.yaml: sessions of size {size} were removed, so this run cannot go on")
         found["env.size"] = SESSION_SIZES[size]
     return found
+
+
+def _renamed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Today's names of keys; of two keys that are one today, the later one refined the earlier."""
+    found = dict(data)
+    if found.pop("recompute", "full") == "selective" and found.get("gradient_checkpointing"):
+        found["gradient_checkpointing"] = "selective"
+    return {RENAMED.get(name, name): todays_value(name, value) for name, value in found.items()}
 
 
 def _with_one_turn_limit(data: Mapping[str, Any]) -> dict[str, Any]:

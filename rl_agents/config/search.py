@@ -13,7 +13,7 @@ from rl_agents.config.options import key
 class StateKeys:
     """What is one state (3spo, chain-gae)."""
 
-    state_name: Literal["anchor", "observation"] = key("anchor", "what names a state: info['anchor'], or what is shown")
+    state_key: Literal["anchor", "observation"] = key("anchor", "what names a state: info['anchor'], or what is shown")
     state_scope: Literal["global", "task"] = key("global", "equal states of different tasks are one (paper), or not")
 
 
@@ -36,7 +36,7 @@ class SearchKeys(StateKeys):
     search_steps: int = key(2200, "sampled actions of one iteration, over all tasks", at_least=1)
     search_max_finished: int = key(1, "paths that are followed to their end before a task is left", at_least=1)
     search_backtrack: bool = key(True, "siblings that are not followed wait on a frontier; off: they are forgotten")
-    guard_episodes: int = key(
+    collapse_monitor_episodes: int = key(
         16, "episodes of the plain policy that an iteration plays for the guard alone; 0: none, and no guard",
-        at_least=0, needs="guard!=off",
+        at_least=0, needs="collapse_monitor!=off",
     )  # fmt: skip

@@ -47,11 +47,10 @@ class ModelKeys:
     )
     lora_rank: int = key(0, "rank of LoRA adapters on all linear layers; 0 trains all weights", at_least=0)
     lora_alpha: float = key(16.0, "LoRA scale (alpha / rank multiplies the adapter)", above=0, needs="lora_rank")
-    gradient_checkpointing: bool = key(False, "recompute activations in the backward pass")
-    recompute: Literal["full", "selective"] = key(
-        "full",
-        "`full`: all within a layer; `selective`: only what lies between matrix products and attention",
-        needs="gradient_checkpointing",
+    activation_checkpointing: Literal["none", "selective", "full"] = key(
+        "none",
+        "activations that the backward pass recomputes instead of storing: `full`, all within a layer; `selective`, "
+        "all except matrix products and attention",
     )
 
 
@@ -222,9 +221,9 @@ class EngineKeys:
         "none", "vLLM samples with weights and activations in FP8, quantized again at each change of weights",
         needs="engine!=torch",
     )  # fmt: skip
-    placement: Literal["apart", "together"] = key(
-        "apart",
-        "engines in actors of their own, or `together`: one in each env runner's process (CPUs, docs/how-to/scale.md)",
+    placement: Literal["separate", "colocate"] = key(
+        "separate",
+        "engines in actors of their own, or `colocate`: one in each env runner's process (CPUs, docs/how-to/scale.md)",
     )
     num_engines: int = key(1, "engine actors", at_least=1)
     tensor_parallel: int = key(1, "GPUs per engine", at_least=1, needs="engine_mode=async")
@@ -267,12 +266,14 @@ class ReportKeys:
     save_pool: bool = key(
         True, "write every step to pool.sqlite (docs/reference/pool.md); a resumed run samples none of them again"
     )
-    guard: Literal["warn", "stop", "restore", "off"] = key(
+    collapse_monitor: Literal["warn", "stop", "restore", "off"] = key(
         "warn",
         "the policy's success falls below its start by more than its noise: `warn` says so; `stop` ends the run; "
         "`restore` goes on from the best checkpoint, and ends the run at the second time",
     )
-    guard_z: float = key(3.5, "combined standard errors that are noise to the guard", above=0, needs="guard!=off")
+    collapse_monitor_z: float = key(
+        3.5, "combined standard errors that are noise to the monitor", above=0, needs="collapse_monitor!=off"
+    )
     trackers: list[str] = key(
         [], "told the same as TensorBoard: wandb, mlflow, trackio, or one of a plugin (docs/how-to/inspect-a-run.md)"
     )
@@ -284,14 +285,14 @@ class ReportKeys:
 class AsyncKeys:
     """Sampling while learning: how far the sampling weights may be behind (docs/explanation/staleness.md)."""
 
-    lag: int = key(
+    async_level: int = key(
         0,
         "k: iteration i is sampled by the weights of iteration i-k, while the learner makes those in between; same "
         "results whatever the timing",
         at_least=0,
     )
-    stream: bool = key(False, "sample without a pause, with the newest weights at hand, up to `staleness`")
-    staleness: int = key(
+    stream: bool = key(False, "sample without a pause, with the newest weights at hand, up to `max_staleness`")
+    max_staleness: int = key(
         2, "iterations that a group's oldest step may lie behind the weights that learn from it", at_least=1,
         needs="stream",
     )  # fmt: skip

@@ -19,9 +19,9 @@ def validate(settings: Settings) -> None:
     check_ranges(settings)
     if settings.temperature == 0:
         raise InputError("temperature=0: training needs a stochastic policy; use eval_temperature=0 for greedy tests")
-    bounds = settings.mismatch_bounds
+    bounds = settings.rollout_correction_bounds
     if len(bounds) not in (0, 2) or sorted(bounds) != bounds:
-        raise InputError(f"mismatch_bounds={bounds}: write [low, high], or [] for the method's own")
+        raise InputError(f"rollout_correction_bounds={bounds}: write [low, high], or [] for the method's own")
     if len(settings.betas) != 2:
         raise InputError(f"betas={settings.betas}: two numbers are needed")
     if (
@@ -77,13 +77,15 @@ def _check_placement(settings: Settings) -> None:
         why = f"weights come from the object store, not by weight_transfer={settings.weight_transfer}"
     elif settings.env == "blackbox":
         why = "the gateway of env=blackbox needs engines in actors of their own"
-    if settings.placement == "together" and why:
-        raise InputError(f"placement=together: {why}")
+    if settings.placement == "colocate" and why:
+        raise InputError(f"placement=colocate: {why}")
 
 
 def _check_asynchrony(settings: Settings) -> None:
-    if settings.stream and settings.lag:
-        raise InputError(f"stream with lag={settings.lag}: two answers to one question; set one of them")
+    if settings.stream and settings.async_level:
+        raise InputError(
+            f"stream with async_level={settings.async_level}: two answers to one question; set one of them"
+        )
     if settings.stream and not settings.num_env_runners:
         raise InputError("stream needs num_env_runners of 1 or more: in one process nothing samples while it learns")
 

@@ -10,7 +10,7 @@ import numpy as np
 from rl_agents.data.trajectory import Trajectory
 
 #: Tags: mean over tasks, its standard error, and how many tasks.
-SAMPLE, SAMPLE_SE, TASKS = (f"guard/{name}" for name in ("sample", "sample_se", "tasks"))
+SAMPLE, SAMPLE_SE, TASKS = (f"collapse_monitor/{name}" for name in ("sample", "sample_se", "tasks"))
 
 
 def policy_sample(trajectories: Sequence[Trajectory], groups: int) -> dict[str, float]:

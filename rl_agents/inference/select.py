@@ -170,7 +170,7 @@ def check_sleep(settings: Settings, kind: str, gpus: bool) -> None:
         why = "only vLLM engines in actors of their own sleep"
     elif not (gpus or settings.gpus_per_engine):
         why = "vLLM sleeps on GPUs only; its CPU build has no sleep mode"
-    elif settings.lag or settings.stream:
+    elif settings.async_level or settings.stream:
         why = "with lag or stream engines sample while the learners learn, and cannot sleep meanwhile"
     if settings.engine_sleep and why:
         raise InputError(f"engine_sleep={settings.engine_sleep}: {why}")
@@ -184,7 +184,7 @@ def _obstacle(way: str, settings: Settings, kind: str, per_engine: float) -> str
         return "with num_env_runners=0 the engine is in the driver's process and takes its weights there"
     if not per_engine or not settings.gpus_per_learner:
         return "learners and engines are not both on GPUs (gpus_per_learner, gpus_per_engine)"
-    if settings.lag or settings.stream:
+    if settings.async_level or settings.stream:
         return "engines sample with older weights than the learners hold (lag, stream); object_store keeps those"
     if way == "ipc" and settings.engine_mode == "async":
         return "GPU memory handles do not cross vLLM's own processes; set engine_mode=inprocess"

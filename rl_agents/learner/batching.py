@@ -25,10 +25,10 @@ def laid_out(rows: Sequence[Row], settings: Settings, width: float) -> Iterator[
         width: of the network's residual stream.
     """
     limit, shared, alone = settings.tokens_per_microbatch, list[list[int]](), list(range(len(rows)))
-    if settings.row_prefixes == "shared":
+    if settings.prefix_sharing:
         shared, alone = passes([row.input_ids for row in rows], limit, width)
     yield from ((part, SHARED) for part in shared)
-    batches, layout = (packed_batches, PACKED) if settings.packed_rows else (micro_batches, PADDED)
+    batches, layout = (packed_batches, PACKED) if settings.sequence_packing else (micro_batches, PADDED)
     yield from (([alone[i] for i in part], layout) for part in batches([rows[i] for i in alone], limit))
 
 

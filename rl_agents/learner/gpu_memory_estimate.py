@@ -61,14 +61,14 @@ def learner_memory(settings: Settings, shape: ModelShape, learners: int, scored:
     tokens = micro_batch(settings)
     inner = width * tokens * (8 * shape.hidden + 3 * active_feed_forward(shape))
     kept = width * tokens * kept_by_layer(settings, shape) * shape.layers
-    activations = kept + inner if settings.gradient_checkpointing else kept + inner * shape.layers
+    activations = kept + inner if settings.activation_checkpointing != "none" else kept + inner * shape.layers
     logits = min((width + 12) * scored * shape.vocabulary, LOGITS_AT_ONCE)
     return LearnerMemory((trained + critic + reference) / learners / GB, (gathered + activations + logits) / GB)
 
 
 def kept_by_layer(settings: Settings, shape: ModelShape) -> int:
     """Numbers that a layer keeps of a token: its input; with `selective` outputs of products and attention, too."""
-    if not settings.gradient_checkpointing or settings.recompute == "full":
+    if settings.activation_checkpointing != "selective":
         return shape.hidden
     return 2 * (shape.hidden + shape.heads * shape.head_dim + active_feed_forward(shape))
 

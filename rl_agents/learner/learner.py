@@ -194,7 +194,7 @@ class AgentLearner(TorchLearner):
             if not part:
                 self._dummy_pass(networks)
                 continue
-            self._tag = "again" if rows[part[0]].again else "actor"
+            self._tag = "success_replay" if rows[part[0]].again else "actor"
             batch = collate([rows[i] for i in part], self._device)
             batch["weights"] = pad_weights([minibatch.weights[i] for i in part], self._device)
             batch["fresh"] = torch.tensor([[float(rows[i].fresh)] for i in part], device=self._device)
@@ -261,14 +261,14 @@ class AgentLearner(TorchLearner):
         fresh = mask * batch.get("fresh", 1.0)
         if self._before_first_step and tag == "actor" and self.recipe.credit is not None and fresh.any():
             gap = (logprobs.detach() - batch["logprobs"]).abs() * fresh
-            self.sums.add_tokens("actor/engine_logprob_gap_mean", gap, fresh)
-            self.sums.add("actor/engine_logprob_gap_max", float(gap.max()), how="max")
+            self.sums.add_tokens("rollout_corr/logprob_diff_mean", gap, fresh)
+            self.sums.add("rollout_corr/logprob_diff_max", float(gap.max()), how="max")
         return loss
 
     def _value_loss(self, batch: dict[str, torch.Tensor], scores: dict[str, torch.Tensor]) -> torch.Tensor:
         mask = batch.get("value_mask", batch["mask"])
         token_loss, details = clipped_value_loss(
-            scores["values"], batch["values"], batch["returns"], mask, clip=self.settings.critic_clip or None
+            scores["values"], batch["values"], batch["returns"], mask, clip=self.settings.cliprange_value or None
         )
         loss = weighted_sum(token_loss, batch["value_weights"])
         self.sums.add("critic/value_loss", float(loss.detach()), how="sum")

@@ -120,7 +120,7 @@ class AgentLearnerGroup(LearnerGroup):
     @property
     def _shared(self) -> bool:
         """Whether rows share what they begin with."""
-        return bool(self.config.agent.row_prefixes == "shared")
+        return bool(self.config.agent.prefix_sharing)
 
     def export_weights(self) -> Any:
         """The policy's packed weights, or a reference to them in the object store (remote learners)."""

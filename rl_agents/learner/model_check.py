@@ -101,7 +101,7 @@ def _damage(path: Path, error: str) -> str:
     return f"is no whole safetensors file: {reason}"
 
 
-def check_sharing(folder: Path, longest: int, asked: str = "row_prefixes") -> None:
+def check_sharing(folder: Path, longest: int, asked: str = "prefix_sharing") -> None:
     """Refuse a model whose rows cannot be packed.
 
     Args:

@@ -29,8 +29,8 @@ from rl_agents.learner.varlen_attention import Segments, kernel_type, segments_o
 NAME = "rl_agents_shared_rows"
 #: By the key that asks for it: what was asked for, and what to set instead.
 ASKED = {
-    "row_prefixes": ("row_prefixes=shared", "row_prefixes=flat"),
-    "packed_rows": ("packed_rows=true", "packed_rows=false"),
+    "prefix_sharing": ("prefix_sharing=true", "prefix_sharing=false"),
+    "sequence_packing": ("sequence_packing=true", "sequence_packing=false"),
 }
 #: Padded pairs of query and key that a call may have for each real one, and pairs that cost as much as a call.
 PADDING, CALL = 1.5, 8192
@@ -197,7 +197,7 @@ def _taken(tensor: Tensor, places: Tensor) -> Tensor:
     return lines.index_select(0, places.flatten()).unflatten(0, places.shape).transpose(1, 2)
 
 
-def enable(model: Any, name: str, longest: int, asked: str = "row_prefixes") -> None:
+def enable(model: Any, name: str, longest: int, asked: str = "prefix_sharing") -> None:
     """Have a model calculate attention by `shared_attention`, which ordinary batches do not notice.
 
     Args:
@@ -242,5 +242,5 @@ def check_seen(packed: Packed, model: Any) -> None:
     if packed.layers < model.config.num_hidden_layers:
         raise RuntimeError(
             f"{packed.layers} of {model.config.num_hidden_layers} layers of {model.config.model_type} were told which "
-            "rows share what; set row_prefixes=flat packed_rows=false"
+            "rows share what; set prefix_sharing=false sequence_packing=false"
         )

@@ -58,9 +58,9 @@ class Walk:
 
 def packing_key(settings: Settings) -> str:
     """Return the key that asks for packed rows; empty: all rows are padded."""
-    if settings.row_prefixes == "shared":
-        return "row_prefixes"
-    return "packed_rows" if settings.packed_rows else ""
+    if settings.prefix_sharing:
+        return "prefix_sharing"
+    return "sequence_packing" if settings.sequence_packing else ""
 
 
 def walk(ids: Sequence[NDArray[np.integer]], width: float = WIDE) -> Walk:

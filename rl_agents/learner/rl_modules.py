@@ -32,11 +32,12 @@ def module_specs(settings: Settings, model_dir: str) -> MultiRLModuleSpec:
     base: dict[str, Any] = {"model_dir": model_dir, "dtype": settings.dtype}
     if asked := packing_key(settings):
         base |= {"shared_rows": settings.max_model_len, "packed_for": asked}
-    recompute = settings.recompute if settings.gradient_checkpointing else None
-    policy = {**base, "lora_rank": settings.lora_rank, "lora_alpha": settings.lora_alpha, "recompute": recompute}
+    if settings.activation_checkpointing != "none":
+        base["recompute"] = settings.activation_checkpointing
+    policy = {**base, "lora_rank": settings.lora_rank, "lora_alpha": settings.lora_alpha}
     modules: dict[str, tuple[type[Network], dict[str, Any]]] = {POLICY: (CausalLMModule, policy)}
     if ALGORITHMS[settings.algo].critic:
-        modules[CRITIC] = (ValueModule, {**base, "recompute": recompute})
+        modules[CRITIC] = (ValueModule, base)
     if settings.kl_coef or settings.kl_in_reward_coef:
         modules[REFERENCE] = (CausalLMModule, {**base, "frozen": True})
     specs = {
@@ -76,7 +77,7 @@ class Network(TorchRLModule):
         _disable_dropout(model)
         config = self.model_config
         if longest := config.get("shared_rows"):
-            enable(model, config["model_dir"], longest, config.get("packed_for", "row_prefixes"))
+            enable(model, config["model_dir"], longest, config.get("packed_for", "prefix_sharing"))
         self.width: int = model.config.get_text_config().hidden_size
         return model
 
@@ -84,9 +85,9 @@ class Network(TorchRLModule):
 class CausalLMModule(Network):
     """A Hugging Face causal language model, whole or with LoRA adapters.
 
-    ``model_config`` keys: ``model_dir``, ``dtype``, ``lora_rank``, ``lora_alpha``, ``recompute`` (None: nothing),
-    ``frozen`` (the reference), ``shared_rows`` (tokens of the longest row, where rows are packed), ``packed_for`` (the
-    key that asks for it).
+    ``model_config`` keys: ``model_dir``, ``dtype``, ``lora_rank``, ``lora_alpha``, ``recompute`` (absent:
+    nothing), ``frozen`` (the reference), ``shared_rows`` (tokens of the longest row, where rows are packed),
+    ``packed_for`` (the key that asks for it).
 
     Attributes:
         piece: states that go through the vocabulary head at once; None: all of a micro-batch.

@@ -138,7 +138,7 @@ def token_weights(rows: Sequence[Row], masks: Sequence[FloatArray], settings: Se
     """Weights w with loss = sum w * token loss over all rows (algorithms of losses/aggregation.py)."""
     weights = aggregation_weights(
         masks,
-        settings.aggregation,
+        settings.loss_agg_mode,
         trajectories=np.array([row.trajectory for row in rows]),
         segments=[row.segments for row in rows],
         constant_length=settings.loss_length or None,

@@ -4,7 +4,7 @@ There are RLlib's actors, and there is the one runner in the driver's own proces
 own: what was sent to it is done when somebody waits for it.
 
 What they are asked is a method's name or a function or class of this module, so that it travels small. With
-``placement=together`` each has an engine in its process, which lives and dies with it (`RunnerEngines`). There is one
+``placement=colocate`` each has an engine in its process, which lives and dies with it (`RunnerEngines`). There is one
 call for that, `HostEngine`: have an engine with these weights. A runner that has none builds it, one with other weights
 loads these, and one that has both does nothing. It is made at the start, with new weights, after losses, and to every
 runner that comes back (`rl_agents.orchestrator.collector.Losses`).
@@ -228,7 +228,7 @@ class SetRecorder:
 
 @dataclass(frozen=True)
 class HostEngine:
-    """Has a runner have an engine in its own process (``placement=together``), with these weights.
+    """Has a runner have an engine in its own process (``placement=colocate``), with these weights.
 
     Attributes:
         settings: of the engine; it is built where there is none.

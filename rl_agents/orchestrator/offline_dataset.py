@@ -1,7 +1,7 @@
 """Learning from a pool alone: which recorded sessions there are to learn from, and which of them each iteration takes.
 
 Nobody plays. The policy that sampled is known by its recorded log-probabilities; the learner scores every batch before
-its first optimizer step, and ``mismatch`` corrects for the difference
+its first optimizer step, and ``rollout_correction`` corrects for the difference
 (`rl_agents.trainer.advantage_pipeline.correct_mismatch`).
 """
 

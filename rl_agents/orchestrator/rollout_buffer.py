@@ -200,8 +200,8 @@ class StaleBatch(AssertionError):
 class RolloutBuffer:
     """Whole batches, in order.
 
-    In the caller's thread: with ``lag=0`` a batch is played when it is asked for, else as early as its weights are
-    there. ``ahead``: batch ``i`` is played as soon as the weights of iteration ``i - lag`` are published, in a thread
+    In the caller's thread: with ``async_level=0`` a batch is sampled when it is asked for, else as early as its weights
+    exist. ``ahead``: batch ``i`` is played as soon as the weights of iteration ``i - lag`` are published, in a thread
     that alone plays, counts tasks and gives engines weights; the learners' thread exports these. Where a judge is
     asked, each batch has a thread of its own for that, and the next one is played meanwhile. What a thread raises is
     raised by `next` when its batch is asked for, not before.
@@ -424,7 +424,7 @@ class RolloutBuffer:
         oldest = self._oldest(experience, version)
         if self.lag:
             first = 0 if oldest < version else self._first  # the pool has served what was in flight
-            experience.metrics["rollout/lag"] = float(number - max(first, number - self.lag))
+            experience.metrics["rollout/async_level"] = float(number - max(first, number - self.lag))
         return Batch(experience, oldest, after)
 
     def _judging(self, experience: Experience) -> WorkerThread | None:

@@ -100,10 +100,10 @@ def again_metrics(rows: Sequence[Row], trajectories: Sequence[Trajectory], versi
     behind = staleness_metrics(updates_behind(again, trajectories, version))
     tokens = [sum(float(row.mask.sum()) for row in part) for part in (again, rows)]
     return {
-        "again/episodes": float(len({row.trajectory for row in again})),
-        "again/token_share": tokens[0] / max(tokens[1], 1.0),
-        "again/staleness_mean": behind["rollout/staleness_mean"],
-        "again/staleness_max": behind["rollout/staleness_max"],
+        "success_replay/episodes": float(len({row.trajectory for row in again})),
+        "success_replay/token_share": tokens[0] / max(tokens[1], 1.0),
+        "success_replay/staleness_mean": behind["rollout/staleness_mean"],
+        "success_replay/staleness_max": behind["rollout/staleness_max"],
     }
 
 

@@ -42,7 +42,7 @@ class RolloutWorkers:
     Attributes:
         engine: the engine in this process (local mode); else None.
         engine_group: the engine actors; None where the engines are in the env runners' processes.
-        runner_engines: those (``placement=together``); else None.
+        runner_engines: those (``placement=colocate``); else None.
         env_runners: RLlib's group of actors, or its stand-in of local mode.
         collector: plays what is asked for on them.
         version: of the weights that the engines hold; None while they may hold others than the learners' last ones.
@@ -68,10 +68,10 @@ class RolloutWorkers:
         else:
             self.env_runners = EnvRunners(config=config, local_env_runner=False)
         runners = runners_of(self.env_runners)
-        if self._settings.placement == "together":
+        if self._settings.placement == "colocate":
             self.runner_engines = RunnerEngines(runners, engine)
         self.collector = Collector(runners, self.runner_engines or self.engine_group, self._settings.sample_timeout_s)
-        if self.runner_engines is not None and self._settings.lag:
+        if self.runner_engines is not None and self._settings.async_level:
             # New weights reach a runner between two exchanges, and must not wait for whole batches.
             self.collector.exchanges.shared = True
 
@@ -96,7 +96,7 @@ class RolloutWorkers:
             engine = replace(engine, vllm_args={**engine.vllm_args, "enable_sleep_mode": True})
         if settings.num_env_runners == 0:
             self.engine = build_engine(engine)
-        elif settings.placement == "together":
+        elif settings.placement == "colocate":
             return replace(engine, mode="inline")
         else:
             self.engine_group = InferenceGroup(

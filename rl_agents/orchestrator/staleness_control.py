@@ -31,7 +31,7 @@ FIFO = 2
 
 
 def slack_and_window(batch: int, staleness: int) -> tuple[int, int]:
-    """Return S, in iterations, and W, in groups; ``batch`` is B and ``staleness`` K, both at least 1."""
+    """Return S, in iterations, and W, in groups; ``batch`` is B and ``max_staleness`` K, both at least 1."""
     if staleness <= FIFO:
         return staleness, 1
     return staleness - 1, max(1, min(math.floor(WINDOW * staleness * batch), batch + 1))

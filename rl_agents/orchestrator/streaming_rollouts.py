@@ -4,7 +4,7 @@ Four kinds of threads of the driver share one table of groups: the learners' tak
 for an iteration; *rollouts* admits groups (`rl_agents.orchestrator.staleness_control`), hands them to env runners and
 fetches what is done; *upkeep* gives engines new weights in the midst of episodes and brings back what was lost
 (`Upkeep`); *reward* asks judges about groups that are complete. What is taken depends on timing; how old it is does not
-exceed ``staleness``, which is asserted on every batch.
+exceed ``max_staleness``, which is asserted on every batch.
 
 After a checkpoint a stream goes on with the groups that had been admitted and not learned from: they are played again
 with their old seeds, and the pool serves the calls that they had made. What was admitted later is forgotten.
@@ -117,7 +117,7 @@ class Stream:
         self.served: Collection[int] = ()
         waiting = list(zip(before[::3], before[1::3], before[2::3], strict=True))
         with self._changed:
-            self._admission = Admission(self.settings.tasks_per_iteration, self.settings.staleness)
+            self._admission = Admission(self.settings.tasks_per_iteration, self.settings.max_staleness)
             self._admission.go_on(iteration, place.position, {number: admitted for number, admitted, _ in waiting})
             self._table = {number: self._make(number, sampling) for number, _, sampling in waiting}
             self._closed = threading.Event()

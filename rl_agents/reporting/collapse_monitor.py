@@ -31,10 +31,10 @@ WINDOW = 8
 LEAST_TASKS = 32
 #: Tags of a record: the window that it ends, the start, whether it is below (1 or 0).
 SUCCESS, SUCCESS_SE, START, START_SE, BELOW = (
-    f"guard/{name}" for name in ("success", "success_se", "start", "start_se", "below")
+    f"collapse_monitor/{name}" for name in ("success", "success_se", "start", "start_se", "below")
 )
 #: Tag of a record: after this iteration the run went back to the checkpoint of another, which it holds.
-RESTORED = "guard/restored"
+RESTORED = "collapse_monitor/restored"
 
 
 @dataclass(frozen=True, slots=True)

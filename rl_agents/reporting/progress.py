@@ -33,8 +33,8 @@ def _short_exponent(value: float) -> str:
 #: (label, tag, how to write the value; `z`: without the sign of a zero); a column whose tag is absent is left out.
 COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("success", "rollout/success_rate", "{:.2f}".format),
-    ("policy", "guard/success", "{:.2f}".format),
-    ("below start", "guard/below", "{:.0f}".format),
+    ("policy", "collapse_monitor/success", "{:.2f}".format),
+    ("below start", "collapse_monitor/below", "{:.0f}".format),
     ("return", "rollout/return_mean", "{:z.2f}".format),
     ("turns", "rollout/turns_mean", "{:.1f}".format),
     ("tokens", "rollout/response_tokens", "{:.0f}".format),
@@ -44,7 +44,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("loss", "actor/pg_loss", "{:z.4f}".format),
     ("failed", "rollout/failed_episodes", "{:.0f}".format),
     ("diverged", "end_cause/env_diverged", "{:.0%}".format),
-    ("gap", "actor/engine_logprob_gap_max", _short_exponent),
+    ("logprob diff", "rollout_corr/logprob_diff_max", _short_exponent),
 )
 
 
@@ -56,11 +56,11 @@ def cells(record: Record) -> dict[str, str]:
     if found.get("below start") == "0":
         del found["below start"]
     elif "below start" in found:
-        found["below start"] = f"{record['guard/start']:.2f}"
+        found["below start"] = f"{record['collapse_monitor/start']:.2f}"
     if "states" not in found and "below start" not in found:  # otherwise rollouts are the policy's
         found.pop("policy", None)
-    # The loss says something about supervised learning only, the gap only about sampled tokens.
-    found.pop("loss" if "success" in found else "gap", None)
+    # The loss says something about supervised learning only, the logprob difference only about sampled tokens.
+    found.pop("loss" if "success" in found else "logprob diff", None)
     return found
 
 

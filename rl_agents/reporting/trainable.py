@@ -16,7 +16,7 @@ class TrainableAgent(Protocol):
     the first optimizer step. There a signal ends the rollouts at once; otherwise, and where the attribute is
     missing, it waits for the iteration under way. An optional method ``draw(folder)`` writes pictures of the
     algorithm's own; it is called with every checkpoint. An optional method ``open_pool(file)`` is called once, before
-    the first iteration. An optional attribute ``staleness`` counts the last iteration's steps by their staleness.
+    the first iteration. An optional attribute ``max_staleness`` counts the last iteration's steps by their staleness.
     """
 
     @property

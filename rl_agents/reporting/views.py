@@ -139,7 +139,7 @@ def plot_success(records: Sequence[Mapping[str, Any]], path: Path, title: str) -
     axes = figure.add_subplot()
     if training:
         axes.plot(*zip(*training, strict=True), color="#6b7280", linewidth=1.2, label="training rollouts")
-    _draw_guard(axes, [r for r in records if r.get("guard/success") is not None])
+    _draw_guard(axes, [r for r in records if r.get("collapse_monitor/success") is not None])
     if evaluations:
         iterations = [r["iteration"] for r in evaluations]
         low, mean, high = ([r[f"eval/success_{part}"] for r in evaluations] for part in ("low", "rate", "high"))
@@ -168,8 +168,8 @@ def _draw_guard(axes: Any, records: Sequence[Mapping[str, Any]]) -> None:
     if not records:
         return
     iterations = [r["iteration"] for r in records]
-    mean, error = ([r[f"guard/success{part}"] for r in records] for part in ("", "_se"))
+    mean, error = ([r[f"collapse_monitor/success{part}"] for r in records] for part in ("", "_se"))
     low, high = ([m + side * e for m, e in zip(mean, error, strict=True)] for side in (-2, 2))
     axes.fill_between(iterations, low, high, color="#d55e00", alpha=0.12, linewidth=0)
     axes.plot(iterations, mean, color="#d55e00", linewidth=1.6, label="plain policy, training tasks (guard)")
-    axes.axhline(records[-1]["guard/start"], color="#d55e00", linewidth=1, linestyle=":", label="its start")
+    axes.axhline(records[-1]["collapse_monitor/start"], color="#d55e00", linewidth=1, linestyle=":", label="its start")

@@ -84,12 +84,12 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.engine = engine
 
     def sync_engine(self, packed: PackedWeights, version: int) -> None:
-        """Give the engine in this process new weights (local mode, and ``placement=together``)."""
+        """Give the engine in this process new weights (local mode, and ``placement=colocate``)."""
         assert self.engine is not None
         self._loop.run(self.engine.sync(unpack(packed), version))
 
     def host_engine(self, settings: EngineSettings) -> None:
-        """Build an engine in this process, which is closed with the runner (``placement=together``)."""
+        """Build an engine in this process, which is closed with the runner (``placement=colocate``)."""
         import torch
 
         from rl_agents.inference.select import build_engine

@@ -62,7 +62,7 @@ def assign_credit(
         metrics.update(filter_overlong(rows, trajectories))
     if settings.old_logprobs == "learner":
         metrics.update(correct_mismatch(own, settings))
-        if settings.mismatch != "none":
+        if settings.rollout_correction != "none":
             for row in rows:
                 row.correction = np.ones(len(row), np.float32) if row.again else row.correction
     return metrics
@@ -175,9 +175,9 @@ def filter_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> 
 def correct_mismatch(rows: Sequence[Row], settings: Settings) -> dict[str, float]:
     """Fill ``correction``, take rejected tokens out of ``mask``, and return how far engine and learner disagree."""
     before = sum(float(row.mask.sum()) for row in rows)
-    unit = mismatch.UNITS.get(settings.mismatch, "token")
+    unit = mismatch.UNITS.get(settings.rollout_correction, "token")
     metrics = _mismatch_metrics(rows, unit)
-    if settings.mismatch == "none":
+    if settings.rollout_correction == "none":
         return metrics
     for row in rows:
         segments = torch.from_numpy(row.segments.astype(np.int64))[None]
@@ -210,10 +210,14 @@ def _units(row: Row, values: FloatArray, unit: mismatch.Unit) -> list[FloatArray
 def _correction(
     settings: Settings, segments: torch.Tensor, old: torch.Tensor, rollout: torch.Tensor, mask: torch.Tensor
 ) -> mismatch.Correction:
-    """Apply the method that ``mismatch`` names, with its own constants where none are chosen."""
-    kind = settings.mismatch
-    cap = {"cap": settings.mismatch_cap} if settings.mismatch_cap else {}
-    bounds = {"bounds": (settings.mismatch_bounds[0], settings.mismatch_bounds[1])} if settings.mismatch_bounds else {}
+    """Apply the method that ``rollout_correction`` names, with its own constants where none are chosen."""
+    kind = settings.rollout_correction
+    cap = {"cap": settings.rollout_correction_cap} if settings.rollout_correction_cap else {}
+    bounds = (
+        {"bounds": (settings.rollout_correction_bounds[0], settings.rollout_correction_bounds[1])}
+        if settings.rollout_correction_bounds
+        else {}
+    )
     if kind == "token_tis":
         return mismatch.token_tis(old, rollout, mask, **cap)
     if kind == "step_tis":
@@ -225,7 +229,7 @@ def _correction(
     if kind == "geo_rs":
         return mismatch.geometric_rejection(old, rollout, mask, **bounds)
     if kind == "k3_rs":
-        return mismatch.k3_rejection(old, rollout, mask, threshold=settings.mismatch_cap or 0.01)
+        return mismatch.k3_rejection(old, rollout, mask, threshold=settings.rollout_correction_cap or 0.01)
     if kind == "icepop":
         return mismatch.icepop(old, rollout, mask, **bounds)
     return mismatch.sequence_mask_tis(old, rollout, mask, **bounds)

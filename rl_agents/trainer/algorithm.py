@@ -182,8 +182,8 @@ def make_buffer(
     elif source == "demonstrations":
         demonstrations = Demonstrations(settings, config.model_dir)
         producer = Given(lambda iteration, position: demonstrations.next(iteration))
-    ahead = bool(settings.lag and settings.num_env_runners and source == "rollouts")
-    return RolloutBuffer(producer, settings.lag, settings.iterations, ahead=ahead)
+    ahead = bool(settings.async_level and settings.num_env_runners and source == "rollouts")
+    return RolloutBuffer(producer, settings.async_level, settings.iterations, ahead=ahead)
 
 
 def _episodes(config: AgentConfig, tasks: Sequence[str]) -> Episodes:
@@ -406,7 +406,7 @@ class AgentAlgorithm(Algorithm):
         self.last_trajectories = experience.played
         self._keep(experience.played)
         metrics = experience.metrics | self._learn(experience.chosen, experience.weights)
-        if self.settings.guard != "off" and self.recipe.source == "rollouts" and self.recorded is None:
+        if self.settings.collapse_monitor != "off" and self.recipe.source == "rollouts" and self.recorded is None:
             metrics |= policy_sample(experience.played, self.settings.tasks_per_iteration)
         if self.pool is not None:
             self.pool.confirm(self.buffer.recorded())
@@ -421,7 +421,7 @@ class AgentAlgorithm(Algorithm):
         guarded = self._play_for_guard(workers)
         self.learning = True  # what a tick found out cannot be taken back
         beside: Order = "beside" if self.settings.num_env_runners else "after"
-        expand, order = Expanding(workers.collector), beside if self.settings.lag else "before"
+        expand, order = Expanding(workers.collector), beside if self.settings.async_level else "before"
 
         def learn(samples: Sequence[Trajectory], update: int) -> dict[str, float]:
             self._keep(samples, update)
@@ -442,7 +442,7 @@ class AgentAlgorithm(Algorithm):
     def _play_for_guard(self, workers: RolloutWorkers) -> dict[str, float]:
         """Tell the plain policy's success by episodes that nobody learns from: a search's own paths do not tell it."""
         started, settings = time.perf_counter(), self.settings
-        count = 0 if settings.guard == "off" else settings.guard_episodes
+        count = 0 if settings.collapse_monitor == "off" else settings.collapse_monitor_episodes
         if not count:
             return {}
         specs = guard_specs(self.train_tasks, self.iteration, count, settings.seed, self.place.bad.left_out)
@@ -450,9 +450,9 @@ class AgentAlgorithm(Algorithm):
         played = workers.collector.collect(specs).answers
         return {
             **policy_sample(played, count),
-            "guard/turns": float(sum(len(t.steps) for t in played)),
-            "guard/response_tokens": float(sum(t.response_tokens for t in played)),
-            "timing_s/guard": time.perf_counter() - started,
+            "collapse_monitor/turns": float(sum(len(t.steps) for t in played)),
+            "collapse_monitor/response_tokens": float(sum(t.response_tokens for t in played)),
+            "timing_s/collapse_monitor": time.perf_counter() - started,
         }
 
     def _learn(
@@ -463,7 +463,7 @@ class AgentAlgorithm(Algorithm):
         warm = self.iteration >= settings.critic_warmup
         again = self.memory.again(self.iteration) if self.memory is not None else ()
         everything = [*trajectories, *(kept.trajectory for kept in again)]
-        rows = [row for row in build_samples(everything, settings.rows) if row.mask.any()]
+        rows = [row for row in build_samples(everything, settings.sample_layout) if row.mask.any()]
         for row in rows:
             row.again = row.trajectory >= len(trajectories)
         own = [row for row in rows if not row.again]

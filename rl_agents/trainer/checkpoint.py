@@ -145,8 +145,8 @@ def _in_flight(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Se
     """Read what was in flight; nothing where a resumed run's other settings make it mean something else, or too old."""
     same = bool(config.get("stream")) == settings.stream
     if same and settings.stream:
-        width, bound = int(config["tasks_per_iteration"]), int(config["staleness"])
-        same = width == settings.tasks_per_iteration and bound <= settings.staleness
+        width, bound = int(config["tasks_per_iteration"]), int(config["max_staleness"])
+        same = width == settings.tasks_per_iteration and bound <= settings.max_staleness
     return [int(number) for number in saved.get("in_flight", ())] if same else []
 
 

@@ -170,7 +170,7 @@ def stand_in_context(context: str) -> ContextPolicy:
 def _memory(settings: Settings, shape: ModelShape | None, dialogues: Dialogues | None, gpu_gb: float) -> list[Finding]:
     if shape is None:
         return [Finding("note", "memory", f"not checked: the size of {settings.model} is not known")]
-    whole = dialogues and settings.rows == "merged" and settings.context == "append"
+    whole = dialogues and settings.sample_layout == "merged" and settings.context == "append"
     responses = dialogues.turns_read if dialogues and whole else 1.0
     share = min(1.0, responses * settings.max_response_tokens / settings.max_model_len)
     scored = math.ceil(micro_batch(settings) * share)
@@ -190,7 +190,7 @@ def _learner(settings: Settings, shape: ModelShape, scored: int, gpu_gb: float) 
     if fewest is None:
         text = (
             f"{needed.passing:.0f} GB of activations and logits and {needed.state:.0f} GB of state ({how}) fit no "
-            f"number of GPUs of {gpu_gb:g} GB: set gradient_checkpointing=true, a lower tokens_per_microbatch or "
+            f"number of GPUs of {gpu_gb:g} GB: set activation_checkpointing=full, a lower tokens_per_microbatch or "
             "max_model_len, or take larger ones (--gpu-memory)"
         )
         return Finding("fails", "learner", text)

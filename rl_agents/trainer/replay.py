@@ -253,7 +253,7 @@ def replay_settings(settings: Settings) -> Settings:
 
     Several learners stay, and learners on GPUs: another number of them adds up gradients in another order.
     """
-    settings.num_env_runners, settings.engine, settings.lag, settings.stream = 0, "torch", 0, False
+    settings.num_env_runners, settings.engine, settings.async_level, settings.stream = 0, "torch", 0, False
     if settings.num_learners == 1 and not settings.gpus_per_learner:
         settings.num_learners = 0
     return settings
@@ -398,7 +398,7 @@ class Replay:
             return
         limit = GAP.get(settings.dtype, LOW_PRECISION_GAP)
         trajectories = self.record.trajectories(names)
-        rows = [row for row in build_samples(trajectories, settings.rows) if row.mask.any()]
+        rows = [row for row in build_samples(trajectories, settings.sample_layout) if row.mask.any()]
         reported: set[int] = set()
         for row, own in zip(rows, self.algo.learner_group.score(rows, POLICY), strict=True):
             for step, start, length in _sampled_by(row, trajectories[row.trajectory], version):

@@ -97,19 +97,19 @@ def rate_caution(settings: Settings, shape: ModelShape | None) -> str:
 
 def pool_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
     """Return what recorded sessions are learned from without, where somebody chose so, one line each."""
-    if not settings.pool or recipe.credit is None or settings.mismatch != "none":
+    if not settings.pool or recipe.credit is None or settings.rollout_correction != "none":
         return []
     if settings.old_logprobs == "learner":
-        return ["pool with mismatch=none: what other weights sampled is learned from as if the learner had"]
+        return ["pool with rollout_correction=none: what other weights sampled is learned from as if the learner had"]
     return [
         "pool with old_logprobs=engine: clip ranges lie around the policy that sampled, and tokens that the learner "
-        "has moved out of them teach nothing; old_logprobs=learner mismatch=token_tis corrects instead"
+        "has moved out of them teach nothing; old_logprobs=learner rollout_correction=token_tis corrects instead"
     ]
 
 
 def stale_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
     """Return what learning from older weights' rollouts goes without, where somebody chose so, one line each."""
-    if not (settings.lag or settings.stream) or recipe.credit is None:
+    if not (settings.async_level or settings.stream) or recipe.credit is None:
         return []
     found = (
         []
@@ -119,20 +119,21 @@ def stale_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
             "run is resumed"
         ]
     )
-    age = settings.staleness if settings.stream else settings.lag
-    mode = f"stream with staleness={age}" if settings.stream else f"lag={age}"
-    if settings.mismatch.endswith("tis") and age > MOST_TRUNCATED_AGE:
+    age = settings.max_staleness if settings.stream else settings.async_level
+    mode = f"stream with max_staleness={age}" if settings.stream else f"async_level={age}"
+    if settings.rollout_correction.endswith("tis") and age > MOST_TRUNCATED_AGE:
         found.append(
-            f"{mode} with mismatch={settings.mismatch}: beyond {MOST_TRUNCATED_AGE}, truncated weights lost what was "
-            "learned (docs/algorithms/README.md); old_logprobs=engine mismatch=none, whose clip brakes, lost least"
+            f"{mode} with rollout_correction={settings.rollout_correction}: beyond {MOST_TRUNCATED_AGE}, truncated "
+            "weights lost success in our measurements (docs/algorithms/README.md); "
+            "old_logprobs=engine rollout_correction=none lost least"
         )
-    if settings.mismatch != "none" or (settings.old_logprobs == "engine" and age > MOST_TRUNCATED_AGE):
+    if settings.rollout_correction != "none" or (settings.old_logprobs == "engine" and age > MOST_TRUNCATED_AGE):
         return found
-    instead = f"mismatch={stale_correction(settings, recipe)}"
+    instead = f"rollout_correction={stale_correction(settings, recipe)}"
     if settings.old_logprobs == "learner":
         return [
             *found,
-            f"{mode} with mismatch=none: what older weights sampled is learned from as if it were new; {instead}",
+            f"{mode} with rollout_correction=none: samples of older weights count as if they were new; {instead}",
         ]
     return [
         *found,
@@ -143,12 +144,12 @@ def stale_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
 
 def quantized_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
     """Return what learning from a quantized engine's samples goes without, where somebody chose so, one line each."""
-    if settings.engine_quantization == "none" or recipe.credit is None or settings.mismatch != "none":
+    if settings.engine_quantization == "none" or recipe.credit is None or settings.rollout_correction != "none":
         return []
     return [
-        f"engine_quantization={settings.engine_quantization} with mismatch=none: the engine samples from coarser "
-        "weights than the learner has (actor/engine_logprob_gap_mean), and what it samples is learned "
-        f"from as if the learner had; old_logprobs=learner mismatch={stale_correction(settings, recipe)} corrects"
+        f"engine_quantization={settings.engine_quantization} with rollout_correction=none: the engine samples from "
+        "coarser weights than the learner's (rollout_corr/logprob_diff_mean), and nothing corrects for it; "
+        f"old_logprobs=learner rollout_correction={stale_correction(settings, recipe)} corrects"
     ]
 
 
@@ -230,10 +231,10 @@ def check_recipe(settings: Settings, recipe: AlgorithmSpec) -> None:
             "sessions; methods that compare or value whole episodes can (grpo, steppo, ...), and sft"
         )
     refuse_idle(settings)
-    if recipe.source == "search" and (settings.stream or settings.lag > 1):
+    if recipe.source == "search" and (settings.stream or settings.async_level > 1):
         raise InputError(
-            f"{'stream' if settings.stream else f'lag={settings.lag}'}: {recipe.name} chooses states by what its last "
-            "samples were worth; it learns from one tick while the next one is sampled with lag=1"
+            f"{'stream' if settings.stream else f'async_level={settings.async_level}'}: {recipe.name} chooses states "
+            "by the results of its last samples, so it supports async_level=1 at most"
         )
     if recipe.grouped and settings.group_size < 2:
         raise InputError(
@@ -250,20 +251,20 @@ def _check_contradictions(settings: Settings, recipe: AlgorithmSpec) -> None:
             f"kl_coef={settings.kl_coef} and kl_in_reward_coef={settings.kl_in_reward_coef} count the KL twice: "
             "set one of them to 0"
         )
-    if settings.mismatch != "none" and settings.old_logprobs != "learner":
+    if settings.rollout_correction != "none" and settings.old_logprobs != "learner":
         raise InputError(
-            f"mismatch={settings.mismatch} needs old_logprobs=learner: with the engine's logprobs as denominator the "
-            "ratio holds the correction already, and it would count twice"
+            f"rollout_correction={settings.rollout_correction} needs old_logprobs=learner: with the engine's logprobs "
+            "as denominator the ratio already contains the correction"
         )
     if settings.top_p < 1 and settings.old_logprobs == "engine" and not settings.complete:
         raise InputError(
             f"top_p={settings.top_p:g} needs old_logprobs=learner: the engine's logprobs are those of the nucleus, the "
             "learner scores all tokens, so ratios would be wrong before the first step"
         )
-    if settings.top_p < 1 and issubclass(recipe.keys, ChainGaeKeys) and cast(ChainGaeKeys, settings).solved_again:
+    if settings.top_p < 1 and issubclass(recipe.keys, ChainGaeKeys) and cast(ChainGaeKeys, settings).success_replay:
         raise InputError(
-            f"top_p={settings.top_p:g} does not go with solved_again: ratios of what is learned from again are against "
-            "the engine's logprobs, which are those of the nucleus then; leave top_p=1 or solved_again=0"
+            f"top_p={settings.top_p:g} does not work with success_replay: its ratios need the engine's logprobs of the "
+            "whole vocabulary, not of the nucleus; set top_p=1 or success_replay=0"
         )
 
 
@@ -455,7 +456,7 @@ def _check_engine(settings: Settings) -> None:
     check_weight_switch(settings.weight_switch, kind)
     gpu = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
     check_quantization(settings, kind, gpu)
-    if settings.placement == "together" and torch.cuda.is_available():
-        raise InputError("placement=together is for machines without GPUs: an env runner sees none")
+    if settings.placement == "colocate" and torch.cuda.is_available():
+        raise InputError("placement=colocate is for machines without GPUs: an env runner sees none")
     choose_transfer(settings, kind, torch.cuda.is_available())
     check_sleep(settings, kind, torch.cuda.is_available())

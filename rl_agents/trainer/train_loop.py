@@ -45,7 +45,7 @@ def best_iteration(records: Sequence[Record], settings: Settings) -> int | None:
 def kept_iterations(records: Sequence[Record], settings: Settings, folder: RunFolder) -> set[int | None]:
     """Iterations whose checkpoints outlive newer ones; while the guard may go back to them, the start, too."""
     kept: set[int | None] = {best_iteration(records, settings)}
-    if settings.guard == "restore" and not collapse_monitor.restored_to(records):
+    if settings.collapse_monitor == "restore" and not collapse_monitor.restored_to(records):
         there = [iteration for iteration, _ in folder.complete_checkpoints()]
         kept |= {0, collapse_monitor.best_checkpoint(records, there)}
     return kept
@@ -111,7 +111,7 @@ class TrainLoop:
         Raises:
             EpisodesFail: environments broke too many episodes (after a checkpoint).
             RolloutError, EngineError: env runners or engines do not come back (after a checkpoint).
-            PolicyFell: the policy fell below its start, and ``guard`` ends the run (after a checkpoint).
+            PolicyFell: the policy fell below its start, and ``collapse_monitor`` ends the run (after a checkpoint).
         """
         status = "failed"
         try:
@@ -147,7 +147,7 @@ class TrainLoop:
 
         Raises:
             LearnerLost: ``max_learner_restarts`` times in a row, without getting further.
-            PolicyFell: the policy fell below its start, and ``guard`` ends the run.
+            PolicyFell: the policy fell below its start, and ``collapse_monitor`` ends the run.
         """
         lost: LearnerLost | None = None
         while True:
@@ -182,7 +182,11 @@ class TrainLoop:
             self._log({"iteration": self._completed, **self._evaluate()})
         if self._completed >= total:
             return self._records[-1]
-        if self._completed == 0 and self.algo.settings.guard == "restore" and not self.folder.checkpoint(0).exists():
+        if (
+            self._completed == 0
+            and self.algo.settings.collapse_monitor == "restore"
+            and not self.folder.checkpoint(0).exists()
+        ):
             self.algo.save_run_checkpoint(self.folder.checkpoint(0))
         record = self._train_one()
         ended = self._guard(record)
@@ -248,21 +252,21 @@ class TrainLoop:
     def _guard(self, record: Record) -> str:
         """Judge the policy's success so far, in ``record`` and once in words; return why the run ends, if it does."""
         settings = self.algo.settings
-        if settings.guard == "off":
+        if settings.collapse_monitor == "off":
             return ""
-        verdict = collapse_monitor.judge([*self._records, record], settings.guard_z)
+        verdict = collapse_monitor.judge([*self._records, record], settings.collapse_monitor_z)
         record.update(verdict.tags())
         if not verdict.fallen:
             self._fell = self._fell and verdict.below
             return ""
         restored = collapse_monitor.restored_to(self._records)
-        if settings.guard == "stop" or (settings.guard == "restore" and restored):
+        if settings.collapse_monitor == "stop" or (settings.collapse_monitor == "restore" and restored):
             again = f", for the second time: it went back to iteration {restored[-1]} before" if restored else ""
-            return f"{verdict.sentence()}{again} (guard={settings.guard})"
+            return f"{verdict.sentence()}{again} (collapse_monitor={settings.collapse_monitor})"
         if not self._fell:
             self._say([verdict.sentence()])
         self._fell = True
-        if settings.guard == "restore":
+        if settings.collapse_monitor == "restore":
             self._restore_best(record)
         return ""
 
@@ -373,7 +377,7 @@ def run_summary(
         "iterations": completed,
         "seconds": round(last.get("seconds", 0.0), 2),
         "cpu_seconds": round(last.get("cpu_seconds", 0.0), 2),
-        "sampled_tokens": _sum(records, "rollout/response_tokens") + _sum(records, "guard/response_tokens"),
+        "sampled_tokens": _sum(records, "rollout/response_tokens") + _sum(records, "collapse_monitor/response_tokens"),
         "rollout_turns": _sum(records, "rollout/turns"),
         "episodes": _sum(records, "rollout/episodes"),
         "failed_episodes": _sum(records, "rollout/failed_episodes"),

@@ -15,10 +15,10 @@ from rl_agents.errors import InputError
 #: Keys of how training episodes are played and rewarded, which a pool has behind it; also what sft plays.
 PLAYING = {
     *option_types(TruncationKeys), *option_types(RewardKeys), *option_types(AsyncKeys), "max_generation_batches",
-    "demonstrations", "save_pool", "guard", "guard_z", "solved_again", "solved_again_weight",
+    "demonstrations", "save_pool", "collapse_monitor", "collapse_monitor_z", "success_replay", "success_replay_weight",
 }  # fmt: skip
 #: Keys of what sft does not do.
-SAMPLING = {*option_types(AsyncKeys), "guard", "guard_z"}
+SAMPLING = {*option_types(AsyncKeys), "collapse_monitor", "collapse_monitor_z"}
 
 
 def apply_defaults(settings: Settings, recipe: AlgorithmSpec) -> None:
@@ -28,15 +28,17 @@ def apply_defaults(settings: Settings, recipe: AlgorithmSpec) -> None:
     log-probabilities are the denominator of the ratio, and the sampled ones that of a truncated correction.
     """
     settings.set_defaults(recipe.defaults_of(settings))
-    if settings.top_p < 1 and "solved_again" in declared(recipe.keys):
-        settings.set_defaults({"solved_again": 0})
+    if settings.top_p < 1 and "success_replay" in declared(recipe.keys):
+        settings.set_defaults({"success_replay": 0})
     for chosen, default in (("kl_coef", "kl_in_reward_coef"), ("kl_in_reward_coef", "kl_coef")):
         if chosen in settings.explicit and getattr(settings, chosen):
             settings.set_defaults({default: 0.0})
-    if (settings.pool or settings.lag or settings.stream) and recipe.credit is not None:
+    if (settings.pool or settings.async_level or settings.stream) and recipe.credit is not None:
         settings.set_defaults({"old_logprobs": "learner"})
         if settings.old_logprobs == "learner":
-            settings.set_defaults({"mismatch": "token_tis" if settings.pool else stale_correction(settings, recipe)})
+            settings.set_defaults(
+                {"rollout_correction": "token_tis" if settings.pool else stale_correction(settings, recipe)}
+            )
 
 
 def stale_correction(settings: Settings, recipe: AlgorithmSpec) -> str:

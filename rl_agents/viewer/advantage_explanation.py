@@ -104,7 +104,7 @@ def from_values(
         and must then be right for all of them. chain-gae's correction by transitions is not at hand, either: where
         there is one (``transition_prior``), steps have no ``result``.
     """
-    gamma, lam = float(settings.get("gamma", 1.0)), float(settings.get("lam", 1.0))
+    gamma, lam = float(settings.get("gamma", 1.0)), float(settings.get("gae_lambda", 1.0))
     found, recorded, computed = [], [], []
     for steps in episodes:
         if not steps or any(value is None or advantage is None for _, value, advantage in steps):

@@ -15,14 +15,14 @@ POINTS = 400
 #: Tags of the shares of episodes that ended so; causes that a chart tells apart.
 END, CAUSES = "end_cause/", 7
 #: Keys of a configuration that a page shows first.
-KEYS = ("algo", "env", "seed", "model", "iterations", "tasks_per_iteration", "group_size", "lr", "gamma", "lam")
+KEYS = ("algo", "env", "seed", "model", "iterations", "tasks_per_iteration", "group_size", "lr", "gamma", "gae_lambda")
 #: Keys that may differ between runs of one band.
 SEED_KEYS = frozenset({"seed"})
 #: What a page names of every iteration.
 HEADLINES = (
     "rollout/success_rate", "rollout/return_mean", "rollout/turns_mean", "rollout/zero_advantage_share",
     "rollout/invalid_action_share", "rollout/failed_episodes", "actor/entropy", "actor/ppo_kl",
-    "actor/clip_fraction", "actor/engine_logprob_gap_max", "eval/success_rate", "guard/success",
+    "actor/clip_fraction", "rollout_corr/logprob_diff_max", "eval/success_rate", "collapse_monitor/success",
 )  # fmt: skip
 
 

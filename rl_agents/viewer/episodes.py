@@ -189,7 +189,12 @@ def explain(
     explained = from_values(at_hand, settings) if place is not None else None
     if explained is not None and place is not None:
         for step, why in zip(steps, explained[place], strict=True):
-            step["why"] = {"by": "values", "gamma": settings.get("gamma", 1.0), "lam": settings.get("lam", 1.0), **why}
+            step["why"] = {
+                "by": "values",
+                "gamma": settings.get("gamma", 1.0),
+                "gae_lambda": settings.get("gae_lambda", 1.0),
+                **why,
+            }
 
 
 def draw_factors(settings: Mapping[str, Any]) -> list[float]:

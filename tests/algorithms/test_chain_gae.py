@@ -24,7 +24,7 @@ from rl_agents.store.reader import PoolReader, Where
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 LAYOUTS = pytest.mark.parametrize("layout", ["merged", "per_step"])
-KEYS: dict[str, Any] = {"gamma": 0.9, "lam": 0.5, "whiten": False, "transition_prior": 0.0}
+KEYS: dict[str, Any] = {"gamma": 0.9, "gae_lambda": 0.5, "whiten": False, "transition_prior": 0.0}
 #: a -> b -> c -> won; a -> b -> lost.
 WON, LOST = episode(0, [0, 0, 1], anchors="abc"), episode(1, [0, 0], anchors="ab")
 #: One prior step, V̄ = m: Vc = (1 + .9m)/2, Vb = (.9·Vc + .9m)/3, Va = (.9·2·Vb + .9m)/3, 5m = 2·Va + 2·Vb + Vc.
@@ -67,7 +67,9 @@ def test_what_returns_said_beyond_is_added_by_transition(layout: str) -> None:
 
 
 def test_transitions_fade_and_steps_that_come_again_are_not_counted() -> None:
-    critic = ChainCritic(settings_of("chain-gae", state_decay=0.5, solved_again=2, **{**KEYS, "transition_prior": 2.0}))
+    critic = ChainCritic(
+        settings_of("chain-gae", state_decay=0.5, success_replay=2, **{**KEYS, "transition_prior": 2.0})
+    )
     learned(critic, [WON, LOST])
     learned(critic, [LOST], iteration=1)
     visits = [visits for _, _, visits, _ in critic.to_json()["transitions"]]
@@ -105,11 +107,11 @@ GAINS = [0.645134, 0.743539, 0.724433]
 
 @LAYOUTS
 def test_solved_episodes_come_again_and_are_not_counted_again(layout: str) -> None:
-    critic = ChainCritic(settings_of("chain-gae", state_decay=0.5, solved_again=1, **KEYS))
+    critic = ChainCritic(settings_of("chain-gae", state_decay=0.5, success_replay=1, **KEYS))
     learned(critic, [WON, LOST], layout)
     rows = learned(critic, [episode(2, [0], anchors="c")], layout, 1)
     assert per_step(rows) == pytest.approx([*SECOND, *(0.3 * gain for gain in GAINS)], abs=NEAR)
-    assert critic.metrics() == {"chain/states_known": 3, "chain/visits_mean": 1.5, "again/gain_share": 1}
+    assert critic.metrics() == {"chain/states_known": 3, "chain/visits_mean": 1.5, "success_replay/gain_share": 1}
     assert sum(weight for weight, *_ in critic.to_json()["states"].values()) == 3.5, "5 faded by half, and one"
     assert not any(row.again for row in learned(critic, [LOST], layout, 2)), "one iteration later it is forgotten"
 
@@ -117,7 +119,7 @@ def test_solved_episodes_come_again_and_are_not_counted_again(layout: str) -> No
 def test_what_comes_again_is_in_the_unit_of_the_batch_and_never_pushed_down() -> None:
     """A/σ, without the mean that the batch's own steps lose."""
     plain, white = (
-        ChainCritic(settings_of("chain-gae", solved_again=2, solved_again_weight=1.0, **{**KEYS, "whiten": whiten}))
+        ChainCritic(settings_of("chain-gae", success_replay=2, success_replay_weight=1.0, **{**KEYS, "whiten": whiten}))
         for whiten in (False, True)
     )
     batch = [LOST, episode(2, [0], anchors="c")]
@@ -130,17 +132,17 @@ def test_what_comes_again_is_in_the_unit_of_the_batch_and_never_pushed_down() ->
 
 def test_what_went_worse_than_v_teaches_nothing() -> None:
     """A detour a, a, a, c is worth .9^3 at first; once a has led to the end at once for long, V(a) is above it."""
-    critic = ChainCritic(settings_of("chain-gae", solved_again=1, **KEYS))
+    critic = ChainCritic(settings_of("chain-gae", success_replay=1, **KEYS))
     short = [episode(n, [1], anchors="a") for n in range(40)]
     learned(critic, [*short, episode(40, [0, 0, 0, 1], anchors="aaac")])
     rows = learned(critic, short, iteration=1)
     found = per_step(rows)[len(short) :][-4:]
     assert found[0] == found[1] == 0.0 < found[3]
-    assert 0 < critic.metrics()["again/gain_share"] < 1
+    assert 0 < critic.metrics()["success_replay/gain_share"] < 1
 
 
 def test_sessions_of_a_pool_come_again_by_themselves() -> None:
-    critic = ChainCritic(settings_of("chain-gae", solved_again=2, pool="runs/other/pool.sqlite", **KEYS))
+    critic = ChainCritic(settings_of("chain-gae", success_replay=2, pool="runs/other/pool.sqlite", **KEYS))
     learned(critic, [WON, LOST])
     assert critic.again(1) == []
 
@@ -157,7 +159,7 @@ def test_what_is_not_kept_leaves_no_trace() -> None:
 
 
 def test_what_is_remembered_travels_as_json() -> None:
-    keys = {"state_decay": 0.7, "solved_again": 2, **KEYS, "transition_prior": 2.0}
+    keys = {"state_decay": 0.7, "success_replay": 2, **KEYS, "transition_prior": 2.0}
     one, other = (ChainCritic(settings_of("chain-gae", **keys)) for _ in range(2))
     learned(one, [WON, LOST])
     other.load_json(json.loads(json.dumps(one.to_json())))
@@ -200,7 +202,7 @@ def test_names_of_states() -> None:
     first, second, third = names()
     assert first == third != second, "the anchor, whatever the task"
     assert len(set(names(state_scope="task"))) == 3
-    assert names(state_name="observation")[2] != first == names(state_name="observation")[0]
+    assert names(state_key="observation")[2] != first == names(state_key="observation")[0]
 
 
 @LAYOUTS
@@ -261,7 +263,7 @@ def test_a_run_counts_what_it_learned_from(beginner_model_dir: Path) -> None:
 
 
 def test_an_iteration_that_is_not_learned_from_is_not_remembered(beginner_model_dir: Path) -> None:
-    keys = {"old_logprobs": "learner", "mismatch": "geo_rs", "mismatch_bounds": [5.0, 6.0]}
+    keys = {"old_logprobs": "learner", "rollout_correction": "geo_rs", "rollout_correction_bounds": [5.0, 6.0]}
     algo = build(beginner_model_dir, **keys)
     assert algo.train()["agent"]["actor/skipped_iterations"] == 1 and len(remembered(algo).chain) == 0
     algo.stop()
@@ -310,7 +312,7 @@ def test_learners_that_begin_anew_remember_nothing(beginner_model_dir: Path) -> 
     algo.stop()
 
 
-SOLVED: dict[str, Any] = {"solved_again": 2, "tasks_per_iteration": 24}
+SOLVED: dict[str, Any] = {"success_replay": 2, "tasks_per_iteration": 24}
 
 
 def without_times(metrics: dict[str, float]) -> dict[str, float]:
@@ -319,7 +321,11 @@ def without_times(metrics: dict[str, float]) -> dict[str, float]:
 
 @pytest.mark.parametrize(
     "keys",
-    [{}, {"lag": 1, "mismatch": "none", "old_logprobs": "engine"}, {"old_logprobs": "learner", "mismatch": "icepop"}],
+    [
+        {},
+        {"async_level": 1, "rollout_correction": "none", "old_logprobs": "engine"},
+        {"old_logprobs": "learner", "rollout_correction": "icepop"},
+    ],
     ids=["in step", "one behind", "corrected"],
 )
 def test_a_resumed_run_learns_from_the_same_episodes_again(
@@ -334,7 +340,7 @@ def test_a_resumed_run_learns_from_the_same_episodes_again(
     expected = [without_times(whole.train()["agent"]) for _ in range(2)]
     weights = {name: tensor.clone() for name, tensor in policy(whole).items()}
     whole.stop()
-    assert all(metrics["again/episodes"] > 0 for metrics in expected)
+    assert all(metrics["success_replay/episodes"] > 0 for metrics in expected)
 
     second = AgentAlgorithm.from_checkpoint(tmp_path / "000002")
     second.open_pool(tmp_path / "pool.sqlite")
@@ -350,26 +356,31 @@ def test_a_resumed_run_learns_from_the_same_episodes_again(
     assert len(born) == 4 * SOLVED["tasks_per_iteration"], "every episode is there once"
     assert {batch.session for batch in again} <= solved and again
     assert {batch.iteration - born[batch.session] for batch in again} == {1, 2}
-    assert len([batch for batch in again if batch.iteration >= 2]) == sum(m["again/episodes"] for m in expected)
+    assert len([batch for batch in again if batch.iteration >= 2]) == sum(
+        m["success_replay/episodes"] for m in expected
+    )
 
 
 def test_rollout_metrics_are_of_new_episodes_alone(beginner_model_dir: Path) -> None:
     """The second iteration, from the same weights in effect: with a rate of 0 both runs sample the same."""
-    keys = {"lr": 0.0, "old_logprobs": "learner", "mismatch": "token_tis", "kl_coef": 0.01}
-    plain, again = (build(beginner_model_dir, **{**SOLVED, "solved_again": n}, **keys) for n in (0, 2))
+    keys = {"lr": 0.0, "old_logprobs": "learner", "rollout_correction": "token_tis", "kl_coef": 0.01}
+    plain, again = (build(beginner_model_dir, **{**SOLVED, "success_replay": n}, **keys) for n in (0, 2))
     for run in (plain, again):
         run.train()
     solved = remembered(again).again(1)
     one, other = (run.train()["agent"] for run in (plain, again))
-    more = {name for name in other.keys() - one.keys() if not name.startswith("again/")}
+    more = {name for name in other.keys() - one.keys() if not name.startswith("success_replay/")}
     shared = {name for name in one if name.startswith(("rollout/", "rollout_corr/", "chain/", "end_cause/", "env/"))}
     assert not more and shared and all(one[name] == other[name] for name in shared)
-    for name in ("actor/engine_logprob_gap_max", "actor/ratio_mean", "actor/entropy", "critic/explained_variance"):
+    for name in ("rollout_corr/logprob_diff_max", "actor/ratio_mean", "actor/entropy", "critic/explained_variance"):
         assert one[name] == pytest.approx(other[name], abs=1e-6), name
     tokens = sum(t.trajectory.response_tokens for t in solved)
-    assert other["again/episodes"] == len(solved) > 0
-    assert other["again/token_share"] == pytest.approx(tokens / (tokens + other["rollout/response_tokens"]))
-    assert other["again/staleness_mean"] == other["again/staleness_max"] == 1 and other["rollout/staleness_max"] == 0
+    assert other["success_replay/episodes"] == len(solved) > 0
+    assert other["success_replay/token_share"] == pytest.approx(tokens / (tokens + other["rollout/response_tokens"]))
+    assert (
+        other["success_replay/staleness_mean"] == other["success_replay/staleness_max"] == 1
+        and other["rollout/staleness_max"] == 0
+    )
     plain.stop()
     again.stop()
 
@@ -379,7 +390,7 @@ def test_the_ratio_of_what_comes_again_is_against_the_policy_that_sampled_it(
     beginner_model_dir: Path, old: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One large step in between: the ratio of the old tokens is what it made of them; that of the new ones is 1."""
-    algo = build(beginner_model_dir, **SOLVED, lr=3e-3, old_logprobs=old, mismatch="none")
+    algo = build(beginner_model_dir, **SOLVED, lr=3e-3, old_logprobs=old, rollout_correction="none")
     seen: list[tuple[list[Row], list[Trajectory]]] = []
     keep = algo._keep_batch
 
@@ -398,6 +409,6 @@ def test_the_ratio_of_what_comes_again_is_against_the_policy_that_sampled_it(
         told = [logprob for step in trajectories[row.trajectory].steps for logprob in step.logprobs]
         denominator = row.logprobs if row.old_logprobs is None else row.old_logprobs
         assert denominator[row.mask > 0].tolist() == pytest.approx(told, abs=1e-7)
-    assert abs(metrics["actor/ppo_kl"]) < 1e-4 < abs(metrics["again/ppo_kl"])
-    assert metrics["actor/engine_logprob_gap_max"] < 1e-4, "which is the engine's, and of new tokens"
+    assert abs(metrics["actor/ppo_kl"]) < 1e-4 < abs(metrics["success_replay/ppo_kl"])
+    assert metrics["rollout_corr/logprob_diff_max"] < 1e-4, "which is the engine's, and of new tokens"
     algo.stop()

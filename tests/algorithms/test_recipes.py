@@ -52,16 +52,19 @@ def test_every_key_of_other_algorithms_alone_is_an_error(name: str) -> None:
     ("keys", "message"),
     [
         ({"algo": "grpo", "kl_coef": 0.1, "kl_in_reward_coef": 0.1}, "count the KL twice"),
-        ({"algo": "grpo", "mismatch": "token_tis"}, "needs old_logprobs=learner"),
+        ({"algo": "grpo", "rollout_correction": "token_tis"}, "needs old_logprobs=learner"),
         (
-            {"algo": "grpo", "old_logprobs": "learner", "mismatch": "geo_rs", "mismatch_cap": 2.0},
-            "'mismatch_cap' has no effect without",
+            {"algo": "grpo", "old_logprobs": "learner", "rollout_correction": "geo_rs", "rollout_correction_cap": 2.0},
+            "'rollout_correction_cap' has no effect without",
         ),
-        ({"algo": "grpo", "loss_length": 8}, "'loss_length' has no effect without aggregation=seq-mean-token-sum-norm"),
+        (
+            {"algo": "grpo", "loss_length": 8},
+            "'loss_length' has no effect without loss_agg_mode=seq-mean-token-sum-norm",
+        ),
         ({"algo": "dapo", "max_response_tokens": 16, "overlong_cache": 64}, "overlong_cache=64: must not exceed"),
         ({"algo": "vspo", "vspo_alpha": 0.5}, "vspo_alpha=0.5: must be at least 1"),
         ({"algo": "vspo", "vspo_temperature": 0}, "vspo_temperature=0.0: must be above 0"),
-        ({"algo": "grpo", "mismatch_bounds": [2, 0.5]}, "mismatch_bounds"),
+        ({"algo": "grpo", "rollout_correction_bounds": [2, 0.5]}, "rollout_correction_bounds"),
     ],
 )
 def test_contradictions(keys: dict, message: str) -> None:

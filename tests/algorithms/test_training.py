@@ -55,7 +55,7 @@ def test_narrow_clips_in_bfloat16_before_the_first_step(
     algo = build(beginner_model_dir, name, dtype="bfloat16", clip_low=3e-4, clip_high=4e-4, **keys)
     metrics = algo.train()["agent"]
     algo.stop()
-    assert metrics["actor/engine_logprob_gap_max"] > 0
+    assert metrics["rollout_corr/logprob_diff_max"] > 0
     assert (metrics["actor/clip_fraction"] > 0) == clipped
     assert clipped or metrics["actor/ratio_mean"] == 1.0
 
@@ -63,8 +63,8 @@ def test_narrow_clips_in_bfloat16_before_the_first_step(
 STEPPO_ARMS = [
     {"steppo_credit": "token_gae"},
     {"ratio_level": "token", "clip_low": 0.2, "clip_high": 0.2},
-    {"steppo_credit": "token_gae", "ratio_level": "token", "aggregation": "token-mean"},
-    {"rows": "per_step", "aggregation": "step-mean-in-traj"},
+    {"steppo_credit": "token_gae", "ratio_level": "token", "loss_agg_mode": "token-mean"},
+    {"sample_layout": "per_step", "loss_agg_mode": "step-mean-in-traj"},
 ]
 
 
@@ -77,7 +77,7 @@ def test_steppo_ablations(beginner_model_dir: Path, keys: dict) -> None:
 
 
 def test_mismatch_correction_and_kl_in_the_reward_train(beginner_model_dir: Path) -> None:
-    keys = {"old_logprobs": "learner", "mismatch": "token_tis", "kl_in_reward_coef": 0.1}
+    keys = {"old_logprobs": "learner", "rollout_correction": "token_tis", "kl_in_reward_coef": 0.1}
     algo = build(beginner_model_dir, "grpo", **keys)
     first = algo.train()["agent"]
     assert first["rollout_corr/rollout_is_mean"] == pytest.approx(1.0, abs=1e-3)
@@ -88,7 +88,7 @@ def test_mismatch_correction_and_kl_in_the_reward_train(beginner_model_dir: Path
 
 
 def test_everything_rejected_skips_the_iteration(beginner_model_dir: Path) -> None:
-    keys = {"old_logprobs": "learner", "mismatch": "geo_rs", "mismatch_bounds": [5.0, 6.0]}
+    keys = {"old_logprobs": "learner", "rollout_correction": "geo_rs", "rollout_correction_bounds": [5.0, 6.0]}
     algo = build(beginner_model_dir, "grpo", **keys)
     before = weights(algo)
     metrics = algo.train()["agent"]

@@ -49,7 +49,7 @@ def learned(algo: str, trajectories: list[Trajectory], layout: str, values: obje
 @LAYOUTS
 def test_worked_example_with_step_gae(layout: str) -> None:
     values = [[[0.2], [0.3], [0.5, 0.5], [0.5], [0.4, 9.0], [0.6]]]
-    keys = {"gamma": 0.9, "lam": 0.8, "whiten": False}
+    keys = {"gamma": 0.9, "gae_lambda": 0.8, "whiten": False}
     rows = learned("steppo", [with_a_subagent()], layout, values, **keys)
     assert per_step(rows) == pytest.approx([0.52216, 0.628, 0.16816, 0.428, 0.4], abs=1e-6)
     targets = {int(row.segments[j]): row.returns[j] for row in rows for j in np.flatnonzero(row.returns)}
@@ -110,7 +110,7 @@ def test_a_chain_is_a_plain_dialogue(algo: str, layout: str, plain: list[Traject
 @settings(deadline=None)
 @given(st.lists(trees(), min_size=1, max_size=3), st.booleans())
 def test_step_gae_over_random_trees(layout: str, trajectories: list[Trajectory], bootstrap: bool) -> None:
-    keys = {"gamma": 0.9, "lam": 0.7, "whiten": False, "bootstrap_on_truncation": bootstrap}
+    keys = {"gamma": 0.9, "gae_lambda": 0.7, "whiten": False, "bootstrap_on_truncation": bootstrap}
     rows = learned("steppo", trajectories, layout, invalid_action_penalty=0.3, **keys)
     expected = []
     for number, trajectory in enumerate(trajectories):

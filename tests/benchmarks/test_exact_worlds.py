@@ -165,7 +165,7 @@ def played(world: World, steps: Steps) -> list[Trajectory]:
 
 
 @pytest.mark.parametrize(
-    ("name", "imitate", "iterations", "lam", "corrected"),
+    ("name", "imitate", "iterations", "gae_lambda", "corrected"),
     [("slippery", 0.0, 3, 0.95, 0.0), ("key-door", 0.0, 3, 0.95, 0.0), ("slippery", 0.3, 7, 0.95, 0.0),
      ("key-door", 0.3, 7, 0.95, 0.0), ("slippery", 0.0, 3, 0.7, 2.0), ("key-door", 0.3, 7, 0.7, 2.0)],
 )  # fmt: skip
@@ -175,7 +175,7 @@ def test_the_chain_as_critic_is_that_of_the_algorithm(
     """The advantages of the same episodes, and of those that were solved in the last four iterations."""
     world = WORLDS[name]()
     sampler = Sampler(world, policy(world, world.weights[None]), np.random.default_rng(0))
-    again = {"solved_again": 4, "solved_again_weight": imitate} if imitate else {"solved_again": 0}
+    again = {"success_replay": 4, "success_replay_weight": imitate} if imitate else {"success_replay": 0}
     method, critic = (
         chain_of(lam=lam, imitate=imitate, corrected=corrected)(world, 1),
         Memory(settings_of("chain-gae", whiten=False, lam=lam, transition_prior=corrected, **again)),

@@ -27,12 +27,12 @@ ROWS = """
 --set clip_low=-0.1 => clip_low=-0.1: must not be negative
 --set clip_high=-1 => clip_high=-1.0: must not be negative
 --set gamma=1.5 algo=ppo => gamma=1.5: must be at most 1
---set lam=2 algo=ppo => lam=2.0: must be at most 1
+--set gae_lambda=2 algo=ppo => gae_lambda=2.0: must be at most 1
 --set gamma=0.9 algo=grpo => key 'gamma' has no effect with algo grpo; it belongs to: 3spo, chain-gae,
---set solved_again=2 algo=grpo => key 'solved_again' has no effect with algo grpo; it belongs to: chain-gae
---set solved_again=-1 algo=chain-gae => solved_again=-1: must not be negative
---set solved_again_weight=0.5 solved_again=0 algo=chain-gae => key 'solved_again_weight' has no effect without
---set solved_again=2 top_p=0.9 old_logprobs=learner algo=chain-gae => top_p=0.9 does not go with solved_again: ratios
+--set success_replay=2 algo=grpo => key 'success_replay' has no effect with algo grpo; it belongs to: chain-gae
+--set success_replay=-1 algo=chain-gae => success_replay=-1: must not be negative
+--set success_replay_weight=0.5 success_replay=0 algo=chain-gae => key 'success_replay_weight' has no effect without
+--set success_replay=2 top_p=0.9 old_logprobs=learner algo=chain-gae => top_p=0.9 does not work with success_replay
 --set kl_coef=-1 => kl_coef=-1.0: must not be negative
 --set kl_coef=x => kl_coef='x': a number is needed
 --set kl_estimator=k9 kl_coef=0.1 => kl_estimator='k9': valid: k1, abs, k2, k3, k3+
@@ -57,21 +57,21 @@ ROWS = """
 --iterations 1.5 => argument --iterations: invalid int value: '1.5' (see run.py --help)
 --set epochs=0 => epochs=0: must be at least 1
 --set minibatches=0 => minibatches=0: must be at least 1
---set aggregation=mean => aggregation='mean': valid: token-mean, seq-mean-token-mean, seq-mean-token-sum, seq-mean-t
---set rows=flat => rows='flat': valid: merged, per_step
+--set loss_agg_mode=mean => loss_agg_mode='mean': valid: token-mean, seq-mean-token-mean, seq-mean-token-sum, seq-mean-t
+--set sample_layout=flat => sample_layout='flat': valid: merged, per_step
 --set context=window => context='window': valid: append, window(n)
 --set context=window(-1) => context='window(-1)': valid: append, window(n)
 --set context=window(x) => context='window(x)': valid: append, window(n)
 --set context=last => context='last': valid: append, window(n)
 --set engine=vlllm => engine='vlllm': valid: auto, vllm, torch
 --set engine_mode=asynch => engine_mode='asynch': valid: inprocess, async
---set placement=near => placement='near': valid: apart, together
---set placement=together num_env_runners=0 => placement=together: needs num_env_runners of 1 or more
---set placement=together num_engines=2 => placement=together: each env runner has its own engine: set num_env_runners=2
---set placement=together engine_mode=async => placement=together: engine_mode=async has processes of its own
---set placement=together engine_mode=async tensor_parallel=2 => placement=together: engine_mode=async has processes of
---set placement=together gpus_per_engine=1 => placement=together: for engines on CPUs; leave gpus_per_engine=0
---set placement=together weight_transfer=nccl => placement=together: weights come from the object store, not by
+--set placement=near => placement='near': valid: separate, colocate
+--set placement=colocate num_env_runners=0 => placement=colocate: needs num_env_runners of 1 or more
+--set placement=colocate num_engines=2 => placement=colocate: each env runner has its own engine: set num_env_runners=2
+--set placement=colocate engine_mode=async => placement=colocate: engine_mode=async has processes of its own
+--set placement=colocate engine_mode=async tensor_parallel=2 => placement=colocate: engine_mode=async has processes of
+--set placement=colocate gpus_per_engine=1 => placement=colocate: for engines on CPUs; leave gpus_per_engine=0
+--set placement=colocate weight_transfer=nccl => placement=colocate: weights come from the object store, not by
 --set dtype=float8 => dtype='float8': valid: float32, bfloat16
 --set optimizer=sgd => optimizer='sgd': valid: adamw, muon
 --set num_env_runners=-1 => num_env_runners=-1: must not be negative
@@ -94,11 +94,11 @@ ROWS = """
 --set prompting=cot => prompting='cot': valid: direct, react, reflexion
 --set prompting_shots=2 => key 'prompting_shots' has no effect without prompting=react or reflexion
 --set prompting=reflexion truncation=t3 => prompting=reflexion plays several attempts in one episode; it needs truncat
---set mismatch=tis => mismatch='tis': valid: none, token_tis, step_tis, sequence_tis, seq_mis, geo_rs, k3_rs, icepop,
---set mismatch=token_tis => mismatch=token_tis needs old_logprobs=learner: with the engine's logprobs as denominator t
---set mismatch_cap=2 => key 'mismatch_cap' has no effect without mismatch=token_tis or step_tis or sequence_tis or
---set mismatch=seq_mis old_logprobs=learner mismatch_bounds=[2,1] => mismatch_bounds=[2.0, 1.0]: write [low, high], or
---set mismatch=seq_mis old_logprobs=learner mismatch_bounds=[1] => mismatch_bounds=[1.0]: write [low, high], or [] for
+--set rollout_correction=tis => rollout_correction='tis': valid: none, token_tis, step_tis, sequence_tis, seq_mis, geo_
+--set rollout_correction=token_tis => rollout_correction=token_tis needs old_logprobs=learner: with the engine's logpro
+--set rollout_correction_cap=2 => key 'rollout_correction_cap' has no effect without rollout_correction=token_tis or st
+--set rollout_correction=seq_mis old_logprobs=learner rollout_correction_bounds=[2,1] => rollout_correction_bounds=[2.0
+--set rollout_correction=seq_mis old_logprobs=learner rollout_correction_bounds=[1] => rollout_correction_bounds=[1.0]:
 --set old_logprobs=engin => old_logprobs='engin': valid: engine, learner
 --set kl_coef=0.1 kl_in_reward_coef=0.1 => kl_coef=0.1 and kl_in_reward_coef=0.1 count the KL twice: set one of them t
 --set eval_interval=-1 => eval_interval=-1: must not be negative
@@ -124,22 +124,22 @@ ROWS = """
 --algo hgpo --set hgpo_history=-1 => hgpo_history=-1: must not be negative
 --algo gigpo --set gigpo_omega=-1 => gigpo_omega=-1.0: must not be negative
 --algo 3spo --set state_decay=0 --env guess_numbers => state_decay=0.0: must be above 0
---set lag=-1 => lag=-1: must not be negative
---set staleness=3 => key 'staleness' has no effect without stream
---set stream=true staleness=0 => staleness=0: must be at least 1
---set stream=true lag=1 => stream with lag=1: two answers to one question
+--set async_level=-1 => async_level=-1: must not be negative
+--set max_staleness=3 => key 'max_staleness' has no effect without stream
+--set stream=true max_staleness=0 => max_staleness=0: must be at least 1
+--set stream=true async_level=1 => stream with async_level=1: two answers to one question
 --set stream=true num_env_runners=0 => stream needs num_env_runners of 1 or more
---algo sft --set lag=1 => key 'lag' has no effect with algo sft: it learns from demonstrations
+--algo sft --set async_level=1 => key 'async_level' has no effect with algo sft: it learns from demonstrations
 --algo sft --set stream=true => key 'stream' has no effect with algo sft: it learns from demonstrations
---algo 3spo --env guess_numbers --set search_steps=9 lag=2 => lag=2: 3spo chooses states by what its last
---algo 3spo --env guess_numbers --set stream=true => stream: 3spo chooses states by what its last samp
+--algo 3spo --env guess_numbers --set search_steps=9 async_level=2 => async_level=2: 3spo chooses states by
+--algo 3spo --env guess_numbers --set stream=true => stream: 3spo chooses states by
 --set env.prompt= => env.prompt='': valid: paper, compact
 --set env.prompt=chatty => env.prompt='chatty': valid: paper, compact
 --set env.nope=1 => unknown option of environment guess_numbers 'env.nope': did you mean 'env.progress'?
 --set env.=1 => unknown option of environment guess_numbers 'env.': did you mean 'env.prompt'?
 --set .=1 => unknown key '.': `run.py list --keys` shows all
 --set =1 => --set =1: write it as key=value
---set a=b=c => unknown key 'a': did you mean 'lam'?
+--set a=b=c => unknown key 'a': `run.py list --keys` shows all
 --set lr=[1 => --set lr=[1: the value is not valid YAML
 --set 'lr: 3' => --set lr: 3: write it as key=value
 --set env.max_turns=3 => env.max_turns is not a key: set max_turns, which holds for the environment, too

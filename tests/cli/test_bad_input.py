@@ -46,7 +46,10 @@ CASES = [
     (["--algo", "vspo", "--set", "vspo_mode=none", "vspo_alpha=3"], "without vspo_mode other than none"),
     (["--pool", "nowhere"], "nowhere: no such pool"),
     (["--pool", "p", "--set", "group_size=4"], "key 'group_size' has no effect with pool=p"),
-    (["--pool", "p", "--algo", "chain-gae", "--set", "solved_again=4"], "key 'solved_again' has no effect with pool=p"),
+    (
+        ["--pool", "p", "--algo", "chain-gae", "--set", "success_replay=4"],
+        "key 'success_replay' has no effect with pool=p",
+    ),
     (["--pool", "p", "--set", "pool=q"], "pool is given twice"),
     (
         ["--pool", "p", "--algo", "3spo", "--env", "guess_numbers"],

@@ -26,18 +26,20 @@ RUNS: dict[str, list[str]] = {
     "grpo, several optimizer steps": ["algo=grpo", "minibatches=3", "epochs=2", "old_logprobs=learner", "kl_coef=0.01"],
     "ppo": ["algo=ppo", "critic_warmup=1"],
     "reinforce++, KL in the reward": ["algo=reinforce++", "kl_in_reward_coef=0.1"],
-    "chain-gae, solved again": ["algo=chain-gae", "solved_again=2", "kl_coef=0.01", "minibatches=2"],
+    "chain-gae, solved again": ["algo=chain-gae", "success_replay=2", "kl_coef=0.01", "minibatches=2"],
     "chain-gae, solved again, one behind": [
-        "algo=chain-gae", "solved_again=2", "lag=1", "solved_again_weight=1.0", "state_scope=task",
+        "algo=chain-gae", "success_replay=2", "async_level=1", "success_replay_weight=1.0", "state_scope=task",
         "bootstrap_on_truncation=true",
     ],
     "vspo": ["algo=vspo"],
     "dapo": ["algo=dapo", "dynamic_sampling=true", "max_generation_batches=0", "tasks_per_iteration=2"],
-    "gspo, window, two behind": ["algo=gspo", "context=window(1)", "lag=2", "minibatches=2"],
+    "gspo, window, two behind": ["algo=gspo", "context=window(1)", "async_level=2", "minibatches=2"],
     "pivotrl": ["algo=pivotrl"],
-    "steppo, one behind": ["algo=steppo", "lag=1"],
+    "steppo, one behind": ["algo=steppo", "async_level=1"],
     "3spo": ["algo=3spo", "search_steps=60", "branching=replay", "lr_decay=1"],
-    "3spo, published, one behind": ["algo=3spo", "reading=published", "search_steps=60", "branching=replay", "lag=1"],
+    "3spo, published, one behind": [
+        "algo=3spo", "reading=published", "search_steps=60", "branching=replay", "async_level=1",
+    ],
 }  # fmt: skip
 
 
@@ -61,7 +63,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
 def test_learning_again_gives_the_same_weights(
     beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: list[str]
 ) -> None:
-    iterations = 3 if any(key.startswith("lag=") for key in keys) else 2
+    iterations = 3 if any(key.startswith("async_level=") for key in keys) else 2
     folder = train(beginner_model_dir, tmp_path / "run", *keys, iterations=iterations)
     capsys.readouterr()
     assert main(["replay", str(folder)]) == 0
@@ -76,7 +78,7 @@ def test_a_stream_is_replayed_with_the_groups_that_it_took(
 ) -> None:
     """Dynamic sampling passes some over; what the learner got, and in which order, is in the pool."""
     argv = ["--model", str(beginner_model_dir), "--env", "guess_numbers", "--output", str(tmp_path / "run")]
-    stream = ["stream=true", "staleness=3", "num_env_runners=1", "engine=torch", "num_learners=0"]
+    stream = ["stream=true", "max_staleness=3", "num_env_runners=1", "engine=torch", "num_learners=0"]
     assert main([*argv, "--iterations", "3", "--set", *KEYS, *RUNS["dapo"], *stream]) == 0
     capsys.readouterr()
     assert main(["replay", str(tmp_path / "run"), "--iterations", "1:3"]) == 0
@@ -143,7 +145,7 @@ def test_what_credit_remembers_comes_from_the_checkpoint_and_is_compared(
         "algo=chain-gae",
         "group_size=1",
         "tasks_per_iteration=16",
-        "solved_again=0",
+        "success_replay=0",
     )
     capsys.readouterr()
     assert main(["replay", str(folder), "--iterations", "1:3"]) == 0

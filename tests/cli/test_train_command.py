@@ -64,7 +64,9 @@ def test_a_run_leaves_what_the_contract_promises(agents, tmp_path, capsys) -> No
 
     printed = capsys.readouterr().out.splitlines()
     assert any(line.startswith("iter 0/5  (eval 0.") for line in printed)
-    assert any(line.startswith("iter 5/5  success 0.") and "gap 2e-6" in line and "(eval" in line for line in printed)
+    assert any(
+        line.startswith("iter 5/5  success 0.") and "logprob diff 2e-6" in line and "(eval" in line for line in printed
+    )
 
 
 def test_resume_continues_as_if_never_stopped(agents, tmp_path) -> None:
@@ -237,7 +239,7 @@ def test_no_key_of_3spo_changes_which_method_or_which_environment_runs(agents, t
         found["score_gate"],
         found["score_rate"],
         found["group_size"],
-        found["state_name"],
+        found["state_key"],
     )
     assert published == (50.0, "score", "counts", 8, "observation")
     graded = config("graded", "--set", "eval_episodes=32", "reading=published", "score_alpha=1")

@@ -61,7 +61,7 @@ def test_all_defaults_pass() -> None:
 
 REFUSED = [
     {"algo": "grop"}, {"env": "gues_numbers"}, {"lr": "fast"}, {"group_size": 0}, {"group_size": 2.5}, {"top_p": 1.5},
-    {"truncation": "t4"}, {"seed": -1}, {"gradient_checkpointing": 1}, {"groupsize": 4},
+    {"truncation": "t4"}, {"seed": -1}, {"sequence_packing": 1}, {"groupsize": 4},
     {"env": "alfworld", "env.x": 1}, {"env": "guess_numbers", "env.prompt": "short"}, {"betas": 0.9},
 ]  # fmt: skip
 

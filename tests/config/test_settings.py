@@ -29,7 +29,7 @@ from rl_agents.trainer.unused_keys import layered
         ({"lr": "fast"}, "lr='fast': a number is needed"),
         ({"group_size": 2.5}, "group_size='2.5': a whole number is needed"),
         ({"engine": "vlm"}, "engine='vlm': valid: auto, vllm, torch"),
-        ({"gradient_checkpointing": 1}, "true or false is needed"),
+        ({"sequence_packing": 1}, "true or false is needed"),
         ({"betas": 0.9}, "a list is needed"),
     ],
 )
@@ -164,7 +164,7 @@ def test_other_libraries_words_are_accepted_or_lead_to_keys_that_exist() -> None
     for word, ours in HINTS.items():
         assert any(name in types for name in re.findall(r"\w+", ours)), word
     settings = Settings.from_dict({"num_generations": 8, "gae_lambda": 0.9})
-    assert (settings.group_size, settings.lam) == (8, 0.9) and settings.explicit == {"group_size", "lam"}
+    assert (settings.group_size, settings.gae_lambda) == (8, 0.9) and settings.explicit == {"group_size", "gae_lambda"}
     with pytest.raises(InputError, match="'micro_batch_size': set tokens_per_microbatch instead"):
         Settings.from_dict({"micro_batch_size": 8})
 
@@ -175,7 +175,7 @@ def test_one_key_under_two_names_is_refused(tmp_path: Path) -> None:
             read({"lr": 1e-4, "learning_rate": 1e-5})
     assert parse_assignments(["learning_rate=0.5"]) == {"lr": 0.5}
     (tmp_path / "recipe.yaml").write_text("async_level: 1\n")
-    assert load_recipe(str(tmp_path / "recipe.yaml")) == {"lag": 1}
+    assert load_recipe(str(tmp_path / "recipe.yaml")) == {"async_level": 1}
 
 
 def test_a_flag_may_leave_a_recipes_key_without_effect_and_a_recipe_must_not() -> None:
@@ -201,18 +201,18 @@ def test_needs_name_keys_and_numbers_have_ranges(section: type) -> None:
             assert range_text(field.metadata), field.name
 
 
-@pytest.mark.parametrize("keys", [{"lag": 1}, {"stream": True}, {"lag": 1, "algo": "3spo"}])
+@pytest.mark.parametrize("keys", [{"async_level": 1}, {"stream": True}, {"async_level": 1, "algo": "3spo"}])
 def test_what_older_weights_sample_is_corrected_unless_somebody_says_otherwise(keys: dict) -> None:
     def corrected(**more: object) -> tuple[str, str]:
         settings = resolve(Settings.from_dict({**keys, **more}))
-        return settings.old_logprobs, settings.mismatch
+        return settings.old_logprobs, settings.rollout_correction
 
     assert corrected() == ("learner", "step_tis" if "algo" in keys else "token_tis")
-    assert corrected(mismatch="none") == ("learner", "none")
-    assert corrected(mismatch="icepop") == ("learner", "icepop")
+    assert corrected(rollout_correction="none") == ("learner", "none")
+    assert corrected(rollout_correction="icepop") == ("learner", "icepop")
     assert corrected(old_logprobs="engine") == ("engine", "none")
-    untouched = resolve(Settings.from_dict({"lag": 0}))
-    assert (untouched.old_logprobs, untouched.mismatch) == ("engine", "none")
+    untouched = resolve(Settings.from_dict({"async_level": 0}))
+    assert (untouched.old_logprobs, untouched.rollout_correction) == ("engine", "none")
 
 
 def test_text_keys_keep_their_characters_and_ambiguous_yaml_is_refused(tmp_path) -> None:

@@ -52,7 +52,7 @@ class Case(NamedTuple):
 CASES: Mapping[str, Case] = {
     "grpo": Case("guess_numbers", {"algo": "grpo", "kl_coef": 0.01}),
     "ppo": Case("guess_numbers", {"algo": "ppo", "kl_in_reward_coef": 0.01}),
-    "steppo": Case("guess_numbers", {"algo": "steppo", "old_logprobs": "learner", "mismatch": "token_tis"}),
+    "steppo": Case("guess_numbers", {"algo": "steppo", "old_logprobs": "learner", "rollout_correction": "token_tis"}),
     "t3": Case("guess_numbers", {"algo": "grpo", "truncation": "t3", "truncation_window": 1}),
     "prs": Case("long_form_qa", {"algo": "grpo", "reward": "prs", "prs_form": "long", "prs_tags": ["answer"]}),
     "vspo": Case("guess_numbers", {"algo": "vspo"}),
@@ -162,7 +162,7 @@ def fixed(algo: str) -> dict[str, list[float]]:
     """Advantages, returns and the policy's loss of every sampled token of the fixed batch."""
     recipe, trajectories = ALGORITHMS[algo], batch()
     settings = settings_of(algo, invalid_action_penalty=0.1)
-    rows = build_samples(trajectories, settings.rows)
+    rows = build_samples(trajectories, settings.sample_layout)
     rng = np.random.default_rng(0)
     with_values(rows, [rng.normal(size=len(each.steps)).round(3).tolist() for each in trajectories])
     for row in rows:

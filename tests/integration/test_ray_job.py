@@ -171,7 +171,7 @@ def test_a_job_trains_and_its_log_and_exit_code_can_be_read(
     )
     assert json.loads((output / "summary.json").read_text())["status"] == "done"
     for metrics in RunFolder(output).read_metrics()[-2:]:  # a search, on vLLM
-        assert metrics["search/optimizer_steps"] >= 1 and metrics["actor/engine_logprob_gap_max"] < 1e-4
+        assert metrics["search/optimizer_steps"] >= 1 and metrics["rollout_corr/logprob_diff_max"] < 1e-4
 
     code, log = submit(cluster, "--algo grop")
     assert code != 0

@@ -143,7 +143,7 @@ def learned(algo: AgentAlgorithm) -> dict[str, float]:
 
 def test_a_resumed_run_goes_on_bit_for_bit(smollm2_dir: Path, tmp_path: Path) -> None:
     algo = build(smollm2_dir, lr=2e-5)
-    assert learned(algo)["actor/engine_logprob_gap_max"] < 1e-3
+    assert learned(algo)["rollout_corr/logprob_diff_max"] < 1e-3
     algo.save_run_checkpoint(tmp_path / "000001")
     straight = learned(algo)
     algo.learner_group.save_hf(tmp_path / "straight")
@@ -225,7 +225,7 @@ def test_vllm_samples_what_the_learner_scores(ray_session: None, smollm2_dir: Pa
     }  # fmt: skip
     algo = AgentConfig().environment(env).training(**keys).build_algo()
     try:
-        gaps = [learned(algo)["actor/engine_logprob_gap_max"] for _ in range(2)]
+        gaps = [learned(algo)["rollout_corr/logprob_diff_max"] for _ in range(2)]
     finally:
         algo.stop()
     assert max(gaps) < TOLERANCE["float32"]

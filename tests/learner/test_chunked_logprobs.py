@@ -47,12 +47,12 @@ def test_scores_and_gradients(plain_dir: Path, packed: bool, dtype: torch.dtype,
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("adapters", [False, pytest.param(True, marks=needs_peft)])
 def test_with_adapters_and_recomputed_activations(tiny_model_dir: Path, adapters: bool, packed: bool) -> None:
-    keys = {"row_prefixes": "shared", "gradient_checkpointing": True}
+    keys = {"prefix_sharing": True, "activation_checkpointing": "full"}
     check_equal(with_adapters(tiny_model_dir, **keys) if adapters else policy(tiny_model_dir, **keys), packed, 5e-6)
 
 
 def test_half_precision(tiny_model_dir: Path) -> None:
-    check_equal(policy(tiny_model_dir, row_prefixes="shared", dtype="bfloat16"), False, 2e-2)
+    check_equal(policy(tiny_model_dir, prefix_sharing=True, dtype="bfloat16"), False, 2e-2)
 
 
 @pytest.mark.parametrize("packed", [False, True])

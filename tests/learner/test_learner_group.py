@@ -89,9 +89,9 @@ def prepared_rows(settings: Settings, families: bool = False) -> list[Row]:
     for row in rows:
         if recipe.value_mask is not None:
             row.value_mask = recipe.value_mask(row, settings)
-        if settings.mismatch != "none":
+        if settings.rollout_correction != "none":
             row.correction = row.mask * np.linspace(0.5, 1.5, len(row), dtype=np.float32)
-    if settings.mismatch != "none":
+    if settings.rollout_correction != "none":
         rows[3].mask = rows[3].mask * 0
     return rows
 
@@ -112,8 +112,13 @@ Update = tuple[dict[str, torch.Tensor], dict[str, float]]
 class Learners:
     """A group that is built once and plays every algorithm: it has policy and critic, and may share rows or not."""
 
-    def __init__(self, model_dir: str, num_learners: int, sharding: str = "none", prefixes: str = "shared") -> None:
-        keys = {"num_learners": num_learners, "learner_sharding": sharding, "grad_clip": 0.5, "row_prefixes": prefixes}
+    def __init__(self, model_dir: str, num_learners: int, sharding: str = "none", prefixes: bool = True) -> None:
+        keys = {
+            "num_learners": num_learners,
+            "learner_sharding": sharding,
+            "grad_clip": 0.5,
+            "prefix_sharing": prefixes,
+        }
         self.group, _ = build_group(model_dir, **keys)
         self.start = copy.deepcopy(self.group.full_state())  # a local group's state shares memory with its weights
 
@@ -143,7 +148,7 @@ def largest_difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -
 
 @pytest.fixture(scope="module")
 def local(tiny_model_dir: str) -> Learners:
-    return Learners(tiny_model_dir, 0, prefixes="flat")
+    return Learners(tiny_model_dir, 0, prefixes=False)
 
 
 @pytest.fixture(scope="module", params=[(2, "none"), (2, "fsdp")], ids=["two", "sharded"])
@@ -153,10 +158,10 @@ def remote(ray_session: None, tiny_model_dir: str, request: pytest.FixtureReques
     learners.group.shutdown()
 
 
-CORRECTED = {"algo": "grpo", "mismatch": "token_tis", "old_logprobs": "learner"}
+CORRECTED = {"algo": "grpo", "rollout_correction": "token_tis", "old_logprobs": "learner"}
 VARIANTS: dict[str, dict[str, Any]] = {
     **{name: {"algo": name} for name in ALGORITHMS},
-    "steppo, mean over trajectories": {"algo": "steppo", "aggregation": "step-mean-in-traj"},
+    "steppo, mean over trajectories": {"algo": "steppo", "loss_agg_mode": "step-mean-in-traj"},
     "steppo, token arms": {"algo": "steppo", "steppo_credit": "token_gae", "ratio_level": "token"},
     "gspo, token form": {"algo": "gspo", "gspo_token": True},
     "with rejected tokens": CORRECTED,
@@ -175,8 +180,8 @@ def test_same_update_with_remote_learners(local: Learners, remote: Learners, var
 def test_shared_and_packed_rows_give_the_same_update_with_any_learners(local: Learners, remote: Learners) -> None:
     """Each learner gets a part of the trie or of the rows, and sharded ones go through equally many passes."""
     keys = {"families": True, "tokens_per_microbatch": 150}
-    expected, shared = local.updated(**keys), remote.updated(**keys, row_prefixes="shared")
-    for found in (shared, remote.updated(**keys, packed_rows=True)):
+    expected, shared = local.updated(**keys), remote.updated(**keys, prefix_sharing=True)
+    for found in (shared, remote.updated(**keys, sequence_packing=True)):
         assert largest_difference(expected[0], found[0]) < 1e-5
         for name in ("actor/pg_loss", "actor/kl_reference", "critic/value_loss"):
             assert found[1][name] == pytest.approx(expected[1][name], rel=1e-4, abs=1e-7), name
@@ -206,7 +211,7 @@ def test_same_update_with_any_micro_batch_size(local: Learners, variant: str, to
 
 
 def test_another_loss_gives_another_update(local: Learners) -> None:
-    moments, _ = local.updated(aggregation="seq-mean-token-mean")
+    moments, _ = local.updated(loss_agg_mode="seq-mean-token-mean")
     assert largest_difference(local.updated()[0], moments) > 1e-2
 
 

@@ -164,7 +164,7 @@ def test_adapters_sit_on_every_matrix_but_the_head_and_weigh_alpha_over_rank(tin
 @pytest.mark.parametrize("adapters", [False, pytest.param(True, marks=needs_peft)])
 def test_gradient_checkpointing_changes_memory_and_nothing_else(tiny_model_dir: Path, adapters: bool) -> None:
     make = with_adapters if adapters else policy
-    plain, frugal = make(tiny_model_dir), make(tiny_model_dir, gradient_checkpointing=True)
+    plain, frugal = make(tiny_model_dir), make(tiny_model_dir, activation_checkpointing="full")
     assert not plain.lm.is_gradient_checkpointing and frugal.lm.is_gradient_checkpointing
     expected, found = gradients(plain), gradients(frugal)
     assert set(expected) == set(found) and expected

@@ -54,7 +54,7 @@ def test_logits_in_pieces(plain_dir: Path, dtype: torch.dtype, tolerance: float)
 @pytest.mark.parametrize("recompute", ["full", "selective"])
 def test_recompute_with_adapters_and_in_pieces(tiny_model_dir: Path, adapters: bool, recompute: str) -> None:
     """Against a plain module, and packed against flat rows of the same one."""
-    keys = {"packed_rows": True, "gradient_checkpointing": True, "recompute": recompute}
+    keys = {"sequence_packing": True, "activation_checkpointing": recompute}
     make = with_adapters if adapters else policy
     plain, module = make(tiny_model_dir), make(tiny_model_dir, **keys)
     assert module.lm.is_gradient_checkpointing and not plain.lm.is_gradient_checkpointing
@@ -91,7 +91,7 @@ def test_selective_recompute_repeats_narrowing_products_only(tiny_model_dir: Pat
     """2 layers of 7 products and an attention: `full` repeats all but the last product, `selective` narrow ones."""
     counts = {}
     for recompute in (None, "full", "selective"):
-        keys = {"gradient_checkpointing": True, "recompute": recompute} if recompute else {}
+        keys = {"activation_checkpointing": recompute} if recompute else {}
         module, counted = policy(tiny_model_dir, **keys), Products()
         with counted:
             outcome(module, trie_batch(), packed=False)
@@ -115,8 +115,11 @@ def test_passes_are_full_and_hold_every_row_once() -> None:
 
 def test_models_that_mix_tokens_otherwise_are_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path, REFUSED["layers with a state"])
-    said = r"packed_rows=true with model=.*layers with a state.*set packed_rows=false"
-    for refuse in (lambda: check_sharing(folder, 512, "packed_rows"), lambda: policy(folder, packed_rows=True)):
+    said = r"sequence_packing=true with model=.*layers with a state.*set sequence_packing=false"
+    for refuse in (
+        lambda: check_sharing(folder, 512, "sequence_packing"),
+        lambda: policy(folder, sequence_packing=True),
+    ):
         with pytest.raises(InputError, match=said):
             refuse()
 

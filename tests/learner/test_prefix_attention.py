@@ -140,14 +140,14 @@ def test_any_dense_attention_is_shared(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("adapters", [False, pytest.param(True, marks=needs_peft)])
 def test_recomputed_activations_keep_the_shared_beginning(tiny_model_dir: Path, adapters: bool) -> None:
     """Gradient checkpointing drops key-value caches without a word; there is none here."""
-    keys = {"row_prefixes": "shared", "gradient_checkpointing": True}
+    keys = {"prefix_sharing": True, "activation_checkpointing": "full"}
     module = with_adapters(tiny_model_dir, **keys) if adapters else policy(tiny_model_dir, **keys)
     assert module.lm.is_gradient_checkpointing
     check_equal(module, trie_batch(), 5e-6)
 
 
 def test_half_precision_is_as_exact_as_flat_rows_are(tiny_model_dir: Path) -> None:
-    exact, half = (policy(tiny_model_dir, row_prefixes="shared", dtype=dtype) for dtype in ("float32", "bfloat16"))
+    exact, half = (policy(tiny_model_dir, prefix_sharing=True, dtype=dtype) for dtype in ("float32", "bfloat16"))
     truth = outcome(exact, trie_batch(), packed=False)[1]
     errors = [(outcome(half, trie_batch(), packed=packed)[1] - truth).norm() / truth.norm() for packed in (False, True)]
     assert 1e-4 < errors[1] < 1.5 * errors[0] < 0.1
@@ -186,8 +186,8 @@ BONUS = {"entropy_coef": 0.02, "tokens_per_microbatch": 200}
 def test_every_algorithm_makes_the_same_update(single: Learners, double: Learners, variant: str) -> None:
     keys = {"families": True, **(BONUS if "sft" not in variant else {}), **VARIANTS[variant]}
     for learners, tolerance, relative in ((double, 1e-10, 1e-5), (single, 2e-6, 1e-4)):
-        flat, shared = learners.updated(**keys), learners.updated(**keys, row_prefixes="shared")
-        packed = learners.updated(**keys, packed_rows=True)
+        flat, shared = learners.updated(**keys), learners.updated(**keys, prefix_sharing=True)
+        packed = learners.updated(**keys, sequence_packing=True)
         assert 0.2 < shared[1].pop("actor/forwarded_share") < 0.7
         assert 0.7 < packed[1].pop("actor/forwarded_share") <= 1.0
         for found in (shared, packed):
@@ -202,8 +202,8 @@ def test_every_network_scores_alike(single: Learners, tiny_model_dir: Path) -> N
     rows, learner = family_rows(), single.group._learner
     for network in ("default_policy", "critic", "reference"):
         found = []
-        for prefixes in ("flat", "shared"):
-            learner.settings.row_prefixes = prefixes  # type: ignore[union-attr]
+        for prefixes in (False, True):
+            learner.settings.prefix_sharing = prefixes  # type: ignore[union-attr]
             found.append(single.group.score(rows, network))
         for flat, shared in zip(*found, strict=True):
             assert shared.dtype == np.float32 and shared == pytest.approx(flat, abs=1e-5), network
@@ -212,8 +212,8 @@ def test_every_network_scores_alike(single: Learners, tiny_model_dir: Path) -> N
 def test_flat_rows_are_what_they_are_without_it(tiny_model_dir: Path) -> None:
     """The attention function leaves rows that share nothing as they were, bit for bit."""
     moments = []
-    for prefixes in ("flat", "shared"):
-        group, settings = build_group(str(tiny_model_dir), row_prefixes=prefixes)
+    for prefixes in (False, True):
+        group, settings = build_group(str(tiny_model_dir), prefix_sharing=prefixes)
         rows = family_rows()[:3]
         group.learn(AgentTrainingData.build(rows, settings, np.random.default_rng(0)))
         moments.append(group.full_state()["optimizer"]["moments"])
@@ -233,8 +233,8 @@ REFUSED = {
 @pytest.mark.parametrize("reason", list(REFUSED))
 def test_models_that_mix_tokens_otherwise_are_refused_in_one_line(tmp_path: Path, reason: str) -> None:
     folder = saved(tmp_path, REFUSED[reason])
-    for refuse in (lambda: check_sharing(folder, 512), lambda: policy(folder, row_prefixes="shared")):
-        with pytest.raises(InputError, match=r"row_prefixes=shared with model=.*set row_prefixes=flat") as error:
+    for refuse in (lambda: check_sharing(folder, 512), lambda: policy(folder, prefix_sharing=True)):
+        with pytest.raises(InputError, match=r"prefix_sharing=true with model=.*set prefix_sharing=false") as error:
             refuse()
         assert reason in str(error.value) and "\n" not in str(error.value)
 
@@ -249,7 +249,7 @@ def test_layers_of_another_kind_are_refused(tiny_model_dir: Path) -> None:
 
 
 def test_a_model_that_drops_the_plan_is_noticed(tiny_model_dir: Path) -> None:
-    module, batch = policy(tiny_model_dir, row_prefixes="shared"), trie_batch()
+    module, batch = policy(tiny_model_dir, prefix_sharing=True), trie_batch()
     assert module.lm.config._attn_implementation == NAME
     layers = module.lm.model.layers
     layers[1].register_forward_pre_hook(
@@ -260,4 +260,4 @@ def test_a_model_that_drops_the_plan_is_noticed(tiny_model_dir: Path) -> None:
 
 
 def test_flat_is_the_default() -> None:
-    assert Settings().row_prefixes == "flat"
+    assert not Settings().prefix_sharing

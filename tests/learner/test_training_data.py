@@ -64,7 +64,7 @@ def test_folding_keeps_the_weighted_sums() -> None:
 
 
 def test_folded_schedule_holds_only_rows_that_teach() -> None:
-    settings = Settings.from_dict({"algo": "3spo", "minibatches": 1, "aggregation": "seq-mean-token-mean"})
+    settings = Settings.from_dict({"algo": "3spo", "minibatches": 1, "loss_agg_mode": "seq-mean-token-mean"})
     data = AgentTrainingData.build(SIBLINGS, settings, np.random.default_rng(0), fold=True)
     assert [row.trajectory for row in data.rows] == [0, 1, 4]
     (minibatch,) = data.minibatches

@@ -29,8 +29,8 @@ KEYS: dict[str, Any] = {
     "minibatches": 1,
     "tokens_per_microbatch": 64,
 }
-STEP_KEYS = {"algo": "steppo", "aggregation": "step-mean", "old_logprobs": "learner"}
-TOKEN_KEYS = {"algo": "ppo", "dual_clip": 2.0, "aggregation": "token-mean", "old_logprobs": "learner"}
+STEP_KEYS = {"algo": "steppo", "loss_agg_mode": "step-mean", "old_logprobs": "learner"}
+TOKEN_KEYS = {"algo": "ppo", "dual_clip": 2.0, "loss_agg_mode": "token-mean", "old_logprobs": "learner"}
 
 
 def distributions(model: Any, row: Row, temperature: float) -> torch.Tensor:
@@ -142,8 +142,8 @@ def reference_metrics(
         "actor/pg_loss": loss,
         "actor/kl_reference": kl.mean(),
         "actor/entropy": entropy.mean(),
-        "actor/engine_logprob_gap_mean": gaps.mean(),
-        "actor/engine_logprob_gap_max": gaps.max(),
+        "rollout_corr/logprob_diff_mean": gaps.mean(),
+        "rollout_corr/logprob_diff_max": gaps.max(),
         "actor/skipped_steps": 0.0,
         "critic/skipped_steps": 0.0,
     }
@@ -196,7 +196,7 @@ def differences(moments: dict[str, torch.Tensor], network: str, expected: dict[s
     ids=["token", "step"],
 )
 def test_the_gradient_of_a_whole_step(tiny_model_dir, keys, policy, weight):
-    group, settings = build_group(str(tiny_model_dir), **KEYS, **keys, critic_clip=0.5)
+    group, settings = build_group(str(tiny_model_dir), **KEYS, **keys, cliprange_value=0.5)
     plain = AutoModelForCausalLM.from_pretrained(tiny_model_dir).eval()
     rows = prepared_rows(plain)
     for row in rows:

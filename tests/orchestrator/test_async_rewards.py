@@ -1,4 +1,4 @@
-"""`lag=k` with a judge that takes long: the next batch is played meanwhile, and everything is as without a thread."""
+"""`async_level=k` with a slow judge: the next batch is sampled meanwhile, with the results of one thread."""
 
 from __future__ import annotations
 

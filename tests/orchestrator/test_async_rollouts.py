@@ -1,4 +1,4 @@
-"""`lag=k` in whole runs of one process: methods train, and a run resumed in mid-flight samples nothing again."""
+"""`async_level=k` in whole runs of one process: methods train, and a resumed run samples nothing twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl_agents.store.reader import PoolReader
 from rl_agents.trainer.algorithm import AgentAlgorithm
 from rl_agents.trainer.resolve import cautions
 
-EXACT: dict[str, Any] = {"old_logprobs": "learner", "mismatch": "none"}
+EXACT: dict[str, Any] = {"old_logprobs": "learner", "rollout_correction": "none"}
 
 
 def versions(algo: AgentAlgorithm) -> set[int]:
@@ -23,11 +23,11 @@ def versions(algo: AgentAlgorithm) -> set[int]:
 
 @pytest.mark.parametrize("lag", [1, 2])
 def test_every_step_of_an_iteration_has_the_version_of_k_before(beginner_model_dir: Path, lag: int) -> None:
-    algo, after = build(beginner_model_dir, lag=lag, iterations=5), [0]
+    algo, after = build(beginner_model_dir, async_level=lag, iterations=5), [0]
     for iteration in range(5):
         (metrics,) = train(algo, 1)
         assert versions(algo) == {after[max(0, iteration - lag)]}
-        assert metrics["rollout/lag"] == min(lag, iteration)
+        assert metrics["rollout/async_level"] == min(lag, iteration)
         after.append(algo.policy_version)
         algo.evaluate_policy(episodes=4)  # engines have the newest weights in between
         assert metrics["actor/grad_norm"] > 0
@@ -37,9 +37,9 @@ def test_every_step_of_an_iteration_has_the_version_of_k_before(beginner_model_d
 
 def test_lag_0_is_the_same_whatever_is_said_of_it(beginner_model_dir: Path) -> None:
     keys = {"algo": "vspo", "iterations": 3}
-    first, second = build(beginner_model_dir, **keys), build(beginner_model_dir, **keys, lag=0)
+    first, second = build(beginner_model_dir, **keys), build(beginner_model_dir, **keys, async_level=0)
     assert train(first, 3) == train(second, 3)
-    lagging = build(beginner_model_dir, **keys, lag=1, **EXACT)
+    lagging = build(beginner_model_dir, **keys, async_level=1, **EXACT)
     assert train(lagging, 3) != train(build(beginner_model_dir, **keys, **EXACT), 3)
 
 
@@ -48,13 +48,13 @@ def test_lag_0_is_the_same_whatever_is_said_of_it(beginner_model_dir: Path) -> N
     [
         (1, {"algo": "grpo"}),
         (2, {"algo": "dapo", "max_generation_batches": 40, "lr": 1e-4}),
-        (2, {"algo": "vspo", "mismatch": "token_tis"}),
+        (2, {"algo": "vspo", "rollout_correction": "token_tis"}),
     ],
 )
 def test_a_resumed_run_is_equal_bit_for_bit(
     beginner_model_dir: Path, tmp_path: Path, lag: int, keys: dict[str, Any]
 ) -> None:
-    keys = {**EXACT, **keys, "lag": lag, "iterations": 7}
+    keys = {**EXACT, **keys, "async_level": lag, "iterations": 7}
     whole = build(beginner_model_dir, **keys)
     whole.open_pool(tmp_path / "pool.sqlite")
     before = train(whole, 3)
@@ -89,12 +89,12 @@ def test_a_resumed_run_is_equal_bit_for_bit(
 def test_without_a_pool_what_was_in_flight_is_sampled_again_by_newer_weights(
     beginner_model_dir: Path, tmp_path: Path
 ) -> None:
-    algo = build(beginner_model_dir, lag=2, iterations=6, save_pool=False)
+    algo = build(beginner_model_dir, async_level=2, iterations=6, save_pool=False)
     assert any("save_pool=false" in line for line in cautions(algo.settings))
     train(algo, 3)
     algo.save_run_checkpoint(tmp_path / "000003")
     second = AgentAlgorithm.from_checkpoint(tmp_path / "000003")
     for expected in (0, 1, 2):
         (metrics,) = train(second, 1)
-        assert metrics["rollout/lag"] == expected
+        assert metrics["rollout/async_level"] == expected
         assert expected or versions(second) == {3}

@@ -1,4 +1,4 @@
-"""`lag=k` with actors: a thread plays while the learner learns, and the weights are those of one process."""
+"""`async_level=k` with actors: a thread plays while the learner learns, and the weights are those of one process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 KEYS: dict[str, Any] = {
     "env": "gymnasium:tests.orchestrator.process_envs:Fickle", "env.train_tasks": 7, "env.test_tasks": 4, "engine":
     "torch", "tasks_per_iteration": 4, "group_size": 4, "iterations": 5, "max_turns": 3, "max_response_tokens": 6,
-    "max_model_len": 128, "engine_timeout_s": 30.0, "old_logprobs": "learner", "mismatch": "none", "lr": 1e-3,
+    "max_model_len": 128, "engine_timeout_s": 30.0, "old_logprobs": "learner", "rollout_correction": "none", "lr": 1e-3,
 }  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def run(algo: AgentAlgorithm, hurry: bool) -> tuple[dict[str, torch.Tensor], lis
         while algo.iteration < algo.settings.iterations:
             metrics = algo.train()["agent"]
             versions = {step.policy_version for t in algo.last_trajectories for step in t.steps}
-            seen.append((*versions, metrics["rollout/lag"], metrics["rollout/return_mean"]))
+            seen.append((*versions, metrics["rollout/async_level"], metrics["rollout/return_mean"]))
             if not hurry:
                 time.sleep(rng.choice([0.0, 0.3]))
                 if rng.random() < 0.4:
@@ -47,7 +47,7 @@ def run(algo: AgentAlgorithm, hurry: bool) -> tuple[dict[str, torch.Tensor], lis
 
 
 def test_runners_and_timing_change_nothing(ray_session: None, beginner_model_dir: Path) -> None:
-    keys = {"algo": "vspo", "lag": 2}
+    keys = {"algo": "vspo", "async_level": 2}
     reference, expected = run(build(beginner_model_dir, **keys), hurry=True)
     assert [(version, behind) for version, behind, _ in expected] == [(max(0, i - 2), min(2, i)) for i in range(5)], (
         "all iterations learned something, by these versions"
@@ -61,7 +61,7 @@ def test_lost_learners_go_back_and_what_was_in_flight_is_not_sampled_again(
     ray_session: None, beginner_model_dir: Path, tmp_path: Path
 ) -> None:
     """Their weights lie in the object store, which loses those of the dead ones."""
-    keys = {"lag": 1, "eval_episodes": 4, "eval_interval": 2, "checkpoint_interval": 2}
+    keys = {"async_level": 1, "eval_episodes": 4, "eval_interval": 2, "checkpoint_interval": 2}
     quiet = build(beginner_model_dir, **keys)
     struck = build(beginner_model_dir, **keys, num_env_runners=1, num_learners=1)
     try:
@@ -69,7 +69,7 @@ def test_lost_learners_go_back_and_what_was_in_flight_is_not_sampled_again(
         folder, shown = train(struck, tmp_path / "struck", {3: 0})
         assert "learner 0 of 1 died" in shown and "go on after iteration 2" in shown
         for mine, theirs in zip(folder.read_metrics(), expected.read_metrics(), strict=True):
-            for tag in ("iteration", "rollout/return_mean", "rollout/lag", "actor/pg_loss", "eval/return_mean"):
+            for tag in ("iteration", "rollout/return_mean", "rollout/async_level", "actor/pg_loss", "eval/return_mean"):
                 assert mine.get(tag, 0.0) == pytest.approx(theirs.get(tag, 0.0), rel=1e-4), tag
         with PoolReader(folder.pool) as pool:
             seeds = Counter(call.sampling_seed for call in pool.calls())

@@ -322,18 +322,21 @@ def test_defaults_correct_for_the_policy_that_sampled(pool_of: Callable[..., Pat
         return resolve(Settings.from_dict({"pool": pool, **keys}))
 
     plain = resolved()
-    assert (plain.old_logprobs, plain.mismatch) == ("learner", "token_tis") and not cautions(plain)
-    assert resolved(mismatch="sequence_tis").mismatch == "sequence_tis"
-    assert cautions(resolved(mismatch="none"))[0].startswith("pool with mismatch=none")
+    assert (plain.old_logprobs, plain.rollout_correction) == ("learner", "token_tis") and not cautions(plain)
+    assert resolved(rollout_correction="sequence_tis").rollout_correction == "sequence_tis"
+    assert cautions(resolved(rollout_correction="none"))[0].startswith("pool with rollout_correction=none")
     engine = resolved(old_logprobs="engine")
-    assert engine.mismatch == "none" and cautions(engine)[0].startswith("pool with old_logprobs=engine")
-    assert resolved(algo="sft").mismatch == "none"
+    assert engine.rollout_correction == "none" and cautions(engine)[0].startswith("pool with old_logprobs=engine")
+    assert resolved(algo="sft").rollout_correction == "none"
     for keys, words in (
-        ({"old_logprobs": "engine", "mismatch": "token_tis"}, "mismatch=token_tis needs old_logprobs=learner"),
+        (
+            {"old_logprobs": "engine", "rollout_correction": "token_tis"},
+            "rollout_correction=token_tis needs old_logprobs=learner",
+        ),
         ({"algo": "3spo"}, "3spo samples at states of its own choice"),
         ({"group_size": 4}, "key 'group_size' has no effect with pool="),
         ({"truncation": "t3"}, "key 'truncation' has no effect with pool="),
-        ({"lag": 1}, "key 'lag' has no effect with pool="),
+        ({"async_level": 1}, "key 'async_level' has no effect with pool="),
         ({"stream": True, "num_env_runners": 1}, "key 'stream' has no effect with pool="),
         ({"algo": "sft", "demonstrations": 9}, "key 'demonstrations' has no effect with pool="),
         ({"pool_top_share": 0.5}, "key 'pool_top_share' has no effect with algo grpo; it belongs to: sft"),

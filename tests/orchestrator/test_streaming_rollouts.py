@@ -201,7 +201,7 @@ def check(batches: Sequence[Any], first: int = 0, most: int = 2) -> list[int]:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_whole_groups_within_the_bound_none_twice_none_lost(staleness: int, seed: int) -> None:
     world = World(seed=seed)
-    run = Learner(world, staleness=staleness)
+    run = Learner(world, max_staleness=staleness)
     batches = run.learn(8, pause_s=0.05)
     run.stop()
     ages = check(batches, most=staleness)
@@ -212,7 +212,7 @@ def test_whole_groups_within_the_bound_none_twice_none_lost(staleness: int, seed
 
 
 def test_a_slow_task_is_learned_from_in_its_turn(world: World) -> None:
-    run = Learner(world, staleness=4)
+    run = Learner(world, max_staleness=4)
     world.slow = {TASKS[3]}
     batches = run.learn(8, pause_s=0.02)
     check(batches, most=4)

@@ -66,7 +66,13 @@ def test_profiling_again_plays_nothing_and_says_the_same(profiled: Path, beginne
 def test_with_a_lag_actors_learn_what_one_process_does(
     ray_session: None, profiled: Path, beginner: Path, tmp_path: Path
 ) -> None:
-    keys = [f"env.pivots={profiled / 'turns.parquet'}", f"model={beginner}", "lag=1", "mismatch=none", "engine=torch"]
+    keys = [
+        f"env.pivots={profiled / 'turns.parquet'}",
+        f"model={beginner}",
+        "async_level=1",
+        "rollout_correction=none",
+        "engine=torch",
+    ]
     weights = []
     for name, more in (("local", ["--local"]), ("actors", ["--set", "num_env_runners=1"])):
         argv = ["--algo", "pivotrl", "--env", "pivot", *more, "--iterations", "2", "--output", str(tmp_path / name)]

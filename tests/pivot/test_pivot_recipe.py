@@ -65,7 +65,7 @@ def test_the_exact_match_miss_rate_of_an_iteration() -> None:
 def test_defaults_are_those_of_the_public_recipes() -> None:
     settings = resolve(Settings.from_dict({"algo": "pivotrl", "env": "pivot"}))
     assert (settings.clip_low, settings.clip_high, settings.kl_coef) == (0.2, 0.28, 0.0)
-    assert (settings.ratio_level, settings.aggregation, settings.minibatches) == ("token", "token-mean", 1)
+    assert (settings.ratio_level, settings.loss_agg_mode, settings.minibatches) == ("token", "token-mean", 1)
     assert settings.max_turns == 1
 
 

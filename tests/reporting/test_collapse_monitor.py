@@ -17,7 +17,13 @@ Z = 3.5
 
 
 def record(iteration: int, mean: float, error: float = 0.05, tasks: float = 16.0, **more: Any) -> dict[str, Any]:
-    return {"iteration": iteration, "guard/sample": mean, "guard/sample_se": error, "guard/tasks": tasks, **more}
+    return {
+        "iteration": iteration,
+        "collapse_monitor/sample": mean,
+        "collapse_monitor/sample_se": error,
+        "collapse_monitor/tasks": tasks,
+        **more,
+    }
 
 
 def test_a_window_is_weighted_by_tasks() -> None:
@@ -45,7 +51,7 @@ def test_a_fall_is_told_the_second_time_and_in_plain_numbers() -> None:
     assert verdicts[-1].sentence() == (
         "the policy's success has fallen below its start: 0.23 +- 0.02, at the start 0.50 +- 0.02"
     )
-    assert verdicts[-1].tags()["guard/below"] == 1.0
+    assert verdicts[-1].tags()["collapse_monitor/below"] == 1.0
 
 
 def test_few_tasks_say_nothing_and_wait_for_more() -> None:
@@ -75,7 +81,9 @@ def test_after_a_restoration_only_new_samples_count() -> None:
 
 def test_the_best_checkpoint_is_the_evaluations_or_else_the_guards() -> None:
     success = {1: 0.5, 2: 0.6, 3: 0.7, 4: 0.4}
-    own: list[dict[str, Any]] = [{"iteration": i, "guard/success": s, "guard/start": 0.55} for i, s in success.items()]
+    own: list[dict[str, Any]] = [
+        {"iteration": i, "collapse_monitor/success": s, "collapse_monitor/start": 0.55} for i, s in success.items()
+    ]
     assert best_checkpoint(own, [0, 2, 3, 4]) == 3
     assert best_checkpoint(own, [0, 1, 4]) == 0
     own[1]["eval/success_rate"] = 0.3
@@ -94,15 +102,15 @@ def test_a_sample_is_of_first_groups_and_between_tasks() -> None:
     played = [episode(group, bool(win)) for group, group_wins in wins.items() for win in group_wins]
     sample = policy_sample([*played, *[episode(9, True)] * 4, episode(3, False, failed=True)], groups=4)
     means = np.array([0.75, 0.0, 1.0, 0.5])
-    assert sample["guard/sample"] == pytest.approx(means.mean())
-    assert sample["guard/sample_se"] == pytest.approx(means.std(ddof=1) / 2)
-    assert sample["guard/tasks"] == 4
+    assert sample["collapse_monitor/sample"] == pytest.approx(means.mean())
+    assert sample["collapse_monitor/sample_se"] == pytest.approx(means.std(ddof=1) / 2)
+    assert sample["collapse_monitor/tasks"] == 4
 
 
 def test_tasks_that_happen_to_agree_still_have_noise() -> None:
     sample = policy_sample([episode(group, False) for group in range(10)], groups=10)
-    assert sample["guard/sample"] == 0
-    assert sample["guard/sample_se"] == pytest.approx(math.sqrt(1 / 12 * 11 / 12 / 10))
+    assert sample["collapse_monitor/sample"] == 0
+    assert sample["collapse_monitor/sample_se"] == pytest.approx(math.sqrt(1 / 12 * 11 / 12 / 10))
     assert policy_sample([episode(0, False, failed=True)], groups=1) == {}
 
 

@@ -29,7 +29,11 @@ def success(path: Path) -> None:
     points = [{"iteration": i, "rollout/success_rate": i / 20} for i in range(21)]
     for at in (0, 10, 20):
         points[at] |= {"eval/success_rate": at / 25, "eval/success_low": 0.0, "eval/success_high": 0.95}
-        points[at] |= {"guard/success": 0.5, "guard/success_se": 0.1, "guard/start": 0.4}
+        points[at] |= {
+            "collapse_monitor/success": 0.5,
+            "collapse_monitor/success_se": 0.1,
+            "collapse_monitor/start": 0.4,
+        }
     plot_success(points, path / "success.png", "grpo on guess_numbers")
 
 

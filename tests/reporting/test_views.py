@@ -22,7 +22,7 @@ RECORD = {
     "rollout/response_tokens": 1893.0,
     "rollout/failed_episodes": 0.0,
     "actor/pg_loss": 0.01,
-    "actor/engine_logprob_gap_max": 2.1e-6,
+    "rollout_corr/logprob_diff_max": 2.1e-6,
     "timing_s/iteration": 4.12,
     "eval/success_rate": 0.71,
     "eval/success_low": 0.64,
@@ -37,7 +37,8 @@ def episode(success: bool, text: str = "I guess 123", cause: str = "terminated",
 
 def test_plain_line() -> None:
     assert plain_line(RECORD, 50) == (
-        "iter 12/50  success 0.62  return 0.62  turns 3.1  tokens 1893  gap 2e-6  4.1 s  (eval 0.71 [0.64, 0.78])"
+        "iter 12/50  success 0.62  return 0.62  turns 3.1  tokens 1893  logprob diff 2e-6  4.1 s  "
+        "(eval 0.71 [0.64, 0.78])"
     )
     assert plain_line({"iteration": 3, "actor/pg_loss": 1.5}, 5) == "iter 3/5  loss 1.5000"
     assert "  5.6 s  (eval" in plain_line({**RECORD, "timing_s/checkpoint": 1.5}, 50)

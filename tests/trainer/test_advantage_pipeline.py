@@ -101,7 +101,7 @@ def test_when_every_response_was_cut_nothing_is_left_and_nothing_is_divided() ->
     rows = build_samples(episodes, "merged")
     for row in rows:
         row.old_logprobs = row.logprobs.copy()
-    keys = {"overlong_filtering": True, "old_logprobs": "learner", "mismatch": "seq_mis"}
+    keys = {"overlong_filtering": True, "old_logprobs": "learner", "rollout_correction": "seq_mis"}
     metrics = assign_credit(ALGORITHMS["grpo"], rows, episodes, settings_of("grpo", **keys), {}, 0.0)
     assert metrics["rollout/overlong_filtered_share"] == 1.0
     assert metrics["rollout_corr/rollout_rs_masked_fraction"] == metrics["rollout_corr/rollout_is_mean"] == 0.0
@@ -110,16 +110,20 @@ def test_when_every_response_was_cut_nothing_is_left_and_nothing_is_divided() ->
 
 #: The choices of the user, and the weights of GAPS that follow; 0 where a row is rejected.
 CHOICES: list[tuple[str, dict[str, Any], list[float]]] = [
-    ("token_tis", {"mismatch_cap": 1.5}, [1.221403, 1.5, 0.740818, 1.010050, 0.980199]),
-    ("step_tis", {"mismatch_cap": 1.2}, [1.2, 1.2, 1.2, 0.990050, 0.990050]),
-    ("sequence_tis", {"mismatch_cap": 1.2}, [1.2, 1.2, 1.2, 0.990050, 0.990050]),
-    ("seq_mis", {"mismatch_cap": 1.2, "mismatch_bounds": [0.1, 10.0]}, [1.2, 1.2, 1.2, 0.990050, 0.990050]),
+    ("token_tis", {"rollout_correction_cap": 1.5}, [1.221403, 1.5, 0.740818, 1.010050, 0.980199]),
+    ("step_tis", {"rollout_correction_cap": 1.2}, [1.2, 1.2, 1.2, 0.990050, 0.990050]),
+    ("sequence_tis", {"rollout_correction_cap": 1.2}, [1.2, 1.2, 1.2, 0.990050, 0.990050]),
+    (
+        "seq_mis",
+        {"rollout_correction_cap": 1.2, "rollout_correction_bounds": [0.1, 10.0]},
+        [1.2, 1.2, 1.2, 0.990050, 0.990050],
+    ),
     ("seq_mis", {}, [0.0, 0.0, 0.0, 0.990050, 0.990050]),
-    ("geo_rs", {"mismatch_bounds": [0.9, 1.1]}, [0.0, 0.0, 0.0, 1.0, 1.0]),
-    ("k3_rs", {"mismatch_cap": 0.3}, [1.0] * 5),
+    ("geo_rs", {"rollout_correction_bounds": [0.9, 1.1]}, [0.0, 0.0, 0.0, 1.0, 1.0]),
+    ("k3_rs", {"rollout_correction_cap": 0.3}, [1.0] * 5),
     ("k3_rs", {}, [0.0, 0.0, 0.0, 1.0, 1.0]),
-    ("icepop", {"mismatch_bounds": [0.9, 1.3]}, [1.221403, 0.0, 0.0, 1.010050, 0.980199]),
-    ("seq_mask_tis", {"mismatch_bounds": [0.9, 1.4]}, [1.221403, 2.718282, 0.740818, 1.010050, 0.980199]),
+    ("icepop", {"rollout_correction_bounds": [0.9, 1.3]}, [1.221403, 0.0, 0.0, 1.010050, 0.980199]),
+    ("seq_mask_tis", {"rollout_correction_bounds": [0.9, 1.4]}, [1.221403, 2.718282, 0.740818, 1.010050, 0.980199]),
 ]
 
 
@@ -148,10 +152,10 @@ def test_how_far_engine_and_learner_disagree_is_reported_and_nothing_else_happen
 def test_rejected_rows_are_left_out_of_the_mean_weight() -> None:
     keys = {"old_logprobs": "learner"}
     rows = rows_with("old_logprobs", [[-0.5]], [1.0])
-    metrics = correct_mismatch(rows, settings_of("grpo", mismatch="token_tis", **keys))
+    metrics = correct_mismatch(rows, settings_of("grpo", rollout_correction="token_tis", **keys))
     assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx(np.exp(-0.5))
     rows = rows_with("old_logprobs", GAPS, [1.0, 0.0])
-    metrics = correct_mismatch(rows, settings_of("grpo", mismatch="seq_mis", **keys))
+    metrics = correct_mismatch(rows, settings_of("grpo", rollout_correction="seq_mis", **keys))
     assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx(0.990050, abs=1e-6)
     assert metrics["rollout_corr/rollout_rs_masked_fraction"] == pytest.approx(3 / 5)
     assert {row.correction.dtype for row in rows} == {np.dtype("float32")}  # type: ignore[union-attr]
@@ -168,7 +172,7 @@ def test_a_step_has_a_weight_of_its_own_whatever_the_layout() -> None:
         for row in rows:
             row.old_logprobs = row.logprobs.copy()
             row.old_logprobs[row.mask > 0] += np.array([next(left) for _ in range(int(row.mask.sum()))], np.float32)
-        settings = settings_of("grpo", old_logprobs="learner", mismatch="step_tis")
+        settings = settings_of("grpo", old_logprobs="learner", rollout_correction="step_tis")
         metrics = correct_mismatch(rows, settings)
         weights = [row.correction[at] for row, at in zip(rows, sampled, strict=True)]  # type: ignore[index]
         found[layout] = np.concatenate(weights).tolist()
@@ -183,7 +187,7 @@ def test_a_step_has_a_weight_of_its_own_whatever_the_layout() -> None:
 @pytest.mark.parametrize("mismatch", ["sequence_tis", "seq_mis"])
 def test_the_mean_of_one_weight_per_row_is_over_rows(mismatch: str) -> None:
     rows = rows_with("old_logprobs", GAPS, [1.0, 0.0])
-    keys = {"mismatch_bounds": [0.1, 10.0]} if mismatch == "seq_mis" else {}
+    keys = {"rollout_correction_bounds": [0.1, 10.0]} if mismatch == "seq_mis" else {}
     settings = settings_of("grpo", old_logprobs="learner", mismatch=mismatch, **keys)
     metrics = correct_mismatch(rows, settings)
     # Three and two tokens with the products 2.459603, cut to 2, and 0.990050.
@@ -192,7 +196,7 @@ def test_the_mean_of_one_weight_per_row_is_over_rows(mismatch: str) -> None:
 
 def test_where_all_is_rejected_nothing_is_divided() -> None:
     rows = rows_with("old_logprobs", GAPS, [1.0, 0.0])
-    settings = settings_of("grpo", old_logprobs="learner", mismatch="geo_rs")
+    settings = settings_of("grpo", old_logprobs="learner", rollout_correction="geo_rs")
     metrics = correct_mismatch(rows, settings)
     assert not any(row.mask.any() or row.correction.any() for row in rows)  # type: ignore[union-attr]
     assert metrics["rollout_corr/rollout_rs_masked_fraction"] == 1.0

@@ -90,8 +90,8 @@ def test_resume_is_exact_where_calls_take_a_different_time_each(wide_model_dir: 
 @pytest.mark.parametrize("algorithm", ["3spo", "ppo"])
 def test_a_run_whose_rows_share_their_beginnings_is_the_same_run(beginner_model_dir: Path, algorithm: str) -> None:
     # So small a rate that the last bits of two gradients do not make two runs sample different tokens.
-    keys = {"algo": algorithm, "rows": "per_step", "group_size": 8, "entropy_coef": 0.01, "lr": 1e-6}
-    flat, shared = (train(build(beginner_model_dir, **keys, row_prefixes=kind), 2) for kind in ("flat", "shared"))
+    keys = {"algo": algorithm, "sample_layout": "per_step", "group_size": 8, "entropy_coef": 0.01, "lr": 1e-6}
+    flat, shared = (train(build(beginner_model_dir, **keys, prefix_sharing=kind), 2) for kind in (False, True))
     shares = [metrics.pop("actor/forwarded_share") for metrics in shared if "actor/grad_norm" in metrics]
     assert shares and max(shares) < 0.9 and any(metrics.get("actor/grad_norm") for metrics in flat)
     for expected, found in zip(flat, shared, strict=True):
@@ -106,7 +106,7 @@ def test_another_seed_gives_another_run(beginner_model_dir: Path) -> None:
 def test_engine_and_learner_agree(beginner_model_dir: Path) -> None:
     algo = build(beginner_model_dir, minibatches=1, lr=1e-2)
     for metrics in train(algo, 4):
-        assert metrics["actor/engine_logprob_gap_max"] < 1e-4
+        assert metrics["rollout_corr/logprob_diff_max"] < 1e-4
 
 
 def test_a_checkpoint_is_a_hugging_face_folder(beginner_model_dir: Path, tmp_path: Path) -> None:

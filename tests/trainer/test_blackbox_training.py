@@ -78,7 +78,7 @@ def test_a_resumed_run_serves_agents_what_was_sampled(beginner_model_dir: Path, 
 def test_a_tree_search_over_a_black_box_is_that_of_the_environment_inside(beginner_model_dir: Path) -> None:
     """The recorded answers lead fresh agents back to a state, where others are sampled: the search sees one world."""
     # By their observations: the environment inside names its states otherwise, and the agent does not tell.
-    search = {**KEYS, "algo": "3spo", "search_steps": 60, "tasks_per_iteration": 2, "state_name": "observation"}
+    search = {**KEYS, "algo": "3spo", "search_steps": 60, "tasks_per_iteration": 2, "state_key": "observation"}
     theirs = build(beginner_model_dir, **{**search, "branching": "replay"})
     mine = build(beginner_model_dir, **{**search, **BLACK_BOX})
     before = policy_weights(mine)

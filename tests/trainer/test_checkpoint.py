@@ -80,11 +80,11 @@ def test_a_failing_write_leaves_nothing_under_the_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("saved", "now", "kept"),
     [
-        ({"lag": 3}, {"lag": 2}, True),
-        ({"lag": 3}, {"stream": True}, False),
-        ({"stream": True}, {"lag": 3}, False),
-        ({"stream": True}, {"stream": True, "staleness": 4}, True),
-        ({"stream": True, "staleness": 4}, {"stream": True}, False),
+        ({"async_level": 3}, {"async_level": 2}, True),
+        ({"async_level": 3}, {"stream": True}, False),
+        ({"stream": True}, {"async_level": 3}, False),
+        ({"stream": True}, {"stream": True, "max_staleness": 4}, True),
+        ({"stream": True, "max_staleness": 4}, {"stream": True}, False),
         ({"stream": True}, {"stream": True, "tasks_per_iteration": 5}, False),
     ],
 )

@@ -48,16 +48,16 @@ def test_warn_says_it_once_and_goes_on(beginner_model_dir: Path, tmp_path: Path)
     assert text.count("the policy's success has fallen below its start: 0.0") == 1
     assert "below start 0." in text.splitlines()[-1]
     records = loop.folder.read_metrics()
-    assert [r["guard/sample"] for r in records[1:]] == [r["rollout/success_rate"] for r in records[1:]]
+    assert [r["collapse_monitor/sample"] for r in records[1:]] == [r["rollout/success_rate"] for r in records[1:]]
     assert records[-1][collapse_monitor.SUCCESS] < records[-1][collapse_monitor.START] - 0.1
     assert summary(tmp_path / "run")["policy_end"] == records[-1][collapse_monitor.SUCCESS]
     algo.stop()
 
 
 def test_stop_ends_the_run_with_a_checkpoint_and_says_why(beginner_model_dir: Path, tmp_path: Path) -> None:
-    algo = build(beginner_model_dir, guard="stop")
+    algo = build(beginner_model_dir, collapse_monitor="stop")
     loop, _ = open_loop(algo, tmp_path / "run")
-    with pytest.raises(PolicyFell, match=r"fallen below its start: 0\.\d\d \+- .* \(guard=stop\)$"):
+    with pytest.raises(PolicyFell, match=r"fallen below its start: 0\.\d\d \+- .* \(collapse_monitor=stop\)$"):
         loop.run()
     ended = algo.iteration
     assert 4 <= ended < 8
@@ -67,7 +67,7 @@ def test_stop_ends_the_run_with_a_checkpoint_and_says_why(beginner_model_dir: Pa
 
 
 def test_restore_goes_back_once_and_then_stops(beginner_model_dir: Path, tmp_path: Path) -> None:
-    keys = {"guard": "restore", "iterations": 20, "lag": 1}
+    keys = {"collapse_monitor": "restore", "iterations": 20, "async_level": 1}
     algo = build(beginner_model_dir, **keys)
     start = policy_weights(algo)
     loop, shown = open_loop(algo, tmp_path / "run")
@@ -80,7 +80,7 @@ def test_restore_goes_back_once_and_then_stops(beginner_model_dir: Path, tmp_pat
     if back == 0:
         assert all(torch.equal(tensor, start[name]) for name, tensor in policy_weights(algo).items())
     loop.advance()
-    assert loop.advance()["guard/sample"] > 0.15, "episodes are those of the old weights again, one behind"
+    assert loop.advance()["collapse_monitor/sample"] > 0.15, "episodes are those of the old weights again, one behind"
     with pytest.raises(PolicyFell, match=rf"for the second time: it went back to iteration {back} before"):
         loop.run()
     assert went + 1 < algo.iteration < 20
@@ -90,7 +90,7 @@ def test_restore_goes_back_once_and_then_stops(beginner_model_dir: Path, tmp_pat
 
 
 def test_a_resumed_run_is_guarded_exactly(beginner_model_dir: Path, tmp_path: Path) -> None:
-    path, keys = tmp_path / "run", {"guard": "restore", "iterations": 8}
+    path, keys = tmp_path / "run", {"collapse_monitor": "restore", "iterations": 8}
     whole = build(beginner_model_dir, **keys)
     loop, _ = open_loop(whole, path)
     records = [loop.advance() for _ in range(8)]
@@ -109,8 +109,8 @@ def test_a_resumed_run_is_guarded_exactly(beginner_model_dir: Path, tmp_path: Pa
         rest = TrainLoop(second, again, PlainProgress(io.StringIO()), Interrupts())
         for record in records[len(kept) :]:
             found = rest.advance()
-            assert {k: v for k, v in found.items() if k.startswith("guard/")} == {
-                k: v for k, v in record.items() if k.startswith("guard/")
+            assert {k: v for k, v in found.items() if k.startswith("collapse_monitor/")} == {
+                k: v for k, v in record.items() if k.startswith("collapse_monitor/")
             }
         second.stop()
 
@@ -121,8 +121,10 @@ def test_a_search_is_told_by_episodes_of_its_own(beginner_model_dir: Path, tmp_p
     loop, shown = open_loop(algo, tmp_path / "run")
     assert loop.run()
     records = loop.folder.read_metrics()[1:]
-    assert all(r["guard/tasks"] == 16 and r["guard/turns"] >= 16 for r in records)
-    assert any(r["guard/sample"] != r.get("rollout/success_rate") for r in records), "not of the search's own paths"
+    assert all(r["collapse_monitor/tasks"] == 16 and r["collapse_monitor/turns"] >= 16 for r in records)
+    assert any(r["collapse_monitor/sample"] != r.get("rollout/success_rate") for r in records), (
+        "not of the search's own paths"
+    )
     assert "  policy 0." in shown.getvalue()
     algo.stop()
 
@@ -133,7 +135,7 @@ def test_a_search_finds_the_same_with_and_without_the_guard(beginner_model_dir: 
     for guarded in ("warn", "off"):
         algo = build(beginner_model_dir, guard=guarded, **keys)
         metrics = [algo.train()["agent"] for _ in range(3)]
-        skipped = ("timing_s/", "perf/", "guard/")
+        skipped = ("timing_s/", "perf/", "collapse_monitor/")
         found.append([{k: v for k, v in m.items() if not k.startswith(skipped)} for m in metrics])
         algo.stop()
     assert found[0] == found[1]

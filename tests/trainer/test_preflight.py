@@ -52,7 +52,7 @@ CASES = [
     ({"minibatches": 3}, "batch", "minibatches=3 does not divide them"),
     ({"algo": "ppo", "critic_lr": 1e-3, "group_size": 1}, "pairs", "critic_lr=0.001 is more than 100 times"),
     ({"clip_low": 3e-4, "old_logprobs": "engine", "top_p": 1.0}, "pairs", "set old_logprobs=learner"),
-    ({"gradient_checkpointing": False}, "learner", "fit no number of GPUs of 80 GB"),
+    ({"activation_checkpointing": "none"}, "learner", "fit no number of GPUs of 80 GB"),
     ({"num_learners": 2, "gpus_per_learner": 1, "learner_sharding": "fsdp"}, "learner", "for each of 2 sharded"),
     ({"kv_cache_gb": 0.1}, "engine", "kv_cache_gb=0.1 does not hold it"),
 ]
@@ -63,7 +63,7 @@ def test_what_is_wrong_is_named(changed: dict[str, Any], about: str, words: str)
     good = load_recipe(str(GOOD))
     assert failures(good) == {}
     if changed.get("algo") == "ppo":
-        good.pop("aggregation")
+        good.pop("loss_agg_mode")
     found = failures({**good, **changed})
     assert list(found) == [about] and words in found[about]
 
@@ -80,7 +80,7 @@ def test_a_model_at_hand_is_measured_with_its_own_tokenizer(tmp_path: Path) -> N
 def test_memory_is_that_of_the_documentation() -> None:
     """docs/how-to/scale.md: the table of three sizes, within its rounding."""
     settings = Settings.from_dict({"algo": "grpo", "dtype": "bfloat16", "kl_coef": 0.001, "max_model_len": 8192})
-    settings.update({"tokens_per_microbatch": 8192, "gradient_checkpointing": True})
+    settings.update({"tokens_per_microbatch": 8192, "activation_checkpointing": "full"})
     for name, states in (("Qwen2.5-1.5B-Instruct", (28, 14, 7)), ("Qwen2.5-7B-Instruct", (137, 69, 34))):
         for learners, wanted in zip((1, 2, 4), states, strict=True):
             assert learner_memory(settings, KNOWN[name], learners, 1024).state == pytest.approx(
@@ -88,10 +88,10 @@ def test_memory_is_that_of_the_documentation() -> None:
             )
     passing = learner_memory(settings, KNOWN["Qwen2.5-7B-Instruct"], 1, 1024).passing
     assert passing == pytest.approx(5.2, rel=0.05)
-    settings.update({"recompute": "selective"})
+    settings.update({"activation_checkpointing": "selective"})
     kept = learner_memory(settings, KNOWN["Qwen2.5-7B-Instruct"], 1, 1024).passing - passing
     assert kept == pytest.approx(2 * 8192 * 28 * (3584 + 2 * 3584 + 2 * 18_944) / 1e9, rel=1e-3)
-    settings.update({"recompute": "full"})
+    settings.update({"activation_checkpointing": "full"})
     assert KNOWN["Qwen2.5-7B-Instruct"].kv_bytes("bfloat16") == 56 * 1024
     assert KNOWN["Qwen2.5-32B"].kv_bytes("bfloat16") == 256 * 1024
     assert fewest_learners(settings, KNOWN["Qwen2.5-7B-Instruct"], 1024, 80.0) == 4

@@ -36,7 +36,7 @@ def test_every_child_has_a_bundle_where_it_is_pinned() -> None:
 
 
 def test_engines_in_the_env_runners_have_no_bundle_and_their_cpu() -> None:
-    chosen = settings(num_env_runners=2, placement="together")
+    chosen = settings(num_env_runners=2, placement="colocate")
     assert named_bundles(chosen)[1:] == [("env runner", {"CPU": 1.0})] * 2
 
 

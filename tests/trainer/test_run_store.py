@@ -17,11 +17,11 @@ from rl_agents.trainer.algorithm import AgentAlgorithm
 
 SEARCH: dict[str, Any] = {
     "algo": "3spo", "search_steps": 60, "tasks_per_iteration": 4, "branching": "replay",
-    "guard_episodes": 0,  # they are no experience: a resumed run plays them again
+    "collapse_monitor_episodes": 0,  # they are no experience: a resumed run plays them again
 }  # fmt: skip
 RUNS: dict[str, dict[str, Any]] = {
     "episodes": {"algo": "grpo"},
-    "chain": {"algo": "chain-gae", "solved_again": 0},  # nothing is learned twice on purpose
+    "chain": {"algo": "chain-gae", "success_replay": 0},  # nothing is learned twice on purpose
     "search": SEARCH,
 }
 

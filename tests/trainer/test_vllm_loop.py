@@ -26,7 +26,7 @@ def build(model_dir: Path, **keys: Any) -> AgentAlgorithm:
 
 def resumed_together(model_dir: Path, checkpoint: Path) -> list[dict[str, float]]:
     """Go on from a checkpoint with the engine in the env runner's process."""
-    algo = build(model_dir, placement="together")
+    algo = build(model_dir, placement="colocate")
     try:
         algo.restore_run_checkpoint(checkpoint)
         metrics = [algo.train()["agent"] for _ in range(2)]
@@ -53,11 +53,11 @@ def test_engine_and_learner_agree_after_every_sync_and_a_resumed_run_meets_the_s
     assert algo.iteration == 4
     assert played == [(t.task_id, t.seed) for t in algo.last_trajectories]
     for mine, theirs in zip(together, first[:2], strict=True):  # the same first tokens, then float noise
-        assert mine["actor/engine_logprob_gap_max"] < 1e-4
+        assert mine["rollout_corr/logprob_diff_max"] < 1e-4
         assert mine["rollout/episodes"] == theirs["rollout/episodes"]
     assert together[0]["rollout/return_mean"] == first[0]["rollout/return_mean"]
     assert together[0]["rollout/response_tokens"] == first[0]["rollout/response_tokens"]
     for metrics in first + second:
-        assert metrics["actor/engine_logprob_gap_max"] < 1e-4
+        assert metrics["rollout_corr/logprob_diff_max"] < 1e-4
     # Seeded sampling on equal weights: curves differ by float noise only.
     assert first[0]["rollout/success_rate"] == pytest.approx(second[0]["rollout/success_rate"], abs=0.3)

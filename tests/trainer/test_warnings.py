@@ -42,8 +42,8 @@ def test_narrow_clips_do_not_go_with_a_bfloat16_engine(algo: str) -> None:
 def test_a_quantized_engines_samples_want_a_correction() -> None:
     keys = {"algo": "grpo", "engine": "vllm", "dtype": "bfloat16", "engine_quantization": "fp8"}
     (line,) = quantized_cautions(Settings.from_dict(keys), ALGORITHMS["grpo"])
-    assert "old_logprobs=learner mismatch=token_tis corrects" in line
-    corrected = {**keys, "old_logprobs": "learner", "mismatch": "token_tis"}
+    assert "old_logprobs=learner rollout_correction=token_tis corrects" in line
+    corrected = {**keys, "old_logprobs": "learner", "rollout_correction": "token_tis"}
     assert not quantized_cautions(Settings.from_dict(corrected), ALGORITHMS["grpo"])
     assert not quantized_cautions(Settings.from_dict({**keys, "engine_quantization": "none"}), ALGORITHMS["grpo"])
 
@@ -69,28 +69,31 @@ def test_a_critic_that_learns_a_thousand_times_faster_is_named() -> None:
 def test_stale_rollouts_are_corrected_on_the_level_of_the_ratio(
     algo: str, keys: dict[str, Any], correction: str
 ) -> None:
-    settings = resolved(algo=algo, lag=1, **keys)
-    assert (settings.old_logprobs, settings.mismatch) == ("learner", correction)
-    assert (resolved(algo=algo, **keys).old_logprobs, resolved(algo=algo, **keys).mismatch) == ("engine", "none")
+    settings = resolved(algo=algo, async_level=1, **keys)
+    assert (settings.old_logprobs, settings.rollout_correction) == ("learner", correction)
+    assert (resolved(algo=algo, **keys).old_logprobs, resolved(algo=algo, **keys).rollout_correction) == (
+        "engine",
+        "none",
+    )
 
 
 def test_stale_rollouts_without_a_correction_are_named() -> None:
-    (line,) = cautions(resolved(algo="grpo", lag=2, old_logprobs="engine"))
-    assert line.startswith("lag=2 with old_logprobs=engine: ratios are against the weights that sampled")
-    assert line.endswith("old_logprobs=learner mismatch=token_tis corrects instead")
-    (line,) = cautions(resolved(algo="grpo", stream=True, num_env_runners=1, mismatch="none"))
-    assert line.startswith("stream with staleness=2 with mismatch=none")
-    assert not cautions(resolved(algo="grpo", lag=2)) + cautions(resolved(algo="grpo", old_logprobs="engine"))
+    (line,) = cautions(resolved(algo="grpo", async_level=2, old_logprobs="engine"))
+    assert line.startswith("async_level=2 with old_logprobs=engine: ratios are against the weights that sampled")
+    assert line.endswith("old_logprobs=learner rollout_correction=token_tis corrects instead")
+    (line,) = cautions(resolved(algo="grpo", stream=True, num_env_runners=1, rollout_correction="none"))
+    assert line.startswith("stream with max_staleness=2 with rollout_correction=none")
+    assert not cautions(resolved(algo="grpo", async_level=2)) + cautions(resolved(algo="grpo", old_logprobs="engine"))
 
 
 def test_what_fails_for_very_old_rollouts_is_named_and_what_does_not_fail_is_not() -> None:
-    assert not cautions(resolved(algo="grpo", lag=4))
-    (line,) = cautions(resolved(algo="grpo", lag=5))
-    assert line.startswith("lag=5 with mismatch=token_tis: beyond 4, truncated weights lost")
-    assert "old_logprobs=engine mismatch=none" in line
-    assert not cautions(resolved(algo="grpo", lag=5, old_logprobs="engine"))
-    (line,) = cautions(resolved(algo="steppo", stream=True, staleness=8, num_env_runners=1))
-    assert line.startswith("stream with staleness=8 with mismatch=step_tis: beyond 4")
+    assert not cautions(resolved(algo="grpo", async_level=4))
+    (line,) = cautions(resolved(algo="grpo", async_level=5))
+    assert line.startswith("async_level=5 with rollout_correction=token_tis: beyond 4, truncated weights lost")
+    assert "old_logprobs=engine rollout_correction=none" in line
+    assert not cautions(resolved(algo="grpo", async_level=5, old_logprobs="engine"))
+    (line,) = cautions(resolved(algo="steppo", stream=True, max_staleness=8, num_env_runners=1))
+    assert line.startswith("stream with max_staleness=8 with rollout_correction=step_tis: beyond 4")
 
 
 @pytest.mark.parametrize("file", PRESETS, ids=lambda file: file.stem)

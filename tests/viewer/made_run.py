@@ -39,7 +39,15 @@ def write_run(
         keys: of its configuration.
     """
     folder.mkdir(parents=True)
-    config = {"algo": "grpo", "env": "made", "seed": seed, "iterations": iterations, "gamma": 1.0, "lam": 1.0, **keys}
+    config = {
+        "algo": "grpo",
+        "env": "made",
+        "seed": seed,
+        "iterations": iterations,
+        "gamma": 1.0,
+        "gae_lambda": 1.0,
+        **keys,
+    }
     (folder / "config.yaml").write_text("".join(f"{name}: {value}\n" for name, value in config.items()))
     lines = [{"iteration": i, "rollout/success_rate": i / 10, "seconds": 2.0 * i} for i in range(iterations + 1)]
     lines[0]["eval/success_rate"] = 0.25

@@ -45,9 +45,9 @@ def test_no_formula_is_claimed_that_does_not_fit(returns, advantages):
 
 def test_of_values():
     """Whitened step GAE of two episodes, γ = 0.9 and λ = 0.8; the last step's TD error is r - V by hand."""
-    keys, episodes = {"gamma": 0.9, "lam": 0.8}, [([0.0, 0.0, 1.0], [0.5, 0.6, 0.7]), ([0.0, 0.0], [0.4, 0.2])]
+    keys, episodes = {"gamma": 0.9, "gae_lambda": 0.8}, [([0.0, 0.0, 1.0], [0.5, 0.6, 0.7]), ([0.0, 0.0], [0.4, 0.2])]
     raw = [
-        step_gae(r, v, [*range(1, len(r)), -1], final_values=[0.0] * len(r), **keys).advantages.tolist()
+        step_gae(r, v, [*range(1, len(r)), -1], final_values=[0.0] * len(r), gamma=0.9, lam=0.8).advantages.tolist()
         for r, v in episodes
     ]
     whitened = whiten_steps([*raw[0], *raw[1]]).tolist()

@@ -481,7 +481,7 @@ class Explorer:
         self.counts.rollouts.append(rollouts)
 
     def _key(self, search: Search, answer: EnvReply) -> str:
-        text = answer.anchor if self.settings.state_name == "anchor" else answer.observation
+        text = answer.anchor if self.settings.state_key == "anchor" else answer.observation
         key = state_key(search.task_id, text, self.settings)
         self.counts.states.add(key)
         return key

@@ -12,7 +12,7 @@
     "rollout/zero_advantage_share",
     "actor/entropy",
     "actor/ppo_kl",
-    "actor/engine_logprob_gap_max",
+    "rollout_corr/logprob_diff_max",
     "rollout_corr/ess",
     "rollout/staleness_mean",
     "search/score_mean",
@@ -219,7 +219,7 @@
           ? V.table(["iteration", ...columns.map(([name]) => `#${name}`), "ended by"], el("tbody", {}, rows))
           : V.empty("No iteration yet."),
         V.facts(
-          ["seed", "model", "lr", "gamma", "lam", "group_size", "tasks_per_iteration"].map((name) => [
+          ["seed", "model", "lr", "gamma", "gae_lambda", "group_size", "tasks_per_iteration"].map((name) => [
             name,
             data.settings[name] === undefined ? null : String(data.settings[name]),
           ]),
@@ -277,7 +277,7 @@
     ["invalid", "rollout/invalid_action_share"],
     ["failed", "rollout/failed_episodes"],
     ["entropy", "actor/entropy"],
-    ["logprob mismatch", "actor/engine_logprob_gap_max"],
+    ["logprob mismatch", "rollout_corr/logprob_diff_max"],
   ];
 
   const openIteration = (run, rows) => (at) => {

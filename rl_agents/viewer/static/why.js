@@ -71,7 +71,7 @@
       el(
         "p",
         {},
-        `The critic's view: TD error \u03b4 = r + \u03b3\u00b7V(next) \u2212 V = ${V.signed(w.delta, 3)}; with those of later steps, \u03b3 = ${w.gamma} and \u03bb = ${w.lam}, they sum to ${V.signed(w.gae, 3)}.`,
+        `The critic's view: TD error \u03b4 = r + \u03b3\u00b7V(next) \u2212 V = ${V.signed(w.delta, 3)}; with those of later steps, \u03b3 = ${w.gamma} and \u03bb = ${w.gae_lambda}, they sum to ${V.signed(w.gae, 3)}.`,
       ),
       el(
         "p",

@@ -30,7 +30,7 @@ SHARED = {"gpus_per_learner": 0.4, "gpus_per_engine": 0.5}
         (APART, "vllm", True, "nccl"),
         ({"gpus_per_learner": 1}, "vllm", True, "nccl"),  # engines get tensor_parallel GPUs
         ({"gpus_per_engine": 1}, "vllm", True, "object_store"),  # the learner is on a CPU
-        ({**APART, "lag": 1}, "vllm", True, "object_store"),
+        ({**APART, "async_level": 1}, "vllm", True, "object_store"),
         ({**APART, "num_learners": 2, "learner_sharding": "fsdp"}, "vllm", True, "object_store"),
         (SHARED, "vllm", True, "ipc"),
         ({**SHARED, "num_engines": 2}, "vllm", True, "nccl"),
@@ -51,7 +51,7 @@ def test_the_way(keys: dict[str, Any], kind: str, gpus: bool, way: str) -> None:
         ({"weight_transfer": "nccl", **SHARED}, "vllm", "NCCL cannot put two ranks on one"),
         ({"weight_transfer": "ipc", **APART}, "vllm", "one learner and one engine on one GPU"),
         ({"weight_transfer": "ipc", **SHARED, "engine_mode": "async"}, "vllm", "set engine_mode=inprocess"),
-        ({"weight_transfer": "nccl", **APART, "lag": 1}, "vllm", "older weights than the learners hold"),
+        ({"weight_transfer": "nccl", **APART, "async_level": 1}, "vllm", "older weights than the learners hold"),
     ],
 )
 def test_what_cannot_work_is_refused(keys: dict[str, Any], kind: str, why: str) -> None:
@@ -64,7 +64,7 @@ def test_what_cannot_work_is_refused(keys: dict[str, Any], kind: str, why: str) 
     [
         ({}, "vllm", False, "its CPU build has no sleep mode"),
         ({}, "torch", True, "only vLLM engines"),
-        ({"lag": 1}, "vllm", True, "with lag or stream"),
+        ({"async_level": 1}, "vllm", True, "with lag or stream"),
     ],
 )
 def test_engines_that_cannot_sleep(keys: dict[str, Any], kind: str, gpus: bool, why: str) -> None:

@@ -143,9 +143,9 @@ class Named(Drawn):
 @pytest.mark.parametrize(
     ("keys", "task", "texts"),
     [
-        ({"state_name": "anchor"}, "", ("start", "after left")),
-        ({"state_name": "observation"}, "", ("hall", "attic")),
-        ({"state_name": "anchor", "state_scope": "task"}, "house", ("start", "after left")),
+        ({"state_key": "anchor"}, "", ("start", "after left")),
+        ({"state_key": "observation"}, "", ("hall", "attic")),
+        ({"state_key": "anchor", "state_scope": "task"}, "house", ("start", "after left")),
     ],
 )
 def test_states_are_known_by_their_name_or_by_what_is_shown(

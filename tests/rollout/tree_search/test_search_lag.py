@@ -19,8 +19,8 @@ from rl_agents.rollout.tree_search.states import PATH
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 KEYS: dict[str, Any] = {
-    "tasks_per_iteration": 4, "group_size": 4, "search_steps": 48, "lr": 1e-3, "iterations": 4, "lag": 1,
-    "old_logprobs": "learner", "mismatch": "none", "engine": "torch", "engine_timeout_s": 30.0,
+    "tasks_per_iteration": 4, "group_size": 4, "search_steps": 48, "lr": 1e-3, "iterations": 4, "async_level": 1,
+    "old_logprobs": "learner", "rollout_correction": "none", "engine": "torch", "engine_timeout_s": 30.0,
 }  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def test_every_update_has_its_own_version_and_sampling_says_which_it_used(beginn
     assert updates >= 4 and algo.policy_version == updates and metrics["search/syncs"] == updates
     versions = [step.policy_version for step in searched(algo).counts.steps]
     assert versions == sorted(versions) and set(versions) == set(range(updates))
-    assert metrics["actor/engine_logprob_gap_max"] < 1e-4, "never an old policy's samples"
+    assert metrics["rollout_corr/logprob_diff_max"] < 1e-4, "never an old policy's samples"
     assert metrics["actor/clip_fraction"] == 0.0
 
 
@@ -140,7 +140,7 @@ def test_an_environment_that_cannot_be_reached_again_is_refused_at_the_start(beg
         ({"score_xi": 5}, "'score_xi' has no effect without score_gate other than off"),
         ({"search_steps": 0}, "search_steps=0: must be at least 1"),
         ({"score_gate": "count", "score_zeta": 2}, "score_zeta=2.0: must be at most 1"),
-        ({"lam": 0.9}, "key 'lam' has no effect with algo 3spo"),
+        ({"gae_lambda": 0.9}, "key 'gae_lambda' has no effect with algo 3spo"),
     ],
 )
 def test_keys_that_do_not_go_together(keys: dict[str, Any], message: str) -> None:
