@@ -102,9 +102,9 @@ check: .venv/.ready
 	$(PY) -m codespell_lib README.md CONTRIBUTING.md docs rl_agents
 
 bench: .venv/.ready
-	$(PY) -m benchmarks.row_layout
+	$(PY) -m benchmarks.gpu merging
 	$(PY) -m benchmarks.rollout_efficiency
-	$(PY) -m benchmarks.learning_curves --algos grpo ppo
+	$(PY) -m benchmarks.experiments learning_curves --algos grpo ppo
 
 # Counted work against benchmarks/results/budget.json: what a busy machine cannot change. Part of the tests, too.
 bench-check: .venv/.ready

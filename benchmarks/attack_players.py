@@ -61,27 +61,22 @@ class Trial:
 
     @property
     def style(self) -> str:
-        """The prompt style."""
         return str(self.options.get("prompt", "paper"))
 
 
 def answer(text: str) -> Player:
-    """Answer at once, always with the same text."""
     return lambda game: f"<answer> {text} </answer>"
 
 
 def chosen(answers: Sequence[str]) -> Player:
-    """Answer at once with one of ``answers``, by chance."""
     return lambda game: f"<answer> {game.rng.choice(answers)} </answer>"
 
 
 def most_frequent(trial: Trial) -> str:
-    """Return the answer that is right for most training tasks."""
     return Counter(reference for _, reference in trial.train).most_common(1)[0][0]
 
 
 def references(trial: Trial) -> list[str]:
-    """Return the answers of the training tasks."""
     return [reference for _, reference in trial.train]
 
 
@@ -120,7 +115,6 @@ def best_by_sum(game: Game) -> str:
 
 
 def any_movie(game: Game) -> str:
-    """Recommend a movie by chance."""
     task = game.env.state.task
     if not game.env.state.final:
         return f"<answer> {','.join(['1'] * len(task.weights))} </answer>"
@@ -134,7 +128,6 @@ def _movie_name(movie: Any, game: Game) -> str:
 
 
 def any_candidates(game: Game) -> str:
-    """Name a candidate by chance for each circuit."""
     from rl_agents.envs.circuit_decoding.prompts import answer_text
 
     task = game.env.state.task
@@ -146,8 +139,6 @@ def any_candidates(game: Game) -> str:
 
 
 def searching(queries: Callable[[Game], Sequence[str]], reply: Callable[[Game], str], style: str) -> Player:
-    """Search once, for all ``queries`` in one turn, then answer."""
-
     def act(game: Game) -> str:
         if game.said:
             return f"<answer> {reply(game)} </answer>"
@@ -160,7 +151,6 @@ def searching(queries: Callable[[Game], Sequence[str]], reply: Callable[[Game], 
 
 
 def whole_question(game: Game) -> list[str]:
-    """Search for the question as it stands."""
     return [_question(game)]
 
 
@@ -193,18 +183,15 @@ def all_of_the_almanac() -> str:
 
 
 def first_title(game: Game) -> str:
-    """Repeat the title of the first passage found."""
     return _titles(game)[0] if _titles(game) else "unknown"
 
 
 def first_words(game: Game) -> str:
-    """Repeat the text of the first passage found."""
     state = game.env.state
     return state.task.store.get(state.seen[0]).text if state.seen else "unknown"
 
 
 def all_titles(game: Game) -> str:
-    """Repeat the titles of all passages found."""
     return " ".join(_titles(game)) or "unknown"
 
 
@@ -217,7 +204,6 @@ def _titles(game: Game) -> list[str]:
 
 
 def paper_calls(calls: Callable[[Game], Sequence[tuple[str, str]]]) -> Player:
-    """Make the calls of every turn until there are none."""
     from rl_agents.envs.paper_search.demonstrations import STOP, written
 
     def act(game: Game) -> str:
@@ -228,12 +214,10 @@ def paper_calls(calls: Callable[[Game], Sequence[tuple[str, str]]]) -> Player:
 
 
 def request_once(game: Game) -> list[tuple[str, str]]:
-    """Search for the request."""
     return [] if game.said else [("search", _request(game))]
 
 
 def expand_all(game: Game) -> list[tuple[str, str]]:
-    """Search for the request, then expand whatever the pool holds, in its order."""
     state = game.env.state
     if not game.said:
         return [("search", _request(game))]
@@ -241,7 +225,6 @@ def expand_all(game: Game) -> list[tuple[str, str]]:
 
 
 def any_word(game: Game) -> list[tuple[str, str]]:
-    """Search for words of the papers listed, or of the request, one after the other."""
     state = game.env.state
     known = sorted({word for text in [_request(game), *(f.title for f in state.pool)] for word in text.split()})
     return [
@@ -263,8 +246,6 @@ def any_admissible(style: str) -> Player:
 
 
 def least_tried(style: str) -> Player:
-    """Do what has been done least often, in the order of the list."""
-
     def act(game: Game) -> str:
         tried = Counter(game.shown)
         command = min(game.info["admissible_actions"], key=lambda option: tried[option])
@@ -284,8 +265,6 @@ def replayed(trial: Trial) -> Player:
 
 
 def first_result(query: Callable[[Game], str], style: str) -> Player:
-    """Search, open the first product and buy it as it is."""
-
     def act(game: Game) -> str:
         page = game.env.state.turn.page
         if page.kind == "search":
@@ -298,7 +277,6 @@ def first_result(query: Callable[[Game], str], style: str) -> Player:
 
 
 def goal_words(game: Game) -> str:
-    """Return the goal's instruction."""
     return str(game.env.state.turn.instruction)
 
 

@@ -103,7 +103,6 @@ def watched(owner: Any, name: str, note: Callable[..., None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def counting() -> Iterator[Counter[str]]:
-    """Count what is called while this is open."""
     from rl_agents.learner.optimizers import OptimizerSet
     from rl_agents.orchestrator.collector import Collector
     from rl_agents.rollout.env_runner import TextEnvRunner
@@ -136,7 +135,6 @@ def counting() -> Iterator[Counter[str]]:
 
 
 def untrained_model(folder: Path) -> str:
-    """Write guess_numbers' tokenizer and its model before any training."""
     from rl_agents.envs.base import starter_spec
 
     starter = starter_spec("guess_numbers")
@@ -147,7 +145,6 @@ def untrained_model(folder: Path) -> str:
 
 
 def measure(case: Case, model: str, folder: Path) -> Counts:
-    """Run one case and return its counts, the start of engines and learners left out."""
     from rl_agents.trainer.algorithm import AgentConfig
 
     gymnasium.register(ENVIRONMENT, entry_point=lambda **_: Counting())
@@ -173,7 +170,6 @@ def measure(case: Case, model: str, folder: Path) -> Counts:
 
 
 def measure_all(cases: tuple[Case, ...] = CASES) -> dict[str, Counts]:
-    """Return the counts of all cases by their names."""
     found: dict[str, Counts] = {}
     with tempfile.TemporaryDirectory() as folder:
         model = untrained_model(Path(folder) / "model")
@@ -226,7 +222,6 @@ def check(budget_file: Path, found: Mapping[str, Counts]) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, then compare or record; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--record", action="store_true", help="make the counts of today the budget")
     parser.add_argument("--budget", type=Path, default=BUDGET, help="file with the budget")

@@ -20,14 +20,15 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.equal_steps import sets
 from benchmarks.grid import RESULTS, Arm, Run, grid_parser, markdown, read_run, run_command, run_grid
+from benchmarks.timing import StubEngine
 from rl_agents.chat.template import make_context
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs.base import make_env, starter_spec, task_ids
 from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import load_agent
-from rl_agents.inference.base import Completion, Sampling
 from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
 from rl_agents.rollout.turns import Limits
@@ -53,7 +54,6 @@ COMPACT = {"prompt": "compact"}
 
 
 def main() -> None:
-    """Run, print the tables and write the file."""
     parser = grid_parser(__doc__, "blackbox_clients")
     parser.add_argument("--agents", nargs="+", default=list(AGENTS), choices=list(AGENTS), metavar="NAME")
     parser.set_defaults(local=True)
@@ -70,17 +70,10 @@ def main() -> None:
 
 
 def arm(name: str) -> Arm:
-    """Return the command of a row."""
-    keys = [part for key in BUDGET for part in ("--set", key)]
     if name == BUILT_IN:
-        return Arm(name, ("--algo", "grpo", *keys))
-    own = (
-        "env.tasks=guess_numbers",
-        f"env.agent=docs/examples/agents/{AGENTS[name]}",
-        f"env.agent_python={PYTHON}",
-        "env.agent_concurrency=64",
-    )
-    return Arm(name, ("--algo", "grpo", "--env", "blackbox", *keys, *(part for key in own for part in ("--set", key))))
+        return Arm(name, ("--algo", "grpo", *sets(BUDGET)))
+    agent = (f"env.agent=docs/examples/agents/{AGENTS[name]}", f"env.agent_python={PYTHON}", "env.agent_concurrency=64")
+    return Arm(name, ("--algo", "grpo", "--env", "blackbox", *sets((*BUDGET, "env.tasks=guess_numbers", *agent))))
 
 
 def run_cell(flags: Sequence[str], seed: int) -> Run:
@@ -103,22 +96,11 @@ def equal_iterations(mine: Sequence[Run], theirs: Sequence[Run]) -> str:
     return f"{sum(a == b for a, b in pairs)} of {len(pairs)}"
 
 
-class Stub:
-    """An engine that answers at once with a wrong guess."""
-
-    def __init__(self, ids: list[int]) -> None:
-        self.ids = ids
-
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        """See `Engine.generate`."""
-        await asyncio.sleep(0)
-        return Completion([*self.ids, sampling.stop_token_ids[0]], [-0.5] * (len(self.ids) + 1), 0, "stop")
-
-
 def cost(name: str, episodes: int = 64, turns: int = 4) -> dict[str, float]:
     """Return CPU milliseconds per call: the runner's, the built-in loop's for the same, and the agents' process's."""
     tokenizer = starter_spec("guess_numbers").build_tokenizer()
-    context, engine = make_context("append", tokenizer), Stub(tokenizer.encode("<interact> 1 2 </interact>"))
+    context = make_context("append", tokenizer)
+    engine = StubEngine(tokenizer, lambda sampling: "<interact> 1 2 </interact>")  # a wrong guess
     limits = Limits(max_turns=turns, max_response_tokens=24, max_model_len=256)
     names = task_ids("guess_numbers", "train", COMPACT)
     specs = [EpisodeSpec(names[n % len(names)], n, 0, step_seed(7, n)) for n in range(episodes)]
@@ -143,7 +125,6 @@ def cost(name: str, episodes: int = 64, turns: int = 4) -> dict[str, float]:
 
 
 def children_seconds() -> float:
-    """Return the CPU seconds of all processes that this one has started."""
     times = [child.cpu_times() for child in psutil.Process().children(recursive=True)]
     return sum(t.user + t.system for t in times)
 

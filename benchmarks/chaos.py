@@ -34,7 +34,6 @@ HUNG_S = 400.0
 
 
 def main() -> None:
-    """Run both, print what differs, write results/chaos.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--iterations", type=int, default=60)
@@ -72,7 +71,6 @@ def run(output: Path, kills: list[str], args: argparse.Namespace) -> float:
 
 
 def strike(cluster: TwoNodes, victim: str, rng: random.Random) -> None:
-    """Kill one process, or a node and bring it back."""
     print(f"killing: {victim}", flush=True)
     if victim == NODE:
         cluster.crash(cluster.worker)
@@ -108,7 +106,6 @@ def _records(output: Path) -> list[dict[str, Any]]:
 
 
 def account(output: Path) -> dict[str, Any]:
-    """Count what the run has done by its records and its last checkpoint."""
     records = [record for record in _records(output) if record["iteration"]]
     summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
     state = json.loads((output / summary["checkpoint"] / "state.json").read_text(encoding="utf-8"))

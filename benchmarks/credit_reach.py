@@ -25,9 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.equal_steps import sets
+from benchmarks.experiments import LONG_STEP_KEYS
 from benchmarks.grid import RESULTS, run_command
 from benchmarks.long_thoughts import ROOMS
-from benchmarks.steppo_rooms import KEYS
+from benchmarks.report import markdown
 from rl_agents.algorithms import ppo, register, steppo
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.data.samples import Row
@@ -92,9 +93,8 @@ def true_advantages(right: Floats) -> Floats:
 
 
 def measure(arm: str, seed: int) -> dict[str, list[float]]:
-    """One arm: figures by room."""
     SEEN.clear()
-    keys = [key for key in KEYS[arm] if key.partition("=")[0] not in ("algo", "iterations", "critic_warmup")]
+    keys = [key for key in LONG_STEP_KEYS[arm] if key.partition("=")[0] not in ("algo", "iterations", "critic_warmup")]
     algo = "watched-" + ("ppo" if arm.startswith("ppo") else "steppo")
     frozen = (f"algo={algo}", f"iterations={ITERATIONS}", f"critic_warmup={ITERATIONS}", "whiten=false")
     with tempfile.TemporaryDirectory() as folder:
@@ -104,7 +104,10 @@ def measure(arm: str, seed: int) -> dict[str, list[float]]:
     credit, after, right = (
         np.concatenate([getattr(one, name) for one in last]) for name in ("credit", "after", "right")
     )
-    truth, gamma = true_advantages(right), float(next(key[6:] for key in KEYS[arm] if key.startswith("gamma=")))
+    truth, gamma = (
+        true_advantages(right),
+        float(next(key[6:] for key in LONG_STEP_KEYS[arm] if key.startswith("gamma="))),
+    )
     size = np.sqrt((credit**2).mean(axis=0))
     units = after.mean(axis=0) if algo == "watched-ppo" else np.arange(len(ROOMS))[::-1]
     return {
@@ -116,7 +119,6 @@ def measure(arm: str, seed: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    """Measure, write the file, print the table."""
     for recipe in (ppo.ALGORITHM, steppo.ALGORITHM):
         watched(recipe)
     figures = {arm: [measure(arm, seed) for seed in range(SEEDS)] for arm in ARMS}
@@ -127,15 +129,11 @@ def main() -> None:
 def table(figures: dict[str, list[dict[str, list[float]]]]) -> str:
     """The first room's figures, mean and 95 % interval over the seeds."""
     names = ("theory", "size", "correlation")
-    lines = [
-        f"| credit at the door of the {ROOMS[0]}, the first of {len(ROOMS)} | {' | '.join(names)} |",
-        f"|{'---|' * 4}",
-    ]
+    rows = []
     for arm, seeds in figures.items():
         cells = [student_interval([seed[name][0] for seed in seeds]) for name in names]
-        shown = (f"{cell.mean:.2g} [{cell.low:.2g}, {cell.high:.2g}]" for cell in cells)
-        lines.append(f"| {arm} | {' | '.join(shown)} |")
-    return "\n".join(lines)
+        rows.append((arm, *(f"{cell.mean:.2g} [{cell.low:.2g}, {cell.high:.2g}]" for cell in cells)))
+    return markdown((f"credit at the door of the {ROOMS[0]}, the first of {len(ROOMS)}", *names), rows)
 
 
 if __name__ == "__main__":

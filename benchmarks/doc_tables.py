@@ -18,12 +18,11 @@ from statistics import fmean
 
 from benchmarks import grid
 from benchmarks.equal_steps import at_budget, unique_states
+from benchmarks.experiments import right, silent, truncated, turns, updates
 from benchmarks.grid import RESULTS, Column, Run, text
 from benchmarks.long_thoughts import ROOMS
-from benchmarks.steppo_rooms import right
-from benchmarks.t3 import truncated, turns
-from benchmarks.vspo import updates
-from benchmarks.vspo_mixed import silent
+from benchmarks.model_families.page import TABLES as MODELS
+from benchmarks.report import markdown
 
 ROOT = Path(__file__).parents[1]
 MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -31,7 +30,6 @@ Runs = list[Run]
 
 
 def named(page: str) -> list[str]:
-    """The names in the marks."""
     return [name for _, name, _ in MARKED.findall(page)]
 
 
@@ -42,7 +40,6 @@ def on_file(file: str) -> dict[str, Runs]:
 
 
 def after(iteration: int) -> Column:
-    """Mean success at an evaluation on the way."""
     return lambda runs: f"{fmean(run['success'][str(iteration)] for run in runs):.2f}"
 
 
@@ -85,14 +82,12 @@ class Table:
         return grid.table(dict(self.arms()), {name: COLUMNS[name] for name in self.columns}, self.head)
 
     def arms(self) -> Iterable[tuple[str, Runs]]:
-        """Name as shown, and runs."""
         for file, wanted in self.sources.items():
             stored = on_file(file)
             for name in wanted or stored:
                 yield self.shown(name), stored[name]
 
     def shown(self, name: str) -> str:
-        """An arm's name on the page."""
         for part in self.dropped:
             name = name.replace(part, "")
         return name
@@ -115,17 +110,17 @@ EVERYWHERE = {
 
 
 def everywhere() -> str:
-    """One line for each environment."""
-    lines = ["| environment | start | grpo | steppo | CPU-s a run (grpo) |", f"|{'---|' * 5}"]
+    rows = []
     for environment, file in EVERYWHERE.items():
         grpo, steppo = (on_file(file)[arm] for arm in ("grpo", "steppo"))
         cells = (COLUMNS["start"](grpo), COLUMNS["end"](grpo), COLUMNS["end"](steppo), COLUMNS["CPU-s a run"](grpo))
-        lines.append(f"| {' | '.join((environment, *cells))} |")
-    return "\n".join(lines)
+        rows.append((environment, *cells))
+    return markdown(("environment", "start", "grpo", "steppo", "CPU-s a run (grpo)"), rows)
 
 
 #: By the name in the mark.
 TABLES: Mapping[str, Callable[[], str]] = {
+    **MODELS,
     "every environment": everywhere,
     "family": Table(GROUPS, {"family": ()}),
     "vspo": Table((*GROUPS, "updates to 0.70"), {"vspo": ()}),
@@ -154,13 +149,11 @@ TABLES: Mapping[str, Callable[[], str]] = {
 
 
 def main() -> None:
-    """Write every page."""
     for path in pages():
         path.write_text(filled(path.read_text(encoding="utf-8"), TABLES), encoding="utf-8")
 
 
 def pages() -> list[Path]:
-    """README.md and docs."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 

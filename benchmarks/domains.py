@@ -77,8 +77,6 @@ PANELS: Mapping[str, tuple[str, ...]] = {
 
 
 class Union(gymnasium.Env[str, str]):
-    """Plays the environment that the task id names."""
-
     observation_space = action_space = Text(max_length=1 << 20)
 
     def __init__(self, names: tuple[str, ...], max_turns: int) -> None:
@@ -86,13 +84,11 @@ class Union(gymnasium.Env[str, str]):
         self._env = self._envs[names[0]]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin with the task ``options["task_id"]``."""
         domain, _, task = (options or {})["task_id"].partition(":")
         self._env = self._envs[domain]
         return self._env.reset(seed=seed, options={"task_id": task})
 
     def step(self, action: str) -> StepResult:
-        """Act in the environment of the task."""
         observation, reward, terminated, truncated, info = self._env.step(action)
         return observation, float(reward), terminated, truncated, info
 
@@ -109,7 +105,6 @@ class Panel:
 
 
 def make(options: Panel, max_turns: int) -> Union:
-    """Create the environment."""
     return Union(PANELS[options.panel], max_turns)
 
 

@@ -1,7 +1,7 @@
 """Which engine is cheaper for which size: ``python -m benchmarks.engine_choice``.
 
-Plays the rollouts of a run (driver, env runner, engine) with the torch engine and with vLLM, each in an actor of its
-own (``placement=separate``) and in the env runner's process (``colocate``). All four take turns, round by round, with
+Runs the rollouts of a run (driver, env runner, engine) with the torch engine and with vLLM, each in an actor of its own
+(``placement=separate``) and in the env runner's process (``colocate``). All four take turns, round by round, with
 weights and tasks that are new for every round, and answer: CPU of all processes and threads on the way, per sampled
 token.
 
@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import copy
 import json
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,8 +28,10 @@ import ray
 from safetensors.torch import load_file
 
 from benchmarks.report import RESULTS, summarize, write_figures
+from benchmarks.timing import cpu_of
 from rl_agents.algorithms import Settings
 from rl_agents.data.tasks import training_specs
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.envs.base import starter_spec, task_ids
 from rl_agents.envs.small_model import small_qwen3
 from rl_agents.inference.weights import pack
@@ -43,149 +44,82 @@ from rl_agents.trainer.resolve import MODEL_NOTE
 
 #: Rounds that do not count: vLLM compiles nothing here, but the torch engine records its passes in the second.
 WARM_UP = 2
-#: Of an arm, at most.
-PROCESSES = 2
+KINDS, PLACES, ENVS = ("torch", "vllm"), ("separate", "colocate"), ("guess_numbers", "alfworld")
+ARMS = [(kind, place) for kind in KINDS for place in PLACES]
+#: Width and layers by name; heads are 32 wide.
+SIZES = {"0.1 M": (64, 2), "0.5 M": (128, 3), "2 M": (224, 4), "6 M": (352, 5), "20 M": (512, 8)}
+#: Groups of eight episodes at a time: fewer where a token costs milliseconds.
+GROUPS = {"20 M": 8}
+#: By name: environment and size; ``starter``: the environment's own, taught.
+CASES = {f"{env}, {size}": (env, size) for size in ("starter", *SIZES) for env in ENVS}
 
 
 @dataclass(frozen=True)
-class Arm:
-    """An engine and its place; see the keys ``engine`` and ``placement``."""
+class Round:
+    """What was sampled, and CPU seconds of driver, env runners and engines (those in a process of their own)."""
 
-    kind: str
-    placement: str
+    episodes: list[Trajectory]
+    cpu_s: list[float]
+    wall_s: float
 
-    def __str__(self) -> str:
-        return f"{self.kind} {self.placement}"
-
-
-@dataclass(frozen=True)
-class Cost:
-    """One round, in us per sampled token.
-
-    Attributes:
-        cpu_us: of all processes and threads on the way.
-        busiest_us: of the process that works most: what the clock cannot go below, with a free core for each process.
-        wall_us: on the clock, with whatever else the machine did.
-    """
-
-    cpu_us: float
-    busiest_us: float
-    wall_us: float
-    tokens: int
-    steps: int
+    @property
+    def tokens(self) -> int:
+        return sum(episode.response_tokens for episode in self.episodes)
 
 
 class Rollouts:
-    """The rollout half of a run, without its learner."""
+    """The rollout half of a run, without its learner.
 
-    def __init__(self, settings: Settings, arm: Arm) -> None:
-        """Start engines and env runners.
+    Args:
+        settings: of the run, not resolved yet.
+        arm: engine and placement.
+    """
 
-        Args:
-            settings: of the run, not resolved yet.
-            arm: what of it is tried.
-        """
+    def __init__(self, settings: Settings, arm: tuple[str, str]) -> None:
         settings = copy.deepcopy(settings)
-        settings.update({"engine": arm.kind, "placement": arm.placement})
-        if arm.kind == "torch":  # what only the other arm has
+        settings.update({"engine": arm[0], "placement": arm[1]})
+        if arm[0] == "torch":  # what only the other arm has
             settings.explicit -= ONLY_VLLM.keys()
         config = AgentConfig.from_settings(settings).completed()
         self.settings, self.tasks = config.agent, task_ids(config.agent.env, "train", config.agent.env_options)
         join_session(config.agent)
-        self.workers = RolloutWorkers(config, arm.kind)
+        self.workers = RolloutWorkers(config, arm[0])
         self.workers.await_start()
         self._runners, group = runners_of(self.workers.env_runners), self.workers.engine_group
         self._engines = group.handles() if group else []
         files = sorted(Path(config.model_dir).glob("*.safetensors"))
         self._weights = ray.put(pack({name: tensor for file in files for name, tensor in load_file(file).items()}))
 
-    def play(self, number: int) -> Cost:
-        """Play round ``number``: its tasks are new, and so are the weights, as far as caches know."""
+    def play(self, number: int) -> Round:
+        """Run round ``number``: its tasks are new, and so are the weights, as far as caches know."""
         groups, size = self.settings.tasks_per_iteration, self.settings.group_size
         specs = training_specs(self.tasks, number, groups, size, seed=0)
-        before, started = self._clocks(), time.monotonic()
+        before, began = self._clocks(), time.monotonic()
         self.workers.push(self._weights, number + 1)
         episodes = self.workers.collector.collect(specs).answers
-        wall_s = time.monotonic() - started
-        spent = [now - then for now, then in zip(self._clocks(), before, strict=True)]
-        tokens = sum(episode.response_tokens for episode in episodes)
-        cpu_us, busiest_us, wall_us = (seconds / tokens * 1e6 for seconds in (sum(spent), max(spent), wall_s))
-        return Cost(cpu_us, busiest_us, wall_us, tokens, sum(len(episode.steps) for episode in episodes))
+        wall_s = time.monotonic() - began
+        return Round(episodes, [now - then for now, then in zip(self._clocks(), before, strict=True)], wall_s)
 
     def _clocks(self) -> list[float]:
-        """CPU seconds so far of the driver, of each env runner and of each engine in a process of its own."""
-        runners = [self._runners.answer(self._runners.send(runner, _cpu_of)) for runner in self._runners.ids()]
-        engines = ray.get([engine.apply.remote(_cpu_of) for engine in self._engines])
-        return [time.process_time(), *runners, *engines]
+        runners = [self._runners.answer(self._runners.send(runner, cpu_of)) for runner in self._runners.ids()]
+        return [time.process_time(), *runners, *ray.get([engine.apply.remote(cpu_of) for engine in self._engines])]
 
     def close(self) -> None:
-        """Stop engines and env runners."""
         self.workers.env_runners.stop()
         self.workers.stop_engines()
 
 
-def _cpu_of(actor: Any) -> float:
-    """CPU seconds of an actor's process so far, all threads; called in the actor."""
-    return time.process_time()
-
-
 @contextlib.contextmanager
-def started(settings: Settings, arms: Sequence[Arm]) -> Iterator[list[Rollouts]]:
-    """Start what each arm needs, and stop all of it at the end."""
-    ensure_ray(PROCESSES * len(arms))
+def started(settings: Settings, arms: Sequence[tuple[str, str]]) -> Iterator[list[Rollouts]]:
+    """Start what each arm needs, two processes at most, and stop all of it at the end."""
+    ensure_ray(2 * len(arms))
     with contextlib.ExitStack() as stack:
         rollouts: list[Rollouts] = []
         for arm in arms:
             rollouts.append(Rollouts(settings, arm))
             stack.callback(rollouts[-1].close)
         yield rollouts
-
-
-def measure(settings: Settings, arms: Sequence[Arm], rounds: int) -> dict[Arm, list[Cost]]:
-    """Play ``rounds`` with every arm, which take turns, so that whatever else the machine does hits all alike.
-
-    Args:
-        settings: of the run, not resolved yet.
-        arms: what is tried.
-        rounds: that count; `WARM_UP` come before.
-
-    Raises:
-        InputError: the run cannot be.
-        EngineError: an engine does not start.
-    """
-    with started(settings, arms) as rollouts:
-        found = [[arm.play(number) for arm in rollouts] for number in range(WARM_UP + rounds)][WARM_UP:]
-    return {arm: [costs[index] for costs in found] for index, arm in enumerate(arms)}
-
-
-KINDS, PLACES = ("torch", "vllm"), ("separate", "colocate")
-ARMS = [Arm(kind, placement) for kind in KINDS for placement in PLACES]
-ENVS = ("guess_numbers", "alfworld")
-#: Width and layers by name; heads are 32 wide.
-SIZES = {"0.1 M": (64, 2), "0.5 M": (128, 3), "2 M": (224, 4), "6 M": (352, 5), "20 M": (512, 8)}
-#: Groups of eight episodes that are played at once: fewer where a token costs milliseconds.
-GROUPS = {"20 M": 8}
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model and what it plays; ``size`` starter: the environment's own, taught."""
-
-    env: str
-    size: str
-
-    def __str__(self) -> str:
-        return f"{self.env}, {self.size}"
-
-    def settings(self, folder: Path) -> Settings:
-        """Write the model and return the settings of a run with it."""
-        keys: dict[str, Any] = {"algo": "grpo", "env": self.env, "tasks_per_iteration": GROUPS.get(self.size, 16)}
-        if self.size != "starter":
-            keys |= {"model": untrained_model(folder, self.env, *SIZES[self.size]), "max_turns": 4}
-        return Settings.from_dict(keys)
-
-
-CASES = [Case(env, size) for size in ("starter", *SIZES) for env in ENVS]
+    ray.shutdown()
 
 
 def untrained_model(folder: Path, env: str, hidden: int, layers: int) -> str:
@@ -199,29 +133,33 @@ def untrained_model(folder: Path, env: str, hidden: int, layers: int) -> str:
     return str(folder)
 
 
-def figures(costs: Mapping[Arm, Cost]) -> dict[str, float]:
-    """Return what one round says: microseconds by arm, and ratios: above 1 the torch engine is better, or together."""
-    apart, together = ({kind: costs[Arm(kind, place)] for kind in KINDS} for place in PLACES)
-    best = {kind: min(apart[kind].cpu_us, together[kind].cpu_us) for kind in KINDS}
+def figures(rounds: Mapping[tuple[str, str], Round]) -> dict[str, float]:
+    """Microseconds per token by arm, and ratios: above 1 the torch engine is better, or together.
+
+    busiest process: what the clock cannot go below, with a free core for each process.
+    """
+    us = {arm: {"": sum(own.cpu_s), ", busiest process": max(own.cpu_s), ", wall": own.wall_s}
+          for arm, own in rounds.items()}  # fmt: skip
+    us = {arm: {what: s / rounds[arm].tokens * 1e6 for what, s in own.items()} for arm, own in us.items()}
+    cpu = {arm: own[""] for arm, own in us.items()}
+    best = {kind: min(cpu[kind, place] for place in PLACES) for kind in KINDS}
     return {
-        **{f"{arm} us per token": cost.cpu_us for arm, cost in costs.items()},
-        **{f"{arm} busiest process, us per token": cost.busiest_us for arm, cost in costs.items()},
-        **{f"{arm} wall us per token": cost.wall_us for arm, cost in costs.items()},
+        **{f"{' '.join(arm)} us per token": own[""] for arm, own in us.items()},
+        **{f"{' '.join(arm)} busiest process, us per token": own[", busiest process"] for arm, own in us.items()},
+        **{f"{' '.join(arm)} wall us per token": own[", wall"] for arm, own in us.items()},
         "vllm over torch": best["vllm"] / best["torch"],
-        "vllm over torch, apart": apart["vllm"].cpu_us / apart["torch"].cpu_us,
-        "vllm over torch, together": together["vllm"].cpu_us / together["torch"].cpu_us,
-        **{f"apart over together, {kind}": apart[kind].cpu_us / together[kind].cpu_us for kind in KINDS},
+        "vllm over torch, apart": cpu["vllm", "separate"] / cpu["torch", "separate"],
+        "vllm over torch, together": cpu["vllm", "colocate"] / cpu["torch", "colocate"],
         **{
-            f"apart over together, {kind}, busiest process": apart[kind].busiest_us / together[kind].busiest_us
+            f"apart over together, {kind}{what}": us[kind, "separate"][what] / us[kind, "colocate"][what]
+            for what in ("", ", busiest process", ", wall")
             for kind in KINDS
         },
-        **{f"apart over together, {kind}, wall": apart[kind].wall_us / together[kind].wall_us for kind in KINDS},
-        **{f"{kind} tokens": apart[kind].tokens for kind in KINDS},
+        **{f"{kind} tokens": rounds[kind, "separate"].tokens for kind in KINDS},
     }
 
 
 def parameters(model_dir: str) -> int:
-    """Count weights as the engines' rule counts them."""
     from rl_agents.inference.model_shape import model_shape, read_config
 
     shape = model_shape(read_config(model_dir))
@@ -230,26 +168,26 @@ def parameters(model_dir: str) -> int:
 
 
 def main() -> None:
-    """Print the table and write the figures; cases that are not played stay on file."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=4, help="measured rounds")
-    parser.add_argument("--only", nargs="+", help="cases by name, such as 'alfworld, 2 M'")
+    parser.add_argument("--only", nargs="+", choices=CASES, metavar="CASE", help="such as 'alfworld, 2 M'")
     args = parser.parse_args()
     file = RESULTS / "engine_choice.json"
     found: dict[str, Any] = json.loads(file.read_text())["cases"] if args.only and file.is_file() else {}
-    for case in CASES:
-        if args.only and str(case) not in args.only:
-            continue
+    for case in args.only or CASES:
+        env, size = CASES[case]
+        keys: dict[str, Any] = {"algo": "grpo", "env": env, "tasks_per_iteration": GROUPS.get(size, 16)}
         with tempfile.TemporaryDirectory() as folder:
-            settings = case.settings(Path(folder))
-            costs = measure(settings, ARMS, args.rounds)
-            size = parameters(folder) if case.size != "starter" else None
-        ray.shutdown()
-        rounds = [figures({arm: costs[arm][number] for arm in ARMS}) for number in range(args.rounds)]
-        found[str(case)] = {"parameters": size, **summarize(rounds)}
-        ratio = statistics.median(r["vllm over torch"] for r in rounds)
-        cells = "  ".join(f"{arm} {statistics.median(c.cpu_us for c in costs[arm]):,.0f}" for arm in ARMS)
-        print(f"{case}: {cells} us per token; vLLM costs {ratio:.2f} times what torch costs", flush=True)
+            if size != "starter":
+                keys |= {"model": untrained_model(Path(folder), env, *SIZES[size]), "max_turns": 4}
+            weights = parameters(folder) if size != "starter" else None
+            with started(Settings.from_dict(keys), ARMS) as arms:
+                played = [[arm.play(number) for arm in arms] for number in range(WARM_UP + args.rounds)][WARM_UP:]
+        found[case] = {
+            "parameters": weights,
+            **summarize([figures(dict(zip(ARMS, own, strict=True))) for own in played]),
+        }
+        print(case, {name: own["median"] for name, own in found[case].items() if name != "parameters"}, flush=True)
         write_figures("engine_choice", f"python -m benchmarks.engine_choice --rounds {args.rounds}", {"cases": found})
 
 

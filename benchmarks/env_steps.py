@@ -12,16 +12,15 @@ shop's index, imports) and is given by itself. Environments that need data or pa
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.report import median_table, write_result
+from benchmarks.timing import in_new_process, spent
 from rl_agents.envs.base import ENVIRONMENTS, TextEnv, env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
 
@@ -44,7 +43,6 @@ class Recording:
 
 
 def main() -> None:
-    """Record, replay in alternating rounds, print the table and write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--envs", nargs="+", default=list(ENVIRONMENTS))
     parser.add_argument("--episodes", type=int, default=100, help="at most; fewer where there are fewer test tasks")
@@ -57,7 +55,7 @@ def main() -> None:
         except (InputError, ImportError) as error:
             print(f"{env}: left out: {error}")
     rounds = [
-        {f"{each.env}: {what}": value for each in recordings for what, value in in_new_process(each).items()}
+        {f"{each.env}: {what}": value for each in recordings for what, value in in_new_process(replay, each).items()}
         for _ in range(args.rounds)
     ]
     print(median_table(rounds))
@@ -73,22 +71,16 @@ def record(env: str, episodes: int) -> Recording:
     return Recording(env, options, tuple(played))
 
 
-def in_new_process(recording: Recording) -> dict[str, float]:
-    """Return what `replay` measures in a process without caches."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        return process.submit(replay, recording).result()
-
-
 def replay(recording: Recording) -> dict[str, float]:
     """Play all episodes twice on one environment; CPU milliseconds of resets and steps."""
     started = time.process_time()
     env = make_env(recording.env, recording.options)
     env.reset(options={"task_id": recording.episodes[0].task_id})
-    first = (time.process_time() - started) * 1e3
+    first = time.process_time() - started
     new_resets, new_steps = _play(env, recording.episodes[1:])
     resets, steps = _play(env, recording.episodes[1:])
     return {
-        "first reset ms": first,
+        "first reset ms": first * 1e3,
         "reset ms, new task": statistics.fmean(new_resets),
         "step ms, new task": statistics.fmean(new_steps),
         "reset ms": statistics.fmean(resets),
@@ -107,19 +99,14 @@ def _play(env: TextEnv, episodes: Sequence[Episode]) -> tuple[list[float], list[
     resets: list[float] = []
     steps: list[float] = []
     for episode in episodes:
-        _timed(resets, lambda task=episode.task_id: env.reset(options={"task_id": task}))
-        told = [_timed(steps, lambda action=action: env.step(action))[0] for _, action in episode.turns]
+        resets.append(spent(lambda task=episode.task_id: env.reset(options={"task_id": task}))[1] * 1e3)
+        told: list[str] = []
+        for _, action in episode.turns:
+            steps.append(spent(lambda action=action, told=told: told.append(env.step(action)[0]))[1] * 1e3)
         # A demonstrator may have been told more than the environment says, such as to answer now.
         if not all(read.startswith(said) for said, (read, _) in zip(told, episode.turns[1:], strict=False)):
             raise RuntimeError(f"task {episode.task_id}: the replay differs from the recording")
     return resets, steps
-
-
-def _timed(times: list[float], function: Callable[[], Any]) -> Any:
-    started = time.process_time()
-    result = function()
-    times.append((time.process_time() - started) * 1e3)
-    return result
 
 
 if __name__ == "__main__":

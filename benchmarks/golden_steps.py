@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import argparse
 import random
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
+from benchmarks.report import markdown
 from rl_agents.envs.alfworld import AlfworldOptions
 from rl_agents.envs.alfworld.demonstrations import EXPERT
 from rl_agents.envs.base import make_env
@@ -38,23 +41,14 @@ class Difficulty(NamedTuple):
 
 
 def difficulty(played: Iterable[Played], golden: Mapping[str, int]) -> list[Difficulty]:
-    """Group episodes by the golden steps of their tasks, the fewest first.
-
-    Args:
-        golden: task -> golden steps; tasks without are left out.
-    """
-    groups: dict[int, list[Played]] = {}
+    """Group episodes by the golden steps of their tasks (by task), the fewest first; tasks without are excluded."""
+    groups: dict[int, list[Played]] = defaultdict(list)
     for one in played:
         if one.task in golden:
-            groups.setdefault(golden[one.task], []).append(one)
+            groups[golden[one.task]].append(one)
     return [
-        Difficulty(
-            steps,
-            len(found),
-            sum(p.success for p in found) / len(found),
-            sum(p.steps for p in found) / len(found) - steps,
-        )
-        for steps, found in sorted(groups.items())
+        Difficulty(steps, len(own), fmean(p.success for p in own), fmean(p.steps for p in own) - steps)
+        for steps, own in sorted(groups.items())
     ]
 
 
@@ -72,19 +66,15 @@ def of_run(run: Path) -> list[Difficulty]:
     with PoolReader(folder.pool) as reader:
         stored = reader.stored(Where(kind="episode", failed=False))
         played = [Played(s.session.task_id, s.steps, s.session.success) for s in stored]
-    golden = {task: len(EXPERT(task, random.Random(0), options)) for task in {one.task for one in played}}
-    return difficulty(played, golden)
+    return difficulty(played, {one.task: len(EXPERT(one.task, random.Random(0), options)) for one in played})
 
 
 def main() -> None:
-    """Print a table for each run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", nargs="+", type=Path)
     for run in parser.parse_args().run:
-        print(f"{run}\n\n| golden steps | episodes | success | delta steps |\n|---|---|---|---|")
-        for row in of_run(run):
-            print(f"| {row.golden} | {row.episodes} | {row.success:.2f} | {row.delta:+.1f} |")
-        print()
+        rows = [(f"{r.golden}", f"{r.episodes}", f"{r.success:.2f}", f"{r.delta:+.1f}") for r in of_run(run)]
+        print(f"{run}\n\n{markdown(('golden steps', 'episodes', 'success', 'delta steps'), rows)}\n")
 
 
 if __name__ == "__main__":

@@ -47,8 +47,6 @@ def right_door(room: str, sign: str) -> str:
 
 
 class Rooms(gymnasium.Env):
-    """Three rooms; see the module."""
-
     observation_space = action_space = Text(max_length=1000)
     max_turns = len(ROOMS)
 
@@ -71,7 +69,6 @@ class Rooms(gymnasium.Env):
         return "" if ended else self.shown(), reward, ended, False, info
 
     def shown(self) -> str:
-        """The room and its sign."""
         return "-".join(self.places()[len(self.chosen)])
 
     def places(self) -> list[tuple[str, str]]:
@@ -79,11 +76,9 @@ class Rooms(gymnasium.Env):
         return list(zip(ROOMS, self.signs, strict=True))
 
     def snapshot(self) -> tuple[list[str], tuple[str, ...]]:
-        """What `restore` needs."""
         return self.signs, self.chosen
 
     def restore(self, state: tuple[list[str], tuple[str, ...]]) -> None:
-        """Go back to a snapshot."""
         self.signs, self.chosen = state
 
     def demonstrate(self, observation: str, random: Random) -> str:

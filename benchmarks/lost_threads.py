@@ -41,7 +41,6 @@ class Habits:
 
 
 def begin(env: GuessNumbersEnv, rng: random.Random, habits: Habits) -> Act:
-    """Play one episode."""
     task = env.state.task
     wrong = ""
 

@@ -32,7 +32,6 @@ LENGTH = 3
 
 
 def right_door(place: str) -> str:
-    """The door that is right there."""
     return Random(f"mixed doors / {place}").choice(DOORS)
 
 
@@ -44,8 +43,6 @@ def known(place: str) -> float:
 
 
 class Doors(gymnasium.Env):
-    """Three places; see the module."""
-
     observation_space = action_space = Text(max_length=1000)
     max_turns = LENGTH
 
@@ -66,11 +63,9 @@ class Doors(gymnasium.Env):
         return shown, float(won), ended, False, {"valid": self.chosen[-1] in DOORS, "success": won}
 
     def snapshot(self) -> tuple[list[str], tuple[str, ...]]:
-        """What `restore` needs."""
         return self.places, self.chosen
 
     def restore(self, state: tuple[list[str], tuple[str, ...]]) -> None:
-        """Go back to a snapshot."""
         self.places, self.chosen = state
 
     def demonstrate(self, observation: str, random: Random) -> str:

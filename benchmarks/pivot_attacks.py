@@ -42,7 +42,6 @@ def rows() -> list[dict[str, Any]]:
 
 
 def verifier_row(options: dict[str, Any], train: Sequence[Turn], test: Sequence[Turn]) -> dict[str, Any]:
-    """Return the best attack of each kind on one verifier."""
     verifier = make_verifier(VerifierOptions(**options))
     found = {}
     for kind, attacks in _attacks(train).items():
@@ -110,7 +109,6 @@ def _attacks(train: Sequence[Turn]) -> dict[str, dict[str, Action]]:
 
 
 def every_tool(turn: Turn, text: str) -> list[ToolCall]:
-    """Call every tool with the order that the customer named, and one text for all else."""
     said = " ".join(str(message["content"]) for message in turn.messages if message["role"] == "user")
     order = next((word.strip(".:?") for word in said.split() if word.strip(".:?").isdigit()), "11")
     calls = []

@@ -17,7 +17,8 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -48,7 +49,6 @@ _SEARCH = re.compile(r"search\[([^\]]*)\]")
 
 
 def main() -> None:
-    """Prepare, run, print the table and write the files."""
     parser = grid_parser(__doc__, "pivotrl")
     parser.add_argument("--ablations", action="store_true", help="three further arms for either expert")
     parser.add_argument("--prepare", action="store_true", help="only build model, traces, profile and pivots")
@@ -102,7 +102,6 @@ def _reversed(search: re.Match[str]) -> str:
 
 
 def keys(values: Mapping[str, object] | None = None, **further: object) -> tuple[str, ...]:
-    """Return the flags that set keys."""
     pairs = {**(values or {}), **further}
     return tuple(part for name, value in pairs.items() for part in ("--set", f"{name}={value}"))
 
@@ -184,6 +183,16 @@ def expert_arms(expert: str, ablations: bool = False) -> list[Arm]:
     return arms
 
 
+@contextmanager
+def trained(folder: Path, flags: Sequence[str], seed: int) -> Iterator[RunFolder]:
+    """Train one arm; the folder of its run is removed at the end."""
+    with tempfile.TemporaryDirectory() as scratch:
+        output = RunFolder(Path(scratch) / "run")
+        placed = [flag.replace(DATA, str(folder)) for flag in flags]
+        run_command(["--seed", str(seed), "--output", str(output.path), *placed])
+        yield output
+
+
 def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
     """Train one arm, then let every checkpoint play the test tasks of both domains.
 
@@ -191,12 +200,8 @@ def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
         As `benchmarks.grid.run_cell`; ``success`` is that in WebShop, ``retained`` that in the other environment, and
         ``rollout_turns`` counts what had been played until then, profiling aside; all by iteration.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        output = RunFolder(Path(scratch) / "run")
-        placed = [flag.replace(DATA, str(folder)) for flag in flags]
-        run_command(["--seed", str(seed), "--output", str(output.path), *placed])
-        run, records = read_run(output.path), output.read_metrics()
-        checkpoints = output.complete_checkpoints()
+    with trained(folder, flags, seed) as output:
+        run, records, checkpoints = read_run(output.path), output.read_metrics(), output.complete_checkpoints()
         inside, outside = ([play(path / "hf", env)[0] for _, path in checkpoints] for env in BOTH)
     marks = [str(iteration) for iteration, _ in checkpoints]
     turns = [total_until(records, iteration, "rollout/turns") for iteration, _ in checkpoints]

@@ -10,7 +10,6 @@ four, ``panel`` has each; the base itself is an arm that trains nothing.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -18,10 +17,9 @@ from statistics import fmean
 
 from benchmarks.claims.evidence import panel
 from benchmarks.domains import PANELS
-from benchmarks.grid import Arm, Run, grid_parser, read_run, run_command, run_grid
-from benchmarks.pivotrl import DATA, END_TO_END, EXPERTS, expert_arms, play, prepare
+from benchmarks.grid import Arm, Run, grid_parser, read_run, run_grid
+from benchmarks.pivotrl import END_TO_END, EXPERTS, expert_arms, play, prepare, trained
 from rl_agents.cache import cache_dir
-from rl_agents.reporting.run_folder import RunFolder
 
 PANEL = "five_domains"
 SHOP, *OTHERS = PANELS[PANEL]
@@ -33,7 +31,6 @@ NOTHING = {"seconds": 0.0, "cpu_seconds": 0.0, "sampled_tokens": 0, "engine_logp
 
 
 def main() -> None:
-    """Prepare, run, print the table and write the file."""
     args = grid_parser(__doc__, "pivotrl_panel").parse_args()
     folder = cache_dir() / "benchmarks" / "pivotrl_panel"
     for expert in EXPERTS:
@@ -47,9 +44,7 @@ def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
     """Train one arm, then let it play everything; the base only plays."""
     if "--algo" not in flags:
         return {**shown(folder / "base", seed), **NOTHING}
-    with tempfile.TemporaryDirectory() as scratch:
-        output = RunFolder(Path(scratch) / "run")
-        run_command(["--seed", str(seed), "--output", str(output.path), *(f.replace(DATA, str(folder)) for f in flags)])
+    with trained(folder, flags, seed) as output:
         return {**read_run(output.path), **shown(output.complete_checkpoints()[-1][1] / "hf", seed)}
 
 

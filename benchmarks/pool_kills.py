@@ -25,7 +25,6 @@ from safetensors.torch import load_file
 
 from benchmarks.grid import RESULTS
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import Call
 
 ROOT = Path(__file__).parents[1]
 #: Seconds that one start of the run may take.
@@ -34,7 +33,6 @@ RECORDED = re.compile(r"(\d+) recorded calls after the checkpoint")
 
 
 def main() -> None:
-    """Run both, print what differs, write results/NAME.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--iterations", type=int, default=60)
@@ -59,15 +57,20 @@ def compare(scratch: Path, flags: list[str], kills: int, rng: random.Random) -> 
         served += start(killed, flags, kill_after=wait)[1]
         done += wait is not None
     before, after = account(alone), account(killed)
+    both = [(call, after["calls"][seed]) for seed, call in before["calls"].items() if seed in after["calls"]]
+    logprobs = (abs(a - b) for one, two in both for a, b in zip(one.logprobs, two.logprobs, strict=False))
+    tokens = [
+        {seed: (call.prompt_ids, call.response_ids) for seed, call in side["calls"].items()} for side in (before, after)
+    ]
     return {
         "kills": done,
         "calls": [len(before["calls"]), len(after["calls"])],
         "batches": [len(before["batches"]), len(after["batches"])],
         "served_again": served,
-        "same_tokens": tokens(before["calls"]) == tokens(after["calls"]),
+        "same_tokens": tokens[0] == tokens[1],
         "same_batches": before["batches"] == after["batches"],
         "trained_twice": len(after["batches"]) - len(set(after["batches"])),
-        "logprob_difference": largest_difference(before["calls"], after["calls"]),
+        "logprob_difference": max(logprobs, default=0.0),
         "weight_difference": weight_difference(alone, killed),
         "resumes": after["resumes"],
     }
@@ -79,8 +82,8 @@ def start(output: Path, flags: list[str], kill_after: float | None = None) -> tu
     Returns:
         Seconds from that line to the end, and how many recorded calls there were to serve again.
     """
-    begun = (output / "pool.sqlite").is_file()
-    arguments = ["--resume", str(output), "--local"] if begun else ["--output", str(output), "--local", *flags]
+    resumed = (output / "pool.sqlite").is_file()
+    arguments = ["--resume", str(output), "--local"] if resumed else ["--output", str(output), "--local", *flags]
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "run.py"), *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -99,7 +102,6 @@ def start(output: Path, flags: list[str], kill_after: float | None = None) -> tu
 
 
 def finished(output: Path) -> bool:
-    """Whether the run has come to its end."""
     summary = output / "summary.json"
     return summary.is_file() and json.loads(summary.read_text(encoding="utf-8"))["status"] == "done"
 
@@ -117,28 +119,11 @@ def account(output: Path) -> dict[str, Any]:
         }
 
 
-def tokens(calls: dict[int, Call]) -> dict[int, tuple[list[int], list[int]]]:
-    """What was read and sampled, by seed."""
-    return {name: (call.prompt_ids, call.response_ids) for name, call in calls.items()}
-
-
-def largest_difference(before: dict[int, Call], after: dict[int, Call]) -> float:
-    """Between two log-probabilities of one token in calls that both hold."""
-    return max(
-        (abs(a - b) for name in before.keys() & after.keys()
-         for a, b in zip(before[name].logprobs, after[name].logprobs, strict=False)), default=0.0,
-    )  # fmt: skip
-
-
-def weight_difference(first: Path, second: Path) -> float:
+def weight_difference(*outputs: Path) -> float:
     """Largest difference between two parameters of the last checkpoints."""
-    one, other = (load_file(last_checkpoint(output) / "hf" / "model.safetensors") for output in (first, second))
+    folders = [max(path for path in (own / "checkpoints").iterdir() if path.name.isdigit()) for own in outputs]
+    one, other = (load_file(folder / "hf" / "model.safetensors") for folder in folders)
     return max(float((one[name] - other[name]).abs().max()) for name in one)
-
-
-def last_checkpoint(output: Path) -> Path:
-    """The newest one."""
-    return max(path for path in (output / "checkpoints").iterdir() if path.name.isdigit())
 
 
 if __name__ == "__main__":

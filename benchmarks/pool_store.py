@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import argparse
 import random
-import resource
 import tempfile
-import threading
-import time
 from array import array
-from concurrent.futures import Future
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.report import median_table, write_result
+from benchmarks.timing import peak_mib, spent
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.store.export import export
 from rl_agents.store.reader import PoolReader, Where, statistics
@@ -34,7 +33,6 @@ TEN_MILLION = 10_000_000
 
 
 def main() -> None:
-    """Write, read, print the table and write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=20_000, help="of the run without waiting; others have fewer")
     parser.add_argument("--rounds", type=int, default=3)
@@ -46,7 +44,6 @@ def main() -> None:
 
 
 def measured(calls: int, folder: str | None, number: int) -> dict[str, float]:
-    """Return all figures of one round."""
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory(dir=folder) as place:
         for clients in CLIENTS:
@@ -65,18 +62,17 @@ def written(path: Path, episodes: int, clients: int, number: int, name: str) -> 
     made = [episode(number * 1_000_000 + index) for index in range(episodes)]
     jobs = [session_records(each, str(index)) for index, each in enumerate(made)]
     with PoolWriter(path) as pool:
-        wall, cpu = time.monotonic(), time.process_time()
-        if clients:
-            threads = [threading.Thread(target=play, args=(pool, jobs[c::clients], waits)) for c in range(clients)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        else:
+
+        def work() -> None:
+            if clients:
+                with ThreadPoolExecutor(clients) as threads:
+                    list(threads.map(lambda client: play(pool, jobs[client::clients], waits), range(clients)))
+                return
             for job in jobs:
                 pool.add(*job)
             pool.flush()
-        wall, cpu = time.monotonic() - wall, time.process_time() - cpu
+
+        wall, cpu = spent(work)
     calls = episodes * TURNS
     figures = {f"{name}: calls/s": calls / wall, f"{name}: CPU us per call": 1e6 * cpu / calls}
     if waits:
@@ -93,16 +89,9 @@ def play(pool: PoolWriter, jobs: list[list[Record]], waits: list[float]) -> None
         for record in job:
             batch.append(record)
             if isinstance(record, Outcome):
-                waits.append(seconds_of(pool.add(*batch)))
+                waits.append(spent(pool.add(*batch).result)[0])
                 batch = []
         pool.add(*batch).result()
-
-
-def seconds_of(future: Future[None]) -> float:
-    """Wait for a future; return how long."""
-    start = time.monotonic()
-    future.result()
-    return time.monotonic() - start
 
 
 def read(path: Path) -> dict[str, float]:
@@ -114,32 +103,22 @@ def read(path: Path) -> dict[str, float]:
         figures["bytes per call"] = facts["bytes_per_call"]
         figures["MB per million tokens"] = facts["bytes_per_million_tokens"] / 1e6
         figures["MB per million sampled tokens"] = size / facts["tokens_sampled"]
-        for table in ("calls", "outcomes", "prompts"):
-            pages = reader.one("SELECT sum(pgsize) FROM dbstat WHERE name = ?", table) if has_dbstat(reader) else (0,)
-            figures[f"bytes per call, {table}"] = (pages[0] or 0) / calls
-        cpu = time.process_time()
-        assert sum(len(t.steps) for t in reader.trajectories()) == calls
-        figures["read: CPU us per call"] = 1e6 * (time.process_time() - cpu) / calls
-        cpu = time.process_time()
-        assert sum(1 for _ in reader.stored()) == calls // TURNS
-        figures["list: CPU us per session"] = 1e6 * (time.process_time() - cpu) / (calls // TURNS)
-        cpu = time.process_time()
-        export(reader, path.with_suffix(".parquet"), Where())
-        figures["export to parquet: CPU us per call"] = 1e6 * (time.process_time() - cpu) / calls
-        figures["parquet: bytes per call"] = path.with_suffix(".parquet").stat().st_size / calls
+        parquet = path.with_suffix(".parquet")
+        works: dict[str, tuple[int, Callable[[], object]]] = {
+            "read: CPU us per call": (calls, lambda: sum(len(t.steps) for t in reader.trajectories())),
+            "list: CPU us per session": (calls // TURNS, lambda: sum(1 for _ in reader.stored())),
+            "export to parquet: CPU us per call": (calls, lambda: export(reader, parquet, Where())),
+        }
+        for name, (count, work) in works.items():
+            figures[name] = 1e6 * spent(work)[1] / count
+        figures["parquet: bytes per call"] = parquet.stat().st_size / calls
     figures["10 million calls: GB"] = TEN_MILLION * size / calls / 1e9
     figures["10 million calls: hours to read"] = TEN_MILLION * figures["read: CPU us per call"] / 3.6e9
-    figures["peak memory MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    figures["peak memory MB"] = peak_mib() * 1.024
     return figures
 
 
-def has_dbstat(reader: PoolReader) -> bool:
-    """Whether this SQLite can say how large a table is."""
-    return bool(reader.one("SELECT count(*) FROM pragma_module_list WHERE name = 'dbstat'")[0])
-
-
 def episode(seed: int) -> Trajectory:
-    """An episode of random ids and text."""
     rng = random.Random(seed)
     history = [rng.randrange(VOCABULARY) for _ in range(PROMPT)]
     steps = []

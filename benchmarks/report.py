@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -50,3 +51,21 @@ def write_figures(name: str, command: str, figures: Mapping[str, Any]) -> Path:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    return "\n".join([f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> None:
+    """Add flags by name with their defaults: a list takes several values, False is a switch."""
+    for name, default in options.items():
+        kind: dict[str, Any] = {"default": default, "help": f"default: {default}"}
+        if default is False:
+            kind["action"] = "store_true"
+        elif isinstance(default, list):
+            kind |= {"nargs": "+", "type": type(default[0])}
+        else:
+            kind["type"] = type(default)
+        parser.add_argument("--" + name.replace("_", "-"), **kind)

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import attack_players as players
 from benchmarks import pivot_attacks
 from benchmarks.attack_players import Game, Player, Trial
-from benchmarks.report import write_figures
+from benchmarks.report import markdown, write_figures
 from rl_agents.config import Settings
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.envs.base import make_env, starter_spec, task_ids
@@ -34,8 +34,6 @@ PRS_MOST = {"short": 2.1, "long": 3.1}
 
 @dataclass(frozen=True)
 class Learned:
-    """What models earn with a setting."""
-
     starter: float | None = None
     trained: float | None = None
     source: str = ""
@@ -62,7 +60,6 @@ class Setting:
     prs: str = ""
 
     def resolved(self) -> dict[str, Any]:
-        """Return the environment's options."""
         if not self.starter:
             return dict(self.options)
         defaults = starter_spec(self.env).defaults
@@ -70,7 +67,6 @@ class Setting:
 
 
 def main() -> None:
-    """Attack everything, print the table and write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--envs", nargs="+", default=sorted({setting.env for setting in SETTINGS} | {"pivot"}))
     parser.add_argument("--tasks", type=int, default=100, help="test tasks at most")
@@ -96,7 +92,6 @@ def attack(setting: Setting, tasks: int) -> dict[str, Any]:
 
 
 def mean_reward(setting: Setting, trial: Trial, player: Player, tasks: int) -> float:
-    """Return the mean return of a player over test tasks."""
     env = make_env(trial.env, trial.options)
     ids = task_ids(trial.env, "test", trial.options)[:tasks]
     episodes = [play(env, task, player, random.Random(f"{SEED}/{task}")) for task in ids]
@@ -124,14 +119,13 @@ def play(env: Any, task: str, player: Player, rng: random.Random) -> Trajectory:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the rows as a Markdown table."""
     head = ("environment", "reward", "measure", *KINDS, "starter", "trained")
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    lines = []
     for row in rows:
         attacks = [f"{row[kind]['reward']:.2f} {row[kind]['player']}" if kind in row else "-" for kind in KINDS]
         models = ["-" if row[name] is None else f"{row[name]:.2f}" for name in ("starter", "trained")]
-        lines.append(f"| {' | '.join([row['env'], row['setting'], row['measure'], *attacks, *models])} |")
-    return "\n".join(lines)
+        lines.append([row["env"], row["setting"], row["measure"], *attacks, *models])
+    return markdown(head, lines)
 
 
 def _constant(trial: Trial) -> dict[str, dict[str, Player]]:

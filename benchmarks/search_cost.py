@@ -28,14 +28,12 @@ BASELINE = "grpo"
 
 
 def build(env: str, keys: dict[str, Any]) -> Any:
-    """Return an algorithm that trains from the starter model in this process."""
     from rl_agents.trainer.algorithm import AgentConfig
 
     return AgentConfig().environment(env).training(**keys, eval_interval=0, seed=0).local().build_algo()
 
 
 def iterate(algo: Any) -> float:
-    """Train once; return microseconds of CPU per sampled action."""
     started = time.process_time()
     metrics = algo.train()["agent"]
     cpu_s = time.process_time() - started
@@ -44,7 +42,6 @@ def iterate(algo: Any) -> float:
 
 
 def main() -> None:
-    """Print the table and write the figures."""
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks.report import write_figures
+from benchmarks.timing import spent
 from rl_agents import AgentConfig
 from rl_agents.algorithms import Settings
 from rl_agents.data.samples import Row
@@ -40,7 +40,6 @@ class Shape:
 
 
 def tokens(rng: np.random.Generator, low: int, high: int | None = None) -> np.ndarray:
-    """Random ids, between ``low`` and ``high`` of them."""
     return rng.integers(0, VOCABULARY, low if high is None else int(rng.integers(low, high + 1)))
 
 
@@ -98,7 +97,6 @@ SHAPES = (
 
 
 def rows_of(shape: Shape, seed: int = 0) -> list[Row]:
-    """Rows as a policy gradient reads them."""
     rng, rows = np.random.default_rng(seed), list[Row]()
     for index, parts in enumerate(shape.make(rng)):
         ids = np.concatenate([part for part, _ in parts]).astype(np.int32)
@@ -117,17 +115,10 @@ class Side:
 
     def __init__(self, folder: str, prefixes: bool) -> None:
         config = AgentConfig()
-        keys = {
-            "algo": "grpo",
-            "lr": 0.0,
-            "grad_clip": 0.0,
-            "kl_coef": 0.0,
-            "minibatches": 1,
-            "prefix_sharing": prefixes,
-        }
-        config.agent = Settings.from_dict(
-            {**keys, "model": folder, "max_model_len": 4096, "tokens_per_microbatch": 4096}
-        )
+        config.agent = Settings.from_dict({
+            "algo": "grpo", "lr": 0.0, "grad_clip": 0.0, "kl_coef": 0.0, "minibatches": 1, "prefix_sharing": prefixes,
+            "model": folder, "max_model_len": 4096, "tokens_per_microbatch": 4096,
+        })  # fmt: skip
         config.model_dir = folder
         config.apply_settings()
         group = config.build_learner_group(rl_module_spec=config.get_multi_rl_module_spec())
@@ -139,15 +130,12 @@ class Side:
         self.forwarded += inputs[0].numel()
 
     def learn(self, rows: list[Row]) -> None:
-        """One optimizer step."""
         self.group.learn(AgentTrainingData.build(rows, self.settings, np.random.default_rng(0)))
 
     def score(self, rows: list[Row]) -> None:
-        """Log-probabilities of all rows."""
         self.group.score(rows, POLICY)
 
     def gradient(self) -> torch.Tensor:
-        """The last step's."""
         return torch.cat([p.grad.flatten() for p in self.policy.parameters() if p.grad is not None])
 
     def kept(self, rows: list[Row]) -> int:
@@ -173,19 +161,12 @@ class Side:
         return peak
 
 
-def seconds(work: Callable[[list[Row]], None], rows: list[Row]) -> float:
-    """Process CPU time."""
-    began = time.process_time()
-    work(rows)
-    return time.process_time() - began
-
-
 def measure(flat: Side, shared: Side, shape: Shape, rounds: int) -> dict[str, Any]:
     """Figures of one shape; ratios are medians over rounds of both sides in turn, after one that does not count."""
     rows, times = rows_of(shape), list[tuple[float, ...]]()
     for _ in range(rounds + 1):
         works = (flat.learn, shared.learn, flat.score, shared.score)
-        times.append(tuple(seconds(work, rows) for work in works))
+        times.append(tuple(spent(lambda work=work: work(rows))[1] for work in works))
     counts = []
     for side in (flat, shared):
         side.forwarded = 0
@@ -208,8 +189,7 @@ def measure(flat: Side, shared: Side, shape: Shape, rounds: int) -> dict[str, An
     }
 
 
-def make_model(folder: str, width: int, layers: int) -> None:
-    """Write a model with random weights."""
+def small_model(width: int, layers: int) -> Any:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(0)
@@ -217,11 +197,10 @@ def make_model(folder: str, width: int, layers: int) -> None:
         vocab_size=VOCABULARY, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=layers,
         num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=True, max_position_embeddings=4096,
     )  # fmt: skip
-    Qwen2ForCausalLM(config).save_pretrained(folder)
+    return Qwen2ForCausalLM(config)
 
 
 def main() -> None:
-    """Measure all shapes with all models, print a table and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
@@ -231,16 +210,15 @@ def main() -> None:
     results: dict[str, list[dict[str, Any]]] = {}
     for name in args.models:
         with tempfile.TemporaryDirectory() as folder:
-            make_model(folder, *MODELS[name])
+            small_model(*MODELS[name]).save_pretrained(folder)
             flat, shared = Side(folder, prefixes=False), Side(folder, prefixes=True)
             results[name] = []
             for shape in SHAPES:
                 found = measure(flat, shared, shape, args.rounds)
                 results[name].append(found)
                 print(f"{name:6}", *(f"{k}={v}" for k, v in found.items() if k != "update_ratios"), flush=True)
-    if args.name:
-        command = f"python -m benchmarks.shared_rows --rounds {args.rounds}"
-        write_figures(args.name, command, {"rounds": args.rounds, "models": results})
+    command = f"python -m benchmarks.shared_rows --rounds {args.rounds}"
+    write_figures(args.name, command, {"rounds": args.rounds, "models": results})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """GuessNumbers whose every step waits as long as a tool may: what a search API, an MCP server or a judge costs.
 
 `install` makes the environment's ``step`` a coroutine that first sleeps for a log-normal time. The time is fixed by the
-task, the turn and the episode's seed: whoever plays the episode, and whenever, waits as long. Or nobody can foresee it.
+task, the turn and the episode's seed, whichever process runs the episode, and whenever.
 """
 
 from __future__ import annotations
@@ -19,27 +19,20 @@ import ray
 #: Seconds: the median of one step, and what one in a hundred takes at least.
 MEDIAN_S, SLOWEST_S = 0.2, 5.0
 SIGMA = math.log(SLOWEST_S / MEDIAN_S) / NormalDist().inv_cdf(0.99)
-#: Set in the processes of a run whose tools are slow: the median in seconds, and "foreseen" or "unforeseen".
+#: Set in the processes of a run whose tools are slow.
 SWITCH = "RL_AGENTS_SLOW_TOOLS"
 
 
-def latency_s(task: str, seed: int | None, turn: int, said: str = f"{MEDIAN_S} foreseen") -> float:
-    """Return how long a step's tool takes: exp(N(ln median, sigma^2)), by inverse transform of a hash.
-
-    Args:
-        said: what `SWITCH` says.
-    """
-    median_s, kind = said.split()
-    salt = "" if kind == "foreseen" else os.urandom(8).hex()
-    digest = hashlib.sha256(f"{task}/{seed}/{turn}{salt}".encode()).digest()
+def latency_s(task: str, seed: int | None, turn: int) -> float:
+    """exp(N(ln median, sigma^2)) by inverse transform of a hash."""
+    digest = hashlib.sha256(f"{task}/{seed}/{turn}".encode()).digest()
     share = (int.from_bytes(digest[:8], "big") + 0.5) / 2**64
-    return float(median_s) * math.exp(SIGMA * NormalDist().inv_cdf(share))
+    return MEDIAN_S * math.exp(SIGMA * NormalDist().inv_cdf(share))
 
 
 def install() -> None:
     """Make GuessNumbers slow in this process."""
-    said = os.environ.get(SWITCH)
-    if not said:
+    if SWITCH not in os.environ:
         return
     from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
 
@@ -50,21 +43,21 @@ def install() -> None:
         return quick_reset(self, seed=seed, options=options)
 
     async def step(self: Any, action: str) -> Any:
-        await asyncio.sleep(latency_s(self.state.task.task_id, self.tool_seed, self.state.turns, said))
+        await asyncio.sleep(latency_s(self.state.task.task_id, self.tool_seed, self.state.turns))
         return quick_step(self, action)
 
     GuessNumbersEnv.reset, GuessNumbersEnv.step = reset, step  # type: ignore[method-assign, assignment]
 
 
-def start_session(actors: int, median_s: float = MEDIAN_S, foreseen: bool = True) -> None:
+def start_session(actors: int) -> None:
     """Start Ray with slow tools in all of its workers and in this process."""
-    os.environ[SWITCH] = said = f"{median_s} {'foreseen' if foreseen else 'unforeseen'}"
+    os.environ[SWITCH] = "1"
     install()
     paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]  # workers must find this module
     ray.init(
         num_cpus=actors + 1, include_dashboard=False, logging_level="ERROR", log_to_driver=False,
         runtime_env={
             "worker_process_setup_hook": "benchmarks.slow_tools.install",
-            "env_vars": {SWITCH: said, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            "env_vars": {SWITCH: "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         },
     )  # fmt: skip

@@ -63,7 +63,6 @@ class Line:
 
 
 def main() -> None:
-    """Write the table, the picture and the appendix."""
     found = rows()
     APPENDIX.write_text(appendix(found), encoding="utf-8")
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
@@ -71,12 +70,10 @@ def main() -> None:
 
 
 def rows() -> list[Line]:
-    """All rows."""
-    return [*rollouts(), *trl(), *torch_engine(), *engines(), *shared_rows(), *searches()]
+    return [*rollouts(), *trl(), *engines(), *shared_rows(), *searches()]
 
 
 def shown(found: Sequence[Line]) -> list[Line]:
-    """The rows of the page, in its order."""
     return [
         next(line for line in found if line.what.startswith(what) and line.against == against)
         for what, against in SHOWN
@@ -119,13 +116,11 @@ def picture(lines: Sequence[Line]) -> None:
 
 
 def load(name: str) -> dict[str, Any]:
-    """Return a file of results."""
     data: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     return data
 
 
 def line(what: str, against: str, figure: dict[str, float], command: str, aim: str = "") -> Line:
-    """Return a row from a median and its extremes."""
     return Line(what, against, figure["median"], figure["min"], figure["max"], command, aim)
 
 
@@ -147,14 +142,6 @@ def trl() -> Iterator[Line]:
                 yield line(f"GRPO end to end, {words}", against, figure, data["command"], aim if trl == "trl" else "")
     theirs, ours = (data["sides"][side]["learner_us_per_token"]["median"] for side in ("TRL", "rl_agents local"))
     yield Line("GRPO, the learner alone", "TRL", theirs / ours, 0, 0, data["command"])
-
-
-def torch_engine() -> Iterator[Line]:
-    """A sampled step before and after passes were recorded."""
-    data = load("torch_engine")
-    for case, figures in data["cases"].items():
-        before, now = (figures[side]["us_per_step"]["median"] for side in ("before", "now"))
-        yield Line(f"torch engine: {case}", "passes that are not recorded", before / now, 0, 0, data["command"])
 
 
 def engines() -> Iterator[Line]:

@@ -39,8 +39,6 @@ def named(answer: str, names: list[str]) -> str:
 
 
 class Treasure(gymnasium.Env):
-    """See the module."""
-
     observation_space = action_space = Text(max_length=2000)
     max_turns = 3
     blocking = "inline"
@@ -65,7 +63,6 @@ class Treasure(gymnasium.Env):
         ), self._info(True)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """See `gymnasium.Env.step`."""
         said = named(action, self.lists[self.turn])
         if said != self.right[self.turn]:
             return "That was wrong. The game is over.", 0.0, True, False, self._info(bool(said))
@@ -87,15 +84,12 @@ class Treasure(gymnasium.Env):
         return {"valid": valid, "success": won, "anchor": anchor, "admissible_actions": names}
 
     def snapshot(self) -> tuple[int, list[str], list[list[str]]]:
-        """What `restore` needs."""
         return self.turn, self.right, self.lists
 
     def restore(self, state: tuple[int, list[str], list[list[str]]]) -> None:
-        """Go back to a snapshot."""
         self.turn, self.right, self.lists = state
 
     def expert(self, observation: str, dice: random.Random) -> str:
-        """The right word."""
         return self.right[self.turn]
 
     def demonstrate(self, observation: str, dice: random.Random) -> str:

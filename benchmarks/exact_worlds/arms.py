@@ -1,15 +1,27 @@
-"""What is compared, by name."""
+"""What is compared, by name, and what its step advantages know: bias, variance and cosine against the true ones, and of
+the gradient against the exact.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.exact_worlds.learn import Curve, learn
-from benchmarks.exact_worlds.methods import Maker, chain_of, gigpo_of, grpo_of, hgpo_of, steppo_of, vine_of
-from benchmarks.exact_worlds.searches import SearchMethod, learn_search
-from benchmarks.exact_worlds.trees import branch_of
-from benchmarks.exact_worlds.world import World
+import numpy as np
+
+from benchmarks.exact_worlds.learn import Curve, Samples, SearchMethod, SearchRun, budget_of, learn, learn_search
+from benchmarks.exact_worlds.methods import (
+    Maker,
+    chain_of,
+    gigpo_advantages,
+    grpo_advantages,
+    hgpo_advantages,
+    memoryless,
+    steppo_of,
+)
+from benchmarks.exact_worlds.walks import Budget, Sampler
+from benchmarks.exact_worlds.world import World, exact_gradient, gradient, policy, values
+from rl_agents.advantages.statistics import FloatArray, IntArray
 
 #: Length of an optimizer step: one for all that learn from an iteration at once, and one for updates after each tick.
 LR, TICK_LR = 1.0, 0.3
@@ -30,7 +42,6 @@ class Arm:
     trust: float = 0.0
 
     def curve(self, world: World, *, seeds: int, iterations: int, lr: float | None = None) -> Curve:
-        """Learning curves."""
         rate = self.lr if lr is None else lr
         if isinstance(self.method, SearchMethod):
             return learn_search(world, self.method, lr=rate, seeds=seeds, iterations=iterations)
@@ -42,11 +53,10 @@ def _search(**keys: Any) -> Arm:
 
 
 BASELINES = {
-    "grpo": Arm(grpo_of()),
-    "gigpo": Arm(gigpo_of()),
-    "hgpo": Arm(hgpo_of()),
+    "grpo": Arm(memoryless(grpo_advantages)),
+    "gigpo": Arm(memoryless(gigpo_advantages)),
+    "hgpo": Arm(memoryless(hgpo_advantages)),
     "steppo": Arm(steppo_of()),
-    "vineppo": Arm(vine_of()),
 }
 #: The chain of states as the critic of ordinary episodes (g).
 CHAIN = {
@@ -76,40 +86,23 @@ LAMBDA = {
 #: The same with one thing changed.
 PARTS = {
     "groups of 8": Arm(chain_of(0.9, size=8)),
-    "λ=1, groups of 8": Arm(chain_of(1.0, size=8)),
     "λ=1, judged before counted": Arm(chain_of(1.0, first="judge")),
-    "groups of 8, no memory": Arm(chain_of(0.9, size=8, keep=0.0)),
     "no memory": Arm(chain_of(0.9, keep=0.0)),
-    "γ=1": Arm(chain_of(0.9, gamma=1.0)),
     "judged before counted": Arm(chain_of(0.9, first="judge")),
-    "steppo, no groups": Arm(steppo_of(size=1)),
     "prior 0.1": Arm(chain_of(0.9, prior=0.1)),
     "solved again": Arm(chain_of(0.9, imitate=0.3)),
-    "solved again, weight 1": Arm(chain_of(0.9, imitate=1.0)),
     "long steps": Arm(chain_of(0.9), lr=4.0),
     "long steps, trust region": Arm(chain_of(0.9), lr=4.0, trust=0.01),
-    "branch anywhere": Arm(branch_of("uniform")),
-    "branch by spread": Arm(branch_of("spread")),
-    "branch, not weighed": Arm(branch_of("spread", weigh=False)),
 }
 #: 3spo as it is, as published, and with one part of either changed.
 SEARCHES = {
     "3spo": _search(),
     "3spo, w/o paths": _search(path_weight=0.0),
     "3spo, counts": _search(score_rate="counts"),
-    "3spo, w/o novelty": _search(novelty="none"),
-    "3spo, novelty always": _search(novelty_until="always"),
-    "3spo, w/o difference": _search(score_difference="none"),
     "3spo, difference of scores": _search(score_difference="score"),
     "3spo, 4 paths": _search(search_max_finished=4),
-    "3spo, deviation of siblings": _search(sibling_norm="group"),
-    "3spo, uniform n": _search(search_rollouts="uniform"),
-    "3spo, w/o backtracking": _search(search_backtrack=False),
-    "3spo, G_max 8": _search(group_size=8),
     "published": _search(reading="published"),
-    "published, alpha 1": _search(reading="published", score_alpha=1.0),
     "published, no gate": _search(reading="published", score_gate="off"),
-    "published, running deviation": _search(reading="published", sibling_norm="running"),
 }
 ARMS: dict[str, Arm] = {**BASELINES, **CHAIN, **AGAIN, **LAMBDA, **PARTS, **SEARCHES}
 #: Each kind is run by itself: searches cost a hundred times as much CPU.
@@ -122,17 +115,85 @@ SETS = {
 }
 
 
-@dataclass
-class Chosen:
-    """Names of arms.
+# --- what step advantages know
 
-    Raises:
-        KeyError: there is none of this name.
+#: Iterations under the same policy: those before the last fill memories.
+ITERATIONS = 4
+
+
+def quality(world: World, arm: Arm, *, runs: int, seed: int = 0) -> dict[str, float]:
+    """Judge an arm under the world's first policy.
+
+    Returns:
+        step_cosine: of Â and A over all steps that were learned from.
+        bias, deviation: of Â given time, state and action, in units of the root mean square of A, after the best scale.
+        cosine: mean over the runs, of an iteration's gradient and the exact one.
+        mean_cosine: of the mean gradient of all runs and the exact one: 1 is unbiased in direction.
+        noise: variance of an iteration's gradient by the square of its mean.
     """
+    chosen = policy(world, world.weights[None])
+    collect = _searched if isinstance(arm.method, SearchMethod) else _played
+    run, steps = collect(world, arm, np.repeat(chosen, runs, axis=0), seed)
+    true = values(world, chosen).advantages[:, 0]
+    if not steps.state.size:
+        return {}
+    found = _steps(steps, true)
+    ascents = gradient(
+        world, np.repeat(chosen, runs, axis=0), run, steps.state, steps.action, steps.advantage * steps.weight
+    ).reshape(runs, -1)
+    exact = exact_gradient(world, chosen).reshape(-1)
+    mean = ascents.mean(axis=0)
+    found["cosine"] = float(np.mean([_cosine(ascent, exact) for ascent in ascents]))
+    found["mean_cosine"] = _cosine(mean, exact)
+    found["noise"] = float(((ascents - mean) ** 2).sum(axis=1).mean() / max(float(mean @ mean), 1e-300))
+    return found
 
-    names: list[str] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, words: list[str]) -> Chosen:
-        """Names and names of sets."""
-        return cls([name for word in words for name in SETS.get(word, (word,))])
+def _steps(steps: Samples, true: FloatArray) -> dict[str, float]:
+    """Cosine, bias and deviation over steps."""
+    real = true[steps.time, steps.state, steps.action]
+    scale = float(steps.advantage @ real) / max(float(real @ real), 1e-300)
+    if scale <= 0:  # nothing to scale by: it points elsewhere
+        return {"step_cosine": _cosine(steps.advantage, real), "bias": np.nan, "deviation": np.nan}
+    place = np.ravel_multi_index((steps.time, steps.state, steps.action), true.shape)
+    count = np.bincount(place, minlength=true.size)
+    mean = np.bincount(place, steps.advantage, true.size) / np.maximum(count, 1)
+    size = scale * np.sqrt(np.mean(real**2))
+    bias = np.sqrt(np.sum(count * (mean - scale * true.reshape(-1)) ** 2) / count.sum()) / size
+    deviation = np.sqrt(np.mean((steps.advantage - mean[place]) ** 2)) / size
+    return {"step_cosine": _cosine(steps.advantage, real), "bias": float(bias), "deviation": float(deviation)}
+
+
+def _cosine(one: FloatArray, other: FloatArray) -> float:
+    length = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / length if length else 0.0
+
+
+def _played(world: World, arm: Arm, chosen: FloatArray, seed: int) -> tuple[IntArray, Samples]:
+    assert not isinstance(arm.method, SearchMethod)
+    runs = len(chosen)
+    method, budget = arm.method(world, runs), Budget(budget_of(world), np.zeros(runs))
+    generator = np.random.default_rng(seed)
+    for _ in range(ITERATIONS):
+        budget.left[:] = budget.steps  # nobody owes: every iteration has samples
+        batch = method(Sampler(world, chosen, generator), budget)
+    steps = batch.steps
+    return steps.run, Samples(steps.state, steps.action, steps.time, batch.advantages, steps.reach)
+
+
+def _searched(world: World, arm: Arm, chosen: FloatArray, seed: int) -> tuple[IntArray, Samples]:
+    assert isinstance(arm.method, SearchMethod)
+    run: list[IntArray] = []
+    kept: list[Samples] = []
+    for number in range(len(chosen)):
+        search = SearchRun(world, arm.method, seed + 1000 * (1 + number))
+        search.chosen = chosen[:1]
+        for iteration in range(ITERATIONS):
+            for samples in search.iteration():
+                if iteration == ITERATIONS - 1:
+                    kept.append(samples)
+                    run.append(np.full(samples.state.size, number))
+    if not kept:
+        none = np.zeros(0, dtype=np.int64)
+        return none, Samples(none, none, none, np.zeros(0), np.zeros(0))
+    return np.concatenate(run), Samples(*(np.concatenate(part) for part in zip(*kept, strict=True)))

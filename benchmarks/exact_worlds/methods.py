@@ -1,23 +1,21 @@
-"""Methods that learn from whole episodes: how they spend an iteration's steps, and the advantage of each step.
-
-All formulas are those of `rl_agents.advantages`; here stands what they are given.
+"""Methods that learn from whole episodes: how they spend an iteration's steps, the advantage of each step, and what
+they remember. All formulas are those of `rl_agents.advantages`; here is what they are given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
-from benchmarks.exact_worlds.again import Solved
-from benchmarks.exact_worlds.critics import ChainCritic, ReturnCritic, Transitions
 from benchmarks.exact_worlds.walks import Budget, Sampler, Steps, episodes
 from benchmarks.exact_worlds.world import World
-from rl_agents.advantages.gae import discounted_returns, step_gae, whiten_steps
+from rl_agents.advantages.chain import chain_values
+from rl_agents.advantages.gae import discounted_returns, gains, step_gae, whiten_steps
 from rl_agents.advantages.group import Std, grpo
-from rl_agents.advantages.statistics import FloatArray
+from rl_agents.advantages.statistics import FloatArray, IntArray
 from rl_agents.algorithms.gigpo import anchor_clusters, gigpo
 from rl_agents.algorithms.hgpo import hgpo
 
@@ -39,69 +37,55 @@ Maker = Callable[[World, int], Method]
 
 
 def rewards(world: World, steps: Steps) -> FloatArray:
-    """1 on a step that solves the task."""
     return steps.solved(world).astype(np.float64)
 
 
 def anchors(world: World, steps: Steps) -> list[str]:
-    """Names of states."""
     labels = [str(name) for name in world.names.tolist()]
     return [labels[state] for state in steps.state.tolist()]
 
 
-def episode_advantages(world: World, steps: Steps, std: Std) -> FloatArray:
+def memoryless(advantages: Callable[[World, Steps], FloatArray]) -> Maker:
+    """Groups of whole episodes that are judged by themselves."""
+
+    def make(world: World, runs: int) -> Method:
+        def method(sampler: Sampler, budget: Budget) -> Batch:
+            steps = episodes(sampler, budget, GROUP)
+            return Batch(steps, advantages(world, steps))
+
+        return method
+
+    return make
+
+
+def grpo_advantages(world: World, steps: Steps, std: Std = "sample") -> FloatArray:
     """GRPO's advantage of an episode in its group, at each of its steps."""
     ends = np.flatnonzero(steps.following < 0)  # one per episode, in the order of the episodes
     of_episode = grpo(rewards(world, steps)[ends], steps.group[ends], std=std)
     return np.asarray(of_episode[np.searchsorted(ends, np.arange(len(steps)))])
 
 
-def grpo_of(std: Std = "sample", size: int = GROUP) -> Maker:
-    """GRPO."""
-
-    def make(world: World, runs: int) -> Method:
-        def method(sampler: Sampler, budget: Budget) -> Batch:
-            steps = episodes(sampler, budget, size)
-            return Batch(steps, episode_advantages(world, steps, std))
-
-        return method
-
-    return make
+def returns_of(world: World, steps: Steps) -> FloatArray:
+    """Σ γ^t·r of what is left of the episode, with γ = 0.95 as in the product's presets."""
+    return discounted_returns(rewards(world, steps), steps.following, np.zeros(len(steps)), gamma=0.95)
 
 
-def gigpo_of(std: Std = "none", gamma: float = 0.95) -> Maker:
+def gigpo_advantages(world: World, steps: Steps) -> FloatArray:
     """GiGPO; without deviation as by default."""
-
-    def make(world: World, runs: int) -> Method:
-        def method(sampler: Sampler, budget: Budget) -> Batch:
-            steps = episodes(sampler, budget, GROUP)
-            returns = discounted_returns(rewards(world, steps), steps.following, np.zeros(len(steps)), gamma=gamma)
-            clusters = anchor_clusters(anchors(world, steps), steps.group)
-            whole = episode_advantages(world, steps, std)
-            return Batch(steps, gigpo(whole, returns, clusters, omega=1.0, std=std))
-
-        return method
-
-    return make
+    clusters = anchor_clusters(anchors(world, steps), steps.group)
+    whole = grpo_advantages(world, steps, "none")
+    return np.asarray(gigpo(whole, returns_of(world, steps), clusters, omega=1.0, std="none"))
 
 
-def hgpo_of(gamma: float = 0.95) -> Maker:
+def hgpo_advantages(world: World, steps: Steps) -> FloatArray:
     """HGPO with two earlier states, as by default."""
-
-    def make(world: World, runs: int) -> Method:
-        def method(sampler: Sampler, budget: Budget) -> Batch:
-            steps = episodes(sampler, budget, GROUP)
-            returns = discounted_returns(rewards(world, steps), steps.following, np.zeros(len(steps)), gamma=gamma)
-            previous = np.where(steps.time > 0, np.arange(-1, len(steps) - 1), -1)
-            advantages = hgpo(
-                returns, anchors(world, steps), steps.group, previous,
-                history=2, alpha=1.0, weight_offset=1, std="population",
-            )  # fmt: skip
-            return Batch(steps, advantages)
-
-        return method
-
-    return make
+    previous = np.where(steps.time > 0, np.arange(-1, len(steps) - 1), -1)
+    return np.asarray(
+        hgpo(
+            returns_of(world, steps), anchors(world, steps), steps.group, previous,
+            history=2, alpha=1.0, weight_offset=1, std="population",
+        )
+    )  # fmt: skip
 
 
 def whitened(steps: Steps, advantages: FloatArray) -> FloatArray:
@@ -133,48 +117,11 @@ def steppo_of(gamma: float = 0.99, lam: float = 1.0, rate: float = 0.3, size: in
     return make
 
 
-def vine_of(continuations: int = 3) -> Maker:
-    """VinePPO: V(s) of every state on an episode's way from further episodes from there; A = V(s') - V(s)."""
-
-    def make(world: World, runs: int) -> Method:
-        def method(sampler: Sampler, budget: Budget) -> Batch:
-            parts: list[Steps] = []
-            gains: list[FloatArray] = []
-            while (able := budget.able()).size:
-                steps = sampler.one_group(able, 1)
-                budget.spend(steps.run)
-                who = np.repeat(np.arange(len(steps)), continuations)
-                tails = sampler.play(
-                    steps.run[who], steps.group[who], steps.state[who], steps.time[who], np.ones(who.size)
-                )
-                budget.spend(tails.run)
-                parts.append(steps)
-                gains.append(_progress(world, steps, tails, continuations))
-            return Batch(Steps.joined(parts), np.concatenate([np.zeros(0), *gains]))
-
-        return method
-
-    return make
-
-
-def _progress(world: World, steps: Steps, tails: Steps, continuations: int) -> FloatArray:
-    ends = np.flatnonzero(tails.following < 0)
-    worth = tails.solved(world)[ends].reshape(-1, continuations).mean(axis=1)
-    after = np.where(steps.ended, steps.solved(world), worth[steps.following])
-    return np.asarray(after - worth)
-
-
-def chain_advantages(
-    world: World, critic: ChainCritic, steps: Steps, lam: float, own: float | None = None
-) -> FloatArray:
-    """Step GAE over the values of a chain; λ = 0 is γ·V(s') - V(s).
-
-    Args:
-        own: γ of the recursion where it is not the critic's.
-    """
+def chain_advantages(world: World, critic: ChainCritic, steps: Steps, lam: float) -> FloatArray:
+    """Step GAE over the values of a chain; λ = 0 is γ·V(s') - V(s)."""
     return step_gae(
         rewards(world, steps), critic.values(steps.run, steps.state), steps.following,
-        gamma=critic.gamma if own is None else own, lam=lam, final_values=np.zeros(len(steps)),
+        gamma=critic.gamma, lam=lam, final_values=np.zeros(len(steps)),
     ).advantages  # fmt: skip
 
 
@@ -220,3 +167,161 @@ def chain_of(
         return method
 
     return make
+
+
+# --- what runs remember
+
+
+class ChainCritic:
+    """The Markov chain of the steps of this and of earlier iterations, one per run (`rl_agents.advantages.chain`).
+
+    Args:
+        gamma: γ per step.
+        keep: factor on the counts of earlier iterations.
+        prior: k, steps that lead to an average state.
+
+    Attributes:
+        worth: V by name, [runs, names].
+        counts: N(s, s') by names, [runs, names, names + 2]; the last two are the ends.
+    """
+
+    def __init__(self, world: World, runs: int, *, gamma: float, keep: float, prior: float = 1.0) -> None:
+        self.world, self.gamma, self.keep, self.prior = world, gamma, keep, prior
+        self.names = int(world.names.max()) + 1
+        self._name = np.append(world.names, [self.names, self.names + 1])
+        self.counts = np.zeros((runs, self.names, self.names + 2))
+        self.worth = np.zeros((runs, self.names))
+
+    def fade(self) -> None:
+        self.counts *= self.keep
+
+    def count(self, steps: Steps) -> None:
+        """Count these steps and solve the chains. Where a horizon cut an episode, it ended unsolved."""
+        after = np.where(steps.ended & ~steps.solved(self.world), self.world.won + 1, steps.after)
+        place = (steps.run * self.names + self._name[steps.state]) * (self.names + 2) + self._name[after]
+        self.counts += np.bincount(place, steps.reach, self.counts.size).reshape(self.counts.shape)
+        run, origin, target = np.nonzero(self.counts[..., : self.names] > 1e-3)
+        total = self.counts.sum(axis=-1).reshape(-1)
+        there = run * self.names + target
+        self.worth = chain_values(
+            total, self.counts[..., self.names].reshape(-1), run * self.names + origin,
+            np.where(total[there] > 0, there, -1), self.counts[run, origin, target],
+            gamma=self.gamma, prior=self.prior, chain=np.repeat(np.arange(len(self.counts)), self.names),
+            start=self.worth.reshape(-1),
+        ).reshape(self.worth.shape)  # fmt: skip
+
+    def values(self, run: IntArray, state: IntArray) -> FloatArray:
+        """V of states [any]; of the ends 1 and 0."""
+        padded = np.concatenate([self.worth, np.ones((len(self.worth), 1)), np.zeros((len(self.worth), 1))], axis=1)
+        return np.asarray(padded[run, self._name[state]])
+
+
+class Transitions:
+    """What returns said beyond step GAE, by the names of a state and the next one: where V(s') leaves something out.
+
+    b(s, s') = Σ (A^1 - A^λ)/(N(s, s') + k), over this and earlier iterations: 0 in the mean where names say all.
+
+    Args:
+        keep: factor on the sums of earlier iterations.
+        prior: k, visits that said nothing.
+    """
+
+    def __init__(self, world: World, runs: int, *, keep: float, prior: float) -> None:
+        self.world, self.keep, self.prior = world, keep, prior
+        names = int(world.names.max()) + 1
+        self._name = np.append(world.names, [names, names + 1])
+        self._shape = (names, names + 2)
+        self._visits, self._beyond = np.zeros((2, runs * names * (names + 2)))
+
+    def correction(self, steps: Steps, beyond: FloatArray) -> FloatArray:
+        """Count A^1 - A^λ of these steps and return b of each."""
+        after = np.where(steps.ended & ~steps.solved(self.world), self.world.won + 1, steps.after)
+        at = (steps.run * self._shape[0] + self._name[steps.state]) * self._shape[1] + self._name[after]
+        self._visits = self.keep * self._visits + np.bincount(at, minlength=self._visits.size)
+        self._beyond = self.keep * self._beyond + np.bincount(at, beyond, self._beyond.size)
+        return np.asarray(self._beyond[at] / (self._visits[at] + self.prior))
+
+
+class ReturnCritic:
+    """V by name as a moving average of returns: what a critic network that is trained on them would know at best.
+
+    Args:
+        rate: share of a new mean of returns.
+    """
+
+    def __init__(self, world: World, runs: int, *, rate: float) -> None:
+        self.world, self.rate = world, rate
+        self.worth = np.zeros((runs, int(world.names.max()) + 1))
+
+    def values(self, run: IntArray, state: IntArray) -> FloatArray:
+        """V of states that are no ends, [any]."""
+        return np.asarray(self.worth[run, self.world.names[state]])
+
+    def learn(self, steps: Steps, returns: FloatArray) -> None:
+        """Move towards the mean return of these steps, state by state."""
+        place = steps.run * self.worth.shape[1] + self.world.names[steps.state]
+        count = np.bincount(place, minlength=self.worth.size).reshape(self.worth.shape)
+        total = np.bincount(place, returns, self.worth.size).reshape(self.worth.shape)
+        mean = total / np.maximum(count, 1)
+        self.worth = np.where(count > 0, self.worth + self.rate * (mean - self.worth), self.worth)
+
+
+#: Iterations for which an episode is learned from again.
+WINDOW = 4
+#: Beyond 1 + CLIP a ratio has no gradient; a truncated one weighs CAP at most.
+CLIP, CAP = 0.2, 2.0
+
+
+@dataclass
+class Solved:
+    """The solved episodes of all runs, and how they are learned from.
+
+    Attributes:
+        weight: of their steps, beside 1 of new ones.
+        bounded: the newest alone, at most as many as the batch has of its own.
+        ratio: of the policy to the one that sampled: ``none``: not modelled;  ``clip``: PPO's surrogate (as in the
+            product);  ``truncate``: the ratio, at most `CAP`, as a weight.
+    """
+
+    weight: float
+    bounded: bool = False
+    ratio: Literal["none", "clip", "truncate"] = "none"
+    _kept: list[tuple[Steps, FloatArray]] = field(default_factory=list)
+
+    def again(self, world: World, sampler: Sampler, critic: ChainCritic, own: Steps) -> tuple[Steps, FloatArray]:
+        """Return their steps, the oldest first, and max(0, γ^(steps left) - V(s)) of each, times the ratio's factor."""
+        old = Steps.joined([steps for steps, _ in self._kept])
+        chance = np.concatenate([np.zeros(0), *(chance for _, chance in self._kept)])
+        if self.bounded and len(old):
+            which = _newest(old, np.bincount(own.run[own.following < 0], minlength=len(critic.counts)))
+            old, chance = old.taken(which), chance[which]
+        old.reach = np.full(len(old), self.weight)
+        gained = gains(
+            old.solved(world), critic.values(old.run, old.state), old.following,
+            gamma=critic.gamma, final_values=np.zeros(len(old)),
+        )  # fmt: skip
+        ratio = sampler.chosen[old.run, old.state, old.action] / chance
+        if self.ratio == "clip":
+            gained = gained * np.where(ratio < 1 + CLIP, ratio, 0.0)
+        elif self.ratio == "truncate":
+            gained = gained * np.minimum(ratio, CAP)
+        return old, gained
+
+    def keep(self, world: World, sampler: Sampler, own: Steps) -> None:
+        """Remember the solved ones of a batch's own episodes, with the chances of their actions."""
+        won = own.solved(world)[own.following < 0]
+        solved = own.taken(won[_episodes(own)])
+        self._kept.append((solved, sampler.chosen[solved.run, solved.state, solved.action]))
+        del self._kept[:-WINDOW]
+
+
+def _episodes(steps: Steps) -> IntArray:
+    """Number of each step's episode among these steps."""
+    return np.asarray(np.cumsum(np.append(0, steps.following < 0))[:-1])
+
+
+def _newest(old: Steps, most: IntArray) -> np.ndarray:
+    """Which steps are of each run's newest ``most`` episodes."""
+    runs = old.run[old.following < 0][::-1]  # newest first
+    later = np.array([int((runs[:place] == run).sum()) for place, run in enumerate(runs)])
+    return np.asarray((later < most[runs])[::-1][_episodes(old)])

@@ -1,4 +1,4 @@
-"""Sampled steps of many runs at once: whole episodes, and continuations of states that were met."""
+"""Sampled steps of many runs at once, in whole episodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Steps:
         after: the state that it led to, or the end (`World.won`, or the number behind it).
         ended: the episode ends here, by itself or because it was cut.
         following: index of the next step of the episode, -1 behind the last one.
-        reach: weight of the step in the gradient; 1 in ordinary episodes.
+        reach: weight of the step in the gradient; 1 in the batch's own episodes.
     """
 
     run: IntArray
@@ -50,7 +50,6 @@ class Steps:
 
     @classmethod
     def none(cls) -> Steps:
-        """No steps."""
         numbers = np.zeros(0, dtype=np.int64)
         return cls(*(numbers for _ in range(7)), np.zeros(0, dtype=np.bool_), numbers, np.zeros(0))
 
@@ -80,49 +79,41 @@ class Sampler:
         self.episodes = self.groups = 0
 
     def actions(self, run: IntArray, state: IntArray) -> IntArray:
-        """One action for each."""
         dice = self.generator.random(run.size)[:, None]
         return np.minimum((dice >= self._choice[run, state]).sum(axis=1), self.world.actions - 1)
 
     def outcomes(self, state: IntArray, action: IntArray) -> IntArray:
-        """What the world makes of each."""
         dice = self.generator.random(state.size)[:, None]
         return np.minimum((dice >= self._chance[state, action]).sum(axis=1), self.world.states + 1)
 
     def starts(self, count: int) -> IntArray:
-        """Start states of so many tasks."""
         return self.generator.choice(self.world.states, size=count, p=self.world.starts)
 
-    def play(self, run: IntArray, group: IntArray, state: IntArray, time: IntArray, reach: FloatArray) -> Steps:
-        """Play on from states [walkers] until each has ended; every walker is a new episode."""
-        world, walkers = self.world, np.arange(run.size)
-        state, time = state.copy(), time.copy()
+    def one_group(self, runs: IntArray, size: int) -> Steps:
+        """Play one group of episodes for each of these runs; a group starts in one state."""
+        world, run = self.world, np.repeat(runs, size)
+        state = np.repeat(self.starts(runs.size), size)
+        group = np.repeat(self.groups + np.arange(runs.size), size)
+        self.groups += runs.size
         rows: list[tuple[IntArray, ...]] = []
-        alive = walkers[(time < world.horizon) & (state < world.states)]
-        while alive.size:
-            here, clock = state[alive], time[alive]
+        alive = np.arange(run.size)
+        for clock in range(world.horizon):
+            if not alive.size:
+                break
+            here = state[alive]
             action = self.actions(run[alive], here)
             after = self.outcomes(here, action)
             ended = (after >= world.states) | (clock + 1 >= world.horizon)
-            rows.append((alive, clock, here, action, after, ended))
-            state[alive], time[alive] = after, clock + 1
+            rows.append((alive, np.full(alive.size, clock), here, action, after, ended))
+            state[alive] = after
             alive = alive[~ended]
         columns = [np.concatenate([row[part] for row in rows]) for part in range(6)]
         order = np.lexsort((columns[1], columns[0]))
-        walker, clock, here, action, after, ended = (column[order] for column in columns)
+        walker, time, here, action, after, ended = (column[order] for column in columns)
         following = np.where(ended, -1, np.arange(1, order.size + 1))
         first, self.episodes = self.episodes, self.episodes + run.size
-        return Steps(
-            run[walker], group[walker], first + walker, clock, here, action, after, ended, following, reach[walker]
-        )
-
-    def one_group(self, runs: IntArray, size: int) -> Steps:
-        """One group of episodes for each of these runs."""
-        starts = np.repeat(self.starts(runs.size), size)
-        group = np.repeat(self.groups + np.arange(runs.size), size)
-        self.groups += runs.size
-        run = np.repeat(runs, size)
-        return self.play(run, group, starts, np.zeros(run.size, dtype=np.int64), np.ones(run.size))
+        reach = np.ones(order.size)
+        return Steps(run[walker], group[walker], first + walker, time, here, action, after, ended, following, reach)
 
 
 @dataclass
@@ -137,15 +128,12 @@ class Budget:
     left: FloatArray
 
     def renew(self) -> None:
-        """A new iteration begins."""
         self.left += self.steps
 
     def spend(self, run: IntArray) -> None:
-        """These steps were sampled."""
         self.left -= np.bincount(run, minlength=self.left.size)
 
     def able(self) -> IntArray:
-        """Runs that may sample on."""
         return np.flatnonzero(self.left > 0)
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Hashable
 
 import numpy as np
 
-from benchmarks.exact_worlds.build import LOST, WON, Outcome, build
-from benchmarks.exact_worlds.world import World, policy, values
+from benchmarks.exact_worlds.world import LOST, WON, Outcome, World, build
 
 
 def chain() -> World:
@@ -244,10 +243,3 @@ WORLDS: dict[str, Callable[[], World]] = {
     "loops": loops, "traps": traps, "quest": quest, "household": household, "aliased": aliased, "noisy": noisy,
     "taxi": taxi,
 }  # fmt: skip
-
-
-def describe(world: World) -> str:
-    """States, actions, horizon, success and mean length of the first policy's episodes."""
-    chosen = policy(world, world.weights[None])
-    start = values(world, chosen).values[0, 0] @ world.starts
-    return f"{world.states} states, {world.actions} actions, {world.horizon} steps, start {start:.2f}"

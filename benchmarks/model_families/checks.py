@@ -54,18 +54,15 @@ class Case:
     folder: Path
 
     def build(self, kind: type[Network] = CausalLMModule, **config: Any) -> Any:
-        """A network of the learner in float32."""
         keys = {"model_dir": str(self.folder), "dtype": "float32", **config}
         return kind(observation_space=TEXT_SPACE, action_space=TEXT_SPACE, model_config=keys)
 
     @cached_property
     def module(self) -> Any:
-        """The policy."""
         return self.build()
 
     @cached_property
     def scores(self) -> Tensor:
-        """Log-probabilities of `batch`."""
         found: Tensor = self.module.forward_train(batch())["logprobs"].detach()
         return found
 
@@ -83,7 +80,6 @@ def batch(length: int = LENGTH) -> dict[str, Any]:
 
 
 def gap(one: Tensor, other: Tensor) -> float:
-    """Largest difference."""
     return float((one - other).detach().abs().max())
 
 
@@ -164,7 +160,6 @@ def shared_rows(case: Case) -> Finding:
 
 
 def window_said(family: Family) -> str:
-    """Up to where a family with windows is tried."""
     return f"within its window of {family.window}" if family.window else ""
 
 
@@ -260,7 +255,6 @@ class _NoTokenizer:
 
 
 def names_in(folder: Path) -> set[str]:
-    """Names of the tensors in a folder's weights."""
     with safe_open(folder / "model.safetensors", framework="pt") as file:
         return set(file.keys())
 
@@ -280,7 +274,6 @@ def sharded(case: Case) -> Finding:
 
 
 def adapters_of(module: Any) -> dict[str, Tensor]:
-    """The tensors of peft's folder of a policy."""
     with tempfile.TemporaryDirectory() as folder:
         save_adapter(Path(folder), module.lm, "", "")
         return load_file(Path(folder) / TENSORS)

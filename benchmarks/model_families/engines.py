@@ -84,7 +84,6 @@ def main() -> None:
 
 
 def read(report: Path) -> Mapping[str, Any]:
-    """Return what `answer` wrote."""
     said: Mapping[str, Any] = json.loads(report.read_text(encoding="utf-8"))
     return said
 

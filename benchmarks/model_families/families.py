@@ -145,7 +145,6 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def small_config(family: Family, vocabulary: int, **changes: Any) -> Any:
-    """Return the configuration of a small model of a family."""
     from transformers import AutoConfig
 
     shared = {**SMALL, "vocab_size": vocabulary, "tie_word_embeddings": family.tied}

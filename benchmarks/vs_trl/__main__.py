@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.report import RESULTS, median_table, summarize, write_result
+from benchmarks.report import RESULTS, markdown, median_table, summarize, write_result
 from benchmarks.vs_trl.common import MARK, Iteration
 from rl_agents.algorithms import Settings
 from rl_agents.trainer.algorithm import AgentAlgorithm
@@ -38,8 +38,6 @@ COLUMNS = {
 
 
 class Side:
-    """One run in a process of its own."""
-
     def __init__(self, name: str, python: Path | str, module: str, *args: str) -> None:
         self.name = name
         self.results: list[Iteration] = []
@@ -58,14 +56,12 @@ class Side:
         raise SystemExit(f"{self.name} ended with status {self.process.wait()}")
 
     def iterate(self) -> None:
-        """Give the process a turn."""
         assert self.process.stdin is not None
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
         self.results.append(Iteration(**self.answer()))  # type: ignore[arg-type]
 
     def stop(self) -> None:
-        """End the process."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         try:
@@ -97,12 +93,12 @@ def run(iterations: int) -> list[Side]:
 def table() -> str:
     """Return docs/research/speed.md's table, of the figures on file: medians."""
     sides = json.loads((RESULTS / "vs_trl.json").read_text(encoding="utf-8"))["sides"]
-    rows = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---|" + "---|" * len(COLUMNS)]
-    for name, words in SIDES.items():
-        digits = {column: 2 if column == "mean_return" else 0 for column in COLUMNS}
-        figures = [f"{sides[name][column]['median']:.{count}f}" for column, count in digits.items()]
-        rows.append(f"| {words} | " + " | ".join(figures) + " |")
-    return "\n".join(rows)
+    digits = {column: 2 if column == "mean_return" else 0 for column in COLUMNS}
+    rows = [
+        (words, *(f"{sides[name][column]['median']:.{count}f}" for column, count in digits.items()))
+        for name, words in SIDES.items()
+    ]
+    return markdown(("", *COLUMNS.values()), rows).replace("|  |", "| |", 1)
 
 
 def main() -> None:

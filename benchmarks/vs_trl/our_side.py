@@ -9,27 +9,16 @@ from typing import Any
 import ray
 import torch
 
-from benchmarks.vs_trl.common import (
-    BETAS,
-    GRAD_CLIP,
-    GROUP_SIZE,
-    GROUPS,
-    LEARNING_RATE,
-    SEED,
-    Iteration,
-    await_turn,
-    hand_over,
-)
+from benchmarks.vs_trl import common
 from rl_agents.trainer.algorithm import AgentConfig
 
 
 class Run:
-    """An algorithm and the CPU clocks of its processes."""
-
     def __init__(self, model_dir: str, path: str) -> None:
         config: Any = AgentConfig().environment("guess_numbers").training(
-            algo="grpo", model=model_dir, seed=SEED, tasks_per_iteration=GROUPS, group_size=GROUP_SIZE, minibatches=1,
-            lr=LEARNING_RATE, betas=list(BETAS), grad_clip=GRAD_CLIP,
+            algo="grpo", model=model_dir, seed=common.SEED, minibatches=1,
+            tasks_per_iteration=common.GROUPS, group_size=common.GROUP_SIZE,
+            lr=common.LEARNING_RATE, betas=list(common.BETAS), grad_clip=common.GRAD_CLIP,
         )  # fmt: skip
         placement = "colocate" if path == "vllm-together" else "separate"
         engine = "auto" if path == "auto" else "vllm"
@@ -51,16 +40,15 @@ class Run:
         return metrics
 
     def actors_s(self) -> float:
-        """CPU seconds of env runners and engines so far, all threads."""
         return sum(ray.get([actor.apply.remote(cpu_of) for actor in self.actors])) if self.actors else 0.0
 
-    def iterate(self) -> Iteration:
+    def iterate(self) -> common.Iteration:
         """One training iteration, measured from turn to turn."""
-        actors, started = self.actors_s(), await_turn()
+        actors, started = self.actors_s(), common.await_turn()
         self.algo.train()
         cpu_s = time.process_time() - started + self.actors_s() - actors
         episodes = self.algo.last_trajectories
-        return Iteration(
+        return common.Iteration(
             tokens=sum(t.response_tokens for t in episodes), episodes=len(episodes),
             reward=sum(t.episode_return for t in episodes) / len(episodes), cpu_s=cpu_s,
             rollout_cpu_s=cpu_s - self.learner_s, learner_cpu_s=self.learner_s,
@@ -78,9 +66,9 @@ def main() -> None:
     model_dir, iterations, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     run = Run(model_dir, path)
     try:
-        hand_over()
+        common.hand_over()
         for _ in range(iterations):
-            hand_over(run.iterate())
+            common.hand_over(run.iterate())
     finally:
         run.algo.stop()
 

@@ -29,17 +29,7 @@ from transformers import AutoModelForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
-from benchmarks.vs_trl.common import (
-    BETAS,
-    GRAD_CLIP,
-    GROUP_SIZE,
-    GROUPS,
-    LEARNING_RATE,
-    SEED,
-    Iteration,
-    await_turn,
-    hand_over,
-)
+from benchmarks.vs_trl import common
 from rl_agents.chat.template import Append, ChatTemplate, Dialogue, load_tokenizer
 from rl_agents.data.tasks import training_specs
 from rl_agents.envs.base import TextEnv, make_env, task_ids
@@ -56,7 +46,7 @@ class Episode:
 
     def __init__(self, task_id: str, env: TextEnv, context: Append) -> None:
         self.env, self.context = env, context
-        observation, _ = env.reset(seed=SEED, options={"task_id": task_id})
+        observation, _ = env.reset(seed=common.SEED, options={"task_id": task_id})
         self.dialogue = Dialogue.start(observation)
         self.ids = context.prompt(self.dialogue)
         self.prompt_length = len(self.ids)
@@ -87,7 +77,7 @@ class Rollouts:
         self.env_name, self.settings = note["env"], note["settings"]
         self.options = {k.removeprefix("env."): v for k, v in self.settings.items() if k.startswith("env.")}
         self.context = Append(ChatTemplate(load_tokenizer(model_dir)))
-        self.envs = [make_env(self.env_name, self.options) for _ in range(GROUPS * GROUP_SIZE)]
+        self.envs = [make_env(self.env_name, self.options) for _ in range(common.GROUPS * common.GROUP_SIZE)]
         self.tokens, self.cpu_s, self.reward = 0, 0.0, 0.0
 
     def __call__(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
@@ -174,14 +164,14 @@ class TakeTurns(TrainerCallback):
         self.rollouts, self.started = rollouts, 0.0
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        hand_over()
-        self.started = await_turn()
+        common.hand_over()
+        self.started = common.await_turn()
 
     def on_step_end(self, *args: Any, **kwargs: Any) -> None:
         cpu_s, sampled = time.process_time() - self.started, self.rollouts
-        learner_s, count = cpu_s - sampled.cpu_s, GROUPS * GROUP_SIZE
-        hand_over(Iteration(sampled.tokens, count, sampled.reward, cpu_s, sampled.cpu_s, learner_s))
-        self.started = await_turn()
+        learner_s, count = cpu_s - sampled.cpu_s, common.GROUPS * common.GROUP_SIZE
+        common.hand_over(common.Iteration(sampled.tokens, count, sampled.reward, cpu_s, sampled.cpu_s, learner_s))
+        self.started = common.await_turn()
 
     def on_log(self, *args: Any, logs: dict[str, Any], **kwargs: Any) -> None:
         # Weights that do not arrive show nowhere else: the loss is corrected for them.
@@ -200,14 +190,16 @@ def main() -> None:
     model_dir, iterations, path = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     rollouts = Rollouts(model_dir)
     tasks = task_ids(rollouts.env_name, "train", rollouts.options)
-    specs = [training_specs(tasks, i, GROUPS, 1, SEED) for i in range(iterations)]
+    specs = [training_specs(tasks, i, common.GROUPS, 1, common.SEED) for i in range(iterations)]
     config = GRPOConfig(
-        output_dir=tempfile.mkdtemp(prefix="vs_trl-"), max_steps=iterations, seed=SEED, shuffle_dataset=False,
-        per_device_train_batch_size=GROUPS * GROUP_SIZE, num_generations=GROUP_SIZE, gradient_accumulation_steps=1,
+        output_dir=tempfile.mkdtemp(prefix="vs_trl-"), max_steps=iterations, seed=common.SEED, shuffle_dataset=False,
+        per_device_train_batch_size=common.GROUPS * common.GROUP_SIZE, num_generations=common.GROUP_SIZE,
+        gradient_accumulation_steps=1,
         max_completion_length=rollouts.settings["max_model_len"], temperature=1.0, beta=0.0, epsilon=0.2,
         num_iterations=1, loss_type="dapo", scale_rewards="group", mask_truncated_completions=False,
-        learning_rate=LEARNING_RATE, lr_scheduler_type="constant", adam_beta1=BETAS[0], adam_beta2=BETAS[1],
-        weight_decay=0.0, max_grad_norm=GRAD_CLIP, use_cpu=True, bf16=False, fp16=False, torch_compile=False,
+        learning_rate=common.LEARNING_RATE, lr_scheduler_type="constant",
+        adam_beta1=common.BETAS[0], adam_beta2=common.BETAS[1],
+        weight_decay=0.0, max_grad_norm=common.GRAD_CLIP, use_cpu=True, bf16=False, fp16=False, torch_compile=False,
         gradient_checkpointing=False, report_to="none", save_strategy="no", logging_steps=1, disable_tqdm=True,
         **rollouts.vllm_arguments(path),
     )  # fmt: skip

@@ -62,7 +62,7 @@ from rl_agents.trainer.engine_choice import settle_engine
 from rl_agents.trainer.lengths import KEYS, fill_lengths
 from rl_agents.trainer.unused_keys import apply_defaults, refuse_idle, stale_correction
 
-#: Age in versions up to which truncated importance weights kept up with all others (`benchmarks.staleness`).
+#: Age in versions up to which truncated importance weights kept up with all others (`benchmarks.experiments`).
 MOST_TRUNCATED_AGE = 4
 
 

@@ -10,13 +10,21 @@ from algorithms.handmade import per_step, settings_of
 
 from benchmarks.exact_worlds.__main__ import kept
 from benchmarks.exact_worlds.arms import ARMS
-from benchmarks.exact_worlds.build import LOST, WON, build
-from benchmarks.exact_worlds.critics import ChainCritic
 from benchmarks.exact_worlds.learn import budget_of
-from benchmarks.exact_worlds.methods import chain_of
-from benchmarks.exact_worlds.trees import _branch
+from benchmarks.exact_worlds.methods import ChainCritic, chain_of
 from benchmarks.exact_worlds.walks import Budget, Sampler, Steps, episodes
-from benchmarks.exact_worlds.world import World, exact_gradient, gradient, occupancy, policy, success, values
+from benchmarks.exact_worlds.world import (
+    LOST,
+    WON,
+    World,
+    build,
+    exact_gradient,
+    gradient,
+    occupancy,
+    policy,
+    success,
+    values,
+)
 from benchmarks.exact_worlds.worlds import WORLDS
 from rl_agents.algorithms.chain_gae import ChainCritic as Memory
 from rl_agents.data.samples import build_samples
@@ -86,26 +94,6 @@ def test_sampled_gradients_have_the_exact_one_as_their_mean() -> None:
     assert np.abs(exact).max() > 10 * error.max()
 
 
-@pytest.mark.parametrize("choice", ["uniform", "spread"])
-def test_branches_weigh_what_the_policy_reaches(choice: str) -> None:
-    """However a tree branches, its weighted visits are those of ordinary episodes."""
-    world, runs = WORLDS["traps"](), 400
-    chosen = policy(world, np.repeat(world.weights[None], runs, axis=0))
-    generator = np.random.default_rng(1)
-    critic = ChainCritic(world, runs, gamma=1.0, keep=1.0)
-    critic.count(Sampler(world, chosen, generator).one_group(np.arange(runs), 4))
-    sampler = Sampler(world, chosen, generator)
-    whole = sampler.one_group(np.arange(runs), 4)
-    steps = _branch(world, sampler, Budget(100, np.full(runs, 100.0)), whole, critic, choice, 3)  # type: ignore[arg-type]
-    assert len(steps) > 1.3 * len(whole) and steps.reach.min() < 0.3
-    visits = np.zeros((world.horizon, world.states))
-    np.add.at(visits, (steps.time, steps.state), steps.reach)
-    visits /= visits[0].sum()  # episodes from the start
-    expected = occupancy(world, chosen[:1])[:, 0]
-    assert np.abs(visits - expected).max() < 0.03
-    assert visits[3:].sum() == pytest.approx(expected[3:].sum(), rel=0.05)
-
-
 def test_the_critic_is_the_products_chain() -> None:
     world = WORLDS["slippery"]()
     chosen = policy(world, world.weights[None])
@@ -165,7 +153,7 @@ def played(world: World, steps: Steps) -> list[Trajectory]:
 
 
 @pytest.mark.parametrize(
-    ("name", "imitate", "iterations", "gae_lambda", "corrected"),
+    ("name", "imitate", "iterations", "lam", "corrected"),
     [("slippery", 0.0, 3, 0.95, 0.0), ("key-door", 0.0, 3, 0.95, 0.0), ("slippery", 0.3, 7, 0.95, 0.0),
      ("key-door", 0.3, 7, 0.95, 0.0), ("slippery", 0.0, 3, 0.7, 2.0), ("key-door", 0.3, 7, 0.7, 2.0)],
 )  # fmt: skip
@@ -178,7 +166,7 @@ def test_the_chain_as_critic_is_that_of_the_algorithm(
     again = {"success_replay": 4, "success_replay_weight": imitate} if imitate else {"success_replay": 0}
     method, critic = (
         chain_of(lam=lam, imitate=imitate, corrected=corrected)(world, 1),
-        Memory(settings_of("chain-gae", whiten=False, lam=lam, transition_prior=corrected, **again)),
+        Memory(settings_of("chain-gae", whiten=False, gae_lambda=lam, transition_prior=corrected, **again)),
     )
     budget, largest, solved = Budget(5 * budget_of(world), np.zeros(1)), 0.0, list[int]()
     for iteration in range(iterations):

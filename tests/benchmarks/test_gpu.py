@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -12,15 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.gpu import common, mfu
-from benchmarks.gpu.live_bytes import LiveBytes
+from benchmarks import gpu
 
 ROOT = Path(__file__).parents[2]
 
 
 def tiny(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     """Rows of a measurement's file, whose table was printed."""
-    importlib.import_module(f"benchmarks.gpu.{name}").main(["--tiny", "--out", str(folder)])
+    gpu.main([name, "--tiny", "--out", str(folder)])
     printed = capsys.readouterr().out
     data = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     assert data["options"]["tiny"] and data["device"] in printed
@@ -50,32 +48,31 @@ def test_memory_falls_with_recompute(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert peaks["none", logits] > peaks["selective", logits] > peaks["full", logits]
 
 
-def test_transfer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = tiny("transfer", tmp_path, capsys)
-    assert {row["way"] for row in rows} >= {"ipc", "host"} and all(row["GB/s"] > 0 for row in rows)
+def test_merged_rows_have_fewer_tokens_and_the_same_gradient(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (row,) = tiny("merging", tmp_path, capsys)
+    assert (row["tokens a step"], row["tokens merged"]) == (2560, 928)
+    assert abs(row["gradient's norm, relative"]) < 1e-5
 
 
 def test_they_need_neither_ray_nor_vllm() -> None:
-    """All but decode's sampling itself."""
-    code = (
-        "import sys; sys.modules.update(ray=None, vllm=None)\n"
-        "from benchmarks.gpu import common, decode, layouts, memory, mfu, transfer"
-    )
+    code = "import sys; sys.modules.update(ray=None, vllm=None)\nfrom benchmarks import gpu"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)
 
 
 def test_flops_are_those_of_the_formula() -> None:
-    shape = common.SHAPES["7b"]
+    shape = gpu.SHAPES["7b"]
     weights = shape.parameters - 2 * shape.vocabulary * shape.hidden
     attention = sum(4 * (position + 1) * shape.hidden for position in range(1000)) * shape.layers
-    counted = mfu.forward_flops(shape, 1000, 0)
+    counted = gpu.forward_flops(shape, 1000, 0)
     assert counted == pytest.approx(2 * weights * 1000 + attention, rel=1e-3)
-    assert mfu.forward_flops(shape, 1000, 10) - counted == pytest.approx(20 * shape.vocabulary * shape.hidden)
+    assert gpu.forward_flops(shape, 1000, 10) - counted == pytest.approx(20 * shape.vocabulary * shape.hidden)
 
 
 def test_live_bytes_are_counted_until_they_are_freed() -> None:
     weight = torch.ones(100, 100, requires_grad=True)
-    with LiveBytes() as live:
+    with gpu.LiveBytes() as live:
         first = torch.ones(1000, 100)
         second = first @ weight
         view = second[:10].t()
@@ -88,5 +85,5 @@ def test_live_bytes_are_counted_until_they_are_freed() -> None:
 
 def test_peaks_are_known_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, peak in (("NVIDIA H100 PCIe", 756.0), ("NVIDIA H100 80GB HBM3", 989.0), ("a stranger", None)):
-        monkeypatch.setattr(common, "device_name", lambda name=name: name)
-        assert common.peak_tflops() == peak
+        monkeypatch.setattr(gpu, "device_name", lambda name=name: name)
+        assert gpu.peak_tflops() == peak

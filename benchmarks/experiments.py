@@ -1,0 +1,477 @@
+"""Grids of training runs: ``python -m benchmarks.experiments NAME [flags]``; ``NAME --help`` has the flags of one.
+
+Each writes benchmarks/results/NAME.json and NAME.png: success on the frozen test tasks (sampling temperature 1) before,
+during and after training. Finished runs are not repeated, so that a second command adds its arms to those of a first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import itertools
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from benchmarks.equal_steps import sets
+from benchmarks.grid import RESULTS, Arm, Column, Run, grid_parser, markdown, mean_text, plot, run_cell, run_grid, table
+from benchmarks.long_thoughts import ROOMS
+from benchmarks.report import add_options
+from rl_agents.algorithms import ALGORITHMS
+from rl_agents.config import Settings
+from rl_agents.envs.base import env_spec
+from rl_agents.errors import InputError
+
+RECIPES = Path(__file__).parents[1] / "tune_configs" / "recipes"
+Keys = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Arms that are compared; the docstring of ``arms`` is the help.
+
+    Attributes:
+        options: further flags of the command line and their defaults.
+        columns: of the table, besides those of every grid.
+        keys: of every arm.
+        title: of the picture; empty: the environment.
+        name: of the results, where it is not the experiment's.
+        local: always in one process.
+        cell: makes one run where it is not `run_cell`.
+    """
+
+    arms: Callable[[Namespace], Sequence[Arm]]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    title: str = ""
+    name: str = ""
+    local: bool = False
+    cell: Callable[[Namespace], Callable[..., Run] | None] = lambda args: None
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if not argv or argv[0] not in EXPERIMENTS:
+        chosen = argparse.ArgumentParser(
+            description=__doc__, usage="%(prog)s NAME [flags]", formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        chosen.add_argument("name", choices=list(EXPERIMENTS), metavar="NAME", help=", ".join(EXPERIMENTS))
+        chosen.parse_args(argv[:1])
+        return
+    experiment = EXPERIMENTS[argv[0]]
+    parser = grid_parser(inspect.getdoc(experiment.arms), experiment.name or argv[0])
+    parser.add_argument("--arms", nargs="+", metavar="NAME", help="some of the arms (default: all)")
+    add_options(parser, experiment.options)
+    args = parser.parse_args(argv[1:])
+    args.set, args.local = [*experiment.keys, *args.set], args.local or experiment.local
+    grids = [{"env": "guess_numbers", **vars(args)}]
+    if "envs" in experiment.options:
+        grids = [{**vars(args), "env": env, "name": f"{args.name}_{env}"} for env in args.envs]
+    try:
+        for grid in grids:
+            run(experiment, Namespace(**grid))
+    except InputError as error:
+        parser.error(str(error))
+
+
+def run(experiment: Experiment, args: Namespace) -> None:
+    """Run one grid.
+
+    Raises:
+        InputError: ``--arms`` names none of its arms.
+    """
+    arms = {arm.name: arm for arm in experiment.arms(args)}
+    if wrong := set(args.arms or ()) - arms.keys():
+        raise InputError(f"--arms {wrong.pop()}: known: {', '.join(arms)}")
+    runs = run_grid([arms[name] for name in args.arms or arms], args, experiment.cell(args))
+    print(f"\n{args.name}\n\n{markdown(runs, experiment.columns)}\n\n{other_tasks(runs)}")
+    plot(runs, RESULTS / f"{args.name}.png", f"{experiment.title or args.env}, {args.seeds} seeds")
+
+
+def other_tasks(runs: Mapping[str, list[Run]]) -> str:
+    """A table of success on tasks that were not trained on, for the arms that played some."""
+    evaluated = {name: own for name, own in runs.items() if "evaluations" in own[0]}
+    names = list(next(iter(evaluated.values()))[0]["evaluations"]) if evaluated else []
+    columns = {
+        name: lambda own, name=name: mean_text([run["evaluations"][name]["mean"] for run in own]) for name in names
+    }
+    return table(evaluated, columns) if evaluated else ""
+
+
+# --- columns
+
+
+def truncated(runs: list[Run]) -> str:
+    """Share of the training episodes that were cut."""
+    return f"{fmean(run.get('truncation_ratio', 0.0) for run in runs):.2f}"
+
+
+def turns(runs: list[Run]) -> str:
+    return f"{fmean(run['turns'] for run in runs):.2f}"
+
+
+def learn_seconds(runs: list[Run]) -> str:
+    """Wall time of an iteration's learning part: critic and policy, forward and backward."""
+    return f"{fmean(run['learn_seconds'] for run in runs):.2f}"
+
+
+def updates(runs: list[Run], target: float = 0.70, window: int = 5) -> str:
+    """First iteration at which the mean training success of ``window`` is ``target``; a run without one: its length."""
+
+    def first(successes: list[float]) -> int:
+        ends = range(window, len(successes) + 1)
+        return next((end for end in ends if fmean(successes[end - window : end]) >= target), len(successes))
+
+    return f"{fmean(first(run['training_success']) for run in runs):.1f}"
+
+
+def silent(runs: list[Run]) -> str:
+    """Share of the groups of the first iteration whose episodes all have one reward."""
+    return f"{fmean(run['zero_advantage'][0] for run in runs):.2f}"
+
+
+def right(room: str) -> Column:
+    """How often the room's door was right, in the last iterations of training."""
+    return lambda runs: f"{fmean(run['environment'][f'right_{room}'] for run in runs):.2f}"
+
+
+def effective(runs: list[Run]) -> str:
+    """Effective sample size, mean over iterations and seeds."""
+    return f"{fmean(run['ess'] for run in runs):.2f}" if "ess" in runs[0] else "-"
+
+
+def seconds(runs: list[Run]) -> str:
+    return f"{fmean(run['iteration_seconds'] for run in runs):.1f}"
+
+
+def learner_idle(runs: list[Run]) -> str:
+    """Part of an iteration in which the learner waited for rollouts."""
+    waited = (run.get("wait_seconds", run["rollout_seconds"]) / run["iteration_seconds"] for run in runs)
+    return f"{fmean(waited):.2f}"
+
+
+def engine_idle(runs: list[Run]) -> str:
+    """Part of an iteration in which no response was being sampled."""
+    return f"{1 - fmean(run['engine_busy'] for run in runs):.2f}"
+
+
+def staleness_seen(runs: list[Run]) -> str:
+    """Mean and largest age of steps, in versions."""
+    return f"{fmean(run['staleness'] for run in runs):.1f} ({max(run['staleness_max'] for run in runs):.1f})"
+
+
+# --- arms
+
+
+def preset(algo: str, env: str) -> Path:
+    """Return a recipe for two cores: where papers' sizes have the plain name, its name ends in ``_small``."""
+    name = algo.replace("reinforce++", "reinforce_pp").replace("-", "_")
+    small = RECIPES / f"{env}_{name}_small.yaml"
+    return small if small.is_file() else RECIPES / f"{env}_{name}.yaml"
+
+
+def flags(algo: str, env: str, presets: bool) -> tuple[str, ...]:
+    """Choose an algorithm by its small preset, or that of guess_numbers where it has none, or by its defaults."""
+    if not presets:
+        return ("--algo", algo, "--env", env)
+    own, borrowed = preset(algo, env), preset(algo, "guess_numbers")
+    config = ("--config", str((own if own.is_file() else borrowed).relative_to(Path.cwd())))
+    return config if own.is_file() else (*config, "--env", env)
+
+
+def changed(base: Sequence[str], variants: Keys) -> list[Arm]:
+    """An arm for each set of keys, over the same flags."""
+    return [Arm(name, (*base, *sets(keys))) for name, keys in variants.items()]
+
+
+def learning_curves(args: Namespace) -> list[Arm]:
+    """Does it learn, how surely, and what does it cost? ``--presets``: by each algorithm's small preset."""
+    return [Arm(algo, flags(algo, args.env, args.presets)) for algo in args.algos]
+
+
+def t3(args: Namespace) -> list[Arm]:
+    """What T3 saves and costs: every algorithm with and without truncation, evaluated without it.
+
+    ``--rules``: the environment's progress rules (`env.progress`; `default` leaves it as it is); ``--windows``: T3's k.
+    """
+    return [arm for algo in args.algos for arm in t3_arms(algo, args)]
+
+
+def t3_arms(algo: str, args: Namespace) -> list[Arm]:
+    base = flags(algo, args.env, args.presets)
+    arms = [Arm(algo, base)]
+    for rule, after, window in itertools.product(args.rules, args.after, args.windows):
+        keys = ("truncation=t3", f"truncation_window={window}", f"truncation_after={after}")
+        keys += () if rule == "default" else (f"env.progress={rule}",)
+        name = f"{algo} + T3, {'' if rule == 'default' else rule + ', '}{after}, k={window}"
+        arms.append(Arm(name, (*base, *sets(keys))))
+    return arms
+
+
+def circuits(number: int, candidates: int) -> tuple[str, ...]:
+    """Fourteen turns, as in the released code: ten do not suffice for four circuits. Lists need longer responses."""
+    lengths = ("max_turns=14", "max_model_len=1024", "max_response_tokens=64")
+    return ("--set", f"env.circuits={number}", f"env.candidates={candidates}", *lengths)
+
+
+#: What else an environment's agents play: the settings of T3's table 2. Only 27 balanced movies are different.
+OUT_OF_DISTRIBUTION: Mapping[str, Keys] = {
+    "circuit_decoding": {f"{n}-{m}": circuits(n, m) for n, m in ((2, 10), (2, 15), (2, 20), (2, 25), (2, 30), (3, 10))},
+    "preference_estimation": {
+        **{f"{movies} movies": ("--set", f"env.movies={movies}") for movies in (5, 15, 20, 25)},
+        **{sampling: ("--set", f"env.sampling={sampling}") for sampling in ("uniform", "min-max", "max")},
+    },
+}
+
+
+def active_reasoning(args: Namespace) -> list[Arm]:
+    """T3's four further tasks: GRPO and StepPO from each environment's own starter, GRPO with T3, too (--windows 0:
+    the environment's own). GRPO's agents are then evaluated out of distribution, as far as the small model can read it.
+    """
+    own = env_spec(args.env).progress_window
+    chosen = Namespace(env=args.env, presets=True, rules=["default"], after=["force_answer"])
+    chosen.windows = [window or own for window in args.windows]
+    arms = [arm for algo in args.algos for arm in t3_arms(algo, chosen)]
+    arms += [Arm(algo, flags(algo, args.env, True)) for algo in args.plain]
+    chosen.windows = [own]
+    traveling = {arm.name for arm in t3_arms("grpo", chosen)}
+    local = ("--episodes", "150", *(("--local",) if args.local else ()))
+    evaluations = {name: (*local, *keys) for name, keys in OUT_OF_DISTRIBUTION.get(args.env, {}).items()}
+    return [replace(arm, evaluations=evaluations) if arm.name in traveling else arm for arm in arms]
+
+
+def vspo(args: Namespace) -> list[Arm]:
+    """VSPO against GRPO on guess_numbers. Small groups agree often, which is where VSPO has something to do."""
+    variants: Keys = {
+        "vspo": (), "vspo, random draws": ("vspo_mode=random",), "vspo, no clip": ("vspo_clip=false",),
+        "vspo, alpha 4": ("vspo_alpha=4",), "vspo, T 1": ("vspo_temperature=1",),
+    }  # fmt: skip
+    plain = [Arm(algo, ("--algo", algo)) for algo in ("grpo", "dapo")]
+    return [*plain, *changed(("--algo", "vspo"), variants)]
+
+
+MIXED = (
+    "env=gymnasium:benchmarks.mixed_doors:Doors", "starter_iterations=4", "env.test_tasks=400", "eval_episodes=400",
+    "eval_interval=4", "iterations=24", "tasks_per_iteration=16", "group_size=8", "lr=1e-3",
+)  # fmt: skip
+
+
+def vspo_mixed(args: Namespace) -> list[Arm]:
+    """VSPO against GRPO on tasks of mixed difficulty (benchmarks/mixed_doors.py), where more than half of the groups
+    agree from the start. All arms sample as many episodes; GRPO gets VSPO's aggregation and KL term. Tuned: iterations,
+    on "grpo" alone.
+    """
+    own = ("algo=vspo", *MIXED)
+    variants: Keys = {
+        "grpo": ("algo=grpo", *MIXED, "loss_agg_mode=seq-mean-token-mean", "kl_coef=0.001"),
+        "vspo": own,
+        "vspo, random draws": (*own, "vspo_mode=random"),
+        "vspo, no clip": (*own, "vspo_clip=false"),
+        "vspo, random draws, no clip": (*own, "vspo_mode=random", "vspo_clip=false"),
+    }
+    return changed((), variants)
+
+
+def prs(args: Namespace) -> list[Arm]:
+    """Progressive reward shaping against the 0-1 reward. Success is always the environment's exact match. On
+    multihop_qa the arms take the small presets, and the format reward looks for the tags that the starter writes.
+    """
+    tags = ('prs_tags=["answer"]',) if args.env == "multihop_qa" else ()
+    found = []
+    for algo in args.algos:
+        base = ("--algo", algo) if args.env == "guess_numbers" else flags(algo, args.env, presets=True)
+        found += [Arm(algo, base), Arm(f"{algo} + prs", (*base, *sets(("reward=prs", *tags))))]
+    return found
+
+
+WEAK_STARTER, WEAK_ITERATIONS = Path("runs/long_form_qa-weak"), 8
+
+
+def prs_long_form(args: Namespace) -> list[Arm]:
+    """Progressive reward shaping, long form, on long_form_qa. Success is always the environment's own: every sentence
+    grounded, every point stated. Training rewards that (0-1), whether the answer matches the reference (match, the
+    paper's baseline), or the stages. ``--weak``: from a starter that was taught for a third of the steps.
+    """
+    rewards: Keys = {
+        "0-1": (), "match": ("env.reward=match",), "prs": ("reward=prs", "prs_form=long", "prs_tags=[answer]"),
+    }  # fmt: skip
+    base = ("--config", "tune_configs/recipes/long_form_qa_grpo_small.yaml")  # VSPO has no small preset of its own here
+    if args.weak and not WEAK_STARTER.is_dir():
+        from rl_agents.trainer.algorithm import AgentAlgorithm
+        from rl_agents.trainer.warm_start import build_starter
+
+        build_starter(AgentAlgorithm.from_settings, "long_form_qa", WEAK_STARTER, set={"iterations": WEAK_ITERATIONS})
+    chosen = {"grpo": ("0-1", "prs")} if args.weak else {"grpo": tuple(rewards), "vspo": ("0-1", "prs")}
+    model = (f"model={WEAK_STARTER}",) if args.weak else ()
+    return [
+        Arm(f"{algo}, {name}", (*base, "--algo", algo, *(("--set", *keys) if keys else ())))
+        for algo, names in chosen.items()
+        for name in names
+        for keys in [(*model, *rewards[name])]
+    ]
+
+
+TOKEN_RATIO, TOKEN_GAE = ("ratio_level=token", "clip_low=0.2", "clip_high=0.2"), ("steppo_credit=token_gae",)
+
+
+def steppo(args: Namespace) -> list[Arm]:
+    """StepPO against PPO at two discounts, and its three ablations, on guess_numbers."""
+    discounts: Keys = {f"ppo, gamma {gamma}": (f"gamma={gamma}",) for gamma in ("0.99", "0.95")}
+    variants: Keys = {
+        "steppo": (), "steppo, no KL": ("kl_coef=0",), "steppo, token GAE": TOKEN_GAE,
+        "steppo, token ratio": TOKEN_RATIO, "steppo, both": (*TOKEN_GAE, *TOKEN_RATIO, "loss_agg_mode=token-mean"),
+    }  # fmt: skip
+    config = "tune_configs/recipes/guess_numbers_{}.yaml".format
+    return [*changed(("--config", config("ppo")), discounts), *changed(("--config", config("steppo")), variants)]
+
+
+LONG_STEPS = (
+    "env=gymnasium:benchmarks.long_thoughts:Rooms", "starter_iterations=8", "env.test_tasks=200", "eval_episodes=200",
+    "eval_interval=0", "iterations=14", "tasks_per_iteration=64", "group_size=1", "minibatches=4", "lr=1e-3",
+    "critic_lr=1e-3", "critic_warmup=2", "gae_lambda=1", "kl_coef=0",
+)  # fmt: skip
+STEP_RATIO = ("algo=steppo", *LONG_STEPS, "clip_low=0.02", "clip_high=0.03")
+LONG_STEP_KEYS: Keys = {
+    **{f"ppo, gamma {gamma}": ("algo=ppo", *LONG_STEPS, f"gamma={gamma}") for gamma in ("0.99", "0.95")},
+    **{f"steppo, gamma {gamma}": (*STEP_RATIO, f"gamma={gamma}") for gamma in ("0.99", "0.95")},
+    "token GAE": (*STEP_RATIO, *TOKEN_GAE, "gamma=0.99"),
+    "token ratio": ("algo=steppo", *LONG_STEPS, *TOKEN_RATIO, "gamma=0.99"),
+}
+
+
+def steppo_rooms(args: Namespace) -> list[Arm]:
+    """StepPO against PPO where a step is long: doors after thoughts of sixty tokens (benchmarks/long_thoughts.py).
+
+    Both at two discounts, and StepPO without one of its parts each; without both it is PPO. Lambda is 1 as in the
+    paper, and there is no KL term. A ratio of steps is clipped at 0.02 and 0.03, one of tokens at 0.2, as in our small
+    presets. Tuned: iterations and episodes, on "ppo, gamma 0.99" alone.
+    """
+    return changed((), LONG_STEP_KEYS)
+
+
+#: Corrections of stale rollouts; the learner's logprobs are the proximal policy except in the first.
+CORRECTIONS: Keys = {
+    "naive": ("old_logprobs=engine",),
+    "tis": (),
+    "decoupled": ("old_logprobs=learner", "rollout_correction=icepop", "rollout_correction_bounds=[0,5]"),
+    "icepop": ("old_logprobs=learner", "rollout_correction=icepop", "rollout_correction_bounds=[0.5,5]"),
+}
+#: Sizes at which a run takes about half a minute on one core, evaluations included.
+STALE: Keys = {
+    "grpo": ("iterations=40", "tasks_per_iteration=16"),
+    "steppo": ("iterations=30", "tasks_per_iteration=128"),
+    "3spo": ("iterations=20",),
+}
+
+
+def staleness(args: Namespace) -> list[Arm]:
+    """What stale rollouts cost, and what corrections give back: success over lag (AReaL's table 3, at the level of
+    steps). In one process, ``async_level=k`` samples batch i with the weights of iteration i - k.
+
+    naive: ratios against the weights that sampled. tis: the default; one weight per token (grpo) or step (steppo,
+    3spo), cut at 2. decoupled: AReaL's code; one weight per token, tokens beyond 5 dropped. icepop: also tokens below
+    0.5. At lag 0 one arm stands for all. A search has no lag above 1.
+    """
+    found = []
+    for method, own in STALE.items():
+        base = ("--config", f"tune_configs/recipes/guess_numbers_{method}.yaml")
+        base += sets((*own, "eval_episodes=382", "eval_interval=0", "save_pool=false"))
+        found.append(Arm(f"{method}, lag 0", base))
+        lags: Keys = {
+            f"{method}, lag {lag}, {name}": (f"async_level={lag}", *keys)
+            for lag in ((1,) if method == "3spo" else (1, 2, 4, 8))
+            for name, keys in CORRECTIONS.items()
+        }
+        found += changed(base, lags)
+    return found
+
+
+def asynchrony(args: Namespace) -> list[Arm]:
+    """Asynchronous training against lag 0, at as many optimizer steps: wall time, and the success that they bring.
+
+    Tools wait (benchmarks/slow_tools.py); ``--quick-tools``: they do not, so that overlap alone counts.
+    """
+    common = ("tasks_per_iteration=8", "group_size=8", "eval_interval=0", "eval_episodes=382", "checkpoint_interval=0")
+    variants: Keys = {
+        "lag 0": (),
+        **{f"lag {lag}": (f"async_level={lag}",) for lag in (1, 2)},
+        **{f"stream, staleness {most}": ("stream=true", f"max_staleness={most}") for most in (1, 2, 4)},
+    }
+    return changed(("--algo", "grpo", "--iterations", str(args.iterations), *sets(common)), variants)
+
+
+def asynchrony_cell(args: Namespace) -> Callable[..., Run]:
+    from rl_agents.trainer.algorithm import AgentAlgorithm
+    from rl_agents.trainer.warm_start import ensure_model
+
+    # Here, where tools are quick: the starter's demonstrations are thousands of steps.
+    ensure_model(Settings.from_dict({"env": "guess_numbers"}), AgentAlgorithm.from_settings)
+    args.name += "_quick" if args.quick_tools else ""
+    return partial(run_with_tools, slow=not args.quick_tools)
+
+
+def run_with_tools(slow: bool, **cell: Any) -> Run:
+    """`run_cell` in a Ray session of its own."""
+    from benchmarks.slow_tools import start_session
+
+    if slow:
+        start_session(actors=3)
+    return run_cell(**cell)
+
+
+T3_COLUMNS: Mapping[str, Column] = {"truncated": truncated, "turns": turns}
+EXPERIMENTS: Mapping[str, Experiment] = {
+    "learning_curves": Experiment(
+        learning_curves,
+        {
+            "algos": [name for name, spec in ALGORITHMS.items() if spec.source == "rollouts"],
+            "env": "guess_numbers", "presets": False,
+        },
+        name="default_job",
+    ),
+    "active_reasoning": Experiment(
+        active_reasoning,
+        {
+            "envs": ["circuit_decoding", "preference_estimation", "movie_recommendation", "situation_puzzles"],
+            "algos": ["grpo"], "plain": ["steppo"], "windows": [0],
+        },
+        T3_COLUMNS, keys=("eval_episodes=300",), name="active",
+    ),
+    "t3": Experiment(
+        t3,
+        {
+            "env": "guess_numbers", "algos": ["grpo", "ppo", "gspo"], "windows": [1, 2, 4], "rules": ["consistent"],
+            "after": ["force_answer"], "presets": False,
+        },
+        T3_COLUMNS,
+    ),
+    "vspo": Experiment(vspo, columns={"updates to 0.70": updates}),
+    "vspo_mixed": Experiment(
+        vspo_mixed, columns={"silent at the start": silent}, title="doors of mixed difficulty"
+    ),
+    "prs": Experiment(prs, {"env": "guess_numbers", "algos": ["grpo", "vspo"]}),
+    "prs_long_form": Experiment(prs_long_form, {"weak": False}, title="long_form_qa"),
+    "steppo": Experiment(steppo, columns={"learn s": learn_seconds}),
+    "steppo_rooms": Experiment(
+        steppo_rooms, columns={f"right in the {room}": right(room) for room in (ROOMS[0], ROOMS[-1])},
+        title="doors after long thoughts",
+    ),
+    "staleness": Experiment(staleness, columns={"effective sample size": effective}, local=True),
+    "asynchrony": Experiment(
+        asynchrony, {"iterations": 20, "quick_tools": False},
+        {
+            "seconds an iteration": seconds, "engine idle": engine_idle, "learner idle": learner_idle,
+            "staleness mean (most)": staleness_seen,
+        },
+        cell=asynchrony_cell,
+    ),
+}  # fmt: skip
+
+if __name__ == "__main__":
+    main()

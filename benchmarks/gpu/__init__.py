@@ -1,1 +1,0 @@
-"""Measurements for machines with a GPU: README.md in this folder."""
