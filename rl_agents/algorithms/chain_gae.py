@@ -95,19 +95,13 @@ class ChainGaeKeys(GaeKeys, RatioLevelKeys, StateKeys):
 
     success_replay: int = key(
         4,
-        "Number of iterations for which successful episodes are replayed on steps with a return above V; 0: off, as "
-        "is the default with top_p below 1",
+        "Iterations for which successful episodes are replayed where returns exceed V; 0: off, as with top_p < 1",
         ge=0,
     )
     success_replay_weight: float = key(
         0.3, "Weight of the advantages of replayed episodes", gt=0, needs="success_replay"
     )
-    transition_prior: float = key(
-        0.0,
-        "Prior visits k in a transition's mean of what returns add to GAE; corrects for state aliasing; 0: no "
-        "correction",
-        ge=0,
-    )
+    transition_prior: float = key(0.0, "Prior visits k in the correction for state aliasing; 0: no correction", ge=0)
 
 
 class ChainCritic:

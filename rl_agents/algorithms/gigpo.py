@@ -80,7 +80,7 @@ class StepGroupKeys(GrpoKeys, DiscountKeys):
     """Advantages among steps from the same state"""
 
     step_norm: Literal["mean", "mean_std"] = key(
-        "mean", "Normalization of step-level groups: subtract the mean, or also divide by the standard deviation"
+        "mean", "Step-level groups: subtract the mean, or also divide by the standard deviation"
     )
 
 
@@ -90,10 +90,7 @@ class GigpoKeys(StepGroupKeys, DynamicSamplingKeys):
 
     gigpo_omega: float = key(1.0, "Weight of the step advantage relative to the episode advantage", ge=0)
     gigpo_similarity: float = key(
-        0.0,
-        "Text similarity at which two states count as the same (verl-agent: 0.95); 0: they must be equal",
-        ge=0,
-        le=1,
+        0.0, "Text similarity that makes two states the same (verl-agent: 0.95); 0: equality", ge=0, le=1
     )
 
 

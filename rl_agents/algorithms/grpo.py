@@ -24,8 +24,7 @@ class GrpoKeys(PolicyGradientKeys):
     """Advantages within a group of rollouts"""
 
     group_statistics: Literal["trajectories", "step_rows"] = key(
-        "trajectories",
-        "What group statistics are taken over; `step_rows`: longer episodes have more weight (verl-agent)",
+        "trajectories", "What group statistics are taken over; `step_rows` favors longer episodes (verl-agent)"
     )
     singleton: Literal["zero", "raw"] = key(
         "zero", "Advantage in a group of one; `zero`: 0; `raw`: the return (verl)", needs="leave_one_out=false"

@@ -106,7 +106,7 @@ class HgpoKeys(StepGroupKeys):
     hgpo_history: int = key(2, "Number of earlier states in the deepest context (K)", ge=0)
     hgpo_alpha: float = key(1.0, "Exponent that favors deep contexts; 0: all depths have the same weight", ge=0)
     hgpo_weight_offset: int = key(
-        1, "Offset in the weights (k + offset)^alpha of the depths: 1 in the paper, 2 in the released code", ge=0
+        1, "Offset in the depths' weights (k + offset)^alpha: 1 in the paper, 2 in the code", ge=0
     )
     hgpo_base: bool = key(False, "Include the episode advantage as one more term with weight 1")
 

@@ -27,7 +27,7 @@ class GaeKeys(DiscountKeys, PolicyGradientKeys):
 
     gae_lambda: float = key(1.0, "Lambda of generalized advantage estimation", ge=0, le=1)
     bootstrap_on_truncation: bool = key(
-        False, "Bootstrap from the value estimate when an episode is cut off by a limit; off: from 0"
+        False, "Bootstrap from the value when an episode is cut off by a limit; off: from 0"
     )
     whiten: bool = key(True, "Whiten advantages over the batch: over tokens in ppo, over steps in steppo and chain-gae")
 

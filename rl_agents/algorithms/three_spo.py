@@ -85,39 +85,28 @@ class ThreeSpoKeys(SearchKeys, PolicyGradientKeys, DiscountKeys):
     """3SPO: state scores, step rewards, and what is trained on"""
 
     reading: Literal["learned", "published"] = key(
-        "learned",
-        "Defaults of the other keys; `published`: as printed in the paper; `learned`: tuned with small models",
+        "learned", "Defaults of the other keys: as printed in the paper (`published`), or tuned with small models"
     )
     score_alpha: float = key(
-        1.0,
-        "Coefficient alpha of the annealing term alpha*ln(t); at 50 the number of samples n is 0, 1, or group_size, "
-        "at 1 all values in between occur",
-        ge=0,
+        1.0, "Alpha of the annealing term alpha*ln(t); at 50 the sample count n is 0, 1, or group_size", ge=0
     )
     score_rate: Literal["counts", "chain"] = key(
-        "chain",
-        "Estimate of p(s); `counts`: success rate of finished trajectories (paper); `chain`: value in the Markov "
-        "chain of all sampled steps",
+        "chain", "p(s): success rate of finished trajectories (paper), or value in the chain of all sampled steps"
     )
     score_gate: Literal["off", "count", "score"] = key(
-        "off",
-        "Gate that closes states that keep failing; `off`: never; `count`: n(s) = 0; `score`: n(s) = 0 and S(s) = 0 "
-        "(paper, equation 1)",
+        "off", "How states that keep failing are closed: never; n(s) = 0; or n(s) = 0 and S(s) = 0 (paper, equation 1)"
     )
     score_xi: float = key(10.0, "Number of failures at which a state may close", ge=0, needs="score_gate!=off")
     score_zeta: float = key(0.1, "Success rate above which a state stays open", ge=0, le=1, needs="score_gate!=off")
     search_rollouts: Literal["adaptive", "uniform"] = key(
-        "adaptive", "Number of samples n(s) at a state; `adaptive`: by score; `uniform`: group_size at every state"
+        "adaptive", "Number of samples n(s) at a state: by its score, or group_size everywhere"
     )
     score_difference: Literal["value", "score", "none"] = key(
         "value",
-        "Reward of a step for its next state; `value`: gamma*V(s') - V(s), with V = 1 or 0 at the end; `score`: S(s) "
-        "- S(s'), plus 1/2 for success (paper, equation 2); `none`: success only (ablation)",
+        "Reward of a transition: gamma*V(s') - V(s); S(s) - S(s'), plus 1/2 for success (paper); or success only",
     )
     novelty: Literal["changed", "unseen", "none"] = key(
-        "changed",
-        "What counts as novel; `changed`: a state other than the previous one; `unseen`: a state that was never "
-        "counted; `none`: nothing (omega = 0)",
+        "changed", "Novel states: other than the previous one, or never counted before; `none`: omega = 0"
     )
     novelty_decay: float = key(
         0.1,
@@ -132,15 +121,10 @@ class ThreeSpoKeys(SearchKeys, PolicyGradientKeys, DiscountKeys):
         "solved", "How long novelty is rewarded: in the whole run, or until its first success", needs="novelty!=none"
     )
     sibling_norm: Literal["running", "group"] = key(
-        "running",
-        "Standard deviation by which rewards minus the sibling mean are divided; `running`: of about the last 50 "
-        "updates; `group`: of the siblings (paper)",
+        "running", "Standard deviation for sibling advantages: of about the last 50 updates, or of the siblings (paper)"
     )
     path_weight: float = key(
-        1.0,
-        "Weight w of search paths, trained on in addition to siblings when they end: all steps of a solved path, the "
-        "last step of a failed one; 0: off (paper)",
-        ge=0,
+        1.0, "Weight w of search paths: all steps of a solved one, the last step of a failed one; 0: off (paper)", ge=0
     )
 
 

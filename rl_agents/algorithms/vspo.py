@@ -133,15 +133,11 @@ class VspoKeys(GrpoKeys):
     """VSPO"""
 
     vspo_mode: Literal["value", "random", "none"] = key(
-        "value",
-        "How replacements for tasks without variance are drawn; `value`: by task value; `random`: uniformly; `none`: "
-        "no replacement",
+        "value", "How replacements for tasks without variance are drawn: by task value, uniformly, or not at all"
     )
     vspo_temperature: float = key(0.1, "Temperature of the softmax over task values", gt=0, needs="vspo_mode=value")
     vspo_scale: Literal["paper", "span"] = key(
-        "paper",
-        "Scale of task values; `paper`: as printed; `span`: divided by the cubed range of the batch's rewards",
-        needs="vspo_mode=value",
+        "paper", "Task values as printed, or divided by the cubed range of the batch's rewards", needs="vspo_mode=value"
     )
     vspo_alpha: float = key(
         2.0,

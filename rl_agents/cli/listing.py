@@ -169,7 +169,7 @@ def catalogue() -> dict[str, list[Entry]]:
 def settings_keys(algo: str | None = None) -> list[Entry]:
     """Return every key of a run, section by section, with all that its declaration says.
 
-    ``readers`` names the algorithms that read it; it is empty for a key of every run.
+    ``readers`` names the algorithms that read it; it is empty for a key of every run, and with ``algo``.
 
     Args:
         algo: only the keys that have an effect on this algorithm, with its own defaults.
@@ -191,7 +191,7 @@ def settings_keys(algo: str | None = None) -> list[Entry]:
             "summary": key.help,
             "range": key.range,
             "needs": [spoken(need) for need in key.needs],
-            "readers": users,
+            "readers": users if algo is None else [],
         }
         for key in KEYS.values()
         if not (users := readers(key.name)) or algo in (None, *users)
@@ -212,8 +212,15 @@ def print_keys(entries: Sequence[Entry]) -> None:
 
 def _details(entry: Entry, shared: Sequence[str]) -> str:
     needs = f"needs {' and '.join(entry['needs'])}" if entry["needs"] else ""
-    users = f"read by {', '.join(entry['readers'])}" if entry["readers"] != shared else ""
-    return "; ".join(filter(None, (entry["type"], entry["range"], needs, users)))
+    return "; ".join(filter(None, (entry["type"], entry["range"], needs, _users(entry["readers"], shared))))
+
+
+def _users(readers: Sequence[str], shared: Sequence[str]) -> str:
+    """Return which algorithms read a key, or which do not if these are fewer; empty if the section's title has them."""
+    others = [name for name in ALGORITHMS if name not in readers]
+    if readers == shared:
+        return ""
+    return f"not read by {', '.join(others)}" if len(others) < len(readers) else f"read by {', '.join(readers)}"
 
 
 def _entries(registry: Mapping[str, Any], kind: str) -> list[Entry]:

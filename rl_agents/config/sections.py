@@ -24,10 +24,7 @@ class RunKeys:
         ASKED, "Your own modules or .py files that register algorithms, environments, rewards, and the like"
     )
     seed: int = key(
-        0,
-        "Random seed; each episode's random stream is derived from (seed, iteration, group, member)",
-        ge=0,
-        le=2**32 - 1,
+        0, "Random seed; each episode's stream derives from (seed, iteration, group, member)", ge=0, le=2**32 - 1
     )
     iterations: int = key(50, "Number of training iterations", ge=1, le=1_000_000_000)
 
@@ -38,27 +35,23 @@ class ModelKeys:
 
     model: str = key(
         "starter",
-        "Model folder, public model NAME[@REVISION] (docs/reference/models.md), or `starter`: the environment's small "
-        "warm-start model",
+        "Model folder, public NAME[@REVISION] (docs/reference/models.md), or `starter`: a small warm-start model",
     )
     starter_iterations: int = key(
         0,
-        "Supervised iterations that train the warm-start model; fewer make a weaker initial policy; 0: the "
-        "environment's default",
+        "Supervised iterations of the warm-start model; 0: the environment's default",
         ge=0,
         le=1_000_000_000,
         needs="model=starter",
     )
     dtype: Literal["float32", "bfloat16"] = key(
-        "float32",
-        "Data type of engines, activations, and frozen weights; trainable weights are always stored in float32",
+        "float32", "Data type of engines, activations, and frozen weights; trainable weights stay in float32"
     )
     lora_rank: int = key(0, "Rank of the LoRA adapters on all linear layers; 0: train all weights", ge=0)
     lora_alpha: float = key(16.0, "LoRA scale; adapters are multiplied by alpha / rank", gt=0, needs="lora_rank")
     activation_checkpointing: Literal["none", "selective", "full"] = key(
         "none",
-        "Activations to recompute in the backward pass instead of storing them; `full`: everything within a layer; "
-        "`selective`: everything except matrix products and attention",
+        "Recomputation of activations in the backward pass; `selective`: all except matrix products and attention",
     )
 
 
@@ -74,44 +67,30 @@ class RolloutKeys:
         0, "Maximum turns per episode, also enforced by the environment; 0: the environment's default", ge=0
     )
     max_response_tokens: int = key(
-        32,
-        "Maximum sampled tokens per turn; if unset: the warm-start model's value, or measured for other models",
-        ge=1,
+        32, "Maximum sampled tokens per turn; if unset: the warm-start model's value, or measured", ge=1
     )
     max_model_len: int = key(
-        512,
-        "Context length in tokens (prompt plus response); if unset: the warm-start model's value, or measured for "
-        "other models",
-        ge=2,
+        512, "Maximum prompt plus response tokens; if unset: the warm-start model's value, or measured", ge=2
     )
     max_observation_characters: int = key(
-        32_000,
-        "Maximum length of an observation in characters; the middle of a longer one is cut out; 0: no limit",
-        ge=0,
+        32_000, "Maximum characters of an observation; longer ones lose their middle; 0: no limit", ge=0
     )
     temperature: float = key(1.0, "Sampling temperature; the learner computes logprobs at the same temperature", ge=0)
     top_p: float = key(1.0, "Probability mass of nucleus sampling", gt=0, le=1)
     context: str = key(
-        "append",
-        "Prompt of a turn; `append`: the whole dialogue so far; `window(n)`: rebuilt from the last n steps",
+        "append", "Prompt of each turn; `append`: the whole dialogue; `window(n)`: rebuilt from the last n steps"
     )
     tool_parser: str = key(
-        "",
-        "Parser of the model's tool calls (docs/reference/models.md); if unset: inferred from the tokenizer and chat "
-        "template",
+        "", "Parser of tool calls (docs/reference/models.md); if unset: inferred from the chat template"
     )
     reasoning_parser: str = key(
-        "",
-        "Parser of the model's reasoning (docs/reference/models.md); if unset: inferred from the tokenizer and chat "
-        "template",
+        "", "Parser of reasoning (docs/reference/models.md); if unset: inferred from the chat template"
     )
     template_date: str = key(
         "", "Date (YYYY-MM-DD) for chat templates that include one; if unset: the day the run starts"
     )
     prompting: Literal["direct", "react", "reflexion"] = key(
-        "direct",
-        "Prompting method; `react`: reasoning before each action; `reflexion`: repeated attempts with notes on failed "
-        "ones",
+        "direct", "Prompting method; `react`: reasoning before actions; `reflexion`: retries with notes on failures"
     )
     prompting_shots: int = key(0, "Number of solved examples before the task", ge=0, needs="prompting=react|reflexion")
     prompting_trials: int = key(3, "Maximum attempts per task", ge=1, needs="prompting=reflexion")
@@ -120,29 +99,21 @@ class RolloutKeys:
         1800.0, "Timeout for creating an environment in seconds, including the data it loads; 0: no limit", ge=0
     )
     env_blocking: Literal["auto", "inline", "thread", "process"] = key(
-        "auto",
-        "Where environments run: in the runner's event loop, in threads, or in processes; `auto`: as the environment "
-        "declares, otherwise inline",
+        "auto", "Where environments run; `inline`: in the runner's event loop; `auto`: as the environment declares"
     )
     env_concurrency: int = key(
         0,
-        "Maximum concurrent environments per runner; 0: all (inline), 256 (threads), 8 or one per core (processes)",
+        "Maximum concurrent environments per runner; 0: no limit inline, 256 in threads, 8 or more in processes",
         ge=0,
     )
     max_failed_share: float = key(
-        0.5,
-        "Share of episodes with environment or judge errors, over three iterations, above which the run stops",
-        ge=0,
-        le=1,
+        0.5, "Share of episodes with environment or judge errors, over 3 iterations, that stops the run", ge=0, le=1
     )
     num_env_runners: int = key(
         1, "Number of env runner actors, each with many concurrent episodes; 0: in the driver process", ge=0
     )
     sample_timeout_s: float = key(
-        600.0,
-        "Timeout of one round of rollouts in seconds, after which its runner is replaced",
-        gt=0,
-        needs="num_env_runners",
+        600.0, "Seconds for one round of rollouts before its runner is replaced", gt=0, needs="num_env_runners"
     )
 
 
@@ -151,19 +122,13 @@ class AsyncKeys:
     """Asynchronous rollouts (docs/explanation/staleness.md)"""
 
     async_level: int = key(
-        0,
-        "Lag k: iteration i is sampled with the weights of iteration i - k while the learner trains on the ones in "
-        "between; reproducible regardless of timing; 0: synchronous",
-        ge=0,
+        0, "Lag k: iteration i is sampled with the weights of iteration i - k, reproducibly; 0: synchronous", ge=0
     )
     stream: bool = key(
         False, "Sample continuously with the newest available weights, within the limit of `max_staleness`"
     )
     max_staleness: int = key(
-        2,
-        "Maximum age of a group's oldest step when it is trained on, in iterations of the weights",
-        ge=1,
-        needs="stream",
+        2, "Maximum age of a group's oldest step when it is trained on, in iterations", ge=1, needs="stream"
     )
 
 
@@ -182,37 +147,34 @@ class TruncationKeys:
 
     truncation: str = key(
         "none",
-        "Rule that stops episodes without progress: none, t3 (progress reported by the environment), similarity "
-        "(repeated questions), random (control), or a plugin's",
+        "Rule that ends unproductive episodes: none, t3, similarity, random, or a plugin's (docs/algorithms/t3.md)",
     )
     truncation_window: int = key(
         0,
-        "Number of steps without progress (k) that triggers truncation; 0: the environment's default",
+        "Steps without progress (k) that trigger truncation; 0: the environment's default",
         ge=0,
         needs="truncation=t3",
     )
     truncation_stall: Literal["consecutive", "cumulative"] = key(
         "consecutive",
-        "How steps without progress are counted; `consecutive`: progress resets the count (paper); `cumulative`: it "
-        "does not (released CircuitDecoding code)",
+        "Whether progress resets the count (`consecutive`, the paper) or not (`cumulative`)",
         needs="truncation=t3",
     )
     truncation_after: Literal["force_answer", "zero", "keep_prefix"] = key(
         "force_answer",
-        "What happens on truncation; `force_answer`: one more turn to answer; `zero`: return 0; `keep_prefix`: the "
-        "rewards so far",
+        "After truncation: one more turn to answer, return 0, or the rewards so far",
         needs="truncation!=none",
     )
     truncation_similarity: float = key(
         0.93,
-        "Cosine similarity to an earlier question (alpha) above which truncation triggers",
+        "Cosine similarity to an earlier question (alpha) above which an episode is truncated",
         ge=-1,
         le=1,
         needs="truncation=similarity",
     )
     truncation_embedder: str = key(
         "ngrams",
-        "Embedding of questions: `ngrams`, or the folder of a sentence-transformers model",
+        "Embedding of questions: `ngrams`, or a sentence-transformers model folder",
         needs="truncation=similarity",
     )
     truncation_beta: float = key(0.1, "Probability of truncation at each step", ge=0, le=1, needs="truncation=random")
@@ -233,25 +195,21 @@ class RewardKeys:
     reward: str = key("environment", "Reward: environment, prs (progressive reward shaping), or a plugin's")
     prs_form: Literal["short", "long", "general"] = key(
         "short",
-        "Form of the shaped reward; `short`: for answers of a few words; `long`: the judge scores an answer before "
-        "it is compared with the references; `general`: sum of sigmoids",
+        "Reward form; `short`: short answers; `long`: judge first, then references; `general`: sum of sigmoids",
         needs="reward=prs",
     )
     prs_tags: list[str] = key(
-        ["think", "answer"],
-        "Tags that an episode must open and close to earn the format reward",
-        needs="reward=prs",
+        ["think", "answer"], "Tags that an episode must open and close to earn the format reward", needs="reward=prs"
     )
     prs_require_tool_call: bool = key(False, "Treat an answer without any tool call as unparsable", needs="reward=prs")
     prs_thresholds: list[float] = key(
         [1.0, 1.0],
-        "Scores that unlock the next stage: of process plus format, then of the judge",
+        "Scores that unlock the next stage: process plus format, then judge",
         needs=("reward=prs", "prs_form=general"),
     )
     judge: str = key(
         "rule",
-        "Judge of answers: `rule` (docs/algorithms/prs.md), `openai` (a model behind an OpenAI-compatible API), or a "
-        "plugin's",
+        "Judge of answers: `rule` (docs/algorithms/prs.md), `openai` (any compatible API), or a plugin's",
         needs=JUDGED,
     )
     judge_url: str = key("", "URL of the judge's server, such as http://localhost:8000/v1", needs=JUDGE_SERVER)
@@ -263,13 +221,7 @@ class RewardKeys:
     judge_retries: int = key(
         2, "Retries of a judge request after a timeout, a lost connection, HTTP 429, or 5xx", ge=0, needs=JUDGE_SERVER
     )
-    judge_concurrency: int = key(
-        16,
-        "Maximum concurrent judge requests, in addition to the server's rate limits",
-        ge=1,
-        le=4096,
-        needs=JUDGE_SERVER,
-    )
+    judge_concurrency: int = key(16, "Maximum concurrent judge requests", ge=1, le=4096, needs=JUDGE_SERVER)
 
 
 @dataclass
@@ -281,46 +233,37 @@ class EngineKeys:
     )
     engine_mode: Literal["inprocess", "async"] = key(
         "inprocess",
-        "How vLLM runs; `inprocess`: in its actor's process; `async`: AsyncLLM, with processes of its own (GPUs)",
+        "vLLM in its actor's process, or `async`: AsyncLLM in processes of its own (GPUs)",
         needs="engine!=torch",
     )
     engine_quantization: Literal["none", "fp8"] = key(
-        "none",
-        "Quantization in vLLM; `fp8`: weights and activations, quantized again after every weight update",
-        needs="engine!=torch",
+        "none", "FP8 weights and activations in vLLM, quantized again after every weight update", needs="engine!=torch"
     )
     placement: Literal["separate", "colocate"] = key(
-        "separate",
-        "Where engines run; `separate`: in actors of their own; `colocate`: one in each env runner's process (CPUs, "
-        "docs/how-to/scale.md)",
+        "separate", "Engines in their own actors, or `colocate`: one per env runner (CPUs, docs/how-to/scale.md)"
     )
     num_engines: int = key(1, "Number of engine actors", ge=1)
     tensor_parallel: int = key(1, "Number of GPUs per engine (tensor parallelism)", ge=1, needs="engine_mode=async")
     kv_cache_gb: float = key(
         0.0,
-        "KV cache per vLLM engine in GiB; 0: on GPUs the remaining memory, on CPUs 0.5 or the size of one context if "
-        "larger",
+        "KV cache per vLLM engine in GiB; 0: the remaining GPU memory; on CPUs 0.5 or one context",
         ge=0,
         needs="engine!=torch",
     )
     gpus_per_engine: float = key(0.0, "GPUs reserved per engine actor; 0: tensor_parallel if there are GPUs", ge=0)
     weight_transfer: Literal["auto", "object_store", "nccl", "ipc"] = key(
-        "auto",
-        "How new weights reach vLLM; `object_store`: through Ray; `nccl`: between GPUs; `ipc`: on the same GPU",
+        "auto", "Transport of weights to vLLM: Ray's object store, `nccl` between GPUs, `ipc` on one GPU"
     )
     engine_sleep: int = key(
         0,
-        "Sleep level of engines that share a GPU with learners, during updates: 1 offloads the weights to CPU memory, "
-        "2 discards them; 0: no sleep",
+        "Sleep level while learners use the same GPU: 1 offloads weights to the CPU, 2 drops them; 0: off",
         ge=0,
         le=2,
         needs="engine!=torch",
     )
     engine_timeout_s: float = key(120.0, "Seconds without a response before an engine is replaced", gt=0)
     weight_switch: Literal["wait", "keep"] = key(
-        "wait",
-        "When engines load new weights; `wait`: after running requests finish, with new requests on hold; `keep`: "
-        "immediately, in the middle of responses",
+        "wait", "New weights are loaded after running requests finish (`wait`), or during responses (`keep`)"
     )
     rollout_nodes: str = key("", "Ray resource of the nodes for engines and env runners; empty: any node")
 
@@ -334,7 +277,7 @@ class DiscountKeys:
 
 @dataclass
 class StateKeys:
-    """States (3spo, chain-gae)"""
+    """States"""
 
     state_key: Literal["anchor", "observation"] = key(
         "anchor", "What identifies a state: info['anchor'], or the observation text"
@@ -349,24 +292,16 @@ class StateKeys:
 
 @dataclass
 class SearchKeys(StateKeys):
-    """Tree search (3spo)"""
+    """Tree search"""
 
     branching: Literal["auto", "snapshot", "replay"] = key(
-        "auto",
-        "How the search returns to a state: from a snapshot of the environment, or by replaying its actions; `auto`: "
-        "snapshots if the environment supports them",
+        "auto", "How the search returns to a state: by environment snapshots, or by replaying its actions"
     )
     search_steps: int = key(2200, "Number of sampled actions per iteration, over all tasks", ge=1)
     search_max_finished: int = key(1, "Number of finished paths after which the search leaves a task", ge=1)
-    search_backtrack: bool = key(
-        True, "Keep unexpanded siblings on a frontier for backtracking; off: they are discarded"
-    )
+    search_backtrack: bool = key(True, "Keep unexpanded siblings on a frontier for backtracking; off: discard them")
     collapse_monitor_episodes: int = key(
-        16,
-        "Extra episodes per iteration, sampled by the plain policy only for the collapse monitor; 0: none, and no "
-        "monitor",
-        ge=0,
-        needs="collapse_monitor!=off",
+        16, "Extra episodes per iteration for the collapse monitor; 0: no monitor", ge=0, needs="collapse_monitor!=off"
     )
 
 
@@ -395,7 +330,7 @@ class OverlongKeys:
     overlong_factor: float = key(0.0, "Penalty of a response at the length limit; 0: off", ge=0)
     overlong_cache: int = key(
         0,
-        "Number of tokens before the length limit over which the penalty grows linearly; 0: a fifth of the limit",
+        "Tokens before the limit over which the penalty grows; 0: a fifth of the limit",
         ge=0,
         needs="overlong_factor",
     )
@@ -406,9 +341,7 @@ class LossKeys:
     """Training samples and loss aggregation"""
 
     sample_layout: Literal["merged", "per_step"] = key(
-        "merged",
-        "How steps become training rows; `merged`: consecutive steps share a row if each prompt extends the previous "
-        "one; `per_step`: one row per step",
+        "merged", "Training rows; `merged` joins steps whose prompts extend each other; `per_step`: one row per step"
     )
     loss_agg_mode: Literal[
         "token-mean",
@@ -419,10 +352,7 @@ class LossKeys:
         "step-mean-in-traj",
     ] = key("token-mean", "How token losses are aggregated, over the global mini-batch")
     loss_length: int = key(
-        0,
-        "Normalizing length L in tokens; 0: the longest row",
-        ge=0,
-        needs="loss_agg_mode=seq-mean-token-sum-norm",
+        0, "Normalizing length L in tokens; 0: the longest row", ge=0, needs="loss_agg_mode=seq-mean-token-sum-norm"
     )
 
 
@@ -452,7 +382,7 @@ class PolicyGradientKeys:
     ] = key("none", "Correction of the mismatch between engine and learner logprobs; requires old_logprobs=learner")
     rollout_correction_cap: float = key(
         0.0,
-        "Maximum weight for tis and mis (0: 2.0), or maximum divergence for k3_rs (0: 0.01)",
+        "Maximum weight of tis and mis (0: 2.0); maximum divergence of k3_rs (0: 0.01)",
         ge=0,
         needs="rollout_correction=token_tis|step_tis|sequence_tis|seq_mis|k3_rs",
     )
@@ -475,29 +405,22 @@ class CriticKeys:
 
 @dataclass
 class DemonstrationKeys:
-    """Supervised fine-tuning (sft)"""
+    """Supervised fine-tuning"""
 
     demonstrations: int = key(
         8192, "Number of demonstration episodes, generated once by the environment's scripted player", ge=1
     )
     demonstration_data: str = key(
-        "",
-        "Table of dialogues to train on instead of scripted demonstrations: a file, a folder, or hub:NAME",
+        "", "Table of dialogues to train on instead of scripted demonstrations: file, folder, or hub:NAME"
     )
     demonstration_columns: dict[str, str] = key(
-        {},
-        "Columns of the table as FIELD:COLUMN pairs, such as messages:dialogue",
-        needs="demonstration_data",
+        {}, "Columns of the table as FIELD:COLUMN pairs, such as messages:dialogue", needs="demonstration_data"
     )
     pool_min_return: float | None = key(
         None, "Minimum return of the pool's sessions to train on; if unset: all solved sessions", needs="pool"
     )
     pool_top_share: float = key(
-        0.0,
-        "Share of the pool's sessions to train on, those with the highest returns; 0: all that qualify",
-        ge=0,
-        le=1,
-        needs="pool",
+        0.0, "Share of sessions to train on, by highest return; 0: all that qualify", ge=0, le=1, needs="pool"
     )
 
 
@@ -516,8 +439,7 @@ class OptimizerKeys:
     lr_warmup: int = key(0, "Number of optimizer steps of linear learning-rate warm-up", ge=0)
     lr_decay: float = key(
         0.0,
-        "Final share of the run's optimizer steps (in tree search: iterations) over which the learning rate decays "
-        "linearly to 2 %; 0: no decay",
+        "Final share of optimizer steps (tree search: iterations) with linear decay to 2 % of lr; 0: off",
         ge=0,
         le=1,
     )
@@ -536,7 +458,7 @@ class OptimizerKeys:
     gpus_per_learner: float = key(0.0, "Number of GPUs per learner", ge=0)
     learner_sharding: Literal["none", "fsdp"] = key(
         "none",
-        "How learners hold weights, gradients, and optimizer state; `fsdp`: sharded (FSDP2); `none`: replicated",
+        "Sharding of weights, gradients, and optimizer state across learners; `fsdp`: FSDP2",
         needs="num_learners",
     )
     learner_nodes: str = key("", "Ray resource of the nodes for learners; empty: any node", needs="num_learners")
@@ -544,10 +466,7 @@ class OptimizerKeys:
         1800.0, "Seconds without a response before a learner actor counts as lost", gt=0, needs="num_learners"
     )
     max_learner_restarts: int = key(
-        3,
-        "Maximum replacements of lost learners without progress in between; 0: the run stops at the first loss",
-        ge=0,
-        needs="num_learners",
+        3, "Replacements of lost learners without progress before the run ends; 0: none", ge=0, needs="num_learners"
     )
 
 
@@ -569,17 +488,13 @@ class ReportKeys:
         True, "Write every step to pool.sqlite (docs/reference/pool.md); a resumed run does not sample them again"
     )
     collapse_monitor: Literal["warn", "stop", "restore", "off"] = key(
-        "warn",
-        "What happens when success drops significantly below its initial value; `warn`: print a warning; `stop`: end "
-        "the run; `restore`: continue from the best checkpoint once, and end the run the second time",
+        "warn", "Action when success drops well below its start; `restore`: return to the best checkpoint, once"
     )
     collapse_monitor_z: float = key(
         3.5, "Drop that triggers the collapse monitor, in combined standard errors", gt=0, needs="collapse_monitor!=off"
     )
     trackers: list[str] = key(
-        [],
-        "Experiment trackers, in addition to TensorBoard: wandb, mlflow, trackio, or a plugin's "
-        "(docs/how-to/inspect-a-run.md)",
+        [], "Trackers in addition to TensorBoard: wandb, mlflow, trackio, or a plugin's (docs/how-to/inspect-a-run.md)"
     )
     tracker_project: str = key("rl_agents", "Project or experiment name in the trackers", needs="trackers")
     save_trajectories: int = key(16, "Number of episodes per iteration written to trajectories/", ge=0)

@@ -9,29 +9,10 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from rl_agents import plugins
+from rl_agents.config import sections
 from rl_agents.config.aliases import canonical, unknown_key
 from rl_agents.config.migration import migrated
 from rl_agents.config.options import Key, keys_of
-from rl_agents.config.sections import (
-    AsyncKeys,
-    CriticKeys,
-    DemonstrationKeys,
-    DiscountKeys,
-    DynamicSamplingKeys,
-    EngineKeys,
-    LossKeys,
-    ModelKeys,
-    OptimizerKeys,
-    OverlongKeys,
-    PolicyGradientKeys,
-    PoolKeys,
-    ReportKeys,
-    RewardKeys,
-    RolloutKeys,
-    RunKeys,
-    SearchKeys,
-    TruncationKeys,
-)
 from rl_agents.errors import InputError
 
 #: What ``--local`` means.
@@ -41,24 +22,24 @@ LOCAL_KEYS: Mapping[str, Any] = {"num_env_runners": 0, "num_learners": 0, "engin
 # Data classes take their fields from the last base to the first: this lists the sections backwards.
 @dataclass(init=False, eq=False, repr=False)
 class Settings(
-    ReportKeys,
-    OptimizerKeys,
-    DemonstrationKeys,
-    CriticKeys,
-    PolicyGradientKeys,
-    LossKeys,
-    OverlongKeys,
-    DynamicSamplingKeys,
-    SearchKeys,
-    DiscountKeys,
-    EngineKeys,
-    RewardKeys,
-    TruncationKeys,
-    PoolKeys,
-    AsyncKeys,
-    RolloutKeys,
-    ModelKeys,
-    RunKeys,
+    sections.ReportKeys,
+    sections.OptimizerKeys,
+    sections.DemonstrationKeys,
+    sections.CriticKeys,
+    sections.PolicyGradientKeys,
+    sections.LossKeys,
+    sections.OverlongKeys,
+    sections.DynamicSamplingKeys,
+    sections.SearchKeys,
+    sections.DiscountKeys,
+    sections.EngineKeys,
+    sections.RewardKeys,
+    sections.TruncationKeys,
+    sections.PoolKeys,
+    sections.AsyncKeys,
+    sections.RolloutKeys,
+    sections.ModelKeys,
+    sections.RunKeys,
 ):
     """The configuration of a run: every key in `KEYS` is an attribute. Read-only once the algorithm is built."""
 
@@ -86,8 +67,6 @@ class Settings(
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Settings) and vars(self) == vars(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         # A process that receives settings needs the plugins that register the names in them.
