@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import rl_agents.envs  # noqa: F401  (registers the built-in environments)
@@ -123,8 +123,9 @@ def presets(kind: Kind) -> list[Entry]:
 def schema() -> dict[str, Any]:
     """Return the JSON schema of a recipe file; keys of an environment are written ``env.KEY``."""
     properties = {name: key.schema() for name, key in KEYS.items()}
-    rules = [entry["name"] for entry in catalogue()["truncation_rules"]]
-    for name, listed in (("algo", ALGORITHMS), ("reward", REWARDS), ("judge", JUDGES), ("truncation", rules)):
+    choices: dict[str, Iterable[str]] = {"algo": ALGORITHMS, "reward": REWARDS, "judge": JUDGES}
+    choices["truncation"] = [entry["name"] for entry in catalogue()["truncation_rules"]]
+    for name, listed in choices.items():
         properties[name]["enum"] = list(listed)
     # Or gymnasium:ID.
     properties["env"]["anyOf"] = [{"enum": list(ENVIRONMENTS)}, {"pattern": ":"}]

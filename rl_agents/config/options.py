@@ -66,7 +66,7 @@ class Key:
     section: str
     default: Any
     help: str
-    bounds: Mapping[str, float]
+    bounds: Mapping[str, Any]
     also: float | None
     needs: tuple[str, ...]
 
@@ -106,10 +106,10 @@ class Key:
     def _reader(self) -> TypeAdapter[Any]:
         from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 
-        kind: Any = Annotated[self.kind, Field(**self.bounds)]  # type: ignore[arg-type]
-        if typing.get_origin(self.kind) is list:
-            (item,) = typing.get_args(self.kind)
-            kind = list[Annotated[item, Field(**self.bounds)]]  # type: ignore[arg-type,valid-type]
+        kind: Any = Annotated[self.kind, Field(**self.bounds)]
+        several: Any = typing.get_origin(self.kind)
+        if several is list:
+            kind = several[Annotated[typing.get_args(self.kind)[0], Field(**self.bounds)]]
         if self.also is not None:
             kind = kind | Annotated[self.kind, Field(ge=self.also, le=self.also)]
         source = list[str] | str if self.kind == list[str] else kind
