@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms import KEYS as RUN_KEYS
 from rl_agents.cli import _imports, _split
 from rl_agents.cli.parser import COMMANDS, Parser
 from rl_agents.config.aliases import ALIASES
-from rl_agents.config.options import option_types
+from rl_agents.config.options import keys_of
 from rl_agents.config.presets import preset_files
 from rl_agents.envs.base import ENVIRONMENTS
 from rl_agents.errors import InputError
@@ -27,10 +28,10 @@ LINE = re.compile(r"^(?: {4}|\t)\s*(?P<indented>\S[^\n]*)$|^```(\w*)[^\n]*\n(.*?
 SHELLS = {"", "bash", "sh", "console"}
 OURS = re.compile(r"(?:\S*/)?(?:run\.py|rl-agents)$")
 TARGETS = set(re.findall(r"^([\w./-]+):(?!=)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-KEYS = {*option_types(Settings), *option_types(ServingOptions), *ALIASES}
+KEYS = {*RUN_KEYS, *keys_of(ServingOptions), *ALIASES}
 ENV_KEYS = {
     f"env.{name}" for spec in ENVIRONMENTS.values() if dataclasses.is_dataclass(spec.options)
-    for name in option_types(spec.options)
+    for name in keys_of(spec.options)
 }  # fmt: skip
 #: Of the examples of plugins and pages.
 OWN = re.compile(r"own[-_]|my_|gymnasium:")

@@ -16,11 +16,10 @@ import pytest
 import yaml
 
 from rl_agents import plugins
-from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.algorithms import ALGORITHMS, KEYS, Settings
 from rl_agents.background import wait
 from rl_agents.cli import main
 from rl_agents.cli.new import KINDS
-from rl_agents.config.options import forget_types
 from rl_agents.envs import base
 from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.errors import InputError
@@ -48,11 +47,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "path", [part for part in sys.path if part])
     monkeypatch.setattr(plugins, "_loaded", set(plugins._loaded))
-    monkeypatch.setattr(Settings, "__annotations__", dict(Settings.__annotations__))
-    for name in ("__dataclass_fields__", "__init__", "__repr__", "__eq__", "__match_args__"):
-        monkeypatch.setattr(Settings, name, getattr(Settings, name))
     registries: list[dict[Any, Any]] = [
-        ALGORITHMS, base.CLASSES, REWARDS, VERIFIERS, JUDGES, AGENTS, plugins.ORIGINS, plugins.OWN_MODULES,
+        ALGORITHMS, KEYS, base.CLASSES, REWARDS, VERIFIERS, JUDGES, AGENTS, plugins.ORIGINS, plugins.OWN_MODULES,
     ]  # fmt: skip
     before, modules = [dict(registry) for registry in registries], set(sys.modules)
     yield tmp_path
@@ -62,8 +58,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in set(sys.modules) - modules:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
-    monkeypatch.undo()
-    forget_types()
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

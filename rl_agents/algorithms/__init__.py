@@ -2,10 +2,9 @@
 
 import importlib
 import pkgutil
-from typing import TYPE_CHECKING
 
 from rl_agents.algorithms.base import AlgorithmSpec
-from rl_agents.algorithms.keys import compose, extend
+from rl_agents.config.settings import KEYS, Settings, declare
 from rl_agents.errors import InputError
 from rl_agents.plugins import claim
 
@@ -26,28 +25,28 @@ def discover() -> dict[str, AlgorithmSpec]:
 
 
 ALGORITHMS: dict[str, AlgorithmSpec] = discover()
+for _recipe in ALGORITHMS.values():
+    declare(_recipe.keys)
 
-if TYPE_CHECKING:
-    # A checker knows the framework's keys; functions that read an algorithm's name the class that declares them.
-    from rl_agents.config import Settings
-else:
-    #: The settings of a run: every key of the framework and of all algorithms.
-    Settings = compose(ALGORITHMS.values(), __name__)
+
+def readers(name: str) -> list[str]:
+    """Return the algorithms that read a key; empty for a key that does not depend on the algorithm."""
+    return [recipe.name for recipe in ALGORITHMS.values() if name in recipe.reads]
 
 
 def register(recipe: AlgorithmSpec) -> AlgorithmSpec:
     """Add an algorithm of a plugin, with its keys; returns it.
 
     Raises:
-        InputError: its name is taken, or a key of it means something else to another algorithm.
+        InputError: its name is taken, or a key of it has another type or default in another algorithm.
     """
     claim("algorithm", recipe.name, ALGORITHMS)
     try:
-        extend(Settings, [*ALGORITHMS.values(), recipe])
-    except TypeError as error:
-        raise InputError(f"algorithm {error}") from error
+        declare(recipe.keys)
+    except ValueError as error:
+        raise InputError(f"algorithm {recipe.name}: {error}") from error
     ALGORITHMS[recipe.name] = recipe
     return recipe
 
 
-__all__ = ["ALGORITHMS", "Settings", "register"]
+__all__ = ["ALGORITHMS", "KEYS", "Settings", "readers", "register"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from rl_agents.config.learning import RatioKeys
-from rl_agents.config.options import key
+from rl_agents.config.options import keys_of
 from rl_agents.rollout.tree_search.states import States
 
 if TYPE_CHECKING:
@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     from rl_agents.data.selection import Selected
     from rl_agents.data.success_replay import Remembered
     from rl_agents.data.trajectory import Trajectory
-
-
-@dataclass
-class PolicyGradientKeys(RatioKeys):
-    """Learning from sampled actions by importance ratios."""
-
-    clip_low: float = key(0.2, "lower clip range of the importance ratio", at_least=0)
-    clip_high: float = key(0.2, "upper clip range of the importance ratio", at_least=0)
-    invalid_action_penalty: float = key(
-        0.0, "subtracted for an action that cannot be parsed; from step returns after discounting", at_least=0
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +122,7 @@ class AlgorithmSpec:
             rollouts.
         value_mask: where the critic is read and trained; None for every sampled token.
         keys: data class of the keys that it reads beyond those of every run; choosing another algorithm's is an error.
+        unread: keys of that class that it does not read.
         defaults: this recipe's defaults where they differ from `Settings`.
         variants: further defaults that a key of the recipe chooses: key -> value -> defaults.
         source: where experience comes from: whole episodes, a demonstrator, or siblings at states that a search visits.
@@ -150,6 +140,7 @@ class AlgorithmSpec:
     reference: str
     policy_loss: PolicyLoss
     keys: type
+    unread: tuple[str, ...] = ()
     credit: Credit | None = None
     memory: Callable[[Any], Memory] | None = None
     select: Select | None = None
@@ -163,6 +154,11 @@ class AlgorithmSpec:
     grouped: bool = False
     stale_unit: Literal["token", "step"] = "token"
     preset: str = ""
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """Names of the keys that it reads beyond those of every run."""
+        return frozenset(keys_of(self.keys).keys() - set(self.unread))
 
     def defaults_of(self, settings: Any) -> dict[str, Any]:
         """Return the defaults, with those that the chosen values of `variants` bring."""

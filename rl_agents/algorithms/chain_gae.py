@@ -20,10 +20,10 @@ import numpy as np
 from rl_agents.advantages.gae import Gae, gains, step_gae, whiten_steps
 from rl_agents.advantages.statistics import BoolArray, FloatArray, IntArray
 from rl_agents.algorithms.base import AlgorithmSpec
-from rl_agents.algorithms.ppo import LambdaKeys
+from rl_agents.algorithms.ppo import GaeKeys
 from rl_agents.algorithms.steppo import RatioLevelKeys, policy_loss
 from rl_agents.config.options import key
-from rl_agents.config.search import ChainKeys, StateKeys
+from rl_agents.config.sections import StateKeys
 from rl_agents.data.step_table import StepTable
 from rl_agents.data.success_replay import Remembered, SolvedEpisodes
 from rl_agents.data.trajectory import Trajectory
@@ -90,18 +90,18 @@ BEHIND_A_CUT = ""
 
 
 @dataclass
-class ChainGaeKeys(LambdaKeys, RatioLevelKeys, ChainKeys, StateKeys):
-    """chain-gae."""
+class ChainGaeKeys(GaeKeys, RatioLevelKeys, StateKeys):
+    """Chain-GAE"""
 
     success_replay: int = key(
-        4, "iterations for which solved episodes are learned from again, where they went better than V; 0: none, as "
-        "with top_p below 1", at_least=0,
-    )  # fmt: skip
-    success_replay_weight: float = key(0.3, "factor on their advantages", above=0, needs="success_replay")
-    transition_prior: float = key(
-        0.0, "k: visits that say nothing in a transition's mean of what returns said beyond lam; 0: no correction",
-        at_least=0,
-    )  # fmt: skip
+        4,
+        "Iterations for which successful episodes are replayed where returns exceed V; 0: off, as with top_p < 1",
+        ge=0,
+    )
+    success_replay_weight: float = key(
+        0.3, "Weight of the advantages of replayed episodes", gt=0, needs="success_replay"
+    )
+    transition_prior: float = key(0.0, "Prior visits k in the correction for state aliasing; 0: no correction", ge=0)
 
 
 class ChainCritic:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rl_agents.algorithms.base import AlgorithmSpec, LossInputs, PolicyGradientKeys
-from rl_agents.algorithms.grpo import GroupAdvantageKeys, credit
+from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
+from rl_agents.algorithms.grpo import GrpoKeys, credit
+from rl_agents.config.sections import PolicyGradientKeys
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +34,7 @@ ALGORITHM = AlgorithmSpec(
     policy_loss=policy_loss,
     # clip_low of 1 or more: no lower bound, as in the released example.
     defaults={"clip_low": 10.0, "clip_high": 0.2},
-    keys=GroupAdvantageKeys,
+    keys=GrpoKeys,
+    unread=("dual_clip",),
     grouped=True,
 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import GrpoKeys, credit, policy_loss
-from rl_agents.config.learning import DynamicSamplingKeys, OverlongKeys
+from rl_agents.config.sections import DynamicSamplingKeys, OverlongKeys
 from rl_agents.data.selection import Selected, first_groups, informative_groups
 from rl_agents.rewards.overlong import step_penalties
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class DapoKeys(GrpoKeys, DynamicSamplingKeys, OverlongKeys):
-    """DAPO."""
+    """DAPO"""
 
 
 def select(trajectories: Sequence[Trajectory], settings: Settings, generator: np.random.Generator) -> Selected:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rl_agents.advantages.group import grpo
 from rl_agents.algorithms.base import AlgorithmSpec
-from rl_agents.algorithms.grpo import BaselineKeys, DualClipKeys, policy_loss
+from rl_agents.algorithms.grpo import GrpoKeys, policy_loss
 from rl_agents.data.step_table import StepTable
 
 if TYPE_CHECKING:
@@ -16,12 +15,7 @@ if TYPE_CHECKING:
     from rl_agents.data.trajectory import Trajectory
 
 
-@dataclass
-class DrGrpoKeys(BaselineKeys, DualClipKeys):
-    """Dr.GRPO."""
-
-
-def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: BaselineKeys) -> None:
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GrpoKeys) -> None:
     """A_i = R_i - mean_g R: easy and hard tasks are not blown up by a small deviation."""
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
     returns, groups, of_step = table.returns(settings.group_statistics)
@@ -36,6 +30,7 @@ ALGORITHM = AlgorithmSpec(
     credit=credit,
     policy_loss=policy_loss,
     defaults={"loss_agg_mode": "seq-mean-token-sum-norm"},
-    keys=DrGrpoKeys,
+    keys=GrpoKeys,
+    unread=("advantage_std", "leave_one_out"),
     grouped=True,
 )

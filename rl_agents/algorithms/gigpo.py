@@ -15,9 +15,9 @@ from rl_agents.advantages.group import Std, grpo
 from rl_agents.advantages.statistics import FloatArray, IntArray
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.dapo import one_round, select
-from rl_agents.algorithms.grpo import DualClipKeys, GroupKeys, policy_loss
-from rl_agents.config.learning import DiscountKeys, DynamicSamplingKeys
+from rl_agents.algorithms.grpo import GrpoKeys, policy_loss
 from rl_agents.config.options import key
+from rl_agents.config.sections import DiscountKeys, DynamicSamplingKeys
 from rl_agents.data.step_table import StepTable
 
 if TYPE_CHECKING:
@@ -76,24 +76,21 @@ def gigpo(episode: FloatArray, step_returns: ArrayLike, clusters: ArrayLike, *, 
 
 
 @dataclass
-class StepNormKeys:
-    """Comparing steps from one state."""
+class StepGroupKeys(GrpoKeys, DiscountKeys):
+    """Advantages among steps from the same state"""
 
-    step_norm: Literal["mean", "mean_std"] = key("mean", "step-level groups: divide by their deviation or not")
-
-
-@dataclass
-class StepGroupKeys(StepNormKeys, GroupKeys, DualClipKeys, DiscountKeys):
-    """Comparing steps beside episodes."""
+    step_norm: Literal["mean", "mean_std"] = key(
+        "mean", "Step-level groups: subtract the mean, or also divide by the standard deviation"
+    )
 
 
 @dataclass
 class GigpoKeys(StepGroupKeys, DynamicSamplingKeys):
-    """GiGPO."""
+    """GiGPO"""
 
-    gigpo_omega: float = key(1.0, "weight of the step advantage beside the episode advantage", at_least=0)
+    gigpo_omega: float = key(1.0, "Weight of the step advantage relative to the episode advantage", ge=0)
     gigpo_similarity: float = key(
-        0.0, "text similarity at which two states are one (verl-agent 0.95); 0 is equality", at_least=0, at_most=1
+        0.0, "Text similarity that makes two states the same (verl-agent: 0.95); 0: equality", ge=0, le=1
     )
 
 
@@ -115,7 +112,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Gi
     table.spread(rows, advantages)
 
 
-def step_std(settings: StepNormKeys) -> Std:
+def step_std(settings: StepGroupKeys) -> Std:
     """The deviation that divides when steps are compared."""
     return "sample" if settings.step_norm == "mean_std" else "none"
 
@@ -142,5 +139,6 @@ ALGORITHM = AlgorithmSpec(
     one_round=one_round,
     defaults={"gamma": 0.95, "kl_coef": 0.01},
     keys=GigpoKeys,
+    unread=("singleton", "advantage_std", "leave_one_out"),
     grouped=True,
 )

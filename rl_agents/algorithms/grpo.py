@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rl_agents.advantages.group import grpo, leave_one_out, rloo
-from rl_agents.algorithms.base import AlgorithmSpec, LossInputs, PolicyGradientKeys
+from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
 from rl_agents.config.options import key
+from rl_agents.config.sections import PolicyGradientKeys
 from rl_agents.data.step_table import StepTable
 
 if TYPE_CHECKING:
@@ -19,46 +20,22 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class DualClipKeys(PolicyGradientKeys):
-    """The clipped surrogate."""
-
-    dual_clip: float = key(0.0, "bound c of the dual clip for negative advantages; 0 is off", above=1, also=0)
-
-
-@dataclass
-class GroupKeys(PolicyGradientKeys):
-    """Comparing rollouts of one task."""
+class GrpoKeys(PolicyGradientKeys):
+    """Advantages within a group of rollouts"""
 
     group_statistics: Literal["trajectories", "step_rows"] = key(
-        "trajectories", "what group statistics count; with `step_rows` long episodes weigh more (verl-agent)"
+        "trajectories", "What group statistics are taken over; `step_rows` favors longer episodes (verl-agent)"
     )
-
-
-@dataclass
-class BaselineKeys(GroupKeys):
-    """The baseline of a group."""
-
     singleton: Literal["zero", "raw"] = key(
-        "zero", "advantage in a group of one: 0, or its return (verl)", needs="leave_one_out=false"
+        "zero", "Advantage in a group of one; `zero`: 0; `raw`: the return (verl)", needs="leave_one_out=false"
     )
-
-
-@dataclass
-class GroupAdvantageKeys(BaselineKeys):
-    """The advantage in a group."""
-
     advantage_std: Literal["sample", "population", "none"] = key(
-        "sample", "group standard deviation that divides; `none` is Dr.GRPO"
+        "sample", "Standard deviation by which group advantages are divided; `none`: no division (Dr.GRPO)"
     )
-    leave_one_out: bool = key(False, "compare with the other rollouts of the group only (NeMo-RL)")
+    leave_one_out: bool = key(False, "Compare each rollout only with the others of its group (NeMo-RL)")
 
 
-@dataclass
-class GrpoKeys(GroupAdvantageKeys, DualClipKeys):
-    """GRPO."""
-
-
-def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GroupAdvantageKeys) -> None:
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GrpoKeys) -> None:
     """A_i = (R_i - mean_g R) / (std_g R + 1e-6), the same for every sampled token of trajectory i.
 
     ``leave_one_out`` compares with the other members of the group only.
@@ -74,7 +51,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Gr
     table.spread(rows, advantages[of_step])
 
 
-def policy_loss(inputs: LossInputs, settings: DualClipKeys) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def policy_loss(inputs: LossInputs, settings: PolicyGradientKeys) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Clipped surrogate on token ratios (`rl_agents.losses.policy.ppo_loss`)."""
     from rl_agents.losses.policy import ppo_loss
 

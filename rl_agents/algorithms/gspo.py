@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
-from rl_agents.algorithms.grpo import GroupAdvantageKeys, credit
+from rl_agents.algorithms.grpo import GrpoKeys, credit
 from rl_agents.config.options import key
 
 if TYPE_CHECKING:
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class GspoKeys(GroupAdvantageKeys):
-    """GSPO."""
+class GspoKeys(GrpoKeys):
+    """GSPO"""
 
-    gspo_token: bool = key(False, "gspo's token form, for advantages that vary within a row")
+    gspo_token: bool = key(False, "Use the token form of GSPO, for advantages that vary within a row")
 
 
 def policy_loss(inputs: LossInputs, settings: GspoKeys) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -47,6 +47,7 @@ ALGORITHM = AlgorithmSpec(
     policy_loss=policy_loss,
     defaults={"clip_low": 3e-4, "clip_high": 4e-4, "loss_agg_mode": "seq-mean-token-mean"},
     keys=GspoKeys,
+    unread=("dual_clip",),
     grouped=True,
     stale_unit="step",
 )

@@ -101,12 +101,14 @@ def hgpo(
 
 @dataclass
 class HgpoKeys(StepGroupKeys):
-    """HGPO."""
+    """HGPO"""
 
-    hgpo_history: int = key(2, "earlier states in the deepest context (K)", at_least=0)
-    hgpo_alpha: float = key(1.0, "exponent that favors deep contexts; 0 weighs all alike", at_least=0)
-    hgpo_weight_offset: int = key(1, "weights (k + offset)^alpha: 1 paper, 2 released code", at_least=0)
-    hgpo_base: bool = key(False, "the episode advantage joins as one more item of weight 1")
+    hgpo_history: int = key(2, "Number of earlier states in the deepest context (K)", ge=0)
+    hgpo_alpha: float = key(1.0, "Exponent that favors deep contexts; 0: all depths have the same weight", ge=0)
+    hgpo_weight_offset: int = key(
+        1, "Offset in the depths' weights (k + offset)^alpha: 1 in the paper, 2 in the code", ge=0
+    )
+    hgpo_base: bool = key(False, "Include the episode advantage as one more term with weight 1")
 
 
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: HgpoKeys) -> None:
@@ -137,5 +139,6 @@ ALGORITHM = AlgorithmSpec(
     policy_loss=policy_loss,
     defaults={"gamma": 0.95, "kl_coef": 0.01, "step_norm": "mean_std"},
     keys=HgpoKeys,
+    unread=("singleton", "advantage_std", "leave_one_out"),
     grouped=True,
 )

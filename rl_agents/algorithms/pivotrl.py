@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike
 
 from rl_agents.advantages.statistics import FloatArray
 from rl_agents.algorithms.base import AlgorithmSpec, always
-from rl_agents.algorithms.grpo import GroupAdvantageKeys, credit
+from rl_agents.algorithms.grpo import GrpoKeys, credit
 from rl_agents.algorithms.steppo import RatioLevelKeys, policy_loss
-from rl_agents.config.learning import FilteringKeys
+from rl_agents.config.sections import OverlongKeys
 from rl_agents.data.selection import Selected
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def exact_miss_rate(scores: ArrayLike, exact: ArrayLike) -> float:
 
 
 @dataclass
-class PivotKeys(GroupAdvantageKeys, RatioLevelKeys, FilteringKeys):
-    """PivotRL."""
+class PivotKeys(GrpoKeys, RatioLevelKeys, OverlongKeys):
+    """PivotRL"""
 
 
 def select(trajectories: Sequence[Trajectory], settings: object, generator: np.random.Generator) -> Selected:
@@ -94,5 +94,6 @@ ALGORITHM = AlgorithmSpec(
     # Token ratios as in the public code. With its one update per rollout batch all ratios are 1 at any level.
     defaults={"ratio_level": "token", "clip_high": 0.28, "minibatches": 1},
     keys=PivotKeys,
+    unread=("overlong_factor", "overlong_cache"),
     grouped=True,
 )

@@ -10,10 +10,10 @@ import numpy as np
 
 from rl_agents.advantages.gae import token_gae
 from rl_agents.advantages.statistics import whiten_rows
-from rl_agents.algorithms.base import AlgorithmSpec, PolicyGradientKeys
-from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
-from rl_agents.config.learning import CriticKeys, DiscountKeys
+from rl_agents.algorithms.base import AlgorithmSpec
+from rl_agents.algorithms.grpo import policy_loss
 from rl_agents.config.options import key
+from rl_agents.config.sections import CriticKeys, DiscountKeys, PolicyGradientKeys
 from rl_agents.data.step_table import Pieces, penalized_rewards
 
 if TYPE_CHECKING:
@@ -22,25 +22,22 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class LambdaKeys(DiscountKeys, PolicyGradientKeys):
-    """Generalized advantage estimation, whatever the values come from."""
+class GaeKeys(DiscountKeys, PolicyGradientKeys):
+    """Generalized advantage estimation"""
 
-    gae_lambda: float = key(1.0, "lambda of generalized advantage estimation", at_least=0, at_most=1)
-    bootstrap_on_truncation: bool = key(False, "bootstrap the value of an episode cut by a limit (else 0)")
-    whiten: bool = key(True, "whiten advantages over the batch: ppo over tokens, steppo and chain-gae over steps")
-
-
-@dataclass
-class GaeKeys(CriticKeys, LambdaKeys):
-    """Generalized advantage estimation with a critic."""
+    gae_lambda: float = key(1.0, "Lambda of generalized advantage estimation", ge=0, le=1)
+    bootstrap_on_truncation: bool = key(
+        False, "Bootstrap from the value when an episode is cut off by a limit; off: from 0"
+    )
+    whiten: bool = key(True, "Whiten advantages over the batch: over tokens in ppo, over steps in steppo and chain-gae")
 
 
 @dataclass
-class PpoKeys(GaeKeys, DualClipKeys):
-    """PPO."""
+class PpoKeys(GaeKeys, CriticKeys):
+    """PPO"""
 
 
-def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GaeKeys) -> None:
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: PpoKeys) -> None:
     """Token GAE continued over the rows of a trajectory; advantages whitened over all sampled tokens.
 
     An episode that was cut by a limit bootstraps 0, or with ``bootstrap_on_truncation`` the critic's value of its

@@ -11,8 +11,8 @@ import numpy as np
 from rl_agents.advantages.gae import reward_to_go
 from rl_agents.advantages.statistics import whiten_rows
 from rl_agents.algorithms.base import AlgorithmSpec
-from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
-from rl_agents.config.learning import DiscountKeys
+from rl_agents.algorithms.grpo import policy_loss
+from rl_agents.config.sections import DiscountKeys, PolicyGradientKeys
 from rl_agents.data.step_table import Pieces, penalized_rewards
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class ReinforceKeys(DualClipKeys, DiscountKeys):
-    """REINFORCE++."""
+class ReinforceKeys(PolicyGradientKeys, DiscountKeys):
+    """REINFORCE++"""
 
 
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: ReinforceKeys) -> None:

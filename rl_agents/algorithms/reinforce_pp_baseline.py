@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rl_agents.advantages.group import grpo
 from rl_agents.advantages.statistics import whiten_by_length
 from rl_agents.algorithms.base import AlgorithmSpec
-from rl_agents.algorithms.grpo import DualClipKeys, GroupKeys, policy_loss
+from rl_agents.algorithms.grpo import GrpoKeys, policy_loss
 from rl_agents.data.step_table import StepTable
 
 if TYPE_CHECKING:
@@ -17,12 +16,7 @@ if TYPE_CHECKING:
     from rl_agents.data.trajectory import Trajectory
 
 
-@dataclass
-class ReinforceBaselineKeys(GroupKeys, DualClipKeys):
-    """REINFORCE++-baseline."""
-
-
-def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GroupKeys) -> None:
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GrpoKeys) -> None:
     """A = whiten(R_i - mean_g R) over all sampled tokens; a group that agrees gets the whitening offset, not 0.
 
     A group of one subtracts nothing.
@@ -41,6 +35,7 @@ ALGORITHM = AlgorithmSpec(
     policy_loss=policy_loss,
     # The usual pairing: k2 in the loss, whose gradient is that of the KL.
     defaults={"kl_coef": 1e-3, "kl_estimator": "k2"},
-    keys=ReinforceBaselineKeys,
+    keys=GrpoKeys,
+    unread=("singleton", "advantage_std", "leave_one_out"),
     grouped=True,
 )

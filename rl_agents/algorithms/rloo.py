@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rl_agents.advantages.group import rloo
 from rl_agents.algorithms.base import AlgorithmSpec
-from rl_agents.algorithms.grpo import BaselineKeys, DualClipKeys, policy_loss
+from rl_agents.algorithms.grpo import GrpoKeys, policy_loss
 from rl_agents.data.step_table import StepTable
 
 if TYPE_CHECKING:
@@ -16,12 +15,7 @@ if TYPE_CHECKING:
     from rl_agents.data.trajectory import Trajectory
 
 
-@dataclass
-class RlooKeys(BaselineKeys, DualClipKeys):
-    """RLOO."""
-
-
-def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: BaselineKeys) -> None:
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GrpoKeys) -> None:
     """A_i = R_i - mean of the others = n/(n-1)·(R_i - mean_g R); no deviation, no whitening.
 
     A group of one (its siblings' environments failed) keeps A = R, or teaches nothing with ``singleton=zero``.
@@ -38,6 +32,7 @@ ALGORITHM = AlgorithmSpec(
     credit=credit,
     policy_loss=policy_loss,
     defaults={"singleton": "raw"},
-    keys=RlooKeys,
+    keys=GrpoKeys,
+    unread=("advantage_std", "leave_one_out"),
     grouped=True,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
-from rl_agents.config.learning import DemonstrationKeys
+from rl_agents.config.sections import DemonstrationKeys
 
 if TYPE_CHECKING:
     import torch

@@ -11,8 +11,8 @@ import numpy as np
 from rl_agents.advantages.gae import step_gae, whiten_steps
 from rl_agents.algorithms import ppo
 from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
-from rl_agents.algorithms.grpo import DualClipKeys
 from rl_agents.config.options import key
+from rl_agents.config.sections import PolicyGradientKeys
 from rl_agents.data.step_table import StepTable, step_starts
 
 if TYPE_CHECKING:
@@ -23,17 +23,19 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class RatioLevelKeys(DualClipKeys):
-    """The unit of the importance ratio."""
+class RatioLevelKeys(PolicyGradientKeys):
+    """Unit of the importance ratio"""
 
-    ratio_level: Literal["token", "step", "sequence"] = key("step", "unit of the importance ratio")
+    ratio_level: Literal["token", "step", "sequence"] = key("step", "Unit of the importance ratio")
 
 
 @dataclass
-class StepPoKeys(ppo.GaeKeys, RatioLevelKeys):
-    """StepPO."""
+class StepPoKeys(ppo.PpoKeys, RatioLevelKeys):
+    """StepPO"""
 
-    steppo_credit: Literal["step_gae", "token_gae"] = key("step_gae", "`token_gae` is the ablation without step GAE")
+    steppo_credit: Literal["step_gae", "token_gae"] = key(
+        "step_gae", "Advantage estimator; `token_gae`: ablation without step-level GAE"
+    )
 
 
 def value_mask(row: Row, settings: StepPoKeys) -> FloatArray:

@@ -29,9 +29,9 @@ from numpy.typing import ArrayLike
 from rl_agents.advantages.group import grpo
 from rl_agents.advantages.statistics import BoolArray, FloatArray, IntArray
 from rl_agents.algorithms.base import AlgorithmSpec
-from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
+from rl_agents.algorithms.grpo import policy_loss
 from rl_agents.config.options import key
-from rl_agents.config.search import ChainKeys, SearchKeys
+from rl_agents.config.sections import DiscountKeys, PolicyGradientKeys, SearchKeys
 from rl_agents.data.step_table import StepTable
 from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes, StateChain
 
@@ -81,50 +81,51 @@ READINGS: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass
-class ThreeSpoKeys(SearchKeys, DualClipKeys, ChainKeys):
-    """3spo: how states are scored, what a step earns, and what is trained on."""
+class ThreeSpoKeys(SearchKeys, PolicyGradientKeys, DiscountKeys):
+    """3SPO: state scores, step rewards, and what is trained on"""
 
     reading: Literal["learned", "published"] = key(
-        "learned", "which defaults the keys of 3spo take: `published` as the paper prints them, `learned` as they learn"
+        "learned", "Defaults of the other keys: as printed in the paper (`published`), or tuned with small models"
     )
     score_alpha: float = key(
-        1.0, "alpha of the annealing alpha*ln(t); at 50 n is 0, 1 or group_size, at 1 all between occur", at_least=0
+        1.0, "Alpha of the annealing term alpha*ln(t); at 50 the sample count n is 0, 1, or group_size", ge=0
     )
     score_rate: Literal["counts", "chain"] = key(
-        "chain", "p(s): success rate of finished trajectories (paper), or value of the chain of all sampled steps"
+        "chain", "p(s): success rate of finished trajectories (paper), or value in the chain of all sampled steps"
     )
     score_gate: Literal["off", "count", "score"] = key(
-        "off", "closes states that keep failing: never; n(s) = 0; or n(s) = 0 and S(s) = 0 (paper, equation 1)"
+        "off", "How states that keep failing are closed: never; n(s) = 0; or n(s) = 0 and S(s) = 0 (paper, equation 1)"
     )
-    score_xi: float = key(10.0, "failures from which a state may close", at_least=0, needs="score_gate!=off")
-    score_zeta: float = key(0.1, "success rate that keeps a state open", at_least=0, at_most=1, needs="score_gate!=off")
-    search_rollouts: Literal["adaptive", "uniform"] = key("adaptive", "n(s) by score, or group_size everywhere")
+    score_xi: float = key(10.0, "Number of failures at which a state may close", ge=0, needs="score_gate!=off")
+    score_zeta: float = key(0.1, "Success rate above which a state stays open", ge=0, le=1, needs="score_gate!=off")
+    search_rollouts: Literal["adaptive", "uniform"] = key(
+        "adaptive", "Number of samples n(s) at a state: by its score, or group_size everywhere"
+    )
     score_difference: Literal["value", "score", "none"] = key(
         "value",
-        "what a step earns by where it leads: gamma*V(s') - V(s) with V = 1 or 0 at ends; S(s) - S(s') and 1/2 "
-        "for success (paper, equation 2); nothing but success (ablation)",
+        "Reward of a transition: gamma*V(s') - V(s); S(s) - S(s'), plus 1/2 for success (paper); or success only",
     )
     novelty: Literal["changed", "unseen", "none"] = key(
-        "changed", "what is novel: another state than before; a state that was never counted; nothing (then omega = 0)"
+        "changed", "Novel states: other than the previous one, or never counted before; `none`: omega = 0"
     )
     novelty_decay: float = key(
-        0.1, "gamma_w: omega(N) = exp(-gamma_w*N)/2 weighs novelty", at_least=0,
+        0.1,
+        "Decay gamma_w of the novelty weight omega(N) = exp(-gamma_w*N)/2",
+        ge=0,
         needs=("novelty!=none", "novelty_fixed=0"),
-    )  # fmt: skip
+    )
     novelty_fixed: float = key(
-        0.0, "omega as a constant (ablation: 0.25); 0 is omega(N)", at_least=0, at_most=0.5, needs="novelty!=none"
+        0.0, "Constant novelty weight omega (ablation: 0.25); 0: omega(N)", ge=0, le=0.5, needs="novelty!=none"
     )
     novelty_until: Literal["always", "solved"] = key(
-        "solved", "novelty pays during the whole run, or until its first success", needs="novelty!=none"
+        "solved", "How long novelty is rewarded: in the whole run, or until its first success", needs="novelty!=none"
     )
     sibling_norm: Literal["running", "group"] = key(
-        "running", "deviation that divides R less its siblings' mean: of the last 50 updates or so, or of the siblings "
-        "(paper)",
-    )  # fmt: skip
+        "running", "Standard deviation for sibling advantages: of about the last 50 updates, or of the siblings (paper)"
+    )
     path_weight: float = key(
-        1.0, "w: weight of paths of the search, trained on beside siblings when they end: all steps of a solved path, "
-        "the last step of a failed one; 0: off (paper)", at_least=0,
-    )  # fmt: skip
+        1.0, "Weight w of search paths: all steps of a solved one, the last step of a failed one; 0: off (paper)", ge=0
+    )
 
 
 # --- equations -----------------------------------------------------------------------------------------------------

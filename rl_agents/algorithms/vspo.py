@@ -130,20 +130,24 @@ def vspo(
 
 @dataclass
 class VspoKeys(GrpoKeys):
-    """VSPO."""
+    """VSPO"""
 
-    vspo_mode: Literal["value", "random", "none"] = key("value", "how tasks that replace uniform ones are drawn")
-    vspo_temperature: float = key(0.1, "temperature of the softmax over task values", above=0, needs="vspo_mode=value")
+    vspo_mode: Literal["value", "random", "none"] = key(
+        "value", "How replacements for tasks without variance are drawn: by task value, uniformly, or not at all"
+    )
+    vspo_temperature: float = key(0.1, "Temperature of the softmax over task values", gt=0, needs="vspo_mode=value")
     vspo_scale: Literal["paper", "span"] = key(
-        "paper", "task values as printed, or over the cubed span of the batch's rewards", needs="vspo_mode=value"
+        "paper", "Task values as printed, or divided by the cubed range of the batch's rewards", needs="vspo_mode=value"
     )
     vspo_alpha: float = key(
         2.0,
-        "bound of the factor alpha - (alpha-1)/N on a task drawn N times",
-        at_least=1,
+        "Upper bound of the weight alpha - (alpha-1)/N of a task drawn N times",
+        ge=1,
         needs=("vspo_mode!=none", "vspo_clip"),
     )
-    vspo_clip: bool = key(True, "off: the factor is N itself", needs="vspo_mode!=none")
+    vspo_clip: bool = key(
+        True, "Bound the weight of a repeatedly drawn task; off: the weight is N", needs="vspo_mode!=none"
+    )
 
 
 def select(trajectories: Sequence[Trajectory], settings: VspoKeys, generator: np.random.Generator) -> Selected:

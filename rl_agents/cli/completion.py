@@ -10,10 +10,9 @@ from typing import Any, cast
 import shtab
 
 import rl_agents.envs  # noqa: F401  (registers the built-in environments)
-from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.algorithms import ALGORITHMS, KEYS
 from rl_agents.cli.listing import KINDS
 from rl_agents.cli.parser import COMMANDS, Parser
-from rl_agents.config.options import option_types
 from rl_agents.config.presets import preset_files
 from rl_agents.envs.base import ENVIRONMENTS
 from rl_agents.installation import SCRIPT
@@ -66,7 +65,7 @@ def _parser_of(command: str) -> argparse.ArgumentParser:
 def _values(name: str, command: str) -> Any:
     """Return how shtab completes the argument called ``name``; None for one of which nothing is known."""
     words: dict[str, Iterable[str]] = {
-        "algo": ALGORITHMS, "env": ENVIRONMENTS, "set": [f"{key}=" for key in option_types(Settings)],
+        "algo": ALGORITHMS, "env": ENVIRONMENTS, "set": [f"{key}=" for key in KEYS],
         "config": preset_files("sweeps" if command == "tune" else "recipes"), "sweep": preset_files("sweeps"),
         "what": KINDS,
     }  # fmt: skip

@@ -13,11 +13,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rl_agents.algorithms import Settings
+from rl_agents.algorithms import KEYS, Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import build_algorithm, chosen_settings, resolve_settings
 from rl_agents.config import parse_assignments
-from rl_agents.config.options import option_types
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.reporting.episode_diagnostics import EpisodeWatch
@@ -103,7 +102,7 @@ def chosen_policies(args: argparse.Namespace) -> list[tuple[str, str, dict[str, 
     policies = []
     for item in args.compare:
         prompting, colon, path = item.partition(":")
-        known = colon and prompting in typing.get_args(option_types(Settings)["prompting"])
+        known = colon and prompting in typing.get_args(KEYS["prompting"].kind)
         policies.append((item, path, {"prompting": prompting}) if known else (item, item, {}))
     if len(set(args.compare)) < len(args.compare):
         raise InputError(f"--compare {' '.join(args.compare)}: a policy is named twice")

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import rl_agents.envs  # noqa: F401  (registers the built-in environments)
-from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.algorithms.keys import readers, sections
+from rl_agents.algorithms import ALGORITHMS, KEYS, Settings, readers
 from rl_agents.cli.parser import Parser
-from rl_agents.config.options import option_types, range_text, spoken
+from rl_agents.config.options import keys_of, spoken
 from rl_agents.config.presets import Kind, preset_files
-from rl_agents.config.schema import recipe_schema
 from rl_agents.envs.base import CLASSES, ENVIRONMENTS
 from rl_agents.envs.blackbox.agents import AGENTS
-from rl_agents.errors import unknown
+from rl_agents.errors import InputError, unknown
 from rl_agents.installation import as_called, presets_folder
 from rl_agents.plugins import ORIGINS
 from rl_agents.rewards.base import REWARDS
@@ -69,6 +66,9 @@ def build_parser() -> Parser:
     parser.add_argument("what", nargs="?", metavar="WHAT", help=f"list only these: {', '.join(KINDS)}")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--keys", action="store_true", help="list the keys of --set and of presets instead")
+    parser.add_argument(
+        "--algo", metavar="NAME", help="with --keys: only the keys of this algorithm, with its defaults"
+    )
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of recipes, for editors")
     return parser
 
@@ -76,7 +76,9 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     """Run the list command; return its exit code."""
     args = build_parser().parse(argv)
-    listing: Any = settings_keys() if args.keys else schema() if args.schema else listed(args.what, args.json)
+    if args.algo and not args.keys:
+        raise InputError("--algo needs --keys")
+    listing: Any = settings_keys(args.algo) if args.keys else schema() if args.schema else listed(args.what, args.json)
     if args.json or args.schema:
         print(json.dumps(listing, indent=2))
     elif args.keys:
@@ -119,16 +121,35 @@ def presets(kind: Kind) -> list[Entry]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON schema of a recipe file."""
-    choices = {
-        "algo": ALGORITHMS,
-        "env": [*ENVIRONMENTS, "..."],
-        "reward": REWARDS,
-        "judge": JUDGES,
-        "truncation": [entry["name"] for entry in catalogue()["truncation_rules"]],
+    """Return the JSON schema of a recipe file; keys of an environment are written ``env.KEY``."""
+    properties = {name: key.schema() for name, key in KEYS.items()}
+    choices: dict[str, Iterable[str]] = {"algo": ALGORITHMS, "reward": REWARDS, "judge": JUDGES}
+    choices["truncation"] = [entry["name"] for entry in catalogue()["truncation_rules"]]
+    for name, listed in choices.items():
+        properties[name]["enum"] = list(listed)
+    # Or gymnasium:ID.
+    properties["env"]["anyOf"] = [{"enum": list(ENVIRONMENTS)}, {"pattern": ":"}]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A recipe of rl_agents",
+        "type": "object",
+        "properties": properties,
+        "patternProperties": {"^env[.]": {}},
+        "additionalProperties": False,
+        "allOf": [_of_environment(name, spec.options) for name, spec in ENVIRONMENTS.items()],
     }
-    own = {name: spec.options for name, spec in ENVIRONMENTS.items() if dataclasses.is_dataclass(spec.options)}
-    return recipe_schema(Settings, choices, own, left_out="env_options")
+
+
+def _of_environment(name: str, options: type) -> dict[str, Any]:
+    """Return the rule: where ``env`` is ``name``, the keys ``env.KEY`` are these."""
+    own = {f"env.{key.name}": key.schema() for key in keys_of(options).values()}
+    return {
+        "if": {"properties": {"env": {"const": name}}, "required": ["env"]},
+        "then": {
+            "properties": own,
+            "propertyNames": {"anyOf": [{"not": {"pattern": "^env[.]"}}, {"enum": list(own)}]},
+        },
+    }
 
 
 def catalogue() -> dict[str, list[Entry]]:
@@ -146,30 +167,40 @@ def catalogue() -> dict[str, list[Entry]]:
     }
 
 
-def settings_keys() -> list[Entry]:
+def settings_keys(algo: str | None = None) -> list[Entry]:
     """Return every key of a run, section by section, with all that its declaration says.
 
-    ``readers`` names the algorithms that read it; it is empty for a key of every run.
+    ``readers`` names the algorithms that read it; it is empty for a key of every run, and with ``algo``.
+
+    Args:
+        algo: only the keys that have an effect on this algorithm, with its own defaults.
+
+    Raises:
+        InputError: there is no such algorithm.
     """
-    defaults, types = Settings(), option_types(Settings)
+    if algo is not None and algo not in ALGORITHMS:
+        raise unknown("algorithm", algo, ALGORITHMS)
+    settings = Settings()
+    if algo is not None:
+        settings.set_defaults({"algo": algo, **ALGORITHMS[algo].defaults_of(settings)})
     return [
         {
-            "name": "env.KEY" if field.name == "env_options" else field.name,
-            "section": (section.__doc__ or "").strip().rstrip("."),
-            "type": "any" if field.name == "env_options" else _type_name(types[field.name]),
-            "default": None if field.name == "env_options" else getattr(defaults, field.name),
-            "summary": field.metadata["help"],
-            "range": range_text(field.metadata),
-            "needs": [spoken(need) for need in field.metadata["needs"]],
-            "readers": readers(field.name, ALGORITHMS.values()),
+            "name": key.name,
+            "section": key.section,
+            "type": _type_name(key.kind),
+            "default": getattr(settings, key.name),
+            "summary": key.help,
+            "range": key.range,
+            "needs": [spoken(need) for need in key.needs],
+            "readers": users if algo is None else [],
         }
-        for section, fields in sections(ALGORITHMS.values()).items()
-        for field in fields
+        for key in KEYS.values()
+        if not (users := readers(key.name)) or algo in (None, *users)
     ]
 
 
 def print_keys(entries: Sequence[Entry]) -> None:
-    """Print keys by section, what a section's keys have in common beside its name."""
+    """Print keys by section, with the algorithms of a section's keys next to its title where they are the same."""
     for section, group in itertools.groupby(entries, key=lambda entry: entry["section"]):
         own = list(group)
         shared = own[0]["readers"] if all(entry["readers"] == own[0]["readers"] for entry in own) else []
@@ -177,12 +208,20 @@ def print_keys(entries: Sequence[Entry]) -> None:
         for entry in own:
             print(f"  {entry['name']} = {_literal(entry['default'])}")
             print(f"      {as_called(entry['summary'])} ({_details(entry, shared)})")
+    print("\nenv.KEY: keys of the environment (docs/environments)")
 
 
 def _details(entry: Entry, shared: Sequence[str]) -> str:
     needs = f"needs {' and '.join(entry['needs'])}" if entry["needs"] else ""
-    users = f"read by {', '.join(entry['readers'])}" if entry["readers"] != shared else ""
-    return "; ".join(filter(None, (entry["type"], entry["range"], needs, users)))
+    return "; ".join(filter(None, (entry["type"], entry["range"], needs, _users(entry["readers"], shared))))
+
+
+def _users(readers: Sequence[str], shared: Sequence[str]) -> str:
+    """Return which algorithms read a key, or which do not if these are fewer; empty if the section's title has them."""
+    others = [name for name in ALGORITHMS if name not in readers]
+    if readers == shared:
+        return ""
+    return f"not read by {', '.join(others)}" if len(others) < len(readers) else f"read by {', '.join(readers)}"
 
 
 def _entries(registry: Mapping[str, Any], kind: str) -> list[Entry]:

@@ -13,8 +13,9 @@ from typing import Any
 from rl_agents.chat.template import ChatTemplate, chat_text, load_tokenizer
 from rl_agents.cli.parser import Parser
 from rl_agents.config import parse_assignments
-from rl_agents.config.options import coerce
+from rl_agents.config.options import keys_of
 from rl_agents.envs.base import env_spec, make_env, read_env_options, starter_spec, task_ids
+from rl_agents.envs.options import ColumnKeys
 from rl_agents.envs.pivot.desk import desk_record
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import as_called, called
@@ -96,7 +97,7 @@ def extract(argv: Sequence[str]) -> int:
     if args.nemo_gym:
         check_writable(args.nemo_gym, "--nemo-gym")
     tools = read_tool_file(args.tools) if args.tools else ()
-    columns = coerce("--columns", args.columns, dict[str, str]) if args.columns else None
+    columns = keys_of(ColumnKeys)["columns"].read(args.columns, "--") if args.columns else None
     reading = read_trace_files(args.traces, tools, args.infer_tools, columns)
     for defect in reading.defects:
         print(str(defect), file=sys.stderr)

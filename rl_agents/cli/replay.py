@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli.parser import Parser, show_start
 from rl_agents.cli.train import resolve_settings
-from rl_agents.config.learning import CriticKeys, LossKeys, OptimizerKeys, RatioKeys
-from rl_agents.config.options import option_types
-from rl_agents.config.sections import ModelKeys
+from rl_agents.config.options import keys_of
+from rl_agents.config.sections import CriticKeys, LossKeys, ModelKeys, OptimizerKeys, PolicyGradientKeys
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
 from rl_agents.store.reader import PoolReader
@@ -137,8 +136,9 @@ def settings_of(folder: RunFolder, start: int, end: int, kept: Mapping[int, Path
 
 def learner_keys(settings: Settings) -> set[str]:
     """Return the keys that decide about updates."""
-    sections = (ALGORITHMS[settings.algo].keys, ModelKeys, LossKeys, RatioKeys, CriticKeys, OptimizerKeys)
-    found = {name for section in sections for name in option_types(section)} | {"temperature", "seed"}
+    sections = (ModelKeys, LossKeys, PolicyGradientKeys, CriticKeys, OptimizerKeys)
+    found = {name for section in sections for name in keys_of(section)} | {"temperature", "seed"}
+    found |= ALGORITHMS[settings.algo].reads
     schedule = {"iterations"} if settings.lr_decay else set()
     return (found | schedule) - {"learner_nodes", "learner_timeout_s", "max_learner_restarts"}
 

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 
 from rl_agents.algorithms import register
 from rl_agents.algorithms.base import AlgorithmSpec
-from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
-from rl_agents.data.step_table import StepTable
+from rl_agents.algorithms.grpo import policy_loss
 from rl_agents.config.options import key
+from rl_agents.config.sections import PolicyGradientKeys
+from rl_agents.data.step_table import StepTable
 
 
 @dataclass
-class Keys(DualClipKeys):
-    """Keys of {name}."""
+class Keys(PolicyGradientKeys):
+    """Keys of {name}"""
 
-    {name}_baseline: float = key(0.5, "subtracted from every return")
+    {name}_baseline: float = key(0.5, "Baseline subtracted from every return")
 
 
 def credit(rows, trajectories, settings):

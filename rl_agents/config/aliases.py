@@ -132,7 +132,7 @@ def unknown_key(name: str, valid: Iterable[str]) -> InputError:
     """Build the error for a key that no run has: what to set instead of a word of another library, else the nearest."""
     if name in HINTS:
         return InputError(f"unknown key '{name}': set {HINTS[name]} instead")
-    choices = sorted({"env.KEY", *valid} - {"env_options"})
+    choices = sorted({"env.KEY", *valid})
     lowered = {choice.lower(): choice for choice in choices}
     close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
     hint = f"did you mean '{lowered[close[0]]}'?" if close else "`run.py list --keys` shows all"

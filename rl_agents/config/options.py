@@ -1,36 +1,39 @@
-"""Options: data classes whose fields are declared by `key`, each once, beside the code that reads it.
+"""Options: data classes whose fields are declared by `key`, each once, next to the code that reads it.
 
-Runs, environments, verifiers, servers and sweeps all take their keys this way: a field says type, default, range,
-meaning and what else must be chosen for it to have an effect; reading, checking, documentation and the command line
-follow from the declaration.
+Runs, environments, verifiers, servers and sweeps all take their keys this way: a field has a type, a default, a range,
+a help text, and what else must be chosen for it to have an effect. Pydantic checks types and ranges and gives the JSON
+schema, key by key and not before a value is read: commands that read none start without it.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import math
-import operator
-import types
+import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
-from functools import cache
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from rl_agents.errors import InputError, unknown
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
 Options = TypeVar("Options")
+#: Pydantic's names of bounds, as listings and errors write them.
+BOUNDS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
 
 
 def key(
     default: Any,
     help: str,
     *,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
     also: float | None = None,
     needs: str | tuple[str, ...] = (),
 ) -> Any:
@@ -38,35 +41,132 @@ def key(
 
     Args:
         default: its default; lists and mappings are copied.
-        help: one line for people.
-        at_least, above, at_most, below: range of a number (of every item of a list).
-        also: a number outside that range which is allowed, such as 0 for off.
+        help: what it is, in words for people, without a full stop at the end.
+        ge, gt, le, lt: range of a number (of every item of a list), as pydantic has it.
+        also: a number outside the range that is allowed, such as 0 for off.
         needs: what gives the key an effect, all of it: ``"name"`` (true, not 0 and not empty), ``"name=a|b"`` (one of
             these values) or ``"name!=a|b"``, and ``"... or ..."`` where one of several suffices. Choosing the key
             without it is an error.
     """
+    given = {"ge": ge, "gt": gt, "le": le, "lt": lt}
+    bounds = {name: bound for name, bound in given.items() if bound is not None}
     wanted = (needs,) if isinstance(needs, str) else needs
-    bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below, "also": also}
-    metadata = {"help": help, **bounds, "needs": wanted}
+    metadata = {"default": default, "help": help, "bounds": bounds, "also": also, "needs": wanted}
     if isinstance(default, dict | list):
         return field(default_factory=lambda: copy.copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-def option_types(cls: type) -> Mapping[str, Any]:
-    """Return the types of an options class by key, in the order of declaration."""
-    return _option_types(typing.cast(Any, cls))
+@dataclass(frozen=True)
+class Key:
+    """A declared option: what `key` was given, its name and type, and the title of the class that declares it."""
+
+    name: str
+    kind: Any
+    section: str
+    default: Any
+    help: str
+    bounds: Mapping[str, Any]
+    also: float | None
+    needs: tuple[str, ...]
+
+    def fresh(self) -> Any:
+        """Return the default, which the caller may change."""
+        return copy.copy(self.default)
+
+    @property
+    def range(self) -> str:
+        """The range in words, such as ``above 1, or 0``; empty if all numbers are allowed."""
+        text = " and ".join(BOUNDS[name].format(bound) for name, bound in self.bounds.items())
+        return text if self.also is None else f"{text}, or {self.also}"
+
+    def read(self, value: Any, prefix: str = "") -> Any:
+        """Return ``value`` as the key's type; numbers that YAML reads as text (1e-4) are accepted.
+
+        Args:
+            prefix: written before the key in messages, such as ``env.``.
+
+        Raises:
+            InputError: a wrong type, or out of range.
+        """
+        from pydantic import ValidationError
+
+        try:
+            return self._reader.validate_python(value)
+        except ValidationError as error:
+            shown = f"'{value}'" if isinstance(value, str) else value
+            raise InputError(f"{prefix}{self.name}={shown}: {self._problem(error)}") from None
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON schema of the key, with the help text as description."""
+        needs = f" Needs {' and '.join(map(spoken, self.needs))}." if self.needs else ""
+        return {**self._reader.json_schema(), "description": f"{self.help}.{needs}", "default": self.default}
+
+    @cached_property
+    def _reader(self) -> TypeAdapter[Any]:
+        from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
+
+        kind: Any = Annotated[self.kind, Field(**self.bounds)]
+        several: Any = typing.get_origin(self.kind)
+        if several is list:
+            kind = several[Annotated[typing.get_args(self.kind)[0], Field(**self.bounds)]]
+        if self.also is not None:
+            kind = kind | Annotated[self.kind, Field(ge=self.also, le=self.also)]
+        source = list[str] | str if self.kind == list[str] else kind
+        return TypeAdapter(
+            Annotated[kind, BeforeValidator(self._plain, json_schema_input_type=source)],
+            config=ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True),
+        )
+
+    def _plain(self, value: Any) -> Any:
+        """Read what a command line writes as text; refuse truth values as numbers, which pydantic takes for 0 and 1."""
+        if isinstance(value, bool) and {int, float} & {self.kind, *typing.get_args(self.kind)}:
+            raise ValueError("must be a number")
+        if self.kind is int and isinstance(value, float) and value.is_integer():
+            return int(value)  # 1e30, which pydantic does not compare with the range
+        if isinstance(value, str) and self.kind == list[str]:
+            return [part.strip() for part in value.split(",") if part.strip()]  # env.tools=a,b
+        if self.kind == dict[str, str]:
+            return _pairs(value)
+        return value
+
+    def _problem(self, error: ValidationError) -> str:
+        first = error.errors(include_url=False)[0]
+        for name, bound in first.get("ctx", {}).items():
+            if name in BOUNDS:
+                also = "" if self.also is None else f", or {self.also}"
+                return f"must be {BOUNDS[name].format(plain_text(bound))}{also}"
+        if first["type"] == "literal_error":
+            return f"valid: {', '.join(map(str, typing.get_args(self.kind)))}"
+        text = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+        text = text.replace("Input should be", "must be").replace("dictionary", "mapping, such as {name: value}")
+        return text[0].lower() + text[1:]
 
 
-def forget_types() -> None:
-    """A class has got further keys."""
-    _option_types.cache_clear()
+def _pairs(value: Any) -> Any:
+    """Read texts by name: a mapping, or ``a:b,c:d`` as written on a command line."""
+    if isinstance(value, str):
+        parts = [part.partition(":") for part in value.split(",") if part.strip()]
+        value = {own.strip(): other.strip() for own, _, other in parts}
+    if not isinstance(value, Mapping) or not all(isinstance(other, str) and other for other in value.values()):
+        raise ValueError("must be NAME:COLUMN pairs, such as question:prompt,answer:gold")
+    return {str(own): str(other) for own, other in value.items()}
 
 
 @cache
-def _option_types(cls: Any) -> Mapping[str, Any]:
+def keys_of(cls: Any) -> dict[str, Key]:
+    """Return the keys of an options class by name, in the order of declaration."""
     hints = typing.get_type_hints(cls)
-    return {item.name: hints[item.name] for item in dataclasses.fields(cls)}
+    owners = {name: base for base in reversed(cls.__mro__) for name in inspect.get_annotations(base)}
+    return {
+        item.name: Key(item.name, hints[item.name], section=_title(owners[item.name]), **item.metadata)
+        for item in dataclasses.fields(cls)
+    }
+
+
+def _title(cls: type) -> str:
+    """The title of a section: the first line of its docstring."""
+    return (cls.__doc__ or "").strip().partition("\n")[0].rstrip(".")
 
 
 def read_options(
@@ -83,135 +183,20 @@ def read_options(
         data: values by key, the prefix left out; absent ones take their defaults.
         prefix: written before keys in messages, such as ``env.``.
         kind: what messages call a key, such as ``option of environment alfworld``.
-        chosen: keys that somebody chose, so that they must have an effect; by default all of ``data``.
+        chosen: keys that were set explicitly, so that they must have an effect; by default all of ``data``.
 
     Raises:
         InputError: an unknown key (the nearest is named), a wrong type, a value out of range, or a key without effect.
     """
-    types_by_key = option_types(cls)
+    keys = keys_of(cls)
     for name in data:
-        if name not in types_by_key:
-            raise unknown(kind, f"{prefix}{name}", [f"{prefix}{known}" for known in types_by_key])
-    made = cls(**{name: coerce(f"{prefix}{name}", value, types_by_key[name]) for name, value in data.items()})
-    check_ranges(made, prefix)
-    check_needs(made, data if chosen is None else chosen, prefix)
-    return made
-
-
-def coerce(name: str, value: Any, kind: Any) -> Any:
-    """Return ``value`` as ``kind``; numbers that YAML reads as text (1e-4) are accepted, infinities are not.
-
-    Raises:
-        InputError: it cannot be read so.
-    """
-    if typing.get_origin(kind) is Literal:
-        value = {False: "off", True: "on"}[value] if isinstance(value, bool) else value  # as YAML reads these words
-        if value not in typing.get_args(kind):
-            raise InputError(f"{name}='{value}': valid: {', '.join(map(str, typing.get_args(kind)))}")
-        return value
-    if typing.get_origin(kind) is list:
-        of_texts = typing.get_args(kind)[0] is str
-        if of_texts and isinstance(value, str):
-            value = [part.strip() for part in value.split(",") if part.strip()]  # --set env.tools=a,b
-        if not isinstance(value, list | tuple):
-            raise InputError(f"{name}='{value}': a list is needed, such as {'[a, b]' if of_texts else '[0.9, 0.95]'}")
-        return [coerce(name, item, typing.get_args(kind)[0]) for item in value]
-    if isinstance(kind, types.UnionType):
-        if value is None and type(None) in typing.get_args(kind):
-            return None
-        lists = [k for k in typing.get_args(kind) if typing.get_origin(k) is list]
-        if lists and isinstance(value, list | tuple):
-            return coerce(name, value, lists[0])
-        kind = next(k for k in typing.get_args(kind) if k is not type(None))
-    if kind is bool:
-        value = {"on": True, "yes": True, "off": False, "no": False}.get(str(value).lower(), value)
-        if not isinstance(value, bool):
-            raise InputError(f"{name}='{value}': true or false is needed")
-        return value
-    if kind == dict[str, str]:
-        return _pairs(name, value)
-    if typing.get_origin(kind) is dict and not isinstance(value, Mapping):
-        raise InputError(f"{name}='{value}': a mapping is needed, such as {{name: value}}")
-    if kind is Any and isinstance(value, int | float) and not isinstance(value, bool):
-        return value.real  # without the text that a recipe's numbers remember
-    return value if kind is Any or typing.get_origin(kind) is dict else _scalar(name, value, kind)
-
-
-def _pairs(name: str, value: Any) -> dict[str, str]:
-    """Read texts by name: a mapping, or ``a:b,c:d`` as one writes it on a command line."""
-    if isinstance(value, str):
-        parts = [part.partition(":") for part in value.split(",") if part.strip()]
-        value = {own.strip(): other.strip() for own, _, other in parts}
-    if not isinstance(value, Mapping) or not all(isinstance(other, str) and other for other in value.values()):
-        raise InputError(f"{name}='{value}': NAME:COLUMN pairs are needed, such as question:prompt,answer:gold")
-    return {str(own): str(other) for own, other in value.items()}
-
-
-def _scalar(name: str, value: Any, kind: Any) -> Any:
-    needed = {int: "a whole number", float: "a number", str: "text"}[kind]
-    try:
-        if isinstance(value, bool | list | dict) or value is None:
-            raise ValueError
-        if kind is str:
-            return str(value)
-        number = float(value)
-        if not math.isfinite(number) or (kind is int and number != int(number)):
-            raise ValueError
-        return int(number) if kind is int else number
-    except (TypeError, ValueError):
-        raise InputError(f"{name}='{value}': {needed} is needed") from None
-
-
-def check_ranges(options: Any, prefix: str = "") -> None:
-    """Check every number against the range of its key.
-
-    Raises:
-        InputError: the first one outside.
-    """
-    for item in dataclasses.fields(options):
-        value, bounds = getattr(options, item.name), item.metadata
-        for number in value if isinstance(value, list) else [value]:
-            _check_range(f"{prefix}{item.name}={value}", number, bounds)
-
-
-def _check_range(shown: str, number: Any, bounds: Mapping[str, Any]) -> None:
-    if not isinstance(number, int | float) or number == bounds["also"]:
-        return
-    for name, (holds, said) in BOUNDS.items():
-        if bounds[name] is not None and not holds(number, bounds[name]):
-            text = "not be negative" if said.format(bounds[name]) == "at least 0" else f"be {said.format(bounds[name])}"
-            raise InputError(f"{shown}: must {text}" + ("" if bounds["also"] is None else f", or {bounds['also']}"))
-
-
-#: Kinds of bounds: whether a number keeps one, and how people say it.
-BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
-    "at_least": (operator.ge, "at least {}"),
-    "above": (operator.gt, "above {}"),
-    "at_most": (operator.le, "at most {}"),
-    "below": (operator.lt, "below {}"),
-}
-
-
-def range_text(bounds: Mapping[str, Any]) -> str:
-    """Return the range in a key's metadata as people would say it; empty when all numbers are allowed.
-
-    >>> range_text(key(0.0, "bound", above=1, also=0).metadata)
-    'above 1, or 0'
-    """
-    text = " and ".join(said.format(bounds[name]) for name, (_, said) in BOUNDS.items() if bounds[name] is not None)
-    return text if bounds["also"] is None else f"{text}, or {bounds['also']}"
-
-
-def check_needs(options: Any, chosen: Iterable[str], prefix: str = "") -> None:
-    """Refuse chosen keys that have no effect beside the other values.
-
-    Raises:
-        InputError: the first one, with what would give it an effect.
-    """
-    wanted = {item.name: item.metadata["needs"] for item in dataclasses.fields(options)}
-    for name in sorted(set(chosen) & wanted.keys()):
-        if missing := unmet(wanted[name], options):
+        if name not in keys:
+            raise unknown(kind, f"{prefix}{name}", [f"{prefix}{known}" for known in keys])
+    made = cls(**{name: keys[name].read(value, prefix) for name, value in data.items()})
+    for name in sorted(keys.keys() & set(data if chosen is None else chosen)):
+        if missing := unmet(keys[name].needs, made):
             raise InputError(f"key '{prefix}{name}' has no effect without {prefix}{spoken(missing)}")
+    return made
 
 
 def unmet(needs: Iterable[str], options: Any) -> str:

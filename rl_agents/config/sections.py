@@ -1,15 +1,14 @@
-"""The keys of what runs, plays and reports, each with its type, default, range, meaning and needs.
+"""The keys of a run, section by section, each with its type, default, range, meaning and needs.
 
-Keys are flat (``--set lr=1e-4``); an environment's own keys are written ``env.KEY``. The help text is what
-``run.py list --keys`` and the documentation print. The keys of learning are in `rl_agents.config.learning`. Keys
-that only one algorithm reads are declared in its module (`rl_agents.algorithms`), whose recipe's ``keys`` names all
-that it reads.
+Keys are flat (``--set lr=1e-4``); an environment's own keys are written ``env.KEY``. `run.py list --keys` and the
+documentation print the help texts, below the first line of each class. An algorithm takes the sections that it reads by
+inheriting them. Keys that only one algorithm reads are declared in its module (`rl_agents.algorithms`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from rl_agents.config.options import key
 from rl_agents.plugins import ASKED
@@ -17,282 +16,485 @@ from rl_agents.plugins import ASKED
 
 @dataclass
 class RunKeys:
-    """What runs."""
+    """Run"""
 
-    algo: str = key("grpo", "algorithm, see `run.py list`")
-    env: str = key("guess_numbers", "environment, see `run.py list`")
-    plugins: list[str] = key(ASKED, "modules or files of your own that register algorithms, environments, rewards")
-    env_options: dict[str, Any] = key({}, "the environment's own keys, written env.KEY")
+    algo: str = key("grpo", "Algorithm; `run.py list algorithms` shows all")
+    env: str = key("guess_numbers", "Environment; `run.py list environments` shows all")
+    plugins: list[str] = key(
+        ASKED, "Your own modules or .py files that register algorithms, environments, rewards, and the like"
+    )
     seed: int = key(
-        0, "seed of the run; every episode's stream derives from (seed, iteration, group, member)",
-        at_least=0, at_most=2**32 - 1,
-    )  # fmt: skip
-    iterations: int = key(50, "training iterations", at_least=1, at_most=1_000_000_000)
+        0, "Random seed; each episode's stream derives from (seed, iteration, group, member)", ge=0, le=2**32 - 1
+    )
+    iterations: int = key(50, "Number of training iterations", ge=1, le=1_000_000_000)
 
 
 @dataclass
 class ModelKeys:
-    """The policy."""
+    """Policy model"""
 
     model: str = key(
         "starter",
-        "model folder, a public NAME[@REVISION] (docs/reference/models.md), or `starter`: the environment's small one",
+        "Model folder, public NAME[@REVISION] (docs/reference/models.md), or `starter`: a small warm-start model",
     )
     starter_iterations: int = key(
-        0, "iterations of imitation that make the starter; fewer: a weaker beginner; 0: the environment's own number",
-        at_least=0, at_most=1_000_000_000, needs="model=starter",
-    )  # fmt: skip
-    dtype: Literal["float32", "bfloat16"] = key(
-        "float32", "of engines, activations and frozen weights; weights that are trained are always kept in float32"
+        0,
+        "Supervised iterations of the warm-start model; 0: the environment's default",
+        ge=0,
+        le=1_000_000_000,
+        needs="model=starter",
     )
-    lora_rank: int = key(0, "rank of LoRA adapters on all linear layers; 0 trains all weights", at_least=0)
-    lora_alpha: float = key(16.0, "LoRA scale (alpha / rank multiplies the adapter)", above=0, needs="lora_rank")
+    dtype: Literal["float32", "bfloat16"] = key(
+        "float32", "Data type of engines, activations, and frozen weights; trainable weights stay in float32"
+    )
+    lora_rank: int = key(0, "Rank of the LoRA adapters on all linear layers; 0: train all weights", ge=0)
+    lora_alpha: float = key(16.0, "LoRA scale; adapters are multiplied by alpha / rank", gt=0, needs="lora_rank")
     activation_checkpointing: Literal["none", "selective", "full"] = key(
         "none",
-        "activations that the backward pass recomputes instead of storing: `full`, all within a layer; `selective`, "
-        "all except matrix products and attention",
+        "Recomputation of activations in the backward pass; `selective`: all except matrix products and attention",
     )
 
 
 @dataclass
 class RolloutKeys:
-    """How episodes are played."""
+    """Rollouts"""
 
-    tasks_per_iteration: int = key(16, "task instances (groups) per iteration", at_least=1)
-    group_size: int = key(8, "rollouts of one task per iteration; searches: of one state at most (G_max)", at_least=1)
-    max_turns: int = key(0, "turn limit of an episode, the environment's too; 0 takes its default", at_least=0)
+    tasks_per_iteration: int = key(16, "Number of tasks (groups) per iteration", ge=1)
+    group_size: int = key(
+        8, "Number of rollouts per task and iteration (G); in tree search: maximum samples per state (G_max)", ge=1
+    )
+    max_turns: int = key(
+        0, "Maximum turns per episode, also enforced by the environment; 0: the environment's default", ge=0
+    )
     max_response_tokens: int = key(
-        32, "sampled tokens per turn at most; not set: the starter's, or measured for other models", at_least=1
+        32, "Maximum sampled tokens per turn; if unset: the warm-start model's value, or measured", ge=1
     )
     max_model_len: int = key(
-        512,
-        "context length: prompt and response tokens at most; not set: the starter's, or measured for other models",
-        at_least=2,
+        512, "Maximum prompt plus response tokens; if unset: the warm-start model's value, or measured", ge=2
     )
     max_observation_characters: int = key(
-        32_000, "of an observation; a longer one keeps head and tail. 0: never cut", at_least=0
+        32_000, "Maximum characters of an observation; longer ones lose their middle; 0: no limit", ge=0
     )
-    temperature: float = key(1.0, "sampling temperature; the learner scores tokens at the same one", at_least=0)
-    top_p: float = key(1.0, "nucleus mass", above=0, at_most=1)
-    context: str = key("append", "`append`: the dialogue grows; `window(n)`: rebuilt from the last n steps")
+    temperature: float = key(1.0, "Sampling temperature; the learner computes logprobs at the same temperature", ge=0)
+    top_p: float = key(1.0, "Probability mass of nucleus sampling", gt=0, le=1)
+    context: str = key(
+        "append", "Prompt of each turn; `append`: the whole dialogue; `window(n)`: rebuilt from the last n steps"
+    )
     tool_parser: str = key(
-        "",
-        "who reads the model's tool calls (docs/reference/models.md); not set: found from tokenizer and chat template",
+        "", "Parser of tool calls (docs/reference/models.md); if unset: inferred from the chat template"
     )
     reasoning_parser: str = key(
-        "",
-        "who reads the model's thoughts (docs/reference/models.md); not set: found from tokenizer and chat template",
+        "", "Parser of reasoning (docs/reference/models.md); if unset: inferred from the chat template"
     )
     template_date: str = key(
-        "", "date (YYYY-MM-DD) for chat templates that write one; not set: the day on which the run begins"
+        "", "Date (YYYY-MM-DD) for chat templates that include one; if unset: the day the run starts"
     )
     prompting: Literal["direct", "react", "reflexion"] = key(
-        "direct", "`react`: thoughts before actions; `reflexion`: further attempts with notes on the failed ones"
+        "direct", "Prompting method; `react`: reasoning before actions; `reflexion`: retries with notes on failures"
     )
-    prompting_shots: int = key(0, "solved examples before the task", at_least=0, needs="prompting=react|reflexion")
-    prompting_trials: int = key(3, "attempts at a task", at_least=1, needs="prompting=reflexion")
-    env_timeout_s: float = key(
-        60.0, "seconds that one reset or step of an environment may take; 0 is no limit", at_least=0
-    )
+    prompting_shots: int = key(0, "Number of solved examples before the task", ge=0, needs="prompting=react|reflexion")
+    prompting_trials: int = key(3, "Maximum attempts per task", ge=1, needs="prompting=reflexion")
+    env_timeout_s: float = key(60.0, "Timeout of an environment's reset or step in seconds; 0: no limit", ge=0)
     env_start_timeout_s: float = key(
-        1800.0, "seconds that making an environment may take, with what it loads; 0 is no limit", at_least=0
+        1800.0, "Timeout for creating an environment in seconds, including the data it loads; 0: no limit", ge=0
     )
     env_blocking: Literal["auto", "inline", "thread", "process"] = key(
-        "auto",
-        "where environments are called: in the runner's loop, in threads or in processes; `auto` takes what the "
-        "environment declares, else the loop",
+        "auto", "Where environments run; `inline`: in the runner's event loop; `auto`: as the environment declares"
     )
     env_concurrency: int = key(
-        0, "environments alive at once in one runner; 0: all (inline), 256 (threads), 8 or a core each (processes)",
-        at_least=0,
-    )  # fmt: skip
-    max_failed_share: float = key(
-        0.5,
-        "share of episodes that environment or judge broke, over three iterations, beyond which a run ends",
-        at_least=0,
-        at_most=1,
+        0,
+        "Maximum concurrent environments per runner; 0: no limit inline, 256 in threads, 8 or more in processes",
+        ge=0,
     )
-    num_env_runners: int = key(1, "env runner actors; each plays many episodes at once", at_least=0)
+    max_failed_share: float = key(
+        0.5, "Share of episodes with environment or judge errors, over 3 iterations, that stops the run", ge=0, le=1
+    )
+    num_env_runners: int = key(
+        1, "Number of env runner actors, each with many concurrent episodes; 0: in the driver process", ge=0
+    )
     sample_timeout_s: float = key(
-        600.0,
-        "seconds that one round of rollouts may take before a runner is replaced",
-        above=0,
-        needs="num_env_runners",
+        600.0, "Seconds for one round of rollouts before its runner is replaced", gt=0, needs="num_env_runners"
+    )
+
+
+@dataclass
+class AsyncKeys:
+    """Asynchronous rollouts (docs/explanation/staleness.md)"""
+
+    async_level: int = key(
+        0, "Lag k: iteration i is sampled with the weights of iteration i - k, reproducibly; 0: synchronous", ge=0
+    )
+    stream: bool = key(
+        False, "Sample continuously with the newest available weights, within the limit of `max_staleness`"
+    )
+    max_staleness: int = key(
+        2, "Maximum age of a group's oldest step when it is trained on, in iterations", ge=1, needs="stream"
     )
 
 
 @dataclass
 class PoolKeys:
-    """Learning from recorded sessions."""
+    """Training on recorded sessions"""
 
-    pool: str = key("", "pool (a file, or a run's folder) whose sessions are learned from; nobody plays for training")
+    pool: str = key(
+        "", "Pool (file, or folder of a run) of recorded sessions to train on; the run samples no training episodes"
+    )
 
 
 @dataclass
 class TruncationKeys:
-    """Truncation (T3), in training only."""
+    """Truncation of training rollouts (T3)"""
 
     truncation: str = key(
         "none",
-        "none, t3, similarity, random or a plugin's: stop episodes whose belief no longer moves, by a progress rule, "
-        "repeated questions, or a coin (control)",
+        "Rule that ends unproductive episodes: none, t3, similarity, random, or a plugin's (docs/algorithms/t3.md)",
     )
     truncation_window: int = key(
-        0, "k, steps without progress that fire it; 0 takes the environment's", at_least=0, needs="truncation=t3"
+        0,
+        "Steps without progress (k) that trigger truncation; 0: the environment's default",
+        ge=0,
+        needs="truncation=t3",
     )
     truncation_stall: Literal["consecutive", "cumulative"] = key(
         "consecutive",
-        "progress resets the count (paper), or not (released CircuitDecoding)",
+        "Whether progress resets the count (`consecutive`, the paper) or not (`cumulative`)",
         needs="truncation=t3",
     )
     truncation_after: Literal["force_answer", "zero", "keep_prefix"] = key(
         "force_answer",
-        "one more turn for an answer; or stop with return 0; or stop and keep the rewards so far",
+        "After truncation: one more turn to answer, return 0, or the rewards so far",
         needs="truncation!=none",
     )
     truncation_similarity: float = key(
-        0.93, "alpha, cosine with an earlier question above which it fires", at_least=-1, at_most=1,
+        0.93,
+        "Cosine similarity to an earlier question (alpha) above which an episode is truncated",
+        ge=-1,
+        le=1,
         needs="truncation=similarity",
-    )  # fmt: skip
+    )
     truncation_embedder: str = key(
-        "ngrams", "`ngrams`, or a sentence-transformers model folder", needs="truncation=similarity"
+        "ngrams",
+        "Embedding of questions: `ngrams`, or a sentence-transformers model folder",
+        needs="truncation=similarity",
     )
-    truncation_beta: float = key(
-        0.1, "probability of firing at each step", at_least=0, at_most=1, needs="truncation=random"
+    truncation_beta: float = key(0.1, "Probability of truncation at each step", ge=0, le=1, needs="truncation=random")
+    truncation_min_turns: int = key(
+        0, "Number of turns before which episodes are never truncated", ge=0, needs="truncation!=none"
     )
-    truncation_min_turns: int = key(0, "never truncate before this many turns", at_least=0, needs="truncation!=none")
 
 
-#: What gives the judge of progressive reward shaping something to do, and what a model server.
+#: When the judge of progressive reward shaping is used, and when a model server is.
 JUDGED = ("reward=prs", "prs_form=long|general")
 JUDGE_SERVER = (*JUDGED, "judge!=rule")
 
 
 @dataclass
 class RewardKeys:
-    """What an episode earns."""
+    """Rewards"""
 
-    reward: str = key("environment", "environment, prs (progressive reward shaping) or a plugin's")
+    reward: str = key("environment", "Reward: environment, prs (progressive reward shaping), or a plugin's")
     prs_form: Literal["short", "long", "general"] = key(
         "short",
-        "`short`: answers of a few words; `long`: the judge comes before them; `general`: sums of sigmoids",
+        "Reward form; `short`: short answers; `long`: judge first, then references; `general`: sum of sigmoids",
         needs="reward=prs",
     )
     prs_tags: list[str] = key(
-        ["think", "answer"],
-        "tags of the prompt that an episode must hold, opened and closed, for the format reward",
-        needs="reward=prs",
+        ["think", "answer"], "Tags that an episode must open and close to earn the format reward", needs="reward=prs"
     )
-    prs_require_tool_call: bool = key(False, "an answer without any tool call counts as unparsable", needs="reward=prs")
+    prs_require_tool_call: bool = key(False, "Treat an answer without any tool call as unparsable", needs="reward=prs")
     prs_thresholds: list[float] = key(
         [1.0, 1.0],
-        "what process + format, then the judge, must reach for the next stage to count",
+        "Scores that unlock the next stage: process plus format, then judge",
         needs=("reward=prs", "prs_form=general"),
     )
     judge: str = key(
         "rule",
-        "who judges answers: `rule` (docs/algorithms/prs.md), `openai`, a model behind that API, or a plugin's",
+        "Judge of answers: `rule` (docs/algorithms/prs.md), `openai` (any compatible API), or a plugin's",
         needs=JUDGED,
     )
-    judge_url: str = key("", "address of the server, such as http://localhost:8000/v1", needs=JUDGE_SERVER)
-    judge_model: str = key("", "the model's name there", needs=JUDGE_SERVER)
-    judge_key_env: str = key("", "environment variable that holds the API key; empty for none", needs=JUDGE_SERVER)
-    judge_timeout_s: float = key(60.0, "seconds that one request may take", above=0, needs=JUDGE_SERVER)
-    judge_retries: int = key(
-        2, "further attempts after a timeout, a lost connection, or HTTP 429 or 5xx", at_least=0, needs=JUDGE_SERVER
+    judge_url: str = key("", "URL of the judge's server, such as http://localhost:8000/v1", needs=JUDGE_SERVER)
+    judge_model: str = key("", "Name of the judge model on its server", needs=JUDGE_SERVER)
+    judge_key_env: str = key(
+        "", "Environment variable with the judge server's API key; empty: no key", needs=JUDGE_SERVER
     )
-    judge_concurrency: int = key(
-        16, "requests at the same time; the server's rate limits are honored besides", at_least=1, at_most=4096,
-        needs=JUDGE_SERVER,
-    )  # fmt: skip
+    judge_timeout_s: float = key(60.0, "Timeout of one judge request in seconds", gt=0, needs=JUDGE_SERVER)
+    judge_retries: int = key(
+        2, "Retries of a judge request after a timeout, a lost connection, HTTP 429, or 5xx", ge=0, needs=JUDGE_SERVER
+    )
+    judge_concurrency: int = key(16, "Maximum concurrent judge requests", ge=1, le=4096, needs=JUDGE_SERVER)
 
 
 @dataclass
 class EngineKeys:
-    """What samples tokens."""
+    """Inference engines"""
 
     engine: Literal["auto", "vllm", "torch"] = key(
-        "auto", "`auto`: vLLM; on CPUs the one that is cheaper for the model (docs/how-to/scale.md)"
+        "auto", "Inference engine; `auto`: vLLM, or on CPUs the cheaper one for the model (docs/how-to/scale.md)"
     )
     engine_mode: Literal["inprocess", "async"] = key(
-        "inprocess", "vLLM in its actor's process, or AsyncLLM (GPUs)", needs="engine!=torch"
+        "inprocess",
+        "vLLM in its actor's process, or `async`: AsyncLLM in processes of its own (GPUs)",
+        needs="engine!=torch",
     )
     engine_quantization: Literal["none", "fp8"] = key(
-        "none", "vLLM samples with weights and activations in FP8, quantized again at each change of weights",
-        needs="engine!=torch",
-    )  # fmt: skip
-    placement: Literal["separate", "colocate"] = key(
-        "separate",
-        "engines in actors of their own, or `colocate`: one in each env runner's process (CPUs, docs/how-to/scale.md)",
+        "none", "FP8 weights and activations in vLLM, quantized again after every weight update", needs="engine!=torch"
     )
-    num_engines: int = key(1, "engine actors", at_least=1)
-    tensor_parallel: int = key(1, "GPUs per engine", at_least=1, needs="engine_mode=async")
+    placement: Literal["separate", "colocate"] = key(
+        "separate", "Engines in their own actors, or `colocate`: one per env runner (CPUs, docs/how-to/scale.md)"
+    )
+    num_engines: int = key(1, "Number of engine actors", ge=1)
+    tensor_parallel: int = key(1, "Number of GPUs per engine (tensor parallelism)", ge=1, needs="engine_mode=async")
     kv_cache_gb: float = key(
         0.0,
-        "KV cache of one vLLM engine in GiB; 0: on GPUs what they have left; on CPUs 0.5, or what one context needs",
-        at_least=0,
+        "KV cache per vLLM engine in GiB; 0: the remaining GPU memory; on CPUs 0.5 or one context",
+        ge=0,
         needs="engine!=torch",
     )
-    gpus_per_engine: float = key(0.0, "GPUs of one engine actor; 0: tensor_parallel where there are any", at_least=0)
+    gpus_per_engine: float = key(0.0, "GPUs reserved per engine actor; 0: tensor_parallel if there are GPUs", ge=0)
     weight_transfer: Literal["auto", "object_store", "nccl", "ipc"] = key(
-        "auto",
-        "how new weights reach vLLM: Ray's object store, `nccl` between GPUs, `ipc` on one GPU",
+        "auto", "Transport of weights to vLLM: Ray's object store, `nccl` between GPUs, `ipc` on one GPU"
     )
     engine_sleep: int = key(
-        0, "while learners work on the same GPU, engines free it: 1 keeps weights in CPU memory, 2 nothing; 0: no",
-        at_least=0, at_most=2, needs="engine!=torch",
-    )  # fmt: skip
-    engine_timeout_s: float = key(120.0, "seconds without an answer before an engine is replaced", above=0)
-    weight_switch: Literal["wait", "keep"] = key(
-        "wait", "new weights: `wait` until running calls end, holding new ones back; `keep`: inside responses, at once"
+        0,
+        "Sleep level while learners use the same GPU: 1 offloads weights to the CPU, 2 drops them; 0: off",
+        ge=0,
+        le=2,
+        needs="engine!=torch",
     )
-    rollout_nodes: str = key("", "Ray resource of the nodes where engines and env runners go; empty: anywhere")
+    engine_timeout_s: float = key(120.0, "Seconds without a response before an engine is replaced", gt=0)
+    weight_switch: Literal["wait", "keep"] = key(
+        "wait", "New weights are loaded after running requests finish (`wait`), or during responses (`keep`)"
+    )
+    rollout_nodes: str = key("", "Ray resource of the nodes for engines and env runners; empty: any node")
+
+
+@dataclass
+class DiscountKeys:
+    """Discounting"""
+
+    gamma: float = key(1.0, "Discount factor", ge=0, le=1)
+
+
+@dataclass
+class StateKeys:
+    """States"""
+
+    state_key: Literal["anchor", "observation"] = key(
+        "anchor", "What identifies a state: info['anchor'], or the observation text"
+    )
+    state_scope: Literal["global", "task"] = key(
+        "global", "Where equal state keys denote the same state: across all tasks (paper), or within a task"
+    )
+    state_decay: float = key(
+        1.0, "Decay factor of all state counts per iteration; below 1, data of old policies fades", gt=0, le=1
+    )
+
+
+@dataclass
+class SearchKeys(StateKeys):
+    """Tree search"""
+
+    branching: Literal["auto", "snapshot", "replay"] = key(
+        "auto", "How the search returns to a state: by environment snapshots, or by replaying its actions"
+    )
+    search_steps: int = key(2200, "Number of sampled actions per iteration, over all tasks", ge=1)
+    search_max_finished: int = key(1, "Number of finished paths after which the search leaves a task", ge=1)
+    search_backtrack: bool = key(True, "Keep unexpanded siblings on a frontier for backtracking; off: discard them")
+    collapse_monitor_episodes: int = key(
+        16, "Extra episodes per iteration for the collapse monitor; 0: no monitor", ge=0, needs="collapse_monitor!=off"
+    )
+
+
+@dataclass
+class DynamicSamplingKeys:
+    """Dynamic sampling"""
+
+    dynamic_sampling: bool = key(
+        False, "Drop tasks whose rollouts all have the same outcome and sample more until enough tasks differ"
+    )
+    dynamic_sampling_metric: Literal["success", "return", "shaped_return"] = key(
+        "success",
+        "Metric that must differ within a group; `shaped_return` includes the overlong penalty",
+        needs="dynamic_sampling",
+    )
+    max_generation_batches: int = key(
+        10, "Maximum rounds of rollouts per iteration; 0: no limit", ge=0, needs="dynamic_sampling"
+    )
+
+
+@dataclass
+class OverlongKeys:
+    """Overlong responses"""
+
+    overlong_filtering: bool = key(False, "Exclude responses cut off at the length limit from the loss")
+    overlong_factor: float = key(0.0, "Penalty of a response at the length limit; 0: off", ge=0)
+    overlong_cache: int = key(
+        0,
+        "Tokens before the limit over which the penalty grows; 0: a fifth of the limit",
+        ge=0,
+        needs="overlong_factor",
+    )
+
+
+@dataclass
+class LossKeys:
+    """Training samples and loss aggregation"""
+
+    sample_layout: Literal["merged", "per_step"] = key(
+        "merged", "Training rows; `merged` joins steps whose prompts extend each other; `per_step`: one row per step"
+    )
+    loss_agg_mode: Literal[
+        "token-mean",
+        "seq-mean-token-mean",
+        "seq-mean-token-sum",
+        "seq-mean-token-sum-norm",
+        "step-mean",
+        "step-mean-in-traj",
+    ] = key("token-mean", "How token losses are aggregated, over the global mini-batch")
+    loss_length: int = key(
+        0, "Normalizing length L in tokens; 0: the longest row", ge=0, needs="loss_agg_mode=seq-mean-token-sum-norm"
+    )
+
+
+@dataclass
+class PolicyGradientKeys:
+    """Policy gradient: clipping, KL, entropy, and rollout correction"""
+
+    clip_low: float = key(0.2, "Lower clip range of the importance ratio", ge=0)
+    clip_high: float = key(0.2, "Upper clip range of the importance ratio", ge=0)
+    dual_clip: float = key(0.0, "Dual-clip bound c for negative advantages; 0: off", gt=1, also=0)
+    invalid_action_penalty: float = key(
+        0.0, "Penalty of an action that cannot be parsed, subtracted from the step's return after discounting", ge=0
+    )
+    kl_coef: float = key(0.0, "Weight in the loss of the KL divergence from the reference (the initial weights)", ge=0)
+    kl_estimator: Literal["k1", "abs", "k2", "k3", "k3+"] = key(
+        "k3", "Estimator of the KL divergence in the loss", needs="kl_coef"
+    )
+    kl_in_reward_coef: float = key(
+        0.0, "Weight in the token rewards of the KL divergence from the reference (the initial weights)", ge=0
+    )
+    entropy_coef: float = key(0.0, "Weight of the entropy bonus", ge=0)
+    old_logprobs: Literal["engine", "learner"] = key(
+        "engine", "Denominator of the importance ratio: logprobs from the engine, or recomputed by the learner"
+    )
+    rollout_correction: Literal[
+        "none", "token_tis", "step_tis", "sequence_tis", "seq_mis", "geo_rs", "k3_rs", "icepop", "seq_mask_tis"
+    ] = key("none", "Correction of the mismatch between engine and learner logprobs; requires old_logprobs=learner")
+    rollout_correction_cap: float = key(
+        0.0,
+        "Maximum weight of tis and mis (0: 2.0); maximum divergence of k3_rs (0: 0.01)",
+        ge=0,
+        needs="rollout_correction=token_tis|step_tis|sequence_tis|seq_mis|k3_rs",
+    )
+    rollout_correction_bounds: list[float] = key(
+        [],
+        "Bounds [low, high] of the correction; []: the method's defaults",
+        ge=0,
+        needs="rollout_correction=seq_mis|geo_rs|icepop|seq_mask_tis",
+    )
+
+
+@dataclass
+class CriticKeys:
+    """Critic"""
+
+    critic_warmup: int = key(0, "Number of initial iterations that train only the critic", ge=0)
+    critic_lr: float = key(1e-3, "Learning rate of the critic", ge=0)
+    cliprange_value: float = key(0.5, "Clip range of the value loss; 0: off", ge=0)
+
+
+@dataclass
+class DemonstrationKeys:
+    """Supervised fine-tuning"""
+
+    demonstrations: int = key(
+        8192, "Number of demonstration episodes, generated once by the environment's scripted player", ge=1
+    )
+    demonstration_data: str = key(
+        "", "Table of dialogues to train on instead of scripted demonstrations: file, folder, or hub:NAME"
+    )
+    demonstration_columns: dict[str, str] = key(
+        {}, "Columns of the table as FIELD:COLUMN pairs, such as messages:dialogue", needs="demonstration_data"
+    )
+    pool_min_return: float | None = key(
+        None, "Minimum return of the pool's sessions to train on; if unset: all solved sessions", needs="pool"
+    )
+    pool_top_share: float = key(
+        0.0, "Share of sessions to train on, by highest return; 0: all that qualify", ge=0, le=1, needs="pool"
+    )
+
+
+@dataclass
+class OptimizerKeys:
+    """Optimizer and learners"""
+
+    lr: float = key(3e-4, "Learning rate of the policy", ge=0)
+    optimizer: Literal["adamw", "muon"] = key(
+        "adamw", "Optimizer; `muon`: torch.optim.Muon for hidden weight matrices, AdamW for all other weights"
+    )
+    muon_lr: float = key(0.02, "Learning rate of the matrices that Muon updates", ge=0, needs="optimizer=muon")
+    betas: list[float] = key([0.9, 0.95], "AdamW's decay rates [beta1, beta2]", ge=0, lt=1)
+    weight_decay: float = key(0.0, "Decoupled weight decay", ge=0)
+    grad_clip: float = key(1.0, "Maximum global gradient norm; 0: no clipping", ge=0)
+    lr_warmup: int = key(0, "Number of optimizer steps of linear learning-rate warm-up", ge=0)
+    lr_decay: float = key(
+        0.0,
+        "Final share of optimizer steps (tree search: iterations) with linear decay to 2 % of lr; 0: off",
+        ge=0,
+        le=1,
+    )
+    epochs: int = key(1, "Number of passes over each iteration's training rows", ge=1)
+    minibatches: int = key(2, "Number of optimizer steps per pass", ge=1)
+    tokens_per_microbatch: int = key(
+        16384, "Maximum tokens per forward pass, padding included; gradients accumulate over micro-batches", ge=1
+    )
+    prefix_sharing: bool = key(
+        False, "Run the forward pass of common prefixes once, where that is faster; gradients are the same"
+    )
+    sequence_packing: bool = key(
+        False, "Concatenate rows without a common prefix instead of padding them; gradients are the same"
+    )
+    num_learners: int = key(0, "Number of learner actors; 0: train in the driver process", ge=0)
+    gpus_per_learner: float = key(0.0, "Number of GPUs per learner", ge=0)
+    learner_sharding: Literal["none", "fsdp"] = key(
+        "none",
+        "Sharding of weights, gradients, and optimizer state across learners; `fsdp`: FSDP2",
+        needs="num_learners",
+    )
+    learner_nodes: str = key("", "Ray resource of the nodes for learners; empty: any node", needs="num_learners")
+    learner_timeout_s: float = key(
+        1800.0, "Seconds without a response before a learner actor counts as lost", gt=0, needs="num_learners"
+    )
+    max_learner_restarts: int = key(
+        3, "Replacements of lost learners without progress before the run ends; 0: none", ge=0, needs="num_learners"
+    )
 
 
 @dataclass
 class ReportKeys:
-    """Evaluations, checkpoints, records."""
+    """Evaluation, checkpoints, and logging"""
 
     eval_interval: int = key(
-        10, "iterations between evaluations on the test tasks; 0 evaluates at start and end", at_least=0
+        10, "Number of iterations between evaluations on the test tasks; 0: only at the start and the end", ge=0
     )
-    eval_episodes: int = key(128, "episodes of an evaluation; 0: no evaluations", at_least=0)
-    eval_temperature: float = key(1.0, "sampling temperature of evaluations", at_least=0)
+    eval_episodes: int = key(128, "Number of episodes per evaluation; 0: no evaluation", ge=0)
+    eval_temperature: float = key(1.0, "Sampling temperature of evaluations; 0: greedy", ge=0)
     checkpoint_interval: int = key(
-        1, "iterations between checkpoints; 0 keeps only the last; raise it for big models", at_least=0
+        1, "Number of iterations between checkpoints, higher for large models; 0: only at the end", ge=0
     )
-    keep_checkpoints: int = key(3, "checkpoints kept; 0 keeps all", at_least=0)
-    keep_best: bool = key(True, "keep the checkpoint of the best evaluation as well")
+    keep_checkpoints: int = key(3, "Number of newest checkpoints to keep; 0: all", ge=0)
+    keep_best: bool = key(True, "Also keep the checkpoint with the best evaluation")
     save_pool: bool = key(
-        True, "write every step to pool.sqlite (docs/reference/pool.md); a resumed run samples none of them again"
+        True, "Write every step to pool.sqlite (docs/reference/pool.md); a resumed run does not sample them again"
     )
     collapse_monitor: Literal["warn", "stop", "restore", "off"] = key(
-        "warn",
-        "the policy's success falls below its start by more than its noise: `warn` says so; `stop` ends the run; "
-        "`restore` goes on from the best checkpoint, and ends the run at the second time",
+        "warn", "Action when success drops well below its start; `restore`: return to the best checkpoint, once"
     )
     collapse_monitor_z: float = key(
-        3.5, "combined standard errors that are noise to the monitor", above=0, needs="collapse_monitor!=off"
+        3.5, "Drop that triggers the collapse monitor, in combined standard errors", gt=0, needs="collapse_monitor!=off"
     )
     trackers: list[str] = key(
-        [], "told the same as TensorBoard: wandb, mlflow, trackio, or one of a plugin (docs/how-to/inspect-a-run.md)"
+        [], "Trackers in addition to TensorBoard: wandb, mlflow, trackio, or a plugin's (docs/how-to/inspect-a-run.md)"
     )
-    tracker_project: str = key("rl_agents", "project or experiment of the trackers", needs="trackers")
-    save_trajectories: int = key(16, "episodes of each iteration written to trajectories/", at_least=0)
-
-
-@dataclass
-class AsyncKeys:
-    """Sampling while learning: how far the sampling weights may be behind (docs/explanation/staleness.md)."""
-
-    async_level: int = key(
-        0,
-        "k: iteration i is sampled by the weights of iteration i-k, while the learner makes those in between; same "
-        "results whatever the timing",
-        at_least=0,
-    )
-    stream: bool = key(False, "sample without a pause, with the newest weights at hand, up to `max_staleness`")
-    max_staleness: int = key(
-        2, "iterations that a group's oldest step may lie behind the weights that learn from it", at_least=1,
-        needs="stream",
-    )  # fmt: skip
+    tracker_project: str = key("rl_agents", "Project or experiment name in the trackers", needs="trackers")
+    save_trajectories: int = key(16, "Number of episodes per iteration written to trajectories/", ge=0)

@@ -1,42 +1,18 @@
-"""The configuration of a run: one flat data class, whose keys stand in `sections`, `learning` and `search`.
-
-`rl_agents.algorithms.Settings` adds the keys of all algorithms; whoever builds settings takes that one.
-"""
+"""The configuration of a run: one flat object, whose keys are declared in `sections` and by the algorithms."""
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
 from rl_agents import plugins
+from rl_agents.config import sections
 from rl_agents.config.aliases import canonical, unknown_key
-from rl_agents.config.learning import (
-    CriticKeys,
-    DemonstrationKeys,
-    DiscountKeys,
-    DynamicSamplingKeys,
-    LossKeys,
-    OptimizerKeys,
-    OverlongKeys,
-    RatioKeys,
-)
 from rl_agents.config.migration import migrated
-from rl_agents.config.options import coerce, option_types
-from rl_agents.config.search import SearchKeys
-from rl_agents.config.sections import (
-    AsyncKeys,
-    EngineKeys,
-    ModelKeys,
-    PoolKeys,
-    ReportKeys,
-    RewardKeys,
-    RolloutKeys,
-    RunKeys,
-    TruncationKeys,
-)
+from rl_agents.config.options import Key, keys_of
 from rl_agents.errors import InputError
 
 #: What ``--local`` means.
@@ -44,31 +20,37 @@ LOCAL_KEYS: Mapping[str, Any] = {"num_env_runners": 0, "num_learners": 0, "engin
 
 
 # Data classes take their fields from the last base to the first: this lists the sections backwards.
-@dataclass
+@dataclass(init=False, eq=False, repr=False)
 class Settings(
-    ReportKeys,
-    OptimizerKeys,
-    DemonstrationKeys,
-    CriticKeys,
-    RatioKeys,
-    LossKeys,
-    OverlongKeys,
-    DynamicSamplingKeys,
-    SearchKeys,
-    DiscountKeys,
-    EngineKeys,
-    RewardKeys,
-    TruncationKeys,
-    PoolKeys,
-    AsyncKeys,
-    RolloutKeys,
-    ModelKeys,
-    RunKeys,
+    sections.ReportKeys,
+    sections.OptimizerKeys,
+    sections.DemonstrationKeys,
+    sections.CriticKeys,
+    sections.PolicyGradientKeys,
+    sections.LossKeys,
+    sections.OverlongKeys,
+    sections.DynamicSamplingKeys,
+    sections.SearchKeys,
+    sections.DiscountKeys,
+    sections.EngineKeys,
+    sections.RewardKeys,
+    sections.TruncationKeys,
+    sections.PoolKeys,
+    sections.AsyncKeys,
+    sections.RolloutKeys,
+    sections.ModelKeys,
+    sections.RunKeys,
 ):
-    """The configuration of a run. Read-only once the algorithm is built."""
+    """The configuration of a run: every key in `KEYS` is an attribute. Read-only once the algorithm is built."""
 
-    def __post_init__(self) -> None:
-        #: Keys that somebody chose; algorithm defaults do not override them.
+    #: Pickled by this name, so that a process that receives settings has the keys of all algorithms.
+    __module__ = "rl_agents.algorithms"
+
+    def __init__(self) -> None:
+        self._fill()
+        #: The environment's own keys, without ``env.``.
+        self.env_options: dict[str, Any] = {}
+        #: Keys that were set explicitly; algorithm defaults do not override them.
         self.explicit: set[str] = set()
         #: Resolved already: resolving again only checks.
         self.complete = False
@@ -77,23 +59,31 @@ class Settings(
         #: Which engine it is and why (`trainer.engine_choice`); empty until then, and where one was asked for.
         self.engine_choice = ""
 
+    def _fill(self) -> None:
+        """Give keys without a value their defaults."""
+        for name, key in KEYS.items():
+            if name not in vars(self):
+                setattr(self, name, key.fresh())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Settings) and vars(self) == vars(other)
+
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        # Whoever receives settings from another process needs what their names stand for.
+        # A process that receives settings needs the plugins that register the names in them.
         self.__dict__.update(state)
         plugins.load(state.get("plugins", ()))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data in declaration order, ``env.KEY`` flattened; `from_dict` is its inverse."""
-        data = dataclasses.asdict(self)
-        options = data.pop("env_options")
-        return {**data, **{f"env.{name}": value for name, value in options.items()}}
+        own = {f"env.{name}": value for name, value in self.env_options.items()}
+        return copy.deepcopy({**{name: getattr(self, name) for name in KEYS}, **own})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Build from plain data.
 
         Raises:
-            InputError: unknown key or a value of the wrong type.
+            InputError: unknown key, or a value of the wrong type or out of range.
         """
         settings = cls()
         settings.update(data)
@@ -112,28 +102,28 @@ class Settings(
         return settings
 
     def update(self, data: Mapping[str, Any]) -> None:
-        """Set keys in place; values are checked against the field's type. Plugins that they name are loaded first.
+        """Set keys in place; types and ranges are checked. Plugins that they name are loaded first.
 
         Raises:
-            InputError: unknown key, a value of the wrong type, or a plugin that cannot be loaded.
+            InputError: unknown key, a value of the wrong type or out of range, or a plugin that cannot be loaded.
         """
         if "plugins" in data:
-            named = [*plugins.ASKED, *coerce("plugins", data["plugins"], list[str])]
+            named = [*plugins.ASKED, *KEYS["plugins"].read(data["plugins"])]
             plugins.load(named)
             data = {**data, "plugins": list(dict.fromkeys(map(plugins.located, named)))}
         plugins.load()
-        types = option_types(type(self))
+        self._fill()
         for name, value in canonical(data).items():
             if name.startswith("env."):
                 self.env_options[name.removeprefix("env.")] = value
-            elif name not in types or name == "env_options":
-                raise unknown_key(name, types)
+            elif name not in KEYS:
+                raise unknown_key(name, KEYS)
             else:
-                setattr(self, name, coerce(name, value, types[name]))
+                setattr(self, name, KEYS[name].read(value))
             self.explicit.add(name)
 
     def set_defaults(self, data: Mapping[str, Any]) -> None:
-        """Like `update`, for keys that nobody chose; they stay open to later defaults."""
+        """Like `update`, for keys that were not set explicitly; they stay open to later defaults."""
         if self.complete:
             return
         fresh = {name: value for name, value in data.items() if name not in self.explicit}
@@ -142,15 +132,33 @@ class Settings(
         self.explicit = chosen
 
     def make_local(self, given: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Set `LOCAL_KEYS`: no actors, everything in this process.
+        """Set `LOCAL_KEYS`: run in a single process, without Ray actors.
 
         Args:
-            given: keys that somebody chose.
+            given: keys that were set explicitly.
 
         Raises:
-            InputError: one of them says otherwise.
+            InputError: one of them contradicts.
         """
         for name, value in LOCAL_KEYS.items():
             if given.get(name, value) not in (value, "auto"):
                 raise InputError(f"--local means {name}={value}, but {name}={given[name]} is given")
         self.update(LOCAL_KEYS)
+
+
+#: Every key of a run by name: those of the sections, and those that only algorithms read (`declare`).
+KEYS: dict[str, Key] = dict(keys_of(Settings))
+
+
+def declare(keys: type) -> None:
+    """Add an algorithm's keys to those of a run.
+
+    Raises:
+        ValueError: another algorithm declares one of them with another type or default.
+    """
+    own = keys_of(keys)
+    for name, key in own.items():
+        known = KEYS.get(name, key)
+        if (known.kind, known.default) != (key.kind, key.default):
+            raise ValueError(f"key {name} has another type or default elsewhere")
+    KEYS.update({name: key for name, key in own.items() if name not in KEYS})

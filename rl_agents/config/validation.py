@@ -1,22 +1,20 @@
-"""What can be wrong with settings before any model or environment is known: ranges and contradictions."""
+"""What can be wrong with settings before any model or environment is known: contradictions between keys."""
 
 from __future__ import annotations
 
 from datetime import date
 
 from rl_agents.config.loading import context_window
-from rl_agents.config.options import check_ranges
 from rl_agents.config.settings import Settings
 from rl_agents.errors import InputError
 
 
 def validate(settings: Settings) -> None:
-    """Check ranges and contradictions that need no model and no environment.
+    """Check for contradictions that need no model and no environment.
 
     Raises:
         InputError: the first key that cannot work, and why.
     """
-    check_ranges(settings)
     if settings.temperature == 0:
         raise InputError("temperature=0: training needs a stochastic policy; use eval_temperature=0 for greedy tests")
     bounds = settings.rollout_correction_bounds
@@ -84,7 +82,7 @@ def _check_placement(settings: Settings) -> None:
 def _check_asynchrony(settings: Settings) -> None:
     if settings.stream and settings.async_level:
         raise InputError(
-            f"stream with async_level={settings.async_level}: two answers to one question; set one of them"
+            f"stream with async_level={settings.async_level}: the two are mutually exclusive; set one of them"
         )
     if settings.stream and not settings.num_env_runners:
         raise InputError("stream needs num_env_runners of 1 or more: in one process nothing samples while it learns")

@@ -114,8 +114,8 @@ class AdapterOptions:
 class SeedOptions(AdapterOptions):
     """Keys of an environment that lists no tasks of its own."""
 
-    train_tasks: int = key(1000, "training tasks: seeds from 0", at_least=0, at_most=FIRST_TEST_SEED)
-    test_tasks: int = key(100, f"test tasks: seeds from {FIRST_TEST_SEED}", at_least=0)
+    train_tasks: int = key(1000, "training tasks: seeds from 0", ge=0, le=FIRST_TEST_SEED)
+    test_tasks: int = key(100, f"test tasks: seeds from {FIRST_TEST_SEED}", ge=0)
 
 
 @lru_cache(maxsize=64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeVar
 
-from rl_agents.config.options import key, option_types
+from rl_agents.config.options import key, keys_of
 from rl_agents.errors import InputError
 from rl_agents.rewards.judge import OpenAIJudge
 
@@ -56,10 +56,8 @@ class JudgeKeys:
     judge_url: str = key("", "of the server, up to and including /v1", needs="judge!=rule")
     judge_model: str = key("", "its name on the server", needs="judge!=rule")
     judge_key_env: str = key("", "environment variable with the server's key; empty for none", needs="judge!=rule")
-    judge_timeout_s: float = key(30.0, "seconds that one request may take", above=0, needs="judge!=rule")
-    judge_concurrency: int = key(
-        16, "requests of one env runner at the same time", at_least=1, at_most=4096, needs="judge!=rule"
-    )
+    judge_timeout_s: float = key(30.0, "seconds that one request may take", gt=0, needs="judge!=rule")
+    judge_concurrency: int = key(16, "requests of one env runner at the same time", ge=1, le=4096, needs="judge!=rule")
 
 
 Served = TypeVar("Served", bound=OpenAIJudge)
@@ -82,7 +80,7 @@ Part = TypeVar("Part")
 
 def part_of(cls: type[Part], options: object) -> Part:
     """Return the keys of ``cls`` that a larger options object holds."""
-    return cls(**{name: getattr(options, name) for name in option_types(cls)})
+    return cls(**{name: getattr(options, name) for name in keys_of(cls)})
 
 
 @dataclass(frozen=True)
@@ -99,5 +97,5 @@ class QuestionFileKeys(ColumnKeys):
     """What a table of questions may hold."""
 
     max_bad_share: float = key(
-        0.01, "largest share of unusable questions in a file: they are reported and skipped", at_least=0, at_most=1
+        0.01, "largest share of unusable questions in a file: they are reported and skipped", ge=0, le=1
     )

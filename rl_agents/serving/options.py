@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rl_agents.algorithms import Settings
+from rl_agents.algorithms import KEYS
 from rl_agents.config import parse_assignments
 from rl_agents.config.aliases import unknown_key
-from rl_agents.config.options import key, option_types, read_options
+from rl_agents.config.options import key, keys_of, read_options
 from rl_agents.errors import InputError
 
 
@@ -19,25 +19,25 @@ class ServingOptions:
 
     checkpoint: str = key("", "a run's folder (newest checkpoint), a checkpoint, or a Hugging Face model folder")
     follow: bool = key(False, "roll in the run's newest checkpoint whenever there is one (checkpoint: a run's folder)")
-    follow_s: float = key(5.0, "seconds between two looks for a newer checkpoint", above=0, needs="follow")
+    follow_s: float = key(5.0, "seconds between two looks for a newer checkpoint", gt=0, needs="follow")
     model_name: str = key("", "the model's name in the API; empty: ENV-ALGO of a run, else the folder's name")
     model_aliases: str = key("", "other names of models: NAME=MODEL, separated by commas; `*` stands for any text")
     adapters: str = key("", "LoRA adapters over the checkpoint: NAME=FOLDER, separated by commas; vLLM")
     engine: Literal["auto", "vllm", "torch"] = key("auto", "`auto` takes vLLM where it is importable, else torch")
-    min_replicas: int = key(1, "engines at least", at_least=1)
-    max_replicas: int = key(1, "engines at most; Serve adds one when the others are busy", at_least=1)
-    target_ongoing_requests: int = key(0, "requests per engine that autoscaling aims at; 0: half of max", at_least=0)
-    max_ongoing_requests: int = key(64, "requests in one engine at a time; it decodes them together", at_least=1)
-    max_queued_requests: int = key(256, "requests that may wait for an engine; further ones get HTTP 429", at_least=1)
-    max_output_tokens: int = key(0, "sampled tokens of one answer at most; 0: what the context leaves", at_least=0)
-    max_choices: int = key(8, "`n` of a chat request at most", at_least=1)
-    max_body_kb: int = key(32768, "KiB of a request's body at most; a larger one gets HTTP 413", at_least=1)
-    request_timeout_s: float = key(300.0, "seconds that one answer may take before HTTP 504", above=0)
+    min_replicas: int = key(1, "engines at least", ge=1)
+    max_replicas: int = key(1, "engines at most; Serve adds one when the others are busy", ge=1)
+    target_ongoing_requests: int = key(0, "requests per engine that autoscaling aims at; 0: half of max", ge=0)
+    max_ongoing_requests: int = key(64, "requests in one engine at a time; it decodes them together", ge=1)
+    max_queued_requests: int = key(256, "requests that may wait for an engine; further ones get HTTP 429", ge=1)
+    max_output_tokens: int = key(0, "sampled tokens of one answer at most; 0: what the context leaves", ge=0)
+    max_choices: int = key(8, "`n` of a chat request at most", ge=1)
+    max_body_kb: int = key(32768, "KiB of a request's body at most; a larger one gets HTTP 413", ge=1)
+    request_timeout_s: float = key(300.0, "seconds that one answer may take before HTTP 504", gt=0)
     drain_s: float = key(
-        10.0, "seconds that new weights wait for running answers; then these go on with the new ones", at_least=0
+        10.0, "seconds that new weights wait for running answers; then these go on with the new ones", ge=0
     )
-    max_sessions: int = key(32, "agent sessions at a time; further ones get HTTP 429", at_least=0)
-    session_idle_s: float = key(600.0, "seconds after which an idle session is closed", above=0)
+    max_sessions: int = key(32, "agent sessions at a time; further ones get HTTP 429", ge=0)
+    session_idle_s: float = key(600.0, "seconds after which an idle session is closed", gt=0)
     session_envs: str = key("", "environments that sessions may name, separated by commas; empty: the run's own")
     session_options: str = key("", "options of environments that sessions may set, separated by commas; empty: none")
     api_key_env: str = key("", "environment variable with the API key; empty: none, and loopback only")
@@ -53,13 +53,14 @@ class ServingOptions:
         Raises:
             InputError: unknown key (the nearest is named), a value of the wrong type or out of range.
         """
-        types, run_types = option_types(cls), option_types(Settings)
-        plain = {name: raw if types.get(name) is str else _plain(raw) for name, raw in data.items()}
-        rest = {name: value for name, value in plain.items() if name not in types}
+        own = keys_of(cls)
+        texts = {name for name, option in own.items() if option.kind is str}
+        plain = {name: raw if name in texts else _plain(raw) for name, raw in data.items()}
+        rest = {name: value for name, value in plain.items() if name not in own}
         for name in rest:
-            if name not in run_types and not name.startswith("env."):
-                raise unknown_key(name, [*types, *run_types])
-        options = read_options(cls, {name: value for name, value in plain.items() if name in types})
+            if name not in KEYS and not name.startswith("env."):
+                raise unknown_key(name, [*own, *KEYS])
+        options = read_options(cls, {name: value for name, value in plain.items() if name in own})
         options.check()
         return options, rest
 

@@ -8,10 +8,10 @@ cache.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, cast
 
 from rl_agents.config import Settings
+from rl_agents.config.options import keys_of
 from rl_agents.config.sections import EngineKeys
 from rl_agents.envs.base import base_environment, base_options
 from rl_agents.errors import InputError
@@ -25,7 +25,7 @@ from rl_agents.trainer.warm_start_folder import starter_config, starter_dir
 TORCH_PARAMETERS, TORCH_CONTEXT = 22_000_000, 384
 LIMITS = f"{TORCH_PARAMETERS / 1e6:g} M parameters and contexts of {TORCH_CONTEXT} tokens"
 #: Keys that the torch engine does not have, with their defaults.
-ONLY_VLLM = {key.name: key.default for key in fields(EngineKeys) if "engine!=torch" in key.metadata["needs"]}
+ONLY_VLLM = {key.name: key.default for key in keys_of(EngineKeys).values() if "engine!=torch" in key.needs}
 
 
 def settle_engine(settings: Settings) -> None:

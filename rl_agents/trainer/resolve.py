@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rl_agents.algorithms import ALGORITHMS
-from rl_agents.algorithms.base import AlgorithmSpec, PolicyGradientKeys
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.chain_gae import ChainGaeKeys
 from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
 from rl_agents.config import Settings, validate
@@ -261,7 +261,7 @@ def _check_contradictions(settings: Settings, recipe: AlgorithmSpec) -> None:
             f"top_p={settings.top_p:g} needs old_logprobs=learner: the engine's logprobs are those of the nucleus, the "
             "learner scores all tokens, so ratios would be wrong before the first step"
         )
-    if settings.top_p < 1 and issubclass(recipe.keys, ChainGaeKeys) and cast(ChainGaeKeys, settings).success_replay:
+    if settings.top_p < 1 and "success_replay" in recipe.reads and cast(ChainGaeKeys, settings).success_replay:
         raise InputError(
             f"top_p={settings.top_p:g} does not work with success_replay: its ratios need the engine's logprobs of the "
             "whole vocabulary, not of the nucleus; set top_p=1 or success_replay=0"
@@ -299,16 +299,15 @@ def cautions(settings: Settings) -> list[str]:
     folder = None if settings.model == "starter" else find_folder(settings.model)
     if folder and (line := rate_caution(settings, model_shape(read_config(folder)))):
         found.append(line)
-    ratio = cast(PolicyGradientKeys, settings)
     if (
         recipe.credit
         and settings.dtype == "bfloat16"
         and settings.old_logprobs == "engine"
-        and min(ratio.clip_low, ratio.clip_high) < BFLOAT16_GAP
+        and min(settings.clip_low, settings.clip_high) < BFLOAT16_GAP
     ):
         found.append(
-            f"clip ranges of {ratio.clip_low:g} and {ratio.clip_high:g} are narrower than the bfloat16 gap between "
-            f"engine and learner (about {BFLOAT16_GAP:g}): many tokens are clipped before the first step; "
+            f"clip ranges of {settings.clip_low:g} and {settings.clip_high:g} are narrower than the bfloat16 gap "
+            f"between engine and learner (about {BFLOAT16_GAP:g}): many tokens are clipped before the first step; "
             "set old_logprobs=learner"
         )
     if recipe.critic and settings.lr and settings.critic_lr > 1.001 * MAX_CRITIC_RATIO * settings.lr:

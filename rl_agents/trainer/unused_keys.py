@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from rl_agents.algorithms import ALGORITHMS, AlgorithmSpec, Settings
-from rl_agents.algorithms.keys import declared, readers
+from rl_agents.algorithms import ALGORITHMS, KEYS, AlgorithmSpec, Settings, readers
 from rl_agents.algorithms.steppo import RatioLevelKeys
-from rl_agents.config.options import option_types, spoken, unmet
+from rl_agents.config.options import keys_of, spoken, unmet
 from rl_agents.config.sections import AsyncKeys, RewardKeys, TruncationKeys
 from rl_agents.errors import InputError
 
 #: Keys of how training episodes are played and rewarded, which a pool has behind it; also what sft plays.
 PLAYING = {
-    *option_types(TruncationKeys), *option_types(RewardKeys), *option_types(AsyncKeys), "max_generation_batches",
+    *keys_of(TruncationKeys), *keys_of(RewardKeys), *keys_of(AsyncKeys), "max_generation_batches",
     "demonstrations", "save_pool", "collapse_monitor", "collapse_monitor_z", "success_replay", "success_replay_weight",
 }  # fmt: skip
 #: Keys of what sft does not do.
-SAMPLING = {*option_types(AsyncKeys), "collapse_monitor", "collapse_monitor_z"}
+SAMPLING = {*keys_of(AsyncKeys), "collapse_monitor", "collapse_monitor_z"}
 
 
 def apply_defaults(settings: Settings, recipe: AlgorithmSpec) -> None:
@@ -28,7 +27,7 @@ def apply_defaults(settings: Settings, recipe: AlgorithmSpec) -> None:
     log-probabilities are the denominator of the ratio, and the sampled ones that of a truncated correction.
     """
     settings.set_defaults(recipe.defaults_of(settings))
-    if settings.top_p < 1 and "success_replay" in declared(recipe.keys):
+    if settings.top_p < 1 and "success_replay" in recipe.reads:
         settings.set_defaults({"success_replay": 0})
     for chosen, default in (("kl_coef", "kl_in_reward_coef"), ("kl_in_reward_coef", "kl_coef")):
         if chosen in settings.explicit and getattr(settings, chosen):
@@ -47,8 +46,7 @@ def stale_correction(settings: Settings, recipe: AlgorithmSpec) -> str:
     A token's weight where ratios are of tokens; a step's where they are of steps or sequences, or where single actions
     of one state are compared. The product over a whole episode would be exact for sequences, and hang on few of them.
     """
-    chosen = issubclass(recipe.keys, RatioLevelKeys)
-    unit = cast(RatioLevelKeys, settings).ratio_level if chosen else recipe.stale_unit
+    unit = cast(RatioLevelKeys, settings).ratio_level if "ratio_level" in recipe.reads else recipe.stale_unit
     return "token_tis" if unit == "token" else "step_tis"
 
 
@@ -59,13 +57,12 @@ def idle_keys(settings: Settings) -> dict[str, str]:
         settings: with the defaults of their algorithm (`apply_defaults`).
     """
     recipe = ALGORITHMS[settings.algo]
-    general, own = declared(type(settings)), declared(recipe.keys)
     idle: dict[str, str] = {}
-    for name in sorted(settings.explicit & general.keys()):
-        users = [] if name in own else readers(name, ALGORITHMS.values())
+    for name in sorted(settings.explicit & KEYS.keys()):
+        users = [] if name in recipe.reads else readers(name)
         if users:
             idle[name] = f"has no effect with algo {recipe.name}; it belongs to: {', '.join(sorted(users))}"
-        elif missing := unmet({**general, **own}[name].metadata["needs"], settings):
+        elif missing := unmet(KEYS[name].needs, settings):
             idle[name] = f"has no effect without {spoken(missing)}"
         elif recipe.source == "demonstrations" and name in SAMPLING:
             idle[name] = f"has no effect with algo {recipe.name}: it learns from demonstrations"

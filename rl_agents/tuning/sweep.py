@@ -7,17 +7,17 @@ import math
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
 
-from rl_agents.algorithms import Settings
+from rl_agents.algorithms import KEYS, Settings
 from rl_agents.config import load_recipe
 from rl_agents.config.aliases import canonical, unknown_key
-from rl_agents.config.options import key, option_types, read_options
+from rl_agents.config.options import key, keys_of, read_options
 from rl_agents.config.presets import load_preset, preset_files
 from rl_agents.config.sections import EngineKeys, ModelKeys, RunKeys
 from rl_agents.config.settings import LOCAL_KEYS
@@ -100,7 +100,7 @@ def parse_choice(name: str, value: Any) -> Choice:
 
 
 def _parse_range(name: str, value: Mapping[str, Any]) -> Range:
-    kind = option_types(Settings).get(name, float)
+    kind = KEYS[name].kind if name in KEYS else float
     if kind not in (int, float):
         raise InputError(f"space: {name}: a range needs a key that is a number; write a list of values")
     try:
@@ -176,9 +176,9 @@ def short(value: Any) -> str:
 class Asha:
     """Asynchronous successive halving (Li et al. 2020, arXiv 1810.05934)."""
 
-    grace: int = key(10, "iterations that every trial gets", at_least=1)
+    grace: int = key(10, "iterations that every trial gets", ge=1)
     reduction: float = key(
-        3.0, "eta: at the iterations grace * eta^k the best 1/eta of all trials that came so far go on", above=1
+        3.0, "eta: at the iterations grace * eta^k the best 1/eta of all trials that came so far go on", gt=1
     )
 
 
@@ -186,15 +186,15 @@ class Asha:
 class Pbt:
     """Population based training (Jaderberg et al. 2017, arXiv 1711.09846)."""
 
-    interval: int = key(10, "iterations between two looks at the population", at_least=1)
+    interval: int = key(10, "iterations between two looks at the population", ge=1)
     quantile: float = key(
         0.25,
         "share of the population at its end that takes over weights and keys of the same share at its top",
-        above=0,
-        at_most=0.5,
+        gt=0,
+        le=0.5,
     )
     resample: float = key(
-        0.25, "probability of drawing a key again instead of multiplying it by 0.8 or 1.2", at_least=0, at_most=1
+        0.25, "probability of drawing a key again instead of multiplying it by 0.8 or 1.2", ge=0, le=1
     )
 
 
@@ -206,18 +206,18 @@ class SweepOptions:
     """Keys of a sweep file beside ``recipe``, ``set``, ``space``, ``asha`` and ``pbt``."""
 
     name: str = key("", "what tables and pictures call it; the file's name without .yaml unless it says otherwise")
-    samples: int = key(1, "draws of the ranges for each combination of the grids", at_least=1)
-    seeds: int = key(1, "runs of each point, with the seeds `seed`, `seed + 1`, ...", at_least=1)
+    samples: int = key(1, "draws of the ranges for each combination of the grids", ge=1)
+    seeds: int = key(1, "runs of each point, with the seeds `seed`, `seed + 1`, ...", ge=1)
     metric: str = key("eval/success_rate", "what is compared: a tag of metrics.jsonl")
     mode: Literal["max", "min"] = key("max", "whether large or small values of it are good")
-    max_failures: int = key(2, "restarts of a failed trial, each from its last checkpoint", at_least=0)
-    max_concurrent: int = key(0, "trials at a time; 0: as many as the cluster has room for", at_least=0)
+    max_failures: int = key(2, "restarts of a failed trial, each from its last checkpoint", ge=0)
+    max_concurrent: int = key(0, "trials at a time; 0: as many as the cluster has room for", ge=0)
     autoscaling: bool = key(False, "the cluster may grow, so a trial that does not fit waits")
     local: bool = key(False, "every trial in one process with the torch engine")
 
 
 #: Keys of a sweep that are read as they are, with their types from `Sweep`.
-PLAIN_KEYS = tuple(option.name for option in fields(SweepOptions))
+PLAIN_KEYS = tuple(keys_of(SweepOptions))
 NESTED_KEYS = ("recipe", "set", "space", "asha", "pbt")
 
 
@@ -306,7 +306,7 @@ def load_sweep(path: Path, assignments: Mapping[str, Any] | None = None, local: 
 def _sweep(data: dict[str, Any], folder: Path, assignments: Mapping[str, Any], local: bool) -> Sweep:
     for name in data:
         if name not in PLAIN_KEYS + NESTED_KEYS:
-            hint = " (keys of the runs belong under `set` or `space`)" if name in option_types(Settings) else ""
+            hint = " (keys of the runs belong under `set` or `space`)" if name in KEYS else ""
             raise InputError(f"{unknown('key of a sweep', name, PLAIN_KEYS + NESTED_KEYS)}{hint}")
     space = {str(name): parse_choice(str(name), value) for name, value in canonical(_mapping(data, "space")).items()}
     keys = {**_recipe(data, folder), **canonical(_mapping(data, "set")), **assignments}
@@ -347,11 +347,10 @@ def _check(sweep: Sweep, assignments: Mapping[str, Any]) -> None:
         raise InputError(f"name='{sweep.name}': letters, digits, dots and dashes only, it names a folder")
     if not sweep.space:
         raise InputError("space: no key varies; for one run use: run.py --config RECIPE")
-    valid = option_types(Settings)
     for where, names in (("space", sweep.space), ("set", sweep.keys)):
         for name in names:
-            if name not in valid and not name.startswith("env."):
-                raise InputError(f"{where}: {unknown_key(name, valid)}")
+            if name not in KEYS and not name.startswith("env."):
+                raise InputError(f"{where}: {unknown_key(name, KEYS)}")
     for name in sweep.space:
         if name in assignments:
             raise InputError(f"--set {name}={assignments[name]}: the sweep varies {name} itself")
@@ -394,4 +393,4 @@ def _check_schedulers(sweep: Sweep) -> None:
 
 def fixed_keys() -> set[str]:
     """Keys that make a run what it is, so that no checkpoint of another value can be taken over."""
-    return {option.name for section in (RunKeys, ModelKeys, EngineKeys) for option in fields(section)}
+    return {name for section in (RunKeys, ModelKeys, EngineKeys) for name in keys_of(section)}

@@ -1,57 +1,57 @@
 """Command lines that cannot work, and what their one line of complaint contains: ``ARGUMENTS => WORDS``."""
 
 ROWS = """
---set group_size=2.5 => group_size='2.5': a whole number is needed
---set group_size=abc => group_size='abc': a whole number is needed
---set group_size=[4] => group_size='[4]': a whole number is needed
---set group_size= => group_size='': a whole number is needed
---set group_size=null => group_size='None': a whole number is needed
---set group_size=true => group_size='True': a whole number is needed
+--set group_size=2.5 => group_size=2.5: must be a valid integer, got a number with a fractional part
+--set group_size=abc => group_size='abc': must be a valid integer, unable to parse string as an integer
+--set group_size=[4] => group_size=[4]: must be a valid integer
+--set group_size= => group_size='': must be a valid integer, unable to parse string as an integer
+--set group_size=null => group_size=None: must be a valid integer
+--set group_size=true => group_size=True: must be a number
 --set tasks_per_iteration=0 => tasks_per_iteration=0: must be at least 1
 --set tasks_per_iteration=-3 => tasks_per_iteration=-3: must be at least 1
---set lr=-1 => lr=-1.0: must not be negative
---set lr=inf => lr='inf': a number is needed
---set lr=1e999 => lr='1e999': a number is needed
---set lr={} => lr='{}': a number is needed
---set lr=null => lr='None': a number is needed
---set lr=true => lr='True': a number is needed
---set critic_lr=-0.1 => critic_lr=-0.1: must not be negative
---set lr_warmup=-1 => lr_warmup=-1: must not be negative
---set weight_decay=-1 => weight_decay=-1.0: must not be negative
---set grad_clip=-1 => grad_clip=-1.0: must not be negative
---set betas=0.9 => betas='0.9': a list is needed, such as [0.9, 0.95]
+--set lr=-1 => lr=-1: must be at least 0
+--set lr=inf => lr='inf': must be a finite number
+--set lr=1e999 => lr=1e999: must be a finite number
+--set lr={} => lr={}: must be a valid number
+--set lr=null => lr=None: must be a valid number
+--set lr=true => lr=True: must be a number
+--set critic_lr=-0.1 => critic_lr=-0.1: must be at least 0
+--set lr_warmup=-1 => lr_warmup=-1: must be at least 0
+--set weight_decay=-1 => weight_decay=-1: must be at least 0
+--set grad_clip=-1 => grad_clip=-1: must be at least 0
+--set betas=0.9 => betas=0.9: must be a valid list
 --set betas=[0.9] => betas=[0.9]: two numbers are needed
---set betas=[a,b] => betas='a': a number is needed
+--set betas=[a,b] => betas=['a', 'b']: must be a valid number, unable to parse string as a number
 --set betas=[0.9,0.9,0.9] => betas=[0.9, 0.9, 0.9]: two numbers are needed
---set betas=[-0.1,0.9] => betas=[-0.1, 0.9]: must not be negative
---set clip_low=-0.1 => clip_low=-0.1: must not be negative
---set clip_high=-1 => clip_high=-1.0: must not be negative
+--set betas=[-0.1,0.9] => betas=[-0.1, 0.9]: must be at least 0
+--set clip_low=-0.1 => clip_low=-0.1: must be at least 0
+--set clip_high=-1 => clip_high=-1: must be at least 0
 --set gamma=1.5 algo=ppo => gamma=1.5: must be at most 1
---set gae_lambda=2 algo=ppo => gae_lambda=2.0: must be at most 1
+--set gae_lambda=2 algo=ppo => gae_lambda=2: must be at most 1
 --set gamma=0.9 algo=grpo => key 'gamma' has no effect with algo grpo; it belongs to: 3spo, chain-gae,
 --set success_replay=2 algo=grpo => key 'success_replay' has no effect with algo grpo; it belongs to: chain-gae
---set success_replay=-1 algo=chain-gae => success_replay=-1: must not be negative
+--set success_replay=-1 algo=chain-gae => success_replay=-1: must be at least 0
 --set success_replay_weight=0.5 success_replay=0 algo=chain-gae => key 'success_replay_weight' has no effect without
 --set success_replay=2 top_p=0.9 old_logprobs=learner algo=chain-gae => top_p=0.9 does not work with success_replay
---set kl_coef=-1 => kl_coef=-1.0: must not be negative
---set kl_coef=x => kl_coef='x': a number is needed
+--set kl_coef=-1 => kl_coef=-1: must be at least 0
+--set kl_coef=x => kl_coef='x': must be a valid number, unable to parse string as a number
 --set kl_estimator=k9 kl_coef=0.1 => kl_estimator='k9': valid: k1, abs, k2, k3, k3+
---set entropy_coef=-1 => entropy_coef=-1.0: must not be negative
+--set entropy_coef=-1 => entropy_coef=-1: must be at least 0
 --set temperature=0 => temperature=0: training needs a stochastic policy; use eval_temperature=0 for greedy tests
---set temperature=-1 => temperature=-1.0: must not be negative
---set temperature=nan => temperature='nan': a number is needed
---set top_p=0 => top_p=0.0: must be above 0
+--set temperature=-1 => temperature=-1: must be at least 0
+--set temperature=nan => temperature='nan': must be a finite number
+--set top_p=0 => top_p=0: must be above 0
 --set top_p=1.5 => top_p=1.5: must be at most 1
 --set top_p=0.9 => top_p=0.9 needs old_logprobs=learner: the engine's logprobs are those of the nucleus, the
---set eval_temperature=-1 => eval_temperature=-1.0: must not be negative
---set max_turns=-1 => max_turns=-1: must not be negative
---set max_turns=1.5 => max_turns='1.5': a whole number is needed
+--set eval_temperature=-1 => eval_temperature=-1: must be at least 0
+--set max_turns=-1 => max_turns=-1: must be at least 0
+--set max_turns=1.5 => max_turns=1.5: must be a valid integer, got a number with a fractional part
 --set max_response_tokens=0 => max_response_tokens=0: must be at least 1
 --set max_model_len=0 => max_model_len=0: must be at least 2
 --set max_response_tokens=300 max_model_len=256 => max_response_tokens=300 leaves no room for a prompt in max_model_le
---set seed=1.5 => seed='1.5': a whole number is needed
---set seed=x => seed='x': a whole number is needed
---seed -1 => seed=-1: must not be negative
+--set seed=1.5 => seed=1.5: must be a valid integer, got a number with a fractional part
+--set seed=x => seed='x': must be a valid integer, unable to parse string as an integer
+--seed -1 => seed=-1: must be at least 0
 --seed x => argument --seed: invalid int value: 'x' (see run.py --help)
 --iterations -3 => iterations=-3: must be at least 1
 --iterations 1.5 => argument --iterations: invalid int value: '1.5' (see run.py --help)
@@ -74,9 +74,9 @@ ROWS = """
 --set placement=colocate weight_transfer=nccl => placement=colocate: weights come from the object store, not by
 --set dtype=float8 => dtype='float8': valid: float32, bfloat16
 --set optimizer=sgd => optimizer='sgd': valid: adamw, muon
---set num_env_runners=-1 => num_env_runners=-1: must not be negative
---set num_learners=-1 => num_learners=-1: must not be negative
---set gpus_per_engine=-1 => gpus_per_engine=-1.0: must not be negative
+--set num_env_runners=-1 => num_env_runners=-1: must be at least 0
+--set num_learners=-1 => num_learners=-1: must be at least 0
+--set gpus_per_engine=-1 => gpus_per_engine=-1: must be at least 0
 --set tensor_parallel=0 => tensor_parallel=0: must be at least 1
 --set tensor_parallel=2 => tensor_parallel=2 needs engine_mode=async
 --set learner_sharding=fsdp => learner_sharding=fsdp needs num_learners of 2 or more, not 0
@@ -84,13 +84,13 @@ ROWS = """
 --set optimizer=muon learner_sharding=fsdp num_learners=2 => learner_sharding=fsdp with optimizer=muon: Muon needs who
 --set truncation=t4 => unknown truncation 't4': did you mean 't3'?
 --set truncation_window=3 => key 'truncation_window' has no effect without truncation=t3
---set truncation=t3 truncation_window=-1 => truncation_window=-1: must not be negative
+--set truncation=t3 truncation_window=-1 => truncation_window=-1: must be at least 0
 --set truncation_min_turns=2 => key 'truncation_min_turns' has no effect without truncation other than none
 --set reward=judge => unknown reward 'judge': valid: environment, prs
 --set reward=prs prs_thresholds=[1] => key 'prs_thresholds' has no effect without prs_form=general
 --set judge=openai => key 'judge' has no effect without reward=prs
 --set reward=prs prs_form=general judge=openai => judge=openai needs judge_url
---set judge_timeout_s=-1 => judge_timeout_s=-1.0: must be above 0
+--set judge_timeout_s=-1 => judge_timeout_s=-1: must be above 0
 --set prompting=cot => prompting='cot': valid: direct, react, reflexion
 --set prompting_shots=2 => key 'prompting_shots' has no effect without prompting=react or reflexion
 --set prompting=reflexion truncation=t3 => prompting=reflexion plays several attempts in one episode; it needs truncat
@@ -101,12 +101,12 @@ ROWS = """
 --set rollout_correction=seq_mis old_logprobs=learner rollout_correction_bounds=[1] => rollout_correction_bounds=[1.0]:
 --set old_logprobs=engin => old_logprobs='engin': valid: engine, learner
 --set kl_coef=0.1 kl_in_reward_coef=0.1 => kl_coef=0.1 and kl_in_reward_coef=0.1 count the KL twice: set one of them t
---set eval_interval=-1 => eval_interval=-1: must not be negative
---set eval_episodes=-1 => eval_episodes=-1: must not be negative
---set checkpoint_interval=-1 => checkpoint_interval=-1: must not be negative
---set keep_checkpoints=-1 => keep_checkpoints=-1: must not be negative
---set keep_best=yes_please => keep_best='yes_please': true or false is needed
---set save_trajectories=-1 => save_trajectories=-1: must not be negative
+--set eval_interval=-1 => eval_interval=-1: must be at least 0
+--set eval_episodes=-1 => eval_episodes=-1: must be at least 0
+--set checkpoint_interval=-1 => checkpoint_interval=-1: must be at least 0
+--set keep_checkpoints=-1 => keep_checkpoints=-1: must be at least 0
+--set keep_best=yes_please => keep_best='yes_please': must be a valid boolean, unable to interpret input
+--set save_trajectories=-1 => save_trajectories=-1: must be at least 0
 --algo '' => unknown algorithm '':
 --env '' => unknown environment ''
 --algo GRPO => unknown algorithm 'GRPO': did you mean 'grpo'?
@@ -116,18 +116,18 @@ ROWS = """
 --set novelty=changed => key 'novelty' has no effect with algo grpo; it belongs to: 3spo
 --algo 3spo --env guess_numbers --set reading=exact => reading='exact': valid: learned, published
 --algo 3spo --env guess_numbers --set novelty=newest => novelty='newest': valid: changed, unseen, none
---algo 3spo --env guess_numbers --set score_gate=count score_zeta=2 => score_zeta=2.0: must be at most 1
+--algo 3spo --env guess_numbers --set score_gate=count score_zeta=2 => score_zeta=2: must be at most 1
 --algo 3spo --env guess_numbers --set search_steps=0 => search_steps=0: must be at least 1
 --algo 3spo --env guess_numbers --set search_steps=9 truncation=t3 => truncation=t3 does not go with algo 3spo: it
---algo vspo --set vspo_temperature=0 => vspo_temperature=0.0: must be above 0
+--algo vspo --set vspo_temperature=0 => vspo_temperature=0: must be above 0
 --algo steppo --set steppo_credit=x => steppo_credit='x': valid: step_gae, token_gae
---algo hgpo --set hgpo_history=-1 => hgpo_history=-1: must not be negative
---algo gigpo --set gigpo_omega=-1 => gigpo_omega=-1.0: must not be negative
---algo 3spo --set state_decay=0 --env guess_numbers => state_decay=0.0: must be above 0
---set async_level=-1 => async_level=-1: must not be negative
+--algo hgpo --set hgpo_history=-1 => hgpo_history=-1: must be at least 0
+--algo gigpo --set gigpo_omega=-1 => gigpo_omega=-1: must be at least 0
+--algo 3spo --set state_decay=0 --env guess_numbers => state_decay=0: must be above 0
+--set async_level=-1 => async_level=-1: must be at least 0
 --set max_staleness=3 => key 'max_staleness' has no effect without stream
 --set stream=true max_staleness=0 => max_staleness=0: must be at least 1
---set stream=true async_level=1 => stream with async_level=1: two answers to one question
+--set stream=true async_level=1 => stream with async_level=1: the two are mutually exclusive
 --set stream=true num_env_runners=0 => stream needs num_env_runners of 1 or more
 --algo sft --set async_level=1 => key 'async_level' has no effect with algo sft: it learns from demonstrations
 --algo sft --set stream=true => key 'stream' has no effect with algo sft: it learns from demonstrations
@@ -151,9 +151,9 @@ ROWS = """
 --env multihop_qa --set env.questions=nowhere.json => env.questions=nowhere.json: no such file or folder; va
 --env multihop_qa --set env.hits=0 => env.hits=0: must be at least 1
 --env multihop_qa --set env.hits=21 => env.hits=21: must be at most 20
---env multihop_qa --set env.max_bad_share=2 => env.max_bad_share=2.0: must be at most 1
+--env multihop_qa --set env.max_bad_share=2 => env.max_bad_share=2: must be at most 1
 --env multihop_qa --set env.retriever_model=x => key 'env.retriever_model' has no effect without env.retriever=dense o
---set algo=[grpo] => algo='['grpo']': text is needed
+--set algo=[grpo] => algo=['grpo']: must be a valid string
 --set LR=1 => unknown key 'LR': did you mean 'lr'?
 --env circuit_decoding --set env.size=-1 => unknown option of environment circuit_decoding 'env.size': did you mean 'e
 --env mcp => environment mcp has no starter model: name a model folder with --set model=DIR
@@ -163,19 +163,19 @@ ROWS = """
 --env blackbox --set env.agent=a:b env.tasks=guess_number => no such file, and as an environment: did you mean 'guess_n
 --env blackbox --set env.agent=nowhere:b env.tasks=guess_numbers => env.agent=nowhere:b: there is no module nowhere in
 --env blackbox --set env.agent_command=shh env.tasks=guess_numbers => there is no program 'shh' here or on the PATH
---env blackbox --set env.agent_timeout_s=0 env.agent=a:b env.tasks=guess_numbers => env.agent_timeout_s=0.0: must be
+--env blackbox --set env.agent_timeout_s=0 env.agent=a:b env.tasks=guess_numbers => env.agent_timeout_s=0: must be abov
 --env mcp --set model=. => environment mcp needs env.tasks=FILE, a table of questions with answers
 --env long_form_qa --set env.questions=x => key 'env.questions' has no effect without env.documents
 --env paper_search --set env.papers=nowhere => env.papers=nowhere: valid: generated, generated:N, small, a folder that
 --env situation_puzzles --set env.judge=gpt => env.judge='gpt': valid: rule, openai
 --env preference_estimation --set env.levels=0 => env.levels=0: must be at least 5
---set lora_rank=-1 => lora_rank=-1: must not be negative
+--set lora_rank=-1 => lora_rank=-1: must be at least 0
 --set lora_alpha=1 => key 'lora_alpha' has no effect without lora_rank
 --set tokens_per_microbatch=0 => tokens_per_microbatch=0: must be at least 1
---set sample_timeout_s=-5 => sample_timeout_s=-5.0: must be above 0
---set sample_timeout_s=nan => sample_timeout_s='nan': a number is needed
---set learner_timeout_s=0 => learner_timeout_s=0.0: must be above 0
---set max_learner_restarts=-1 => max_learner_restarts=-1: must not be negative
+--set sample_timeout_s=-5 => sample_timeout_s=-5: must be above 0
+--set sample_timeout_s=nan => sample_timeout_s='nan': must be a finite number
+--set learner_timeout_s=0 => learner_timeout_s=0: must be above 0
+--set max_learner_restarts=-1 => max_learner_restarts=-1: must be at least 0
 --set batch_size=3 => unknown key 'batch_size': set tasks_per_iteration (tasks) and group_size (rollout
 --set micro_batch_size=4 => unknown key 'micro_batch_size': set tokens_per_microbatch instead
 --set lr=1 learning_rate=2 => 'lr' and 'learning_rate' are the same key: keep one of them

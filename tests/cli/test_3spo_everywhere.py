@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from rl_agents.trainer.resolve import resolve
 from rl_agents.tuning.sweep import load_sweep
 
 ROOT = Path(__file__).parents[2]
-OWN = sorted(field.name for field in fields(ALGORITHMS["3spo"].keys))
+OWN = sorted(ALGORITHMS["3spo"].reads)
 FLAGS = ["--algo", "3spo", "--env", "guess_numbers", "--local", "--iterations", "2"]
 
 

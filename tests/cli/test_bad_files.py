@@ -27,11 +27,11 @@ PRESETS: list[tuple[bytes, str]] = [
     (b"lr: *other\n", "broken YAML: found undefined alias"),
     (b"lr: 1e-4\n\tseed: 3\n", "broken YAML"),
     (b"lr:\n", ":1: broken YAML: 'lr' has no value; write a space after the colon, or null"),
-    (b"lr: fast\n", "lr='fast': a number is needed"),
-    (b"lr: .nan\n", "lr='.nan': a number is needed"),
-    (b"lr: -.inf\n", "lr='-.inf': a number is needed"),
-    (b"group_size: 2.5\n", "group_size='2.5': a whole number is needed"),
-    (b"group_size: yes\n", "group_size='yes': a whole number is needed"),
+    (b"lr: fast\n", "lr='fast': must be a valid number"),
+    (b"lr: .nan\n", "lr=.nan: must be a finite number"),
+    (b"lr: -.inf\n", "lr=-.inf: must be a finite number"),
+    (b"group_size: 2.5\n", "group_size=2.5: must be a valid integer"),
+    (b"group_size: yes\n", "group_size='yes': must be a valid integer"),
     (b"3: 4\n", "unknown key '3': `run.py list --keys` shows all"),
     (b"true: 4\n", "unknown key 'True'"),
     (b"null: 4\n", "unknown key 'None'"),
@@ -46,7 +46,7 @@ PRESETS: list[tuple[bytes, str]] = [
     (b"env.prompt: chatty\n", "env.prompt='chatty': valid: paper, compact"),
     (b"env.prompt: [paper]\n", "env.prompt='['paper']': valid: paper, compact"),
     (b"critic_lr: 0.1\nalgo: grpo\n", "critic_lr"),
-    (b"seed: 2024-01-01\n", "seed='2024-01-01': a whole number is needed"),
+    (b"seed: 2024-01-01\n", "seed='2024-01-01': must be a valid integer"),
     (b"kl_estimator: k2\n", "key 'kl_estimator' has no effect without kl_coef"),
     (b"temperature: 0\n", "temperature=0"),
     (PARQUET, "broken YAML"),
@@ -66,8 +66,8 @@ SWEEPS: list[tuple[bytes, str]] = [
     (b"space: {lr: [1, 2]}\nname: a/b\n", "letters, digits, dots and dashes only"),
     (b"space: {lr: [1, 2]}\nrecipe: nowhere.yaml\n", "nowhere.yaml: no such file"),
     (b"space: {lr: [1, 2]}\nasha: {graze: 3}\n", "asha.graze"),
-    (b"space: {lr: [1, 2]}\nset: {group_size: x}\n", "group_size='x': a whole number is needed"),
-    (b"space: {lr: [fast]}\n", "lr='fast': a number is needed"),
+    (b"space: {lr: [1, 2]}\nset: {group_size: x}\n", "group_size='x': must be a valid integer"),
+    (b"space: {lr: [fast]}\n", "lr='fast': must be a valid number"),
     (b"space: {seed: [1, 2]}\n", "seed"),
 ]
 
@@ -218,7 +218,7 @@ CONFIGS: list[tuple[bytes | None, bool, str]] = [
     (b"3", True, "a mapping of keys to values is needed, found int"),
     (b"algo: gone\n", True, "unknown algorithm 'gone'"),
     (b"algo: grpo\nnokey: 3\n", True, "unknown key 'nokey'"),
-    (b"algo: grpo\nlr: fast\n", True, "lr='fast': a number is needed"),
+    (b"algo: grpo\nlr: fast\n", True, "lr='fast': must be a valid number"),
 ]
 
 

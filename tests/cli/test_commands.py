@@ -48,6 +48,19 @@ def test_list_for_people_and_its_keys(capsys) -> None:
     )
 
 
+def test_keys_of_an_algorithm_have_its_own_defaults(capsys) -> None:
+    def listed(name: str) -> dict[str, object]:
+        assert main(["list", "--keys", "--json", "--algo", name]) == 0
+        return {entry["name"]: entry["default"] for entry in json.loads(capsys.readouterr().out)}
+
+    steppo, search = listed("steppo"), listed("3spo")
+    assert (steppo["algo"], steppo["gamma"], steppo["clip_high"]) == ("steppo", 0.99, 4e-4)
+    assert "vspo_mode" not in steppo and "lr" in steppo
+    assert (search["gamma"], search["group_size"], search["score_rate"]) == (0.95, 2, "chain"), "of its reading"
+    assert main(["list", "--keys", "--algo", "grop"]) == 2
+    assert "did you mean 'grpo'?" in capsys.readouterr().err
+
+
 def test_list_and_help_import_neither_torch_nor_ray() -> None:
     code = (
         "import sys; from rl_agents.cli import main; main(sys.argv[1:]); "

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms import KEYS as RUN_KEYS
 from rl_agents.cli import main
-from rl_agents.config.options import option_types
 from rl_agents.envs.multihop_qa.questions import read_questions
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import read_passages
@@ -24,7 +24,7 @@ VALUES = [
     "99999999999999999999", "-0.0", "window(2)", "append", "starter", ".", "/", "paper",
 ]  # fmt: skip
 KEYS = [
-    *option_types(Settings),
+    *RUN_KEYS,
     "env.prompt",
     "env.questions",
     "env.nope",

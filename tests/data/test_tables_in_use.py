@@ -67,7 +67,7 @@ def test_multihop_qa_plays_a_parquet_file_with_nested_columns(tmp_path: Path) ->
     assert as_mapping == read_env_options(spec("multihop_qa"), {"columns": columns}), "as YAML writes it"
     with pytest.raises(InputError, match=r"no column 'reward_model.truth' for 'answer'.*reward_model.ground_truth"):
         task_ids("multihop_qa", "train", {**options, "columns": "answer:reward_model.truth"})
-    with pytest.raises(InputError, match="NAME:COLUMN pairs are needed"):
+    with pytest.raises(InputError, match="must be NAME:COLUMN pairs"):
         task_ids("multihop_qa", "train", {**options, "columns": "answer"})
 
 

@@ -154,7 +154,7 @@ def test_tasks_have_the_size_of_their_setting(setting: tasks.Setting) -> None:
     ("options", "message"),
     [
         ({"circuits": 0}, "env.circuits=0: must be at least 1"),
-        ({"circuits": 2.5}, "env.circuits='2.5': a whole number is needed"),
+        ({"circuits": 2.5}, "env.circuits=2.5: must be a valid integer"),
         ({"circuits": 4, "candidates": 3}, "env.candidates=3: must be at least env.circuits=4"),
         ({"candidates": 65}, "env.candidates=65: must be at most 64"),
         ({"prompt": "compakt"}, "env.prompt='compakt': valid: paper, compact"),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import typing
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
-from rl_agents.config.options import option_types, plain_text, range_text
+from rl_agents.config.options import Key, keys_of, plain_text
 from rl_agents.envs.base import ENVIRONMENTS, EnvSpec, env_spec
 from rl_agents.envs.options import JudgeKeys, PromptKey, RetrieverKeys
 
@@ -20,28 +18,25 @@ TABLE = re.compile(r"\| key \| default \| values \| meaning \|\n(?:\|.*\n)*")
 
 
 #: Keys that several environments have stand below those of one alone.
-SHARED = {name for keys in (PromptKey, RetrieverKeys, JudgeKeys) for name in option_types(keys)}
+SHARED = {name for keys in (PromptKey, RetrieverKeys, JudgeKeys) for name in keys_of(keys)}
 
 
 def key_table(spec: EnvSpec) -> str:
     lines = ["| key | default | values | meaning |", "|---|---|---|---|"]
-    defaults, kinds = spec.options(), option_types(spec.options)
-    for item in sorted(dataclasses.fields(spec.options), key=lambda item: item.name in SHARED):
-        default = plain_text(getattr(defaults, item.name) or "") if kinds[item.name] is not bool else "false"
-        default = plain_text(getattr(defaults, item.name)) if kinds[item.name] in (int, float) else default
-        values = values_text(kinds[item.name], item.metadata)
-        needs = "".join(f"; only with `env.{need}`" for need in item.metadata["needs"]).replace("|", "` or `")
-        lines.append(f"| `env.{item.name}` | {default} | {values} | {item.metadata['help']}{needs} |")
+    for key in sorted(keys_of(spec.options).values(), key=lambda key: key.name in SHARED):
+        default = plain_text(key.default if key.kind in (int, float, bool) else key.default or "")
+        needs = "".join(f"; only with `env.{need}`" for need in key.needs).replace("|", "` or `")
+        lines.append(f"| `env.{key.name}` | {default} | {values_text(key)} | {key.help}{needs} |")
     lines.append(f"| `max_turns` | {spec.max_turns} | | turn limit of the run, which is the environment's |")
     return "\n".join(lines) + "\n"
 
 
-def values_text(kind: Any, bounds: Mapping[str, Any]) -> str:
-    if typing.get_origin(kind) is Literal:
-        return ", ".join(f"`{choice}`" for choice in typing.get_args(kind))
-    if bounds["at_least"] is not None and bounds["at_most"] is not None and bounds["also"] is None:
-        return f"{plain_text(bounds['at_least'])} to {plain_text(bounds['at_most'])}"
-    return range_text(bounds)
+def values_text(key: Key) -> str:
+    if typing.get_origin(key.kind) is Literal:
+        return ", ".join(f"`{choice}`" for choice in typing.get_args(key.kind))
+    if key.bounds.keys() == {"ge", "le"} and key.also is None:
+        return f"{plain_text(key.bounds['ge'])} to {plain_text(key.bounds['le'])}"
+    return key.range
 
 
 #: Environment -> spec; one of gymnasium's has keys of its own, and those of the adapter.

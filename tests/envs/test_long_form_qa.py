@@ -220,7 +220,7 @@ def test_the_last_turn_truncates() -> None:
         ({"judge": "openai", "reward": "points"}, "counts by the rule judge"),
         ({"reward": "passes"}, "env.reward='passes': valid: pass, match, points"),
         ({"results": 0}, "env.results=0: must be at least 1"),
-        ({"max_sentences": True}, "env.max_sentences='True': a whole number is needed"),
+        ({"max_sentences": True}, "env.max_sentences=True: must be a number"),
         ({"retriever": "bm26"}, "env.retriever='bm26': valid: bm25, dense, hybrid"),
         ({"retriever": "dense"}, "needs env.retriever_model=DIR"),
         ({"documents": "x.jsonl"}, "belong together"),

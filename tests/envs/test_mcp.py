@@ -232,7 +232,7 @@ def test_servers_that_do_not_start_are_told_to_all_who_wait_for_them(tmp_path: P
         ({"tasks": "none.jsonl"}, r"none\.jsonl: no such file"),
         ({"share": "cluster"}, "env.share='cluster': valid: process, environment"),
         ({"reward": "exact"}, "env.reward='exact': valid: em, f1"),
-        ({"call_timeout_s": 0}, "env.call_timeout_s=0.0: must be above 0"),
+        ({"call_timeout_s": 0}, "env.call_timeout_s=0: must be above 0"),
     ],
 )
 def test_bad_options(files: dict[str, str], options: dict[str, Any], problem: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ from pivot.expert_traces import nemo, real_file, rows
 
 from rl_agents.algorithms.pivotrl import exact_miss_rate
 from rl_agents.chat.messages import assistant_message
+from rl_agents.config.options import keys_of
 from rl_agents.errors import InputError
 from rl_agents.rewards.judge import JudgeError
 from rl_agents.rewards.verifiers import VERIFIERS, VerifierOptions, assess, exact_match, make_verifier, self_check
@@ -285,7 +285,7 @@ def test_unusable_options() -> None:
     for options, message in (
         ({"verifier": "tool_cal"}, "unknown env.verifier 'tool_cal': did you mean 'tool_call'"),
         ({"threshold": 0.6}, r"threshold=0\.6: must be at most 0\.5, or -1"),
-        ({"threshold": "high"}, "env.threshold='high': a number is needed"),
+        ({"threshold": "high"}, "env.threshold='high': must be a valid number"),
         ({"parallel": "sorted"}, "env.parallel='sorted': valid: "),
         ({"similarity": 2.0}, "must be at most 1, or -1"),
         ({"judge_url": "http://x"}, "belong together"),
@@ -293,8 +293,7 @@ def test_unusable_options() -> None:
     ):
         with pytest.raises(InputError, match=message):
             VerifierOptions.from_mapping(options)
-    (chosen,) = (field for field in dataclasses.fields(VerifierOptions) if field.name == "verifier")
-    assert f": {', '.join(VERIFIERS)}, or a plugin's" in chosen.metadata["help"]
+    assert f": {', '.join(VERIFIERS)}, or a plugin's" in keys_of(VerifierOptions)["verifier"].help
     with pytest.raises(InputError, match=r"dialogue has messages judged: set env\.judge_url"):
         make_verifier(VerifierOptions(verifier="dialogue"))
     assert VerifierOptions.from_mapping({"threshold": 0, "pivots": "x"}).threshold == 0.0

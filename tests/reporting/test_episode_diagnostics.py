@@ -36,7 +36,7 @@ def test_failures_are_counted_over_three_iterations() -> None:
 
 
 def test_all_failed_ends_a_run_whatever_the_share() -> None:
-    watch = EpisodeWatch(Settings(max_failed_share=1.0))
+    watch = EpisodeWatch(Settings.from_dict({"max_failed_share": 1.0}))
     watch.after_training([broken()] * 3 + [episode()], {})
     watch.check_training()
     with pytest.raises(EpisodesFail):
@@ -76,7 +76,7 @@ def test_what_most_episodes_share_is_said_once_and_again_when_it_changes(episode
 
 def test_a_policy_that_is_only_evaluated_is_told_of_as_well() -> None:
     episodes = [broken()] + [episode("context_length", finish="length", valid=False)] * 3
-    failed, *rest = EpisodeWatch(Settings(max_model_len=64)).of_policy(episodes)
+    failed, *rest = EpisodeWatch(Settings.from_dict({"max_model_len": 64})).of_policy(episodes)
     assert failed == "1 of 4 evaluation episodes failed; most often (1): env_error: boom"
     assert [line.split()[4:6] for line in rest] == [["are", "cut"], ["have", "a"], ["never", "act"]]
     assert "max_model_len=64" in rest[0] and EpisodeWatch(Settings()).of_policy([episode()] * 4) == []

@@ -306,7 +306,7 @@ def test_embedder_folders_are_checked(tmp_path):
         ({"truncation": "random", "truncation_beta": 1.5}, "must be at most 1"),
         ({"truncation": "similarity", "truncation_similarity": 2}, "must be at most 1"),
         ({"truncation": "similarity", "truncation_embedder": "nowhere"}, "neither `ngrams`"),
-        ({"truncation": "t3", "truncation_window": -1}, "must not be negative"),
+        ({"truncation": "t3", "truncation_window": -1}, "must be at least 0"),
         ({"truncation": "t3", "algo": "sft"}, "'truncation' has no effect with algo sft"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rl_agents.config.options import option_types
+from rl_agents.config.options import keys_of
 from rl_agents.errors import InputError
 from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.dialects import chat_completions, ignored_header, messages, responses
@@ -166,7 +166,7 @@ def test_keys_are_read_as_text_and_as_values_and_the_rest_belongs_to_the_run() -
     [
         ({}, "checkpoint is missing"),
         ({"checkpoint": "x", "max_replica": 2}, "did you mean 'max_replicas'?"),
-        ({"checkpoint": "x", "max_replicas": "two"}, "a whole number is needed"),
+        ({"checkpoint": "x", "max_replicas": "two"}, "must be a valid integer"),
         ({"checkpoint": "x", "max_sessions": -1}, "must not be negative"),
         ({"checkpoint": "x", "min_replicas": 3}, "max_replicas=1: must be at least min_replicas=3"),
         ({"checkpoint": "x", "target_ongoing_requests": 65}, "must be at most max_ongoing_requests=64"),
@@ -200,4 +200,4 @@ def test_a_server_that_others_can_reach_needs_a_key(monkeypatch: pytest.MonkeyPa
 
 def test_the_guide_names_every_key_of_a_server() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "how-to" / "serve.md").read_text(encoding="utf-8")
-    assert [name for name in option_types(ServingOptions) if f"`{name}`" not in guide] == []
+    assert [name for name in keys_of(ServingOptions) if f"`{name}`" not in guide] == []

@@ -6,16 +6,17 @@ import numpy as np
 
 from rl_agents.algorithms import register
 from rl_agents.algorithms.base import AlgorithmSpec
-from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
+from rl_agents.algorithms.grpo import policy_loss
 from rl_agents.config.options import key
+from rl_agents.config.sections import PolicyGradientKeys
 from rl_agents.data.step_table import StepTable
 
 
 @dataclass
-class MedianKeys(DualClipKeys):
+class MedianKeys(PolicyGradientKeys):
     """Keys of own-median."""
 
-    own_median_weight: float = key(1.0, "share of the median that is subtracted", at_least=0, at_most=1)
+    own_median_weight: float = key(1.0, "Share of the median to subtract", ge=0, le=1)
 
 
 def credit(rows, trajectories, settings):

@@ -19,7 +19,7 @@ class AlfworldOptions:
     )
     train_tasks: int = key(
         1200, "generated games to train on: the first of the panel, and beyond its 1200 as many as you like",
-        at_least=1, at_most=300_000,
+        ge=1, le=300_000,
     )  # fmt: skip
     test: Literal["seen", "unseen"] = key("seen", "rooms of the test tasks")
     data: str = key("", "folder of the official games (made by alfworld-download); empty plays generated ones")

@@ -30,8 +30,8 @@ class BlackboxOptions:
     columns: dict[str, str] = key(
         {}, "what the agent is given -> column of the data, such as question:prompt", needs="tasks"
     )
-    agent_timeout_s: float = key(300.0, "seconds that an agent has for a task", above=0)
-    agent_concurrency: int = key(16, "agents at once in a rollout process", at_least=1)
+    agent_timeout_s: float = key(300.0, "seconds that an agent has for a task", gt=0)
+    agent_concurrency: int = key(16, "agents at once in a rollout process", ge=1)
     error_reward: float | None = key(
         None,
         "reward of an episode whose agent raised or returned no result; without one such episodes are counted and "

@@ -12,9 +12,9 @@ from rl_agents.envs.spec import EnvSpec
 
 @dataclass(frozen=True)
 class SizeKeys:
-    circuits: int = key(2, "hidden circuits, all different", at_least=1, at_most=8, needs="sizes=one")
+    circuits: int = key(2, "hidden circuits, all different", ge=1, le=8, needs="sizes=one")
     candidates: int = key(
-        10, "length of the candidate list, at least the number of circuits", at_least=2, at_most=64, needs="sizes=one"
+        10, "length of the candidate list, at least the number of circuits", ge=2, le=64, needs="sizes=one"
     )
 
 

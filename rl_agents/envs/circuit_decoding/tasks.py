@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rl_agents.config.options import check_ranges
+from rl_agents.config.options import read_options
 from rl_agents.envs.circuit_decoding import CircuitDecodingOptions, SizeKeys
 from rl_agents.envs.circuit_decoding.rules import LABELS, functions
 from rl_agents.envs.options import part_of
@@ -111,9 +111,8 @@ def _named(name: str) -> Setting:
 
 
 def _setting(circuits: str, candidates: str) -> Setting:
-    setting = Setting(int(circuits), int(candidates))
-    check_ranges(setting, prefix="env.")
-    return setting
+    given = {"circuits": circuits, "candidates": candidates}
+    return read_options(Setting, given, prefix="env.", chosen=())
 
 
 @lru_cache(maxsize=4096)

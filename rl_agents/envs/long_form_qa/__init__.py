@@ -21,10 +21,10 @@ class LongFormQAOptions(JudgeKeys, PromptKey, ThoughtsKey, RetrieverKeys):
         {}, "what is read -> column of the questions, such as points:rubric.items", needs="questions"
     )
     test_share: float = key(
-        0.1, "share of the questions without split that are test tasks", at_least=0, below=1, needs="questions"
+        0.1, "share of the questions without split that are test tasks", ge=0, lt=1, needs="questions"
     )
-    results: int = key(3, "passages that a search returns", at_least=1, at_most=10)
-    max_sentences: int = key(12, "an answer of more sentences fails", at_least=1, at_most=100)
+    results: int = key(3, "passages that a search returns", ge=1, le=10)
+    max_sentences: int = key(12, "an answer of more sentences fails", ge=1, le=100)
     reward: Literal["pass", "match", "points"] = key(
         "pass",
         "1 for a grounded and complete answer, 1 for a complete one (the PRS paper's), or the share of the points "

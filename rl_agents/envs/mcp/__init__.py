@@ -21,12 +21,12 @@ class McpOptions(QuestionFileKeys):
     share: Literal["process", "environment"] = key(
         "process", "who uses the same servers: the environments of a process, or each its own, for tools with a state"
     )
-    call_timeout_s: float = key(20.0, "seconds that a call may take; then the agent receives an error", above=0)
+    call_timeout_s: float = key(20.0, "seconds that a call may take; then the agent receives an error", gt=0)
     call_concurrency: int = key(
         64,
         "calls of one server under way at the same time, of those who share it; others wait",
-        at_least=1,
-        at_most=4096,
+        ge=1,
+        le=4096,
     )
     reward: Literal["em", "f1"] = key("em", "normalized exact match, 0 or 1, or F1 over words")
 

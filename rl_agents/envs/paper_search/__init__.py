@@ -18,20 +18,18 @@ class PaperSearchOptions(PromptKey, RetrieverKeys):
     bad_data: Literal["error", "skip"] = key(
         "error", "stop at an unusable record of a folder's files, or skip it", needs="papers!=generated|small"
     )
-    results: int = key(10, "papers of a search", at_least=1, at_most=100)
-    max_calls: int = key(5, "calls of one turn that are run", at_least=1, at_most=32)
-    listed: int = key(40, "papers that one list shows", at_least=1, at_most=200)
-    search_cost: float = key(0.0, "subtracted from what a search earns", at_least=0, at_most=1000)
-    expand_cost: float = key(0.0, "subtracted from what an expansion earns", at_least=0, at_most=1000)
-    threshold: float = key(0.5, "papers of at least this score count at the end", at_least=0, at_most=1)
-    success_f1: float = key(
-        0.8, "F1 from which an episode is a success; the papers know no such thing", at_least=0, at_most=1
-    )
+    results: int = key(10, "papers of a search", ge=1, le=100)
+    max_calls: int = key(5, "calls of one turn that are run", ge=1, le=32)
+    listed: int = key(40, "papers that one list shows", ge=1, le=200)
+    search_cost: float = key(0.0, "subtracted from what a search earns", ge=0, le=1000)
+    expand_cost: float = key(0.0, "subtracted from what an expansion earns", ge=0, le=1000)
+    threshold: float = key(0.5, "papers of at least this score count at the end", ge=0, le=1)
+    success_f1: float = key(0.8, "F1 from which an episode is a success; the papers know no such thing", ge=0, le=1)
     selector: Literal["rule", "openai"] = key("rule", "who scores papers: facets or annotation, or a model on a server")
     selector_url: str = key("", "of the server, up to and including /v1", needs="selector=openai")
     selector_model: str = key("", "its name on the server", needs="selector=openai")
     selector_key_env: str = key("", "environment variable with the server's key", needs="selector=openai")
-    selector_threads: int = key(16, "requests at the same time", at_least=1, at_most=256, needs="selector=openai")
+    selector_threads: int = key(16, "requests at the same time", ge=1, le=256, needs="selector=openai")
 
 
 SPEC = EnvSpec(

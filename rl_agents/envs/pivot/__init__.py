@@ -14,7 +14,7 @@ class PivotOptions(VerifierOptions):
     """Keys of pivot: where the turns come from, and the verifier's; see docs/environments/pivot.md."""
 
     pivots: str = key("", "file of `pivot filter`, or of its earlier steps; empty for the built-in help desk")
-    test_share: float = key(0.1, "share of the traces whose turns are test tasks", at_least=0, below=1)
+    test_share: float = key(0.1, "share of the traces whose turns are test tasks", ge=0, lt=1)
 
 
 SPEC = EnvSpec(

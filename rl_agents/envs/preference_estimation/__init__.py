@@ -12,9 +12,9 @@ from rl_agents.envs.spec import EnvSpec
 
 @dataclass(frozen=True)
 class SizeKeys:
-    attributes: int = key(5, "length of the preference vector", at_least=3, at_most=16)
-    movies: int = key(10, "reference movies (T3: 10 in training, 5 to 30 in table 2)", at_least=2, at_most=64)
-    levels: int = key(11, "number of different scores and weights: 11 is 0, 0.1, ..., 1", at_least=5, at_most=101)
+    attributes: int = key(5, "length of the preference vector", ge=3, le=16)
+    movies: int = key(10, "reference movies (T3: 10 in training, 5 to 30 in table 2)", ge=2, le=64)
+    levels: int = key(11, "number of different scores and weights: 11 is 0, 0.1, ..., 1", ge=5, le=101)
     sampling: Literal["uniform", "min-max", "max", "balanced"] = key(
         "uniform",
         "how the movies' scores are drawn: alike, mostly at both ends or at the upper end (table 2), or so that every "
@@ -30,8 +30,8 @@ class PreferenceEstimationOptions(PromptKey, SizeKeys):
     threshold: float = key(
         0.88,
         "cosine above which the answer is a success (T3, section 3.1; the released code's (1 + cos) / 2 > 0.94)",
-        at_least=0,
-        below=1,
+        ge=0,
+        lt=1,
     )
 
 

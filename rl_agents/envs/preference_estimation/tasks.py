@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 
-from rl_agents.config.options import option_types, read_options
+from rl_agents.config.options import keys_of, read_options
 from rl_agents.envs.options import part_of
 from rl_agents.envs.panels import numbered_ids, unknown_task
 from rl_agents.envs.preference_estimation import PreferenceEstimationOptions, SizeKeys
@@ -112,7 +112,7 @@ def find_task(task_id: str) -> Task:
     if match is None or match[4] not in SAMPLINGS or (match[5] and int(match[6]) >= SIZES[match[5]]):
         form = "<attributes>-<movies>-<levels>-<sampling>/<split>/<number>"
         raise unknown_task("preference_estimation", task_id, numbered_ids(Setting().name, "test", SIZES), form)
-    values = zip(option_types(Setting), match.groups(), strict=False)
+    values = zip(keys_of(Setting), match.groups(), strict=False)
     setting = read_options(Setting, dict(values), prefix="env.")
     seed = f"{SEED}/{task_id}"
     weights = next(vector for vector in _vectors(f"{seed}/weights", setting, "uniform") if any(vector))

@@ -24,11 +24,9 @@ class SituationPuzzlesOptions(JudgeKeys, PromptKey):
         "informative", "info['progress']: the judge did not say Unknown (T3), or said yes or no to something new"
     )
     f1: Literal["word", "char"] = key("word", "unit of the reward")
-    success_threshold: float = key(
-        0.5, "an answer with at least this F1 is a success; changes no reward", above=0, at_most=1
-    )
+    success_threshold: float = key(0.5, "an answer with at least this F1 is a success; changes no reward", gt=0, le=1)
     match: float = key(
-        0.5, "how like a key question a question must be for the rule judge", above=0, at_most=1,
+        0.5, "how like a key question a question must be for the rule judge", gt=0, le=1,
         needs=("judge=rule", "data"),
     )  # fmt: skip
 

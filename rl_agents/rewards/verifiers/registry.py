@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rl_agents.config.options import check_ranges, coerce, key, option_types
+from rl_agents.config.options import key, keys_of, read_options
 from rl_agents.errors import InputError, unknown
 from rl_agents.plugins import claim
 from rl_agents.rewards.judge import OpenAIJudge
@@ -36,8 +36,8 @@ class VerifierOptions:
         -1.0,
         "word similarity from which texts in arguments count as equivalent (two equal texts have 0.5); -1 takes the "
         "verifier's own (tool_call, dialogue 0.1; search, text_action 0.3)",
-        at_least=0,
-        at_most=0.5,
+        ge=0,
+        le=0.5,
         also=-1,
         needs="verifier=tool_call|dialogue|search|text_action",
     )
@@ -49,8 +49,8 @@ class VerifierOptions:
     similarity: float = key(
         -1.0,
         "similarity of keystrokes that passes; -1 takes 0.95 with a judge, 0.9 without",
-        at_least=0,
-        at_most=1,
+        ge=0,
+        le=1,
         also=-1,
         needs="verifier=terminal",
     )
@@ -60,11 +60,9 @@ class VerifierOptions:
     judge_url: str = key("", "an OpenAI-compatible server, up to and including /v1", needs=JUDGED)
     judge_model: str = key("", "the model's name there", needs=JUDGED)
     judge_key_env: str = key("", "environment variable with its API key; empty for none", needs=JUDGED)
-    judge_timeout_s: float = key(20.0, "seconds that one request may take", above=0, needs=JUDGED)
-    judge_retries: int = key(1, "further attempts", at_least=0, needs=JUDGED)
-    judge_concurrency: int = key(
-        16, "requests of one env runner at the same time", at_least=1, at_most=4096, needs=JUDGED
-    )
+    judge_timeout_s: float = key(20.0, "seconds that one request may take", gt=0, needs=JUDGED)
+    judge_retries: int = key(1, "further attempts", ge=0, needs=JUDGED)
+    judge_concurrency: int = key(16, "requests of one env runner at the same time", ge=1, le=4096, needs=JUDGED)
 
     def __post_init__(self) -> None:
         if self.verifier not in VERIFIERS:
@@ -77,9 +75,8 @@ class VerifierOptions:
         Raises:
             InputError: an unknown verifier, a value of another type or out of range.
         """
-        types = option_types(cls)
-        made = cls(**{n: coerce(f"env.{n}", value, types[n]) for n, value in options.items() if n in types})
-        check_ranges(made, "env.")
+        own = {name: value for name, value in options.items() if name in keys_of(cls)}
+        made = read_options(cls, own, prefix="env.", chosen=())
         if bool(made.judge_url) != bool(made.judge_model):
             raise InputError("env.judge_url and env.judge_model belong together")
         return made

@@ -29,7 +29,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from rl_agents.advantages.statistics import FloatArray
-from rl_agents.config.search import SearchKeys
+from rl_agents.config.sections import SearchKeys
 from rl_agents.data.plain import plain
 from rl_agents.data.tasks import SEARCH, stream_seed, task_at
 from rl_agents.data.trajectory import Step, Trajectory

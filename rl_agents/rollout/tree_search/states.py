@@ -28,7 +28,7 @@ import numpy as np
 
 from rl_agents.advantages.chain import chain_values, values_within
 from rl_agents.advantages.statistics import FloatArray
-from rl_agents.config.search import StateKeys
+from rl_agents.config.sections import StateKeys
 
 KEY_BYTES = 12
 #: States that a method keeps; beyond, those least recently counted are forgotten and unseen again.

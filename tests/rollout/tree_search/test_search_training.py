@@ -136,10 +136,10 @@ def test_an_environment_that_cannot_be_reached_again_is_refused_at_the_start(beg
         ({"group_size": 1}, "needs at least 2"),
         ({"novelty": "none", "novelty_decay": 0.2}, "'novelty_decay' has no effect without novelty other than none"),
         ({"novelty_fixed": 0.7}, "novelty_fixed=0.7: must be at most 0.5"),
-        ({"state_decay": 0}, "state_decay=0.0: must be above 0"),
+        ({"state_decay": 0}, "state_decay=0: must be above 0"),
         ({"score_xi": 5}, "'score_xi' has no effect without score_gate other than off"),
         ({"search_steps": 0}, "search_steps=0: must be at least 1"),
-        ({"score_gate": "count", "score_zeta": 2}, "score_zeta=2.0: must be at most 1"),
+        ({"score_gate": "count", "score_zeta": 2}, "score_zeta=2: must be at most 1"),
         ({"gae_lambda": 0.9}, "key 'gae_lambda' has no effect with algo 3spo"),
     ],
 )
