@@ -18,8 +18,6 @@ from rl_agents.advantages.statistics import FloatArray, backward, masked_mean, m
 
 
 class Gae(NamedTuple):
-    """Advantages and returns G = A + V, [steps]."""
-
     advantages: FloatArray
     returns: FloatArray
 

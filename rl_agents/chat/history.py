@@ -30,7 +30,6 @@ def in_call_order(messages: Sequence[Message]) -> list[Message]:
 
 
 def with_text_arguments(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Return messages whose calls have their arguments as JSON text."""
     found = [dict(message) for message in messages]
     for message in found:
         for called in (calls := [dict(call) for call in message.get("tool_calls", ())]):

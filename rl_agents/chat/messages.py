@@ -133,7 +133,6 @@ def read_calls(items: Sequence[Any], excluded: Excluded | None = None) -> tuple[
 
 
 def _custom_call(item: Any) -> ToolCall | None:
-    """Read a call of a custom tool: its one argument is a text, here called ``input``."""
     body = item.get("custom", item) if isinstance(item, Mapping) else None
     if not isinstance(body, Mapping) or not isinstance(body.get("input"), str) or "arguments" in body:
         return None
@@ -178,7 +177,6 @@ def inline_thoughts(message: Message) -> Message:
 
 
 def message_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    """Return the calls of a message in our form."""
     functions = [call["function"] for call in message.get("tool_calls", ())]
     return tuple(ToolCall(function["name"], function["arguments"]) for function in functions)
 

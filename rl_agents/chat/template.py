@@ -72,13 +72,11 @@ class Dialogue:
 
     @classmethod
     def start(cls, observation: str, chat: str = "") -> Dialogue:
-        """Begin with the environment's first observation."""
         return cls(task=observation, observation=observation, chat=chat)
 
     def after(
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], action: str, observation: str, further: str = ""
     ) -> Dialogue:
-        """Return the dialogue one step later."""
         history = (*self.history, (self.observation, action))
         return Dialogue(self.task, observation, history, (*prompt_ids, *response_ids), self.chat, further)
 
@@ -124,7 +122,6 @@ class ChatOptions:
 
     @classmethod
     def from_settings(cls, settings: Any) -> ChatOptions:
-        """Read the keys of a run."""
         return cls(settings.tool_parser, settings.reasoning_parser, settings.template_date)
 
 
@@ -191,7 +188,6 @@ class ChatTemplate:
 
     @cached_property
     def _unread(self) -> frozenset[int]:
-        """Special tokens that no reader of responses needs."""
         return frozenset(token for token, word in self.special.items() if word not in self.parser.marks)
 
     def decode(self, response_ids: Sequence[int]) -> str:
@@ -213,7 +209,6 @@ class ChatTemplate:
         return self.parser.action(text, self._tools_of(chat) if chat else None)
 
     def _opening(self, message: str) -> tuple[int, ...]:
-        """Return the prompt that consists of one user message and the generation prompt."""
         return tuple(self._encode(self._render([{"role": "user", "content": message}], generate=True)))
 
     def _opening_chat(self, chat: str) -> tuple[int, ...]:
@@ -447,9 +442,7 @@ class ContextPolicy(Protocol):
     """How prompts are built; holds no episode's state."""
 
     @property
-    def template(self) -> ChatTemplate:
-        """The tokenizer's side of the prompts."""
-        ...
+    def template(self) -> ChatTemplate: ...
 
     def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
         """Return the ids that the policy reads next; ``render_window`` is the environment's own format, if any."""
@@ -585,7 +578,6 @@ def _tokenizer_loader(folder: Path) -> Any:
 
 
 def _plain_tokenizer(folder: Path) -> bool:
-    """Whether the folder's tokenizer is fully described by its tokenizer.json."""
     path = folder / "tokenizer_config.json"
     if not path.is_file() or not (folder / "tokenizer.json").is_file():
         return False

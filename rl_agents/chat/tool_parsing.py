@@ -234,7 +234,6 @@ def _family_reader(found: Sequence[Shape], thoughts: str) -> Read:
 
 
 def _plain_thoughts(text: str, thoughts: str) -> str:
-    """Return a response with its first thought between ``<think>`` and ``</think>``."""
     if thoughts == "openai_gptoss":
         return _plain_harmony(text)
     opening, closing = REASONING.get(thoughts, REASONING["think"])
@@ -255,8 +254,6 @@ def _plain_harmony(text: str) -> str:
 
 
 def _by_template(tokenizer: Any, prefix: str) -> ResponseParser:
-    """Read by the response template of a tokenizer, as transformers does."""
-
     def read(text: str, tools: Definitions) -> Response:
         try:
             said = tokenizer.parse_response(text, prefix=prefix, tools=[tool.to_openai() for tool in tools or ()])

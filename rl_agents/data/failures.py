@@ -41,7 +41,6 @@ class FailedEpisodes:
 
     @property
     def share(self) -> float:
-        """Of all; 0 when there are none."""
         return self.causes.total() / self.total if self.total else 0.0
 
     def sentence(self, what: str = "episodes") -> str:
@@ -60,7 +59,6 @@ class FailedEpisodes:
 
     @property
     def agent_errors(self) -> int:
-        """Episodes whose black-box agent raised or returned no result."""
         return sum(count for kind, count in self.causes.items() if kind.startswith(AGENT_ERROR))
 
 

@@ -52,7 +52,6 @@ class Part:
 
     @property
     def stem(self) -> str:
-        """The file's name without its end."""
         return PurePosixPath(self.name).stem
 
 
@@ -242,7 +241,6 @@ def hub_files(name: str) -> tuple[Path, ...]:
 
 
 def _downloaded(hub: HubName) -> tuple[Path, ...]:
-    """Download the files of one split; raises as `hub_files` does."""
     from huggingface_hub import HfApi, hf_hub_download, snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 

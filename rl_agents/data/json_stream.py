@@ -104,7 +104,6 @@ class JsonStream:
                     raise self._error(f"a value cannot be read ({_reason(error)})") from None
 
     def _checked(self, value: Any) -> Any:
-        """Read the value at ``_start``, whose end is known, again and strictly."""
         try:
             value, _ = DECODER.raw_decode(self._buffer, self._start)
             check_plain(value)

@@ -65,7 +65,6 @@ class SolvedEpisodes:
         self._kept = [dataclasses.replace(kept, session="") for kept in self._kept]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Plain data; `load_json` is its inverse."""
         return [
             {"iteration": kept.iteration, "session": kept.session, "trajectory": kept.trajectory.to_json()}
             for kept in self._kept

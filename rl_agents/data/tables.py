@@ -91,7 +91,6 @@ def value_at(record: Any, path: str) -> Any:
 
 
 def missing(record: Any, path: str) -> bool:
-    """Whether a record has nothing at a path."""
     return value_at(record, path) is _ABSENT
 
 
@@ -130,7 +129,6 @@ class Row:
 
     @property
     def place(self) -> str:
-        """How messages name it."""
         return f"{self.path}, {self.kind} {self.number}"
 
     def record(self) -> Any:
@@ -386,7 +384,6 @@ class Table:
                 yield replace(row, share=(number + row.share) / len(self.files)) if len(self.files) > 1 else row
 
     def version(self) -> str:
-        """Return what tells these rows from others without reading them."""
         return json.dumps([fingerprint(self.files), self.columns, self.fields])
 
     def _file_rows(self, path: Path) -> Iterator[Row]:
@@ -430,7 +427,6 @@ def open_table(
 
 
 def table_files(name: str) -> tuple[Path, ...]:
-    """Return the files of a name; raises as `open_table` does."""
     if name.startswith(PREFIX):
         return hub_files(name)
     path = Path(name).expanduser()

@@ -73,7 +73,6 @@ class Step:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Step:
-        """Inverse of `plain` after JSON, which knows no tuples."""
         return cls(**{**data, "version_spans": tuple((v, count) for v, count in data.get("version_spans", ()))})
 
 
@@ -109,7 +108,6 @@ class Trajectory:
 
     @property
     def episode_return(self) -> float:
-        """Undiscounted sum of the step rewards."""
         return sum(step.reward for step in self.steps)
 
     @property
@@ -123,11 +121,9 @@ class Trajectory:
     agent_steps = env_steps
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for ``trajectories/*.jsonl``."""
         own: dict[str, Any] = plain(self)
         return own
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trajectory:
-        """Inverse of `to_json`."""
         return cls(**{**data, "steps": [Step.from_json(step) for step in data["steps"]]})

@@ -91,7 +91,6 @@ def parents(trajectory: Trajectory) -> list[int]:
 
 
 def common_prefix(step: Step, before: Step) -> int:
-    """Return how many of the first ids of a step's prompt are those of an earlier prompt and response."""
     ids = before.prompt_ids + before.response_ids
     if step.prompt_ids[: len(ids)] == ids:
         return len(ids)

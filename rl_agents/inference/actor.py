@@ -38,8 +38,6 @@ _NO_WEIGHTS = "restarted, and has not been given the last weights yet"
 
 @dataclass
 class _Client:
-    """One client's requests in progress and the replies that it has not fetched."""
-
     tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     ready: list[Reply] = field(default_factory=list)
     #: Set when there is a reply, or when a newer exchange takes over; each exchange has its own.
@@ -162,7 +160,6 @@ class EngineActor:
         self._needs_weights = False
 
     async def policy_version(self) -> int:
-        """Return the version of the last weights, 0 before any."""
         return self._version
 
     async def health(self) -> tuple[bool, int]:
@@ -195,7 +192,6 @@ class EngineActor:
         }
 
     async def busy_seconds(self) -> float:
-        """Return the seconds so far in which at least one response was being sampled."""
         return self._busy.seconds()
 
     async def close(self) -> None:
@@ -239,7 +235,6 @@ class EngineActor:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and its living descendants."""
     process = psutil.Process()
     total = 0.0
     for member in [process, *process.children(recursive=True)]:

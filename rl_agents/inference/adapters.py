@@ -67,7 +67,6 @@ def check_fits(adapter: Adapter, base: Mapping[str, Sequence[int]]) -> None:
 
 
 def _shapes(adapter: Adapter) -> dict[str, list[int]]:
-    """Shapes by name; only the file's header is read."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(adapter.folder) / TENSORS

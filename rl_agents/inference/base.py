@@ -190,11 +190,9 @@ class NoEngine:
     reason: str
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        """Raise `EngineError`."""
         raise EngineError(self.reason)
 
     async def sync(self, weights: Weights, version: int) -> None:
-        """Raise `EngineError`."""
         raise EngineError(self.reason)
 
     def close(self) -> None:

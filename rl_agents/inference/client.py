@@ -33,8 +33,6 @@ class _Waiter:
 
 @dataclass
 class _Link:
-    """One engine actor, seen from here."""
-
     index: int
     handle: Any
     place: str = ""
@@ -158,7 +156,6 @@ class RemoteEngine:
             link.inbox.clear()
 
     async def _step(self, link: _Link, exchanges: set[asyncio.Future[Answer]]) -> set[Any]:
-        """Wait for a reply, for new requests or for a deadline; return the exchanges that are over."""
         link.work.clear()
         new_work = asyncio.ensure_future(link.work.wait())
         first = min(map(link.deadline, link.waiters.values()), default=time.monotonic())

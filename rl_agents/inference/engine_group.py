@@ -177,7 +177,6 @@ class InferenceGroup:
         self._actor_ids = []
 
     def _create(self, index: int) -> Any:
-        """Start the actor of engine ``index``; returns before it is ready."""
         options: dict[str, Any] = {
             "num_cpus": self._num_cpus,
             "num_gpus": self._num_gpus,

@@ -44,7 +44,6 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
-        """Number of weights, without norms and biases."""
         attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
         layer = attention + 3 * self.hidden * self.feed_forward
         return self.layers * layer + self.vocabulary * self.hidden * (1 if self.tied else 2)

@@ -177,7 +177,6 @@ def check_sleep(settings: Settings, kind: str, gpus: bool) -> None:
 
 
 def _obstacle(way: str, settings: Settings, kind: str, per_engine: float) -> str:
-    """Say why weights cannot travel between GPUs this way; nothing when they can."""
     if kind != "vllm":
         return "the torch engine takes weights from the object store only; set engine=vllm, or leave the key out"
     if settings.num_env_runners == 0:
@@ -198,7 +197,6 @@ def _obstacle(way: str, settings: Settings, kind: str, per_engine: float) -> str
 
 
 def build_engine(settings: EngineSettings) -> StreamingEngine:
-    """Build the engine that ``settings`` describe, in this process."""
     if settings.kind == "torch":
         from rl_agents.inference.torch_engine import TorchEngine
 
@@ -242,7 +240,6 @@ def _vllm_obstacle() -> tuple[str, str]:
 
 
 def vllm_version() -> str:
-    """Return the version of vLLM that is installed, empty without one."""
     return next((found for name in DISTRIBUTIONS if (found := version_of(name))), "")
 
 

@@ -73,7 +73,6 @@ class Slot:
 
 
 def completion_of(request: Request, reason: str) -> Completion:
-    """Return what was sampled for a request that has ended for ``reason`` (stop or length)."""
     ends = [start for _, start in request.starts[1:]] + [len(request.logprobs)]
     version, spans = stamp((version, end - start) for (version, start), end in zip(request.starts, ends, strict=True))
     sampled = request.tokens[request.prompt_length :]
@@ -135,7 +134,6 @@ def by_width(widths: Sequence[int]) -> list[list[int]]:
 
 
 def _cut(order: list[int], widths: list[int]) -> list[list[int]]:
-    """Split at the place that saves the most, then both parts; ``widths`` descend."""
     saved, place = max(((widths[0] - widths[k]) * (len(widths) - k), k) for k in range(len(widths)))
     if saved <= PASS_TOKENS:
         return [order]
@@ -419,7 +417,6 @@ class TorchEngine:
             self._sample(0, self._running, self._forward(0, self._running))
 
     def _sample(self, low: int, high: int, logits: torch.Tensor) -> None:
-        """Sample one token for each of slots ``[low, high)``, retire the finished."""
         slots = self._slots[low:high]
         temperature, top_p = self._sampling_rows(low, high)
         chance = [s.request.uniforms[len(s.request.logprobs)] for s in slots]  # type: ignore[union-attr]
@@ -464,7 +461,6 @@ class TorchEngine:
         return temperature, top_p
 
     def _append(self, slot: Slot, token: int, logprob: float) -> bool:
-        """Add one sampled token; return whether the request is over."""
         request = slot.request
         assert request is not None
         request.tokens.append(token)
@@ -495,7 +491,6 @@ class TorchEngine:
 
     @torch.inference_mode()
     def _bring(self, slots: list[Slot], low: int) -> None:
-        """Bring ``slots`` into the range that starts at ``low``, records and keys alike."""
         place = {slot: index for index, slot in enumerate(self._slots)}
         length = max(slot.length for slot in self._slots)
         for a, b in self._passes.cache.gather([place[slot] for slot in slots], low, length):

@@ -26,7 +26,6 @@ CACHE_BYTES = 2 << 30
 
 
 def last_tokens(tokens: list[int], start: int, width: int) -> list[int]:
-    """Return ``tokens[start:]``, padded on the left with zeros to ``width``."""
     new = tokens[start:]
     return new if len(new) == width else [0] * (width - len(new)) + new
 
@@ -66,7 +65,6 @@ class PassLayer(CacheLayerMixin):
         return self.span.shape[0], 0
 
     def get_seq_length(self) -> int:
-        """Return the keys stored before this pass; nobody asks, since positions are always explicit."""
         return self.span.shape[0]
 
     def get_max_length(self) -> int:
@@ -122,7 +120,6 @@ class SlotCache:
         return self.capacity - 1
 
     def reserve(self, length: int) -> None:
-        """Make room for rows of ``length`` tokens."""
         if self.capacity and length <= self.spare:
             return
         before, self.capacity = self.capacity, min(max(2 * self.capacity, length + 1, 64), self.max_len + 1)
@@ -294,7 +291,6 @@ def _same(step: Step, found: Any, memory: Sequence[torch.Tensor], shape: tuple[i
 
 
 def _example(memory: Sequence[torch.Tensor], rows: int, tokens: int, keys: int, device: str = "cpu") -> list[Any]:
-    """Return arguments of `Step.forward` for the last ``tokens`` of rows of ``keys``."""
     capacity = keys + 2
     position = torch.arange(keys - tokens, keys).expand(rows, tokens)
     where = (torch.arange(rows)[:, None] * capacity + position).reshape(-1)

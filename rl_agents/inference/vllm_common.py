@@ -125,7 +125,6 @@ def sampling_params(sampling: Sampling, stream: bool = False) -> Any:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether vLLM blames the request: by an exception of its own since 0.32, before by a ValueError."""
     try:
         from vllm.exceptions import VLLMClientError
     except ImportError:
@@ -232,14 +231,11 @@ def _ranked(entries: Any, count: int) -> Likeliest:
 
 
 class Counters:
-    """Totals that `EngineActor.stats` reports; safe to update from the step thread."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
 
     def add(self, output: Any) -> None:
-        """Count one finished ``RequestOutput``."""
         with self._lock:
             self.sampled_tokens += len(output.outputs[0].token_ids)
             self.prompt_tokens += len(output.prompt_token_ids or ())

@@ -104,7 +104,6 @@ class VLLMEngine:
         return completion(final, version)
 
     async def _ask(self, prompt: Any, sampling: Sampling, on_tokens: OnTokens | None) -> Any:
-        """Return the request's last output, None without any."""
         final, known, before = None, 0, len(self._given_up)
         try:
             params, adapter = sampling_params(sampling, on_tokens is not None), lora_of(self._adapters, sampling)
@@ -179,7 +178,6 @@ class VLLMEngine:
         return results
 
     async def sleep(self, level: int) -> None:
-        """Free GPU memory; no call runs."""
         await self._engine.sleep(level)
 
     async def wake_up(self, tags: list[str]) -> None:
@@ -214,7 +212,6 @@ class SteppedLLM:
 
     @property
     def errored(self) -> bool:
-        """Whether it has died."""
         return self.dead_error is not None
 
     async def generate(self, prompt: Any, params: Any, request_id: str, lora_request: Any = None) -> AsyncIterator[Any]:
@@ -316,7 +313,6 @@ class SteppedLLM:
             _deliver([(self._listening.pop(request_id), None) for request_id in known])
 
     def _run(self) -> None:
-        """The thread: one turn after the other, as long as there is work."""
         try:
             while not self._stopping:
                 with self._wake:
@@ -329,7 +325,6 @@ class SteppedLLM:
             self._die(f"vLLM's step failed: {error!r}")
 
     def _turn(self, jobs: Sequence[Callable[[], None]]) -> None:
-        """Take what has arrived, make one step, hand out what it brought."""
         for job in jobs:
             job()
         if self._busy():
@@ -411,7 +406,6 @@ def _put(news: Sequence[tuple[asyncio.Queue[Any], Any]]) -> None:
 
 
 def _start(settings: EngineSettings, adapters: Sequence[Any]) -> Any:
-    """Build vLLM's engine along the quickest path."""
     if settings.mode == "async":
         return _start_processes(settings)
     args = quick_start_args(settings)

@@ -37,8 +37,6 @@ ABANDON = "rl_abandon"
 
 
 class State(StrEnum):
-    """Where a weight transfer stands."""
-
     READY = "ready"
     STARTED = "started"
     UPDATED = "updated"
@@ -202,6 +200,5 @@ def file_in_memory() -> Iterator[str]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the line of an error that says most."""
     lines = str(error).strip().splitlines() or [repr(error)]
     return f"{type(error).__name__}: {lines[0]}"

@@ -137,7 +137,6 @@ class LayerwiseReload(WeightTransferEngine[Any, Any]):
     receive_weights = update_weights
 
     def finish_weight_update(self) -> None:
-        """End the reload."""
         finalize_layerwise_reload(self.model, self.model_config)
 
     def shutdown(self) -> None:

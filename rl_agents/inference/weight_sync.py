@@ -43,7 +43,6 @@ class Outcome:
 
 
 def outcome_of(reference: Any) -> Outcome:
-    """Return what came of an actor's call that is over."""
     try:
         ray.get(reference)
     except RayActorError as error:
@@ -99,7 +98,6 @@ class PolicySource:
         self._weights = weights
 
     def metadata(self) -> list[Parameter]:
-        """Return name, dtype and shape of all that iteration yields, in its order."""
         return [Parameter(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self._weights()]
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -143,7 +141,6 @@ class EngineClient:
         self._all([("update", update_info)] * len(self.engines))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """End the update everywhere."""
         self._all([("finish", {})] * len(self.engines))
 
     def _all(self, calls: Sequence[Call]) -> None:

@@ -85,6 +85,5 @@ def collate(rows: Sequence[Row], device: torch.device | str = "cpu") -> dict[str
 
 
 def pad_weights(weights: Sequence[FloatArray], device: torch.device | str = "cpu") -> torch.Tensor:
-    """Right-pad loss weights to [rows, longest]."""
     padded = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(w) for w in weights], batch_first=True)
     return padded.to(device)

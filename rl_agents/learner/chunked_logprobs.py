@@ -26,7 +26,6 @@ PROBE = ((0, 1),)
 
 
 def tokens_at_once(vocabulary: int) -> int:
-    """Scored tokens whose logits fit into `LOGITS_AT_ONCE`."""
     return max(1, LOGITS_AT_ONCE // (LOGIT_BYTES * vocabulary))
 
 

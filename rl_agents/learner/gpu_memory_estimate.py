@@ -42,7 +42,6 @@ class LearnerMemory:
 
     @property
     def total(self) -> float:
-        """GB of both."""
         return self.state + self.passing
 
 

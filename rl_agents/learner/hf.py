@@ -41,7 +41,6 @@ def load_causal_lm(model_dir: str | Path, dtype: str) -> Any:
 
 
 def load_backbone(model_dir: str | Path, dtype: str) -> Any:
-    """Load the model without its vocabulary head (for critics)."""
     leave_out_sklearn()
     from transformers import AutoModel
 

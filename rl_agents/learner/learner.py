@@ -83,7 +83,6 @@ def _trained(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _config(model: Any, base: str, base_dir: str) -> Any:
-    """peft's configuration of the adapters; with names in order, so that equal runs write equal files."""
     config = copy.copy(model.peft_config["default"])
     public = None if Path(base).is_dir() else HUB_NAME.fullmatch(base)
     config.base_model_name_or_path = public["name"] if public else str(Path(base_dir).resolve())
@@ -123,7 +122,6 @@ class AgentLearner(TorchLearner):
 
     @property
     def sharded(self) -> bool:
-        """Whether the learners share the networks."""
         return self.distributed and self.settings.learner_sharding == "fsdp"
 
     def _map_module_to_device(self, module: Any) -> None:
@@ -313,7 +311,6 @@ class AgentLearner(TorchLearner):
 
     @property
     def policy(self) -> CausalLMModule:
-        """The policy module."""
         return self.module[POLICY]  # type: ignore[no-any-return]
 
     def export_weights(self) -> PackedWeights:

@@ -119,7 +119,6 @@ class AgentLearnerGroup(LearnerGroup):
 
     @property
     def _shared(self) -> bool:
-        """Whether rows share what they begin with."""
         return bool(self.config.agent.prefix_sharing)
 
     def export_weights(self) -> Any:
@@ -142,13 +141,11 @@ class AgentLearnerGroup(LearnerGroup):
         return call(self._learner) if self.is_local else self._ask_first(call, "sending weights")  # type: ignore
 
     def full_state(self) -> dict[str, Any]:
-        """Weights and optimizer of the whole network."""
         if self.is_local:
             return self._learner.get_state()  # type: ignore[no-any-return]
         return self._ask_first(_get_state, "reading the training state")  # type: ignore[no-any-return]
 
     def load_full_state(self, state: dict[str, Any]) -> None:
-        """Set weights and optimizer of every learner."""
         if self.is_local:
             self._learner.set_state(state)
         else:

@@ -59,7 +59,6 @@ def check_vocabulary(model_dir: str | Path, tokenizer: Any, vocabulary: int | No
 
 @lru_cache(maxsize=8)
 def _check_weights(folder: Path, files: tuple[Any, ...]) -> None:
-    """Check the weights; ``files`` stands for what is in the folder, so that equal folders are read once."""
     shapes = _named_shapes(folder)
     _check_shapes(folder, _expected_shapes(folder), shapes)
     _check_numbers(folder, len(shapes))

@@ -50,7 +50,6 @@ class OptimizerSet:
         return [muon, torch.optim.AdamW(others, lr=rate, **adam)]
 
     def parameters(self) -> list[nn.Parameter]:
-        """All trainable parameters in a fixed order."""
         return [parameter for params in self.networks.values() for parameter in params.values()]
 
     def zero_grad(self) -> None:

@@ -110,7 +110,6 @@ def pack_rows(ids: Tensor, mask: Tensor, width: float, *, share: bool = True) ->
 
 
 def _paths(trie: Walk) -> list[NDArray[np.int64]]:
-    """Places in the packed sequence of every row's tokens, by row."""
     paths, previous, size = [np.zeros(0, np.int64)] * len(trie.order), np.zeros(0, np.int64), 0
     for row, common, length in zip(trie.order, trie.shared, trie.lengths, strict=True):
         previous = np.concatenate([previous[:common], np.arange(size, size + length - common)])
@@ -192,7 +191,6 @@ def shared_attention(
 
 
 def _taken(tensor: Tensor, places: Tensor) -> Tensor:
-    """[1, heads, n, d] at ``places`` [b, s]: [b, heads, s, d]."""
     lines = tensor[0].transpose(0, 1)
     return lines.index_select(0, places.flatten()).unflatten(0, places.shape).transpose(1, 2)
 

@@ -150,7 +150,6 @@ def split_shared(ids: Sequence[NDArray[np.integer]], num_shards: int) -> list[li
 
 
 def _common(a: NDArray[np.integer], b: NDArray[np.integer]) -> int:
-    """Leading tokens that two rows have in common."""
     length = min(len(a), len(b))
     differ = np.flatnonzero(a[:length] != b[:length])
     return int(differ[0]) if len(differ) else length

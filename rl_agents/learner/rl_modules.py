@@ -65,11 +65,9 @@ class Network(TorchRLModule):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of activations."""
         return getattr(torch, self.model_config["dtype"])  # type: ignore[no-any-return]
 
     def precision(self, device: torch.device) -> Any:
-        """Context in which to calculate."""
         return torch.autocast(device.type, self.dtype, enabled=self.autocast and self.dtype != torch.float32)
 
     def prepare(self, model: Any) -> Any:
@@ -176,7 +174,6 @@ class ValueModule(Network):
         return {"values": scattered.index_put((rows, columns + 1), values)}
 
     def _packed(self, packed: Packed) -> torch.Tensor:
-        """The hidden states that predict the scored tokens, [scored tokens, width]."""
         with self.precision(packed.read.device):
             return packed_states(self.backbone, packed, seen_by=self.backbone)[packed.read[packed.source]]
 
@@ -189,7 +186,6 @@ def _with_lora(model: nn.Module, rank: int, alpha: float) -> nn.Module:
 
 
 def _plain_name(name: str) -> str:
-    """A parameter's name without what adapters wrap around it."""
     return name.removeprefix("base_model.model.").replace(".base_layer", "")
 
 

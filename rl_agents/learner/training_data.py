@@ -51,7 +51,6 @@ class AgentTrainingData(TrainingData):
     def shard(
         self, num_shards: int, len_lookback_buffer: int | None = None, *, shared: bool = False, **kwargs: Any
     ) -> list[tuple[AgentTrainingData, dict[str, Any]]]:
-        """Split the rows over learners, see `split_rows`."""
         return [(self._subset(indices), {}) for indices in split_rows(self.rows, num_shards, shared=shared)]
 
     def _subset(self, indices: list[int]) -> AgentTrainingData:

@@ -155,7 +155,6 @@ class Exchanges:
             return sum(link.progress.get(number, 0) for link in self._links.values() for number in numbers)
 
     def loads(self) -> dict[int, int]:
-        """Return how many jobs every living runner has."""
         with self._tables:
             links = {runner: self._links[runner] for runner in self.runners.ids()}
             return {
@@ -164,7 +163,6 @@ class Exchanges:
             }
 
     def _send(self, runner: int, link: _Link, wanted: Collection[int], *, together: bool) -> None:
-        """Begin an exchange where none is under way and there is something to give or to wait for."""
         if link.sent is not None or (link.idle() and not link.dropped):
             return
         batches, link.inbox = link.inbox, []
@@ -222,7 +220,6 @@ class Exchanges:
         self._answers |= {batch.number: Lost(event) for batch in batches}
 
     def lost_since(self) -> bool:
-        """Whether a runner was lost since this was asked last."""
         with self._tables:
             lost, self._lost = self._lost, False
         return lost
@@ -318,7 +315,6 @@ class Losses:
             return tasks
 
     def awaited(self) -> list[int]:
-        """Return those that are lost and not `overdue` yet."""
         return sorted(set(self.runners.absent()) - self._missed)
 
     def overdue(self, waited_s: float) -> list[str]:
@@ -339,7 +335,6 @@ class Losses:
     # --- tasks in which env runners die ------------------------------------------------------------------------
 
     def deadly(self, job: EpisodeSpec | BranchSpec | Reached) -> bool:
-        """Whether env runners die in the job's task."""
         task = job.point.task_id if isinstance(job, BranchSpec) else job.task_id
         return self.deaths[task] >= MAX_DEATHS
 
@@ -544,7 +539,6 @@ class Collector:
         return everyone and not lost and all(on_disk is True for on_disk in answers.values())
 
     def first_attempt(self) -> int | None:
-        """Return what the first attempt at something is called in the pool; None: nothing is recorded."""
         return None if self.recording is None else self.recording.resumes * MAX_ATTEMPTS
 
 

@@ -53,7 +53,6 @@ class RunnerActors:
         return count
 
     def ids(self) -> list[int]:
-        """Return the numbers of those that are alive."""
         return list(self._group.healthy_env_runner_ids())
 
     def send(self, runner: int, call: Call) -> Any:
@@ -66,7 +65,6 @@ class RunnerActors:
         return ready + ray.wait(others, num_returns=len(others), timeout=0)[0] if ready and others else ready
 
     def answer(self, sent: Any) -> Any:
-        """Return the answer; raises `RunnerLost`."""
         try:
             return ray.get(sent)
         except RayError as error:
@@ -84,7 +82,6 @@ class RunnerActors:
             self.send(runner, call)
 
     def absent(self) -> list[int]:
-        """Return the numbers of those that were lost and are not back."""
         return [runner for runner in self._manager.actor_ids() if not self._manager.is_actor_healthy(runner)]
 
     def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
@@ -160,7 +157,6 @@ class RunnerHere:
         call(self._runner)
 
     def absent(self) -> list[int]:
-        """It is here."""
         return []
 
     def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
@@ -277,7 +273,6 @@ class RunnerEngines:
     last: tuple[Any, int, int] = field(default=(None, 0, 0))
 
     def call(self) -> HostEngine:
-        """Return what gives a runner its engine."""
         return HostEngine(self.settings, *self.last)
 
     def await_start(self) -> None:

@@ -151,7 +151,6 @@ class Episodes:
         return collected
 
     def _rewarded(self, played: list[Trajectory], collected: Collected[Trajectory]) -> dict[str, float]:
-        """Reward the episodes of a round, add them to ``played`` and return metrics."""
         shaped = self.reward.apply(collected.answers)
         played.extend(collected.answers)
         return {**shaped, "rollout/resampled_episodes": float(collected.resampled)}
@@ -214,7 +213,6 @@ class Demonstrations:
     _pool: Sequence[Trajectory] = ()
 
     def next(self, iteration: int) -> Experience:
-        """Return the iteration's ``tasks_per_iteration`` x ``group_size`` episodes."""
         settings = self.settings
         if not self._pool:
             self._pool = demonstrated_trajectories(settings, self.model_dir, stream_seed(settings.seed, DEMONSTRATION))

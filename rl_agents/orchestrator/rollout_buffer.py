@@ -55,7 +55,6 @@ class WorkerThread:
 
     @property
     def started(self) -> bool:
-        """Whether there is a thread, alive or not."""
         return self._thread is not None
 
     @property
@@ -351,7 +350,6 @@ class RolloutBuffer:
         self._thread.join()
 
     def _await(self, iteration: int) -> None:
-        """Wait for a batch that is played ahead, and for its rewards."""
         if not self._thread.started:
             self._offer(self.producer.export())
             self._thread.start(self._work)
@@ -377,7 +375,6 @@ class RolloutBuffer:
             self._keep(self._played(self.version, started))
 
     def _work(self) -> None:
-        """Play ahead, in the thread of its own."""
         try:
             while (due := self._due()) is not None:
                 weights, version = due
@@ -408,7 +405,6 @@ class RolloutBuffer:
         return None
 
     def _generation(self, number: int) -> int:
-        """The iteration whose weights sample batch ``number``."""
         return max(self._first, number - self.lag)
 
     def _played(self, version: int, started: float) -> Batch:
@@ -451,5 +447,4 @@ class RolloutBuffer:
 
 
 def _versions(step: Step) -> tuple[int, ...]:
-    """Of all tokens of a step."""
     return tuple(version for version, _ in step.version_spans) or (step.policy_version,)

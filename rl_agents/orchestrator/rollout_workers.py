@@ -187,7 +187,6 @@ class RolloutWorkers:
         self.version = version
 
     def stop_engines(self) -> None:
-        """Free the engines; RLlib stops the env runners."""
         if self.engine_group is not None:
             self.engine_group.stop()
         if self.engine is not None:

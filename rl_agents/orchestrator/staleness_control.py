@@ -91,14 +91,12 @@ class Admission:
         return len(self.waiting) + len(self.taken) - self.passed
 
     def admit(self) -> int:
-        """Admit a group and return its number."""
         assert self.room()
         number, self.admitted = self.admitted, self.admitted + 1
         self.waiting[number] = self.iteration
         return number
 
     def finish(self, number: int) -> None:
-        """A group is complete."""
         assert number in self.waiting
         self.finished.add(number)
 

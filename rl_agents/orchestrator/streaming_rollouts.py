@@ -74,7 +74,6 @@ class Group:
         return [spec for spec in self.specs if spec not in self.done]
 
     def trajectories(self) -> list[Trajectory]:
-        """Return all of them, in the order of their members."""
         return [self.done[spec] for spec in self.specs]
 
 
@@ -231,7 +230,6 @@ class Stream:
             self._upkeep.thread.join()
 
     def _take(self, played: list[Trajectory], missing: int, iteration: int) -> dict[str, float]:
-        """Wait for so many groups that are complete and rewarded, and add them to ``played``."""
         groups: list[Group] = []
 
         def there() -> bool:
@@ -267,14 +265,12 @@ class Stream:
             self._thread.start(self._play)
 
     def _end(self) -> None:
-        """End the threads, and give up what is being played."""
         self.close()
         self._thread.end()
         if self._upkeep is not None:  # it gives engines weights, which are another run's then
             self._upkeep.thread.end()
 
     def _play(self) -> None:
-        """Admit, hand out, fetch; ends with what the other threads raise."""
         assert self._upkeep is not None
         collector = self.producer.workers().collector
         try:
@@ -343,7 +339,6 @@ class Stream:
         collector.losses.check_deaths(alive + self._admission.iteration)
 
     def _fetch(self, collector: Collector) -> None:
-        """Take what has come."""
         batches = {group.batch: group for group in self._groups() if group.batch is not None}
         if not batches:
             with self._changed:
@@ -482,7 +477,6 @@ class Upkeep:
             self._changed.notify_all()
 
     def pending(self) -> bool:
-        """Whether the engines wait for weights; ``changed`` is the caller's."""
         return self._offered is not None
 
     def strike(self) -> None:

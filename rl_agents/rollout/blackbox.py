@@ -73,11 +73,9 @@ class Steering:
 
     @property
     def fired(self) -> bool:
-        """Whether the episode has been cut."""
         return self.turn > 0
 
     def answered(self, step: Step) -> None:
-        """Take note of a call's answer."""
         self._answered += 1
         self._last = step
 
@@ -296,7 +294,6 @@ def trajectory_of(
 
 
 def _end(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, rewarded: bool, limits: Limits) -> None:
-    """Say why the episode ended."""
     result = end.result or AgentResult()
     cause = _cut(trace, end, result, len(trajectory.steps) >= limits.max_turns)
     if cause == "agent_timeout" and not trajectory.steps:
@@ -310,7 +307,6 @@ def _end(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, rewarded: b
 
 
 def _cut(trace: SessionTrace, end: AgentEnd, result: AgentResult, full: bool) -> str:
-    """Return which limit ended the episode, if one did: an agent may fail when a call is refused."""
     if end.timed_out:
         return "agent_timeout"
     if trace.end == "context_length":
@@ -349,7 +345,6 @@ def _end_by_rule(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, ste
 
 
 def _facts(result: AgentResult, trace: SessionTrace) -> dict[str, object]:
-    """Return what rewards and reports read, as far as there is any."""
     facts: dict[str, object] = {"references": result.references, "points": result.points, "gateway": trace.facts()}
     found = {name: value for name, value in facts.items() if value}
     return found if result.evidence is None else {**found, "evidence": result.evidence}

@@ -160,8 +160,6 @@ async def restore(env: TextEnv, guard: EnvGuard, copy: Any) -> None:
 
 
 class Position:
-    """An environment of the pool that can be put into one state as often as needed."""
-
     def __init__(self, point: BranchPoint, pool: EnvPool, branching: Branching, limits: Limits) -> None:
         self.point, self.pool, self.branching, self.limits = point, pool, branching, limits
         self.guard = pool.guard(None, point.task_id, point.seed, limits.env_timeout_s)
@@ -225,11 +223,9 @@ class Position:
         self.guard = self.pool.guard(env, self.point.task_id, self.point.seed, self.limits.env_timeout_s)
 
     def moved(self) -> None:
-        """The environment is no longer in the state."""
         self._there = False
 
     async def broken(self) -> None:
-        """Close the environment: it failed."""
         if self.env is not None:
             env, self.env = self.env, None
             await self.pool.discard(env)
@@ -335,7 +331,6 @@ async def _execute_all(steps: Sequence[Step], position: Position, player: Player
 
 
 async def _execute(step: Step, position: Position, player: Player) -> Child:
-    """Let the environment answer one sibling."""
     point = position.point
     try:
         env = await position.reach()
@@ -359,7 +354,6 @@ def _with_step(child: Child, step: Step) -> Child:
 
 
 async def expand_all(specs: Sequence[BranchSpec], pool: EnvPool, player: Player, branching: Branching) -> Expansions:
-    """Answer all requests at once."""
     with pool.watch.batch({spec.point.task_id for spec in specs}):
         answers = await asyncio.gather(*(expand(s, pool, player, branching) for s in specs), return_exceptions=True)
     result = Expansions()
@@ -373,7 +367,6 @@ async def expand_all(specs: Sequence[BranchSpec], pool: EnvPool, player: Player,
 
 
 def _too_long(specs: Sequence[BranchSpec], expansions: Sequence[Expansion], player: Player) -> str:
-    """Say so when every start state's prompt is longer than the context."""
     starts = {spec.group_id: spec.point.task_id for spec in specs if spec.seeds and not spec.point.actions}
     met = [e for e in expansions if e.group_id in starts]
     if not met or any(e.end_cause != "context_length" for e in met):

@@ -153,8 +153,6 @@ def _cannot(name: str, way: str, difference: str, state: Reached) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """An environment and the guard of its calls."""
-
     env: TextEnv
     guard: EnvGuard
 
@@ -214,7 +212,6 @@ async def _difference(seat: Seat, state: Reached, between: Between = undisturbed
 
 
 async def _replay(seat: Seat, state: Reached, between: Between = undisturbed) -> list[dict[str, Any]]:
-    """Everything that is shown on the way to the state."""
     seat.guard.process.reset()
     answer: Any = await seat.guard.call(seat.env.reset, seed=state.spec.seed, options={"task_id": state.task_id})
     shown = [_shown(read_reset(answer), answer[-1])]
@@ -230,7 +227,6 @@ async def _acted(seat: Seat, action: str) -> dict[str, Any]:
 
 
 def _shown(answer: EnvReply, info: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be equal in equal states."""
     return {
         "observation": answer.observation,
         "anchor": answer.anchor,

@@ -45,7 +45,6 @@ class QueueTimeout(CallTimeout):
 
 
 def over(deadline: Deadline) -> CallTimeout:
-    """Return what is raised when a call's time is over."""
     problem = deadline.problem() or f"no answer within {deadline.seconds:g} s"
     return (QueueTimeout if deadline.stuck else CallTimeout)(problem)
 
@@ -167,7 +166,6 @@ def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any
 
 
 def failure_of(call: Callable[..., Any], error: BaseException) -> EnvFailure:
-    """Return how an episode's record tells what a call raised."""
     if isinstance(error, CallTimeout):
         return EnvFailure(f"env_timeout: {getattr(call, '__name__', 'call')}: {error}")
     return EnvFailure(f"env_error: {type(error).__name__}: {error}{_place(error)}")

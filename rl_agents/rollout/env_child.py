@@ -24,8 +24,6 @@ from rl_agents.rollout.serialization import ATTRIBUTES, MAX_BYTES, METHODS, Answ
 
 
 class Served:
-    """The environment and the episode that it is in."""
-
     def __init__(self, env: Any) -> None:
         self.env, self._folder = env, os.getcwd()  # an episode begins where the environment was made
         self._begin(0)
@@ -38,7 +36,6 @@ class Served:
 
     @property
     def has(self) -> list[str]:
-        """What it has of what it may have."""
         methods = [name for name in METHODS if callable(getattr(self.env, name, None))]
         # A property may be one only in the middle of an episode.
         return [*methods, *(name for name in ATTRIBUTES if _has(self.env, name))]

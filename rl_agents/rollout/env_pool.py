@@ -74,7 +74,6 @@ class Places:
         self._wake()
 
     def _wake(self) -> None:
-        """Let those in who wait, as far as there are places."""
         while self._waiting and self._fits(self._waiting[0][0]):
             count, turn = self._waiting.popleft()
             if not turn.done():

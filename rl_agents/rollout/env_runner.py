@@ -138,7 +138,6 @@ class TextEnvRunner(EnvRunner, Checkpointable):
 
     @property
     def in_progress(self) -> dict[int, int]:
-        """How many jobs are done of every batch that is not."""
         return self._bench.in_progress()
 
     def sample(  # type: ignore[override]
@@ -173,13 +172,11 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         return task
 
     def recorder_of(self, attempt: int | None) -> Recorder | None:
-        """Return what records work that was asked for ``attempt`` times before; None: nothing is recorded."""
         if self.recorder is None or attempt is None:
             return None
         return self.recorder.at(attempt)
 
     def player(self) -> Player:
-        """Return what samples single steps; raises RuntimeError while there is no engine."""
         if self.engine is None:
             raise RuntimeError("call set_engine or set_engines first")
         return Player(self.engine, self.context, self.limits)
@@ -241,7 +238,6 @@ async def _sample(
 
 
 async def _expand(runner: TextEnvRunner, specs: Sequence[BranchSpec], attempt: int | None = None) -> Expansions:
-    """Sample and execute children of the states that ``specs`` name, all at once."""
     player = replace(runner.player(), recorder=runner.recorder_of(attempt))
     try:
         expansions = await expand_all(specs, runner.pool, player, runner.config.agent.branching)

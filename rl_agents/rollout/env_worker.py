@@ -76,7 +76,6 @@ class EpisodeState:
         self.seed = seed
 
     def applied(self) -> contextlib.AbstractContextManager[None]:
-        """While a call is made here."""
         return contextlib.nullcontext()
 
     def reset(self) -> None:
@@ -173,7 +172,6 @@ def _folder() -> str:
 
 @lru_cache(maxsize=256)
 def _seeded(seed: int) -> Any:
-    """State of numpy's generator after seeding; not to be changed."""
     return np.random.MT19937(seed).state
 
 
@@ -201,7 +199,6 @@ class EnvGuard:
 
     @property
     def apart(self) -> bool:
-        """Whether the environment has a process of its own."""
         return self.host is not None and self.host.may_die
 
     async def call(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -273,8 +270,6 @@ class EnvGuard:
 
 
 class _Job:
-    """A call on its way to a thread and back."""
-
     def __init__(self, call: Callable[[], Any]) -> None:
         self.call, self.loop, self.standing = call, asyncio.get_running_loop(), current() or QueueWait()
         self.answer: asyncio.Future[Any] = self.loop.create_future()
@@ -371,7 +366,6 @@ class ThreadHost:
                 return
 
     def interrupt(self) -> None:
-        """Raise `CallTimeout` in the call that the thread is in."""
         if self._calling and self._thread.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self._thread.ident), ctypes.py_object(CallTimeout)
@@ -466,13 +460,11 @@ class ProcessEnv:
         return self._ask("step", action)
 
     def __getattr__(self, name: str) -> Any:
-        """What only some environments have."""
         if name.startswith("_") or name not in self._has:
             raise AttributeError(name)
         return self._ask(name) if name in ATTRIBUTES else lambda *args: self._ask(name, *args)
 
     def close(self) -> None:
-        """Close the environment and end the process."""
         try:
             self._ask("close")
         finally:
@@ -505,7 +497,6 @@ class ProcessEnv:
         return answer.result
 
     def _ended(self) -> str:
-        """Wait for the end of the process, and say how it ended."""
         self._pipe.close()
         try:
             code = self._process.wait(END_S)

@@ -87,7 +87,6 @@ class Reflexion(gymnasium.Wrapper[str, str, str, str]):
 
     @property
     def render_window(self) -> Any:
-        """The environment's own window format, if it has one."""
         return self.env.render_window  # type: ignore[attr-defined]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -186,7 +185,6 @@ def solved_examples(settings: Settings, make: Callable[[], TextEnv]) -> list[Sho
 
 
 def episode_text(shot: Shot) -> str:
-    """Write an episode as a person would read it."""
     return "\n".join(line for observation, action in shot for line in (observation, action))
 
 

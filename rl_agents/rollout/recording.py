@@ -91,7 +91,6 @@ class Recorder:
             self.sink.add(*calls)
 
     def again(self, seeds: Iterable[int]) -> list[Call]:
-        """Return the calls that were sampled with these seeds before the crash."""
         if not self._recorded:
             return []
         return [self._recorded[seed] for seed in seeds if seed in self._recorded]
@@ -122,7 +121,6 @@ class CallsOnly:
         self._recorder = recorder
 
     def add(self, *records: Record) -> Future[None]:
-        """Take records; see `rl_agents.store.trajectory_store.PoolSink`."""
         return self._recorder.keep(record for record in records if isinstance(record, Call))
 
     def flush(self, timeout_s: float) -> None:

@@ -67,8 +67,6 @@ async def gathered(jobs: Sequence[Coroutine[Any, Any, A]]) -> list[A | BaseExcep
 
 
 class RequestQueue:
-    """Batches in progress on one event loop."""
-
     def __init__(self, loop: asyncio.Runner, work: Callable[[Batch], Coroutine[Any, Any, Any]]) -> None:
         """Use ``loop`` for life.
 
@@ -135,7 +133,6 @@ class RequestQueue:
 
 
 async def _ended() -> None:
-    """End all other tasks of the loop."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()

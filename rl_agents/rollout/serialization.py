@@ -63,7 +63,6 @@ class EnvRecipe:
 
     @classmethod
     def of(cls, settings: Settings) -> EnvRecipe:
-        """Return the recipe of a run's environments."""
         own = {f"env.{name}": value for name, value in settings.env_options.items()}
         keys = {name: getattr(settings, name) for name in KEYS}
         return cls({**keys, **own}, tuple(sys.path), os.getcwd())

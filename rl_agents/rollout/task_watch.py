@@ -46,7 +46,6 @@ class CallNote:
 
     @contextlib.contextmanager
     def calling(self, task_id: str) -> Iterator[None]:
-        """While the environment of a task is called."""
         self._running.append(task_id)
         self._write()
         try:
@@ -69,7 +68,6 @@ class CallNote:
 
 
 def _names(path: Path) -> list[str]:
-    """Return the tasks in a file of `CallNote`."""
     text = path.read_bytes().partition(b"\0")[0].decode(errors="replace") if path.exists() else ""
     return text.split("\n") if text else []
 
@@ -108,7 +106,6 @@ class TaskWatch:
             self._batches -= 1
 
     def noted(self, task_id: str) -> contextlib.AbstractContextManager[None]:
-        """While the environment of a task is called in this process."""
         return contextlib.nullcontext() if self.note is None else self.note.calling(task_id)
 
     def alone(self, task_id: str) -> contextlib.AbstractAsyncContextManager[None]:
@@ -126,6 +123,5 @@ class TaskWatch:
             raise EnvFailure(next(iter(self._causes.values())))
 
     def hung(self, task_id: str, cause: str, *, reset: bool) -> None:
-        """Note a call that was interrupted."""
         self._causes.setdefault(task_id, cause)
         self._hangs[task_id] += MAX_HANGS if reset else 1

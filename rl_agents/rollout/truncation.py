@@ -75,7 +75,6 @@ class SentenceTransformerEmbedder:
 
 
 def normalized(vector: Vector) -> Vector:
-    """Scale to length 1; a zero vector stays."""
     length = float(np.linalg.norm(vector))
     return vector / length if length else vector
 
@@ -172,8 +171,6 @@ class TurnFacts:
 
 
 class Rule(Protocol):
-    """One rule in one episode."""
-
     def fires(self, turn: TurnFacts) -> bool:
         """Take note of a turn and say whether the episode is to be truncated after it."""
         ...
@@ -198,7 +195,6 @@ class StallRule:
         return self.window.update(turn.progress)
 
     def reasons(self) -> dict[str, Any]:
-        """The turns without progress that count, and k."""
         return {"stalled_turns": list(self.stalled), "window": self.window.k}
 
 
@@ -226,7 +222,6 @@ class SimilarityRule:
         return turn.number >= self.minimum_turns and similarity_trigger(self.nearest, self.threshold)
 
     def reasons(self) -> dict[str, Any]:
-        """The cosine of the last question with the earlier one that it resembles most, and α."""
         return {"cosine": round(self.nearest, 4), "like_turn": self.like, "threshold": self.threshold}
 
 
@@ -242,7 +237,6 @@ class RandomRule:
         return turn.valid and random_trigger(self.stream, self.beta) and turn.number >= self.minimum_turns
 
     def reasons(self) -> dict[str, Any]:
-        """β."""
         return {"beta": self.beta}
 
 
@@ -323,8 +317,6 @@ def _rule_seed(episode_seed: int) -> int:
 
 @dataclass(frozen=True)
 class RuleEntry:
-    """A rule as `run.py list` shows it."""
-
     name: str
     summary: str
     reference: str

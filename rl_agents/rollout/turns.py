@@ -43,7 +43,6 @@ class Limits:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Limits:
-        """Read the keys of a run; ``max_turns=0`` takes the environment's."""
         return cls(
             max_turns=episode_turns(settings),
             max_response_tokens=settings.max_response_tokens,
@@ -89,7 +88,6 @@ class Player:
         return self.context.prompt(dialogue, lambda task, history, observation: message)
 
     def has_room(self, prompt_ids: list[int]) -> bool:
-        """Whether the context takes a response (`least_room`)."""
         return len(prompt_ids) + least_room(self.limits.max_response_tokens) <= self.limits.max_model_len
 
     async def complete(self, prompt_ids: list[int], seed: int, parent: int = 0) -> Completion:

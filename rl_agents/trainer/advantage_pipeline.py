@@ -69,7 +69,6 @@ def assign_credit(
 
 
 def _own(rows: Sequence[Row]) -> list[Row]:
-    """Rows of the iteration's own episodes."""
     return [row for row in rows if not row.again]
 
 
@@ -134,7 +133,6 @@ def credit_metrics(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def read_at(row: Row) -> NDArray[np.bool_]:
-    """Where the critic is read."""
     at: NDArray[np.bool_] = (row.mask if row.value_mask is None else row.value_mask) > 0
     return at
 

@@ -116,7 +116,6 @@ class AgentConfig(AlgorithmConfig):
         return config
 
     def apply_settings(self) -> None:
-        """Derive RLlib's fields from ours."""
         agent = self.agent
         self.seed = agent.seed
         self.num_env_runners = agent.num_env_runners
@@ -143,7 +142,6 @@ class AgentConfig(AlgorithmConfig):
         return module_specs(self.agent, self.model_dir)
 
     def build_learner_group(self, **kwargs: Any) -> AgentLearnerGroup:
-        """Our learner group, fed with ragged rows."""
         spec = kwargs.get("rl_module_spec")
         return AgentLearnerGroup(config=self.copy(), module_spec=spec, placement_group=kwargs.get("placement_group"))
 
@@ -300,7 +298,6 @@ class AgentAlgorithm(Algorithm):
         return self.rollout_workers
 
     def _start_workers(self) -> None:
-        """Start them; engines may need longer than this call."""
         self.rollout_workers = RolloutWorkers(self.config, self.kind)
         self.env_runner_group = self.rollout_workers.env_runners
 
@@ -401,7 +398,6 @@ class AgentAlgorithm(Algorithm):
         return metrics
 
     def _play_and_learn(self) -> dict[str, float]:
-        """Whole episodes, then one update."""
         experience = self.buffer.next(self.iteration)
         self.last_trajectories = experience.played
         self._keep(experience.played)
@@ -518,7 +514,6 @@ class AgentAlgorithm(Algorithm):
             self.pool.add_batch(self.iteration, rows, sessions, *update)
 
     def _sync_engines(self) -> bool:
-        """Give the engines the learners' weights; False when they have them."""
         return self._started_workers().sync(self.learner_group, self.policy_version)
 
     # --- checkpoints, by our own names, RLlib's and Tune's ----------------------------------------------------------

@@ -63,8 +63,6 @@ class Counters:
 
 
 class Learners(Protocol):
-    """What a checkpoint needs of the learner group."""
-
     def save_hf(self, folder: Path) -> None: ...
 
     def full_state(self) -> dict[str, Any]: ...
@@ -166,7 +164,6 @@ def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:
 
 
 def save_state(folder: Path, learner_state: dict[str, Any], counters: dict[str, Any], config: dict[str, Any]) -> None:
-    """Write all but ``hf/`` into ``folder``."""
     tensors: dict[str, torch.Tensor] = {}
     numbers: dict[str, Any] = {}
     for name, value in flatten(learner_state).items():
@@ -230,7 +227,6 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def unflatten(flat: dict[str, Any]) -> dict[str, Any]:
-    """Inverse of `flatten` (empty dictionaries are lost)."""
     tree: dict[str, Any] = {}
     for path, value in flat.items():
         *parents, leaf = path.split(SEPARATOR)

@@ -87,7 +87,6 @@ def model_config(settings: Settings) -> Mapping[str, Any]:
 
 
 def _needs_vllm(settings: Settings) -> str:
-    """Say why only vLLM will do; empty where both will."""
     for name, default in ONLY_VLLM.items():
         if name in settings.explicit or getattr(settings, name) != default:
             return f"the torch engine knows no {name}"
@@ -99,7 +98,6 @@ def _needs_vllm(settings: Settings) -> str:
 
 
 def _uncached(settings: Settings) -> str:
-    """Say so where the torch engine cannot cache the model's layers; starters it can."""
     if settings.model == "starter":
         return ""
     from rl_agents.learner.model_check import check_cached

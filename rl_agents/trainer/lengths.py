@@ -188,7 +188,6 @@ async def _play(player: Player, env: TextEnv, guard: EnvGuard, choose: Choose, g
 
 
 def _demonstrated(settings: Settings, task: str) -> Choose:
-    """Play as the environment's demonstrator, if it has one that knows the task."""
     actions: list[str] = []
     with contextlib.suppress(Exception):  # some know the starter's small tasks only, and fail in their own ways
         options = read_env_options(env_spec(settings.env), settings.env_options)

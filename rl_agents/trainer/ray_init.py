@@ -35,7 +35,6 @@ JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
 def quiet_libraries() -> None:
-    """Silence what Ray and transformers say at every start about themselves and not about the run."""
     leave_out_sklearn()
     from transformers.utils import logging as transformers_logging
 

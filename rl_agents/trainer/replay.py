@@ -99,7 +99,6 @@ class Record:
         return [found[name] for name in names]
 
     def credit(self, update: Update) -> dict[tuple[str, int], Credit]:
-        """What the update's steps were worth, by session and step; of a step that was learned from again the last."""
         at = (update.iteration, update.number or 0)
         rows = [row for name in (*update.sessions, *update.again) for row in self.reader.credit(name)]
         return {(row.session, row.ordinal): row for row in rows if (row.iteration, row.update) == at}
@@ -175,7 +174,6 @@ class TokenRecorder:
         self._entropy = self._score("entropy")
 
     def after(self, update: Update) -> None:
-        """Write what has become of the rows' tokens."""
         if not self._rows:
             return
         after = self._score("logprobs")

@@ -72,7 +72,6 @@ class RunPool:
         self.id: str = next((event.facts.get("id", "") for event in events if event.kind == "run"), "")
 
     def begin(self) -> None:
-        """Say which run this is."""
         self.id = uuid.uuid4().hex
         run = {name: getattr(self._settings, name) for name in ("algo", "env", "seed", "model")}
         self._writer.add(Event("run", 0, {"id": self.id, **run}))
@@ -177,7 +176,6 @@ def batch_records(iteration: int, update: int, rows: Sequence[Row], names: Seque
 
 
 def _local_writer(path: Path) -> PoolWriter:
-    """The writer in the process that trains, which each commit would disturb."""
     return PoolWriter(path, commit_rows=COMMIT_ROWS, wait_s=PREDECESSOR_S, idle_s=COMMIT_S)
 
 

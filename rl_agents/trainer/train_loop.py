@@ -135,7 +135,6 @@ class TrainLoop:
 
     @property
     def finished(self) -> bool:
-        """All iterations are done, and the last one is evaluated."""
         total = self.algo.settings.iterations
         return self._completed >= total and self._evaluated(total)
 

@@ -322,7 +322,6 @@ class Explorer:
     # --- choosing states ---------------------------------------------------------------------------------------
 
     def _open_searches(self, expand: Expand) -> None:
-        """Begin tasks until all places are taken, and look at their start states."""
         while len(self.searches) < self.width:
             task_id = task_at(self.tasks, self.position, self.seed, self.left_out)
             seed = stream_seed(self.seed, SEARCH, self.position)
@@ -609,7 +608,6 @@ def _begin(work: Callable[[], R], *, threaded: bool) -> Callable[[], R]:
 
 
 def explorer_to_json(explorer: Explorer) -> dict[str, Any]:
-    """Everything that `load_explorer` needs."""
     return {
         "position": explorer.position,
         "requests": explorer.requests,

@@ -138,7 +138,6 @@ class StateChain:
         self._solved = True
 
     def __len__(self) -> int:
-        """States at which steps were sampled."""
         return len(self._states)
 
     def observe(self, key: str, outcomes: Outcomes) -> None:
@@ -179,7 +178,6 @@ class StateChain:
         return found
 
     def steps(self, key: str) -> float:
-        """Weight of the steps sampled at a state; 0 for an unseen one."""
         state = self._states.get(key)
         return state.steps if state else 0.0
 
@@ -226,12 +224,10 @@ class StateChain:
     # --- checkpoints -------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; `load_json` is its inverse."""
         states = {key: [state.steps, state.rewards, state.following] for key, state in self._states.items()}
         return {"states": states, "values": self._values, "mean": self._mean, "solved": self._solved and not self.turns}
 
     def load_json(self, data: Mapping[str, Any]) -> None:
-        """Replace everything by what `to_json` returned."""
         self._states = {str(k): _State(float(n), float(w), dict(f)) for k, (n, w, f) in data["states"].items()}
         self._values = {str(key): float(value) for key, value in data["values"].items()}
         self._mean, self._solved = float(data["mean"]), bool(data["solved"])

@@ -42,7 +42,6 @@ class Node:
 
     @classmethod
     def start(cls, answer: EnvReply, key: str, snapshot: Any = None) -> Node:
-        """The start state."""
         return cls(None, None, answer, key, 1, Dialogue.start(answer.observation, answer.chat), 0.0, snapshot)
 
     def after(self, step: Step, answer: EnvReply, key: str, snapshot: Any = None) -> Node:
@@ -51,7 +50,6 @@ class Node:
         return Node(self, step, answer, key, self.depth + 1, dialogue, self.episode_return + step.reward, snapshot)
 
     def path(self) -> list[Node]:
-        """Nodes from the start state to this one."""
         nodes: list[Node] = []
         node: Node | None = self
         while node is not None:
@@ -63,7 +61,6 @@ class Node:
         return [node.key for node in self.path()]
 
     def steps(self) -> list[Step]:
-        """Steps from the start state to this one."""
         return [node.step for node in self.path() if node.step is not None]
 
 
@@ -122,7 +119,6 @@ class Search:
     marks: list[Mark] = field(default_factory=list, repr=False)
 
     def open(self, start: Node) -> None:
-        """Begin at the start state."""
         self.opened, self.current = True, start
         self.marks = [Mark(-1, 1)]
 
@@ -179,7 +175,6 @@ class Search:
         return self.current is not None
 
     def end(self) -> None:
-        """Leave the task."""
         self.current = None
         self.frontier.clear()
 
