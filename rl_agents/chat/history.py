@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rl_agents.chat.messages import Message, action_text
 
 SHORT_ID = 9
-#: Where a template takes system messages; other ones it refuses or leaves out.
+#: Where a template takes system messages; other ones it refuses or omits.
 SystemPlaces = Literal["anywhere", "first", "nowhere"]
 
 

@@ -67,7 +67,7 @@ def read_content(content: Any, excluded: Excluded | None = None) -> str:
     """Return content as text: its parts, a line break between two.
 
     Args:
-        excluded: read refusals and thoughts, too, and put words in the place of images and the like.
+        excluded: read refusals and thoughts, too, and replace images and the like by words.
 
     Raises:
         ValueError: content of another kind.

@@ -252,7 +252,7 @@ class ChatTemplate:
     def answer_ids(self, text: str) -> list[int]:
         """Return an answer that somebody else wrote as the policy would have sampled it, end of turn included.
 
-        Special tokens in it are text, but for those that mark calls and thoughts.
+        Special tokens in it are text, except for those that mark calls and thoughts.
         """
         return [*self._encode(self._guarded(text, self.parser.marks)), self.end_of_turn]
 
@@ -269,7 +269,7 @@ class ChatTemplate:
             further: what was said since the answer, in the form of `rl_agents.chat.messages`.
                 All are rendered together, since templates write several tool results into one turn.
             calls: the answer's tool calls (``id`` and ``function`` with ``name``): some templates write the name of
-                the tool beside its result. Their arguments do not matter.
+                the tool next to its result. Their arguments do not matter.
 
         Raises:
             InputError: the template cannot write these messages, or not apart from the answer.
@@ -286,7 +286,7 @@ class ChatTemplate:
         except InputError:
             if not named:
                 raise
-        # Some templates leave the text out beside a call, and with it the place to cut at.
+        # Some templates leave the text out alongside a call, and with it the place to cut at.
         return list(self._between_ids(messages, []))
 
     def _between_ids(self, further: list[dict[str, Any]], calls: list[dict[str, Any]]) -> tuple[int, ...]:
@@ -563,7 +563,7 @@ def _generation_stops(folder: Path) -> tuple[int, ...]:
 def _tokenizer_loader(folder: Path) -> Any:
     """The class that loads a folder's tokenizer.
 
-    transformers 5 loads every tokenizer beside a Qwen2 model as Qwen2's, which splits words again and drops those it
+    transformers 5 loads every tokenizer next to a Qwen2 model as Qwen2's, which splits words again and drops those it
     does not know. A folder that says it holds a plain tokenizer.json is taken at its word. The other loader takes
     three seconds to import, in every env runner.
     """

@@ -72,18 +72,18 @@ JUDGE = "judge_error"
 
 @dataclass
 class BadTasks:
-    """Tasks whose environment fails whoever plays them; they are drawn no more.
+    """Tasks whose environment fails with any policy; they are no longer sampled.
 
     Attributes:
         left_out: task ids, with their causes.
-        strikes: of tasks; with the second one a task is left out.
+        strikes: of tasks; with the second one a task is excluded.
     """
 
     left_out: dict[str, str] = field(default_factory=dict)
     strikes: Counter[str] = field(default_factory=Counter)
 
     def observe(self, episodes: Sequence[Trajectory]) -> dict[str, str]:
-        """Return the tasks that are left out from now on.
+        """Return the tasks that are excluded from now on.
 
         A task is, when all its episodes of a batch hung or ended their process, or when they raised or answered
         nonsense in two batches. Where half of all episodes fail, the environment is to blame and no task. What judges

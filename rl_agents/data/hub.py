@@ -34,7 +34,7 @@ from rl_agents.errors import InputError, nearest
 CARD = "README.md"
 #: Kinds of files by the ends of their names; of a split in several forms the first one is read.
 SUFFIXES = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
-#: Files that describe a data set, or that `datasets` keeps beside it.
+#: Files that describe a data set, or that `datasets` keeps alongside it.
 _NO_DATA = re.compile(r"(\..*|cache-.*|dataset_infos?\.json|dataset_dict\.json|state\.json)")
 _SHARD = re.compile(r"(.+?)[-_.](\d{4,6})-of-(\d{4,6})")
 _SPLIT = re.compile(r"(?:^|[-_.])(train|test|validation|valid|val|dev|eval)(?=[-_.]|$)")

@@ -147,7 +147,7 @@ def file_rows(path: Path, columns: Columns = (), fields: Sequence[str] = ()) -> 
 
     Args:
         columns: a column map whose columns must be there; it is not applied here.
-        fields: columns that are wanted beside those; empty: all. JSON has all in any case.
+        fields: further columns to read; empty: all. JSON has all in any case.
 
     Raises:
         InputError: the file cannot be read, or lacks a column.

@@ -18,7 +18,7 @@ ABANDONED = -2
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSpec:
-    """One episode to play. ``seed`` fixes all its randomness, whoever plays it and whenever.
+    """One episode to run. ``seed`` fixes all its randomness, wherever and whenever it runs.
 
     Attributes:
         task_id: the task instance, a member of one of the environment's task sets.
@@ -50,7 +50,7 @@ class Step:
         valid: the environment could parse the action.
         call: the call's name in the pool (`rl_agents.store.records`); 0: it was not recorded.
         next_step: index of the step that first reads what came of this one, where an agent's calls form a tree (several
-            conversations side by side); -1: there is none, a conversation ends here; `ABANDONED`: nobody used it
+            conversations concurrently); -1: there is none, a conversation ends here; `ABANDONED`: nobody used it
             and it earns no credit; None: the next in the list, as in every plain dialogue (`rl_agents.data.tree`).
         weight: factor on the step's advantage, where somebody set one (`rl_agents.store.curation`); 0: no loss.
         version_spans: (version, tokens) in order, where weights changed inside the response; empty: they did not.

@@ -1,4 +1,4 @@
-"""Trees of calls: which step follows which, where an agent holds several conversations side by side.
+"""Trees of calls: which step follows which, where an agent holds several conversations concurrently.
 
 A step *follows* another when it is the first to read what came of it: the next turn of a conversation, the first turn
 after a rewritten history, or the turn that a subagent's report is handed to (a join, which several steps flow into).
@@ -53,7 +53,7 @@ def ends(following: Sequence[int]) -> list[int]:
 
 
 def credited(trajectory: Trajectory) -> list[bool]:
-    """Return which steps are learned from: all but those that only lead to an abandoned call.
+    """Return which steps are trained on: all but those that only lead to an abandoned call.
 
     A step of such a lineage that was rewarded by itself makes all of it count: somebody used it after all.
     """

@@ -167,7 +167,7 @@ class Engine(Protocol):
         Raises:
             EngineError: the weights cannot be loaded (torch: the old ones stay; vLLM: it may hold a part of them, and
                 answers no call until a whole sync succeeds); or (``wait``) running calls do not end in time, and
-                sampling goes on with the old weights.
+                sampling continues with the old weights.
         """
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class StreamingEngine(Engine, Protocol):
 
 @dataclass(frozen=True)
 class NoEngine:
-    """In the place of an engine that cannot be had: whoever asks it is told why."""
+    """Stands in for an engine that cannot be built; every call raises the reason."""
 
     reason: str
 
@@ -234,7 +234,7 @@ class EngineSettings:
         seed: seeds the requests that bring none of their own.
         threads: CPU threads of one engine.
         weight_switch: what a sync does to calls that run. ``wait`` lets them end and holds new ones back meanwhile:
-            each call has one version. ``keep`` loads at once; they go on, their keys are computed again, and
+            each call has one version. ``keep`` loads at once; they continue, their keys are computed again, and
             `Completion.version_spans` says which weights sampled what (vLLM: from 0.32; none before).
         switch_timeout_s: seconds that ``wait`` waits for running calls before the sync fails and names them.
         weight_transfer: how new weights reach a vLLM engine: ``object_store``, ``nccl`` or ``ipc``.

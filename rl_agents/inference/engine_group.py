@@ -93,7 +93,7 @@ class InferenceGroup:
         """Give all engines weights, or those that a reference names, through one copy in the object store.
 
         Args:
-            timeout_s: to load them; running calls have `EngineSettings.switch_timeout_s` beside to end.
+            timeout_s: to load them; running calls have a further `EngineSettings.switch_timeout_s` to end.
 
         Raises:
             EngineError: an engine died, refused, or did not answer in time; the others have the new weights.

@@ -40,7 +40,7 @@ from rl_agents.inference.weights import FileNames
 
 #: Most prompt tokens (padding included) in one forward pass: bounds the memory of a prefill.
 PREFILL_TOKENS = 16384
-#: What a forward pass costs beside its tokens, in tokens: 1.8 ms and 7.3 us a token at 0.1 million parameters.
+#: What a forward pass costs in addition to its tokens, in tokens: 1.8 ms and 7.3 us a token at 0.1 million parameters.
 PASS_TOKENS = 256
 
 

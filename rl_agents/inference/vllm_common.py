@@ -216,7 +216,7 @@ def sampled(output: Any) -> tuple[list[int], list[float]]:
 def likeliest(output: Any, known: int = 0) -> Sequence[Likeliest]:
     """Return the likeliest tokens of each place from ``known`` on; empty where nobody asked for them.
 
-    Tokens that could not be sampled are left out.
+    Tokens that could not be sampled are excluded.
     """
     flat = output.outputs[0].logprobs
     count = len(flat.token_ids) // max(1, len(flat)) - 1  # each place begins with the sampled token

@@ -46,12 +46,12 @@ from rl_agents.inference.weight_update_gate import Gate, Running
 
 CLOSED = "vLLM engine is closed"
 #: Passes of the event loop between two steps: in the first futures are resolved, in the second those who waited for
-#: them go on, and have two more for what else they await before they ask again.
+#: them continue and have two more for what else they await before they ask again.
 PASSES = 4
 
 
 class VLLMEngine:
-    """See the module docstring. ``async``: build it in a coroutine or beside a running event loop."""
+    """See the module docstring. ``async``: build it in a coroutine or alongside a running event loop."""
 
     def __init__(self, settings: EngineSettings) -> None:
         """Start vLLM: 9 to 16 s of wall time, nearly all of it imports.
@@ -144,7 +144,7 @@ class VLLMEngine:
             try:
                 await self._engine.pause_generation(mode="keep" if self._keep else "wait", clear_cache=self._keep)
             except BaseException as error:
-                with contextlib.suppress(Exception):  # cancelled half-way: nobody else would let it go on
+                with contextlib.suppress(Exception):  # cancelled half-way: nobody else would let it continue
                     await self._engine.resume_generation()
                 if isinstance(error, Exception):
                     raise EngineError(f"vLLM does not pause for weights of version {version}: {error!r}") from error
@@ -356,7 +356,7 @@ class InlineLLM(SteppedLLM):
     """The same, stepped by the event loop of those who ask it: for the process of an env runner.
 
     There is no thread. While anybody waits for an answer, a task of the loop makes one step after the other, and
-    between two of them lets whoever was answered go on: the next prompt of an episode joins the next step, and no
+    between two of them lets whoever was answered continue: the next prompt of an episode joins the next step, and no
     thread waits for the interpreter. Environments that run on the loop, and everything else there, wait while a step
     is made.
     """
@@ -382,7 +382,7 @@ class InlineLLM(SteppedLLM):
                 self._turn(jobs)
                 for _ in range(PASSES):
                     await asyncio.sleep(0)
-        except asyncio.CancelledError:  # the loop ends; another one may go on
+        except asyncio.CancelledError:  # the loop ends; another one may continue
             raise
         except BaseException as error:
             self._die(f"vLLM's step failed: {error!r}")

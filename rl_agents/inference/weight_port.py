@@ -66,7 +66,7 @@ class Port:
         """Serve an engine.
 
         Args:
-            host: `VLLMEngine`: how calls are held and let go on, its workers, its sleep.
+            host: `VLLMEngine`: how calls are held and let continue, its workers, its sleep.
             shared_file: its workers live in other processes, which tensors cannot reach.
         """
         self._host, self._shared_file = host, shared_file

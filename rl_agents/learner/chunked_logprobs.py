@@ -89,7 +89,7 @@ def score_in_pieces(
         size: states that go through the head at once.
 
     Returns:
-        log p(target) [m] and H [m], float32 at least, equal to those without pieces but for rounding.
+        log p(target) [m] and H [m], float32 at least, equal to those without pieces except for rounding.
     """
 
     def piece(states: Tensor, of: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:

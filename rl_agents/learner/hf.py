@@ -58,7 +58,7 @@ def _load_options(model_dir: str | Path, dtype: str) -> dict[str, Any]:
 
 
 def save_hf_folder(folder: Path, weights: Mapping[str, torch.Tensor], source_dir: str | Path) -> None:
-    """Write ``weights`` as model.safetensors beside the config and tokenizer files of ``source_dir``."""
+    """Write ``weights`` as model.safetensors alongside the config and tokenizer files of ``source_dir``."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

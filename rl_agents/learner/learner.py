@@ -45,7 +45,7 @@ from rl_agents.losses.aggregation import weighted_sum
 from rl_agents.losses.kl import kl_penalty
 from rl_agents.losses.value import clipped_value_loss
 
-#: Folder of a checkpoint, beside ``hf``.
+#: Folder of a checkpoint, next to ``hf``.
 ADAPTER = "adapter"
 
 
@@ -217,7 +217,7 @@ class AgentLearner(TorchLearner):
     def _parts(self, rows: Sequence[Row]) -> list[tuple[list[int], Layout]]:
         """Row indices per forward pass, and their layout; sharded learners do equally many, the last empty.
 
-        What is learned from again is forwarded by itself, so that the metrics of the others are theirs alone.
+        What is trained on again is forwarded by itself, so that the metrics of the others are theirs alone.
         """
         kinds = [[i for i, row in enumerate(rows) if row.again == again] for again in (False, True)]
         parts = [
@@ -293,7 +293,7 @@ class AgentLearner(TorchLearner):
         """Per-token log-probabilities (policy, reference) or values (critic) of rows, in their order.
 
         Args:
-            what: ``entropy`` of a policy in place of its log-probabilities.
+            what: ``entropy`` of a policy instead of its log-probabilities.
         """
         what = what or ("values" if network == CRITIC else "logprobs")
         output: list[FloatArray] = [np.zeros(0, np.float32)] * len(rows)
@@ -318,7 +318,7 @@ class AgentLearner(TorchLearner):
         return pack(self._merged_weights())
 
     def save_hf(self, folder: Path) -> None:
-        """Write the policy in Hugging Face layout, and what LoRA learned beside it, as peft's folder ``adapter``."""
+        """Write the policy in Hugging Face layout, and LoRA's adapters next to it, as peft's folder ``adapter``."""
         source, weights = self.policy.model_config["model_dir"], self._merged_weights()
         if is_rank_zero():
             save_hf_folder(folder, weights, source)

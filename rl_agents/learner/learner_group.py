@@ -98,7 +98,7 @@ class AgentLearnerGroup(LearnerGroup):
     def fill_scores(self, rows: Sequence[Row], recipe: AlgorithmSpec) -> None:
         """Fill what the networks say about the rows before the first optimizer step.
 
-        The denominator of what is learned from again is always the policy that sampled it: the learner's own
+        The denominator of what is trained on again is always the policy that sampled it: the learner's own
         log-probabilities would say that it is new.
         """
         settings = self.config.agent

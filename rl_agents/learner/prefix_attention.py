@@ -1,7 +1,7 @@
 """Rows packed into one sequence in which every shared token is forwarded once, and the attention that keeps them apart.
 
-A language model mixes tokens in its attention only. So the tokens of a trie go through all other layers side by side,
-each once, and attention is calculated branch by branch: a branch's own tokens against keys and values of its whole
+A language model mixes tokens in its attention only. So the tokens of a trie pass all other layers as one sequence, each
+once, and attention is calculated branch by branch: a branch's own tokens against keys and values of its whole
 path. `transformers` lets an attention function be registered by name; a `Packed` batch reaches it as a keyword argument
 of the forward pass. Everything is one autograd graph: the gradient of a shared token is the sum over its rows, whatever
 the loss, and sharding, adapters, precision and gradient checkpointing work as in any forward pass.

@@ -73,7 +73,7 @@ class AgentTrainingData(TrainingData):
     ) -> AgentTrainingData:
         """Schedule ``epochs`` x ``minibatches`` optimizer steps; whole trajectories stay together.
 
-        Rows that have no token left to learn from are left out.
+        Rows that have no token left to train on are excluded.
 
         Args:
             fold: compute equal rows once and silent ones not at all, see `folded`; for recipes without a critic.
@@ -110,7 +110,7 @@ class AgentTrainingData(TrainingData):
 def folded(
     rows: Sequence[Row], chosen: Sequence[int], weights: Sequence[FloatArray], *, keep_silent: bool
 ) -> tuple[list[int], list[FloatArray]]:
-    """Leave out rows without effect on a gradient: the same sum in fewer forward passes.
+    """Omit rows without effect on a gradient: the same sum in fewer forward passes.
 
     Siblings of a state repeat its whole prompt and often each other. Rows of a group with the same tokens have the
     same credit, so the first stands for all with the sum of their weights; the old log-probabilities are its own,

@@ -6,7 +6,7 @@ mask aligned at the lower right, which is what FlashAttention means by causal. W
 rows and keys need no copies; nothing is padded.
 
 The kernel wants a GPU and half precision. Before its first use it is compared with PyTorch's attention on two little
-segments, because it has never run where this was written; where it fails or differs, calls by branches go on.
+segments, because it was developed without a GPU; where it fails or differs, the calls by branches are used.
 """
 
 from __future__ import annotations

@@ -2,16 +2,16 @@
 
 There is one way for all data. `Exchanges`: batches of jobs are submitted to runners and fetched when they are done.
 With every runner one exchange is under way, which carries new batches there and finished ones back
-(`rl_agents.rollout.request_queue`). A runner's event loop goes on only while one is, so somebody has to fetch all the
-time. Several may, in threads of their own: an evaluation beside a stream, for one.
+(`rl_agents.rollout.request_queue`). A runner's event loop continues only while one is, so somebody has to fetch all the
+time. Several may, in threads of their own: an evaluation alongside a stream, for one.
 
 `Losses`: engines get the last weights again. An env runner that is back says in which task's environment its
 predecessor died; it gets engines and recorder, and is asked for work again. Nobody waits for one runner while others
-are alive, except for `COME_BACK_S`: before what was lost is played again, it should be known whether a task kills its
+are alive, except for `COME_BACK_S`: before what was lost is run again, it should be known whether a task kills its
 process.
 
 `Collector.gather` submits all and waits for all. A stream (`rl_agents.orchestrator.streaming_rollouts`) submits group
-after group and fetches what is done. Both may go on at once.
+after group and fetches what is done. Both may continue at once.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Exchanges:
         return batch.number
 
     def fetch(self, numbers: Collection[int], wait_s: float, *, together: bool = False) -> dict[int, Any]:
-        """Let env runners go on, and return the answers that have come, by batch; `Lost` for what was lost.
+        """Let env runners continue, and return the answers that have come, by batch; `Lost` for what was lost.
 
         Args:
             numbers: batches that the caller waits for; at least one answer is returned before ``wait_s`` is over.
@@ -297,8 +297,8 @@ class Losses:
         """Take lost runners in that are back; return the tasks in whose environments they died.
 
         Args:
-            wait_s: for all of them, in seconds, but for those that were `overdue` while others are alive; 0: only see
-                who is back already.
+            wait_s: for all of them, in seconds, without those that were `overdue` while others are alive; 0: only those
+                that are back already.
         """
         with self._restoring:
             back = self.runners.come_back(wait_s, self._missed if self.runners.ids() else ())
@@ -400,7 +400,7 @@ class Collector:
     def collect(
         self, specs: Sequence[EpisodeSpec], temperature: float | None = None, *, record: bool = False
     ) -> Collected[Trajectory]:
-        """Play all ``specs``; raises as `gather` does.
+        """Run all ``specs``; raises as `gather` does.
 
         Args:
             record: what is sampled is for training, and belongs in the pool.

@@ -85,7 +85,7 @@ class RunnerActors:
         return [runner for runner in self._manager.actor_ids() if not self._manager.is_actor_healthy(runner)]
 
     def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
-        """Return those that were lost and are back; wait until all are, but for the ``late``, or the time is over.
+        """Return those that were lost and are back; wait until all are, except for the ``late``, or the time is over.
 
         A ping is under way to everybody who is away: one who restarts answers it when it can.
         """
@@ -276,7 +276,7 @@ class RunnerEngines:
         return HostEngine(self.settings, *self.last)
 
     def await_start(self) -> None:
-        """Build all engines, side by side.
+        """Build all engines concurrently.
 
         Raises:
             EngineError: one cannot be built, or not in time.
@@ -287,7 +287,7 @@ class RunnerEngines:
         """Give all engines weights, packed or a reference to them.
 
         Args:
-            timeout_s: to load them; running calls have `EngineSettings.switch_timeout_s` beside to end.
+            timeout_s: to load them; running calls have a further `EngineSettings.switch_timeout_s` to end.
 
         Raises:
             EngineError: an engine does not have them; call `restore` before sampling.

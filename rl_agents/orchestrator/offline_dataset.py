@@ -1,7 +1,7 @@
-"""Learning from a pool alone: which recorded sessions there are to learn from, and which of them each iteration takes.
+"""Learning from a pool alone: which recorded sessions there are to train on, and which of them each iteration takes.
 
-Nobody plays. The policy that sampled is known by its recorded log-probabilities; the learner scores every batch before
-its first optimizer step, and ``rollout_correction`` corrects for the difference
+No environment runs. The policy that sampled is known by its recorded log-probabilities. The learner scores every batch
+before its first optimizer step, and ``rollout_correction`` corrects for the difference
 (`rl_agents.trainer.advantage_pipeline.correct_mismatch`).
 """
 
@@ -26,7 +26,7 @@ from rl_agents.orchestrator.rollout_metrics import rollout_metrics
 from rl_agents.store.curation import Decision
 from rl_agents.store.reader import PoolReader, Stored, Where
 
-#: Kinds of sessions that are learned from: not evaluations, whose tasks are test tasks, nor the siblings of searches.
+#: Kinds of sessions that are trained on: not evaluations, whose tasks are test tasks, nor the siblings of searches.
 KINDS = ("episode", "gateway")
 
 
@@ -35,7 +35,7 @@ class Recorded:
     """The usable sessions of a pool, group by group as they were recorded, in an order that every pass shuffles again.
 
     For supervised recipes every session is a group of its own. What people decided is read once, with the index; a
-    resumed run goes on exactly while pool and curation stay as they are.
+    resumed run continues exactly while pool and curation stay as they are.
 
     Attributes:
         vocabulary: ids that the model reads; None: unknown.
@@ -51,10 +51,10 @@ class Recorded:
 
     @classmethod
     def open(cls, settings: Settings, recipe: AlgorithmSpec, vocabulary: int | None) -> Recorded:
-        """Read the pool's index, and say what is left out.
+        """Read the pool's index, and print what is excluded.
 
         Raises:
-            InputError: no pool at ``settings.pool``, or nothing in it to learn from.
+            InputError: no pool at ``settings.pool``, or nothing in it to train on.
         """
         left_out: Counter[str] = Counter()
         usable: list[Stored] = []
@@ -74,7 +74,7 @@ class Recorded:
         return cls(settings, recipe, vocabulary, groups, decisions)
 
     def next(self, iteration: int, position: int) -> Experience:
-        """Return what the iteration learns from: the next ``tasks_per_iteration`` groups, more where the recipe asks.
+        """Return what the iteration trains on: the next ``tasks_per_iteration`` groups, more where the recipe asks.
 
         Args:
             position: groups taken from the stream before this iteration.
@@ -133,7 +133,7 @@ class Recorded:
 
 
 def unusable(stored: Stored, settings: Settings, recipe: AlgorithmSpec) -> str:
-    """Return why a session is not learned from, as it follows a number; empty: it is."""
+    """Return why a session is not trained on, as it follows a number; empty: it is."""
     session = stored.session
     if session.kind not in KINDS:
         return f"of kind {session.kind}"
@@ -154,7 +154,7 @@ def unusable(stored: Stored, settings: Settings, recipe: AlgorithmSpec) -> str:
 
 
 def _light(stored: Stored) -> Stored:
-    """Leave out what a long list of sessions need not hold."""
+    """Omit what a long list of sessions need not hold."""
     return dataclasses.replace(stored, session=dataclasses.replace(stored.session, facts={}, metrics={}))
 
 

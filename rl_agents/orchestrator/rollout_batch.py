@@ -1,4 +1,4 @@
-"""What an iteration learns from: rounds of episodes until enough are worth it, or scripted demonstrations."""
+"""What an iteration trains on: rounds of episodes until enough are worth it, or scripted demonstrations."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Place:
 
     Attributes:
         position: tasks taken from it.
-        bad: those that are drawn no more.
+        bad: those that are no longer sampled.
     """
 
     position: int = 0
     bad: BadTasks = field(default_factory=BadTasks)
 
     def after(self, played: Sequence[Trajectory], position: int | None = None) -> Place:
-        """Return where it stands when these episodes were played, and say which tasks they leave out.
+        """Return where it stands when these episodes were run, and print the tasks that it excludes from now on.
 
         Args:
             position: default: each of their groups was a task of the stream.
@@ -55,10 +55,10 @@ class Experience:
 
     Attributes:
         played: all of them.
-        chosen: those to learn from.
+        chosen: those to train on.
         weights: factor on the advantages by group id; absent is 1.
-        unjudged: gives the rewards that a judge is asked for, and chooses; None: that is done. What is played next
-            does not depend on it.
+        unjudged: gives the rewards that a judge is asked for, and chooses; None: that is done. The next
+            rollouts do not depend on it.
     """
 
     played: list[Trajectory]
@@ -78,7 +78,7 @@ class Experience:
 
 @dataclass
 class Episodes:
-    """Plays the tasks of the training stream, ``group_size`` times each."""
+    """Runs the tasks of the training stream, ``group_size`` times each."""
 
     settings: Settings
     recipe: AlgorithmSpec
@@ -86,7 +86,7 @@ class Episodes:
     tasks: Sequence[str]
 
     def play(self, collector: Collector, iteration: int, place: Place) -> Experience:
-        """Play round after round until the recipe has enough groups to learn from.
+        """Run round after round until the recipe has enough groups to train on.
 
         Args:
             place: where the stream of tasks stands before this iteration.
@@ -113,7 +113,7 @@ class Episodes:
         return Experience(collected.answers, [], unjudged=lambda: self.choose(iteration, judged_round))
 
     def choose(self, iteration: int, more: Callable[[list[Trajectory], int], dict[str, float]]) -> Experience:
-        """Take round after round until the recipe has enough groups to learn from; raises as `play` does.
+        """Take round after round until the recipe has enough groups to train on; raises as `play` does.
 
         Args:
             more: appends the episodes of a round to those that it is given, and returns metrics; told how many groups
@@ -139,7 +139,7 @@ class Episodes:
     def _play_round(
         self, collector: Collector, iteration: int, place: Place, played: Sequence[Trajectory]
     ) -> Collected[Trajectory]:
-        """Play the ``tasks_per_iteration`` tasks that follow those of ``played``."""
+        """Run the ``tasks_per_iteration`` tasks that follow those of ``played``."""
         settings, groups = self.settings, len({t.group_id for t in played})
         specs = training_specs(
             self.tasks, iteration, settings.tasks_per_iteration, settings.group_size, settings.seed,

@@ -1,11 +1,11 @@
 """Where the experience of an iteration comes from, and which weights sampled it (docs/explanation/staleness.md).
 
-Two sides: the *producing* one plays batch after batch, one for each iteration; the *learning* one takes them in order
+Two sides: the *producing* one runs batch after batch, one for each iteration; the *learning* one takes them in order
 and publishes its weights after each. Batch ``i`` is sampled wholly by the weights of iteration ``max(first, i - lag)``,
-where ``first`` is the iteration at which the run began or went on. What is played, and with which seeds, is decided on
+where ``first`` is the iteration at which the run began or continued. What is run, and with which seeds, is decided on
 the producing side alone, in the order of the batches: the results do not depend on timing.
 
-`RolloutBuffer` holds whole batches, played in the caller's thread or ahead in a thread of its own.
+`RolloutBuffer` holds whole batches, run in the caller's thread or ahead in a thread of its own.
 `rl_agents.orchestrator.streaming_rollouts.Stream` holds groups instead, and has no batches.
 """
 
@@ -31,9 +31,9 @@ CLOSE_S = 10.0
 
 
 class WorkerThread:
-    """A thread of the driver beside the learners': it is started, told to end and waited for, and keeps what it raised.
+    """A thread of the driver next to the learners'. It keeps what it raised.
 
-    Whoever shares tables with it guards them by ``changed``, and notifies it when they have changed.
+    Code that shares tables with it holds ``changed``, and notifies it after a change.
 
     Attributes:
         changed: guards what is shared with the thread.
@@ -114,7 +114,7 @@ class Given:
     def __init__(self, take: Callable[[int, int], Experience]) -> None:
         """
         Args:
-            take: iteration and position in the stream -> what the iteration learns from.
+            take: iteration and position in the stream -> what the iteration trains on.
         """
         self._take = take
 
@@ -133,7 +133,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Batches of episodes that env runners play.
+    """Batches of episodes that env runners run.
 
     Attributes:
         workers, learners: those of the moment; learners that die are replaced by others.
@@ -145,7 +145,7 @@ class Sampled:
     samples: bool = True
 
     def play(self, iteration: int, place: Place) -> Experience:
-        """Return what an iteration learns from; raises as `Episodes.play` does.
+        """Return what an iteration trains on; raises as `Episodes.play` does.
 
         Args:
             place: of the stream of tasks before it.
@@ -176,7 +176,7 @@ Producer = Given | Sampled
 
 @dataclass(frozen=True)
 class Batch:
-    """What one iteration learns from.
+    """What one iteration trains on.
 
     Attributes:
         version: of the weights that sampled it.
@@ -200,15 +200,15 @@ class RolloutBuffer:
     """Whole batches, in order.
 
     In the caller's thread: with ``async_level=0`` a batch is sampled when it is asked for, else as early as its weights
-    exist. ``ahead``: batch ``i`` is played as soon as the weights of iteration ``i - lag`` are published, in a thread
-    that alone plays, counts tasks and gives engines weights; the learners' thread exports these. Where a judge is
-    asked, each batch has a thread of its own for that, and the next one is played meanwhile. What a thread raises is
+    exist. ``ahead``: batch ``i`` is run as soon as the weights of iteration ``i - lag`` are published, in a thread
+    that alone runs, counts tasks and gives engines weights; the learners' thread exports these. Where a judge is
+    asked, each batch has a thread of its own for that, and the next one is run meanwhile. What a thread raises is
     raised by `next` when its batch is asked for, not before.
 
     Attributes:
-        iteration: batches that were learned from.
+        iteration: batches that were trained on.
         version: of the learners' weights.
-        place: where the stream of tasks stands behind what was learned from.
+        place: where the stream of tasks stands behind what was trained on.
         lag: k.
         served: versions of the calls that a resumed run's pool serves again.
     """
@@ -216,7 +216,7 @@ class RolloutBuffer:
     def __init__(self, producer: Producer, lag: int, iterations: int, *, ahead: bool = False) -> None:
         """
         Args:
-            iterations: of the run; batches beyond them are played only when they are asked for.
+            iterations: of the run; batches beyond them are run only when they are asked for.
         """
         self.producer, self.lag, self.iterations, self._ahead = producer, lag, iterations, ahead
         self._thread = WorkerThread("rollouts")
@@ -227,11 +227,11 @@ class RolloutBuffer:
     def begin(self, iteration: int, version: int, place: Place, before: Sequence[int] = ()) -> None:
         """Go on after ``iteration`` completed ones; batches in flight are forgotten.
 
-        The one under way is played to its end first, so that the pool has it.
+        The one under way is run to its end first, so that the pool has it.
 
         Args:
             version: of the learners' weights.
-            place: behind what was learned from.
+            place: behind what was trained on.
             before: see `in_flight`. The pool serves the batches that were in flight again; what it does not hold is
                 sampled by the present weights.
         """
@@ -243,25 +243,25 @@ class RolloutBuffer:
         self._horizon: float = self.iterations
 
     def _restart(self, iteration: int, place: Place) -> None:
-        """Let batch ``iteration`` be the next one to play, by the present weights."""
+        """Let batch ``iteration`` be the next one to run, by the present weights."""
         self._thread.end()
         self._first = self._number = iteration
         self._playing = place
         self._batches: dict[int, Batch] = {}
-        #: Weights and version by the iteration that made them, while batches that are played ahead wait for them.
+        #: Weights and version by the iteration that made them, while batches that are run ahead wait for them.
         self._weights: dict[int, tuple[Any, int]] = {}
 
     # --- the learning side -------------------------------------------------------------------------------------
 
     def next(self, iteration: int) -> Experience:
-        """Return what ``iteration`` learns from; the same again until new weights are published.
+        """Return what ``iteration`` trains on; the same again until new weights are published.
 
         Raises:
             InputError, EpisodesFail, SelectionError, RolloutError: as `Episodes.play` does.
         """
         assert iteration == self.iteration, f"{iteration} iterations are done, {self.iteration} were published"
         started = time.perf_counter()
-        if iteration >= self._horizon:  # somebody goes on beyond the run's end: nothing was played ahead
+        if iteration >= self._horizon:  # somebody continues beyond the run's end: nothing was run ahead
             self._restart(iteration, self.place)
             self._horizon = math.inf
         (self._await if self._ahead else self._play_until)(iteration)
@@ -271,10 +271,10 @@ class RolloutBuffer:
         return experience
 
     def publish(self, version: int) -> None:
-        """The learners have learned from the batch that `next` returned; their weights are now called ``version``.
+        """The learners have trained on the batch that `next` returned; their weights are now called ``version``.
 
         Raises:
-            LearnerLost: they cannot be exported for what is played ahead.
+            LearnerLost: they cannot be exported for what is run ahead.
         """
         with self._changed:
             known = {older: weights for weights, older in self._weights.values()}
@@ -290,9 +290,9 @@ class RolloutBuffer:
         return self.producer.recorded() if known is None else known
 
     def in_flight(self) -> list[int]:
-        """The versions that sampled what was played ahead, the next iteration's first.
+        """The versions that sampled what was run ahead, the next iteration's first.
 
-        Those of the present weights are left out: a resumed run samples their batches with the same ones.
+        Those of the present weights are excluded: a resumed run samples their batches with the same ones.
         """
         versions = [self._version_of(self.iteration + further) for further in range(self.lag)]
         return versions if any(version != self.version for version in versions) else []
@@ -308,7 +308,7 @@ class RolloutBuffer:
         return self._before.get(number, offered)
 
     def oldest(self) -> int:
-        """The oldest version that sampled what is to be learned from."""
+        """The oldest version that sampled what is to be trained on."""
         return min([self.version, *self._before.values(), *self.in_flight()])
 
     def settle(self) -> list[Trajectory]:
@@ -342,11 +342,11 @@ class RolloutBuffer:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Play nothing any more; what is being played is of no use."""
+        """Run nothing any more; what is being run is of no use."""
         self._thread.close()
 
     def join(self) -> None:
-        """Wait until nothing is played, when env runners are gone; gives up after some seconds."""
+        """Wait until nothing is run, when env runners are gone; gives up after some seconds."""
         self._thread.join()
 
     def _await(self, iteration: int) -> None:
@@ -368,7 +368,7 @@ class RolloutBuffer:
     # --- the producing side ------------------------------------------------------------------------------------
 
     def _play_until(self, iteration: int) -> None:
-        """Play in the caller's thread until the batch is there: all batches that the present weights sample."""
+        """Run in the caller's thread until the batch is there: all batches that the present weights sample."""
         while self._number < max(iteration + 1, min(self.iteration + self.lag + 1, self._horizon)):
             started = time.perf_counter()
             self.producer.sync(self.version)
@@ -390,7 +390,7 @@ class RolloutBuffer:
             self._busy = False
 
     def _due(self) -> tuple[Any, int] | None:
-        """Wait until the next batch may be played; return its weights, None at the end."""
+        """Wait until the next batch may be run; return its weights, None at the end."""
         with self._changed:
             self._busy = False
             self._changed.notify_all()
@@ -408,7 +408,7 @@ class RolloutBuffer:
         return max(self._first, number - self.lag)
 
     def _played(self, version: int, started: float) -> Batch:
-        """Play the next batch by the weights that the engines have."""
+        """Run the next batch by the weights that the engines have."""
         number, synced = self._number, time.perf_counter() - started
         experience = self.producer.play(number, self._playing)
         after = self._playing.after(experience.played)  # whatever a judge says of them

@@ -44,7 +44,7 @@ class RolloutWorkers:
         engine_group: the engine actors; None where the engines are in the env runners' processes.
         runner_engines: those (``placement=colocate``); else None.
         env_runners: RLlib's group of actors, or its stand-in of local mode.
-        collector: plays what is asked for on them.
+        collector: runs what is asked for on them.
         version: of the weights that the engines hold; None while they may hold others than the learners' last ones.
     """
 
@@ -161,7 +161,7 @@ class RolloutWorkers:
         if self._settings.engine_sleep and self.engine_group is not None:
             try:
                 self.engine_group.sleep(self._settings.engine_sleep)
-            except EngineError as error:  # the learner's turn all the same: it may fit beside, and says so if not
+            except EngineError as error:  # the learner's turn all the same: it may fit alongside, and says so if not
                 print(f"[rl_agents] {error}; its GPU memory may still be taken", flush=True)
             self.version = None
 
@@ -194,7 +194,7 @@ class RolloutWorkers:
 
 
 class LocalRunner:
-    """The env runner in the driver's own process, in the place of RLlib's group of actors."""
+    """The env runner in the driver's own process, instead of RLlib's group of actors."""
 
     def __init__(self, config: Any, engine: Any) -> None:
         self.local_env_runner = TextEnvRunner(config=config, worker_index=0)

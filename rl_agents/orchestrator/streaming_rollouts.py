@@ -1,4 +1,4 @@
-"""A stream: env runners play without a pause, with the newest weights at hand, and learners take what is finished.
+"""A stream: env runners run without a pause, with the newest weights at hand, and learners take what is finished.
 
 Four kinds of threads of the driver share one table of groups: the learners' takes ``tasks_per_iteration`` whole groups
 for an iteration; *rollouts* admits groups (`rl_agents.orchestrator.staleness_control`), hands them to env runners and
@@ -6,7 +6,7 @@ fetches what is done; *upkeep* gives engines new weights in the midst of episode
 (`Upkeep`); *reward* asks judges about groups that are complete. What is taken depends on timing; how old it is does not
 exceed ``max_staleness``, which is asserted on every batch.
 
-After a checkpoint a stream goes on with the groups that had been admitted and not learned from: they are played again
+After a checkpoint a stream continues with the groups that had been admitted and not trained on: they are run again
 with their old seeds, and the pool serves the calls that they had made. What was admitted later is forgotten.
 """
 
@@ -56,7 +56,7 @@ class Group:
         attempt: how often some of the episodes had to be asked for again.
         fruitless: how often in a row that brought nothing.
         resampled: episodes that were asked for again.
-        batch: of `rl_agents.orchestrator.collector`, while an env runner plays the group; None: it waits for one.
+        batch: of `rl_agents.orchestrator.collector`, while an env runner runs the group; None: it waits for one.
         sure: all its calls are in the pool, or will be there.
     """
 
@@ -81,16 +81,16 @@ class Stream:
     """What `rl_agents.orchestrator.rollout_buffer.RolloutBuffer` does, without barriers.
 
     Attributes:
-        iteration: batches that were learned from.
+        iteration: batches that were trained on.
         version: of the learners' weights.
-        place: where the stream of tasks stands: all groups that were learned from, whatever their order.
+        place: where the stream of tasks stands: all groups that were trained on, whatever their order.
         served: versions of the calls that a resumed run's pool serves again.
     """
 
     def __init__(self, producer: Sampled, iterations: int) -> None:
         """
         Args:
-            iterations: of the run; no more groups are admitted than they need, unless somebody goes on.
+            iterations: of the run; no more groups are admitted than they need, unless somebody continues.
         """
         self.producer, self.episodes, self.settings = producer, producer.episodes, producer.episodes.settings
         self.iterations = iterations
@@ -104,12 +104,12 @@ class Stream:
     # --- the learners' thread ----------------------------------------------------------------------------------
 
     def begin(self, iteration: int, version: int, place: Place, before: Sequence[int] = ()) -> None:
-        """Go on after ``iteration`` completed ones; what is being played is given up.
+        """Go on after ``iteration`` completed ones; what is being run is given up.
 
         Args:
             version: of the learners' weights.
-            place: behind what was learned from.
-            before: see `in_flight`; these groups are played again.
+            place: behind what was trained on.
+            before: see `in_flight`; these groups are run again.
         """
         self._end()
         self.iteration, self.version, self.place = iteration, version, place
@@ -128,7 +128,7 @@ class Stream:
         self._upkeep = Upkeep(self.producer, self._changed, arrived=self._admission.publish, blamed=self._forgive)
 
     def next(self, iteration: int) -> Experience:
-        """Return what ``iteration`` learns from; the same again until new weights are published.
+        """Return what ``iteration`` trains on; the same again until new weights are published.
 
         Raises:
             InputError, EpisodesFail, SelectionError, RolloutError: as `Episodes.play` does.
@@ -161,7 +161,7 @@ class Stream:
         return experience
 
     def publish(self, version: int) -> None:
-        """The learners have learned from the batch that `next` returned; their weights are now called ``version``.
+        """The learners have trained on the batch that `next` returned; their weights are now called ``version``.
 
         Raises:
             LearnerLost: they cannot be exported.
@@ -185,16 +185,16 @@ class Stream:
             return all(self._table[number].sure for number in self._admission.taken)
 
     def in_flight(self) -> list[int]:
-        """Number, iteration and version of the admission of every group that is not learned from, one after the other.
+        """Number, iteration and version of the admission of every group that is not trained on, one after the other.
 
-        They are what a checkpoint keeps of a stream, beside its counters.
+        They are what a checkpoint keeps of a stream, alongside its counters.
         """
         with self._changed:
             waiting = sorted({**self._admission.taken, **self._admission.waiting}.items())
             return [part for number, admitted in waiting for part in (number, admitted, self._table[number].version)]
 
     def oldest(self) -> int:
-        """The oldest version that sampled what is to be learned from."""
+        """The oldest version that sampled what is to be trained on."""
         return min([self.version, *(group.version for group in self._groups())])
 
     def settle(self) -> list[Trajectory]:
@@ -211,20 +211,20 @@ class Stream:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The engines have the learners' weights meanwhile; what is being played goes on beside the caller's."""
+        """The engines have the learners' weights meanwhile; what is being run continues alongside the caller's."""
         with self._changed:
             self._thread.wait(lambda: self._upkeep is None or not self._upkeep.pending())
         yield
 
     def close(self) -> None:
-        """Play nothing any more; questions to judges that are under way are left to end by themselves."""
+        """Run nothing any more; questions to judges that are under way are left to end by themselves."""
         self._thread.close()
         self._closed.set()
         if self._upkeep is not None:
             self._upkeep.thread.close()
 
     def join(self) -> None:
-        """Wait until nothing is played, when env runners are gone; gives up after some seconds."""
+        """Wait until nothing is run, when env runners are gone; gives up after some seconds."""
         self._thread.join()
         if self._upkeep is not None:  # it would bring back the engines that are ended next
             self._upkeep.thread.join()
@@ -285,7 +285,7 @@ class Stream:
             collector.exchanges.drop([group.batch for group in self._groups() if group.batch is not None])
 
     def _groups(self) -> list[Group]:
-        """All that are admitted and not learned from, in the order of their admission where none was played again."""
+        """All that are admitted and not trained on, in the order of their admission where none was run again."""
         with self._changed:
             return list(self._table.values())
 
@@ -348,7 +348,7 @@ class Stream:
             self._answered(batches[number], answer)
 
     def _answered(self, group: Group, answer: Rollouts | Lost) -> None:
-        """Keep what came of a group; have the rest played again."""
+        """Keep what came of a group; have the rest run again."""
         group.batch = None
         before = len(group.done)
         if isinstance(answer, Lost):
@@ -486,7 +486,7 @@ class Upkeep:
             self._changed.notify_all()
 
     def restoring(self) -> bool:
-        """Whether what was lost should not be played again yet: engines come back, or it is not known who is blamed."""
+        """Whether what was lost should not be run again yet: engines come back, or it is not known who is blamed."""
         with self._changed:
             return self._struck or self._until is not None
 
@@ -523,7 +523,7 @@ class Upkeep:
             self._changed.notify_all()
 
     def _welcome(self) -> None:
-        """Take in who is back, and let the others go on after a while."""
+        """Take in who is back, and let the others continue after a while."""
         losses, now = self._producer.workers().collector.losses, time.monotonic()
         if losses.runners.absent() and now - self._looked >= LOOK_S:
             self._looked = now

@@ -1,6 +1,6 @@
 """Rollouts of black-box agents: one agent and one gateway session per episode, and trajectories of what was asked.
 
-The agent plays its task by itself, in a process or as a coroutine; the gateway answers its requests, with the seeds and
+The agent runs its task by itself, in a process or as a coroutine; the gateway answers its requests, with the seeds and
 prompts that the built-in loop would have for the same dialogue. When the agent ends, its session is closed and its
 calls are the trajectory's steps. What the agent's result gives goes to the step that had the last word; rewards that it
 gave to single calls stay with them.
@@ -11,7 +11,7 @@ refused), ``agent_timeout`` (its time was over: trained on, as the others are), 
 ``env.error_reward``. An episode that an engine failed is unfinished.
 
 T3 (`Steering`): the truncation rule looks at every answered call when the next one is asked. Only then is known that
-the episode goes on, and whether the turn made progress: an agent that can tell says so in its next request, as
+the episode continues, and whether the turn made progress: an agent that can tell says so in its next request, as
 ``metadata: {"progress": "true"}`` (or ``"false"``).
 """
 
@@ -80,7 +80,7 @@ class Steering:
         self._last = step
 
     def fires(self, call: ModelCall) -> bool:
-        """Look at the last answer, now that the agent goes on from it; once each."""
+        """Look at the last answer, now that the agent continues from it; once each."""
         step, self._last = self._last, None
         if step is None or self.state is None or self.fired:
             return False
@@ -166,7 +166,7 @@ class BlackBox:
     """An agent and its tasks.
 
     Attributes:
-        max_turns: of the environment whose tasks it plays, as the agent is told.
+        max_turns: of the environment whose tasks it runs, as the agent is told.
     """
 
     agent: Agent
@@ -175,7 +175,7 @@ class BlackBox:
 
 
 def load_black_box(settings: Settings) -> BlackBox | None:
-    """Return the agent of a run; None where the built-in loop plays.
+    """Return the agent of a run; None where the built-in loop runs.
 
     Raises:
         InputError: see `load_agent`.
@@ -190,7 +190,7 @@ async def collect_blackbox(
     specs: Sequence[EpisodeSpec], box: BlackBox, engine: Engine, template: ChatTemplate, limits: Limits,
     recorder: Recorder | None = None, places: asyncio.Semaphore | None = None,
 ) -> Rollouts:  # fmt: skip
-    """Play all episodes, ``agent_concurrency`` at once; the result is that of `agent_loop.collect_episodes`.
+    """Run all episodes, ``agent_concurrency`` at once; the result is that of `agent_loop.collect_episodes`.
 
     Args:
         recorder: where calls go as they are sampled, and come from again after a crash; None: nowhere.
@@ -229,7 +229,7 @@ async def _play(
     spec: EpisodeSpec, box: BlackBox, gateway: WatchedGateway, url: str, limits: Limits, places: asyncio.Semaphore,
     recorder: Recorder | None,
 ) -> Trajectory:  # fmt: skip
-    """Play one episode.
+    """Run one episode.
 
     Raises:
         EngineError: a request was left without an answer, and not by the agent's doing.

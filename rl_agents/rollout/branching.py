@@ -1,4 +1,4 @@
-"""Branching: several continuations of one state, sampled and executed side by side.
+"""Branching: several continuations of one state, sampled and executed concurrently.
 
 A runner remembers nothing between requests. A `BranchPoint` says how to reach the state again, by the environment's own
 ``restore(snapshot)`` or by a seeded reset and a replay of the actions, and what the policy has read so far, so that
@@ -6,8 +6,8 @@ siblings share one prompt and the engine computes it once. The same request with
 whoever gives it: a lost runner loses nothing.
 
 An environment that can be copied has two methods. ``snapshot()`` returns the episode's state as a small object that can
-be pickled and that nothing changes later; ``restore(snapshot)`` goes on from it, in this environment or in another one
-with the same options, before or after a reset.
+be pickled and that nothing changes later; ``restore(snapshot)`` continues from it, in this environment or in another
+one with the same options, before or after a reset.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class Child:
 
     Attributes:
         answer: of the environment.
-        end_cause: why the episode ends here, as in `Trajectory`; empty when it goes on.
+        end_cause: why the episode ends here, as in `Trajectory`; empty when it continues.
         failed: the environment failed; ``end_cause`` says how.
-        snapshot: of the state that was reached, where the episode goes on from it.
+        snapshot: of the state that was reached, where the episode continues from it.
     """
 
     step: Step
@@ -300,7 +300,7 @@ async def _sample(spec: BranchSpec, position: Position, player: Player, expansio
 
 
 async def _execute_all(steps: Sequence[Step], position: Position, player: Player) -> dict[str, Child]:
-    """Let the environment answer every step; side by side where calls are not made inline, as far as there are places.
+    """Let the environment answer every step; at once where calls are not made inline, as far as there are places.
 
     Each is answered in the same state, so that it does not matter which environment answers.
     """

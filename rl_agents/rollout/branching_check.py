@@ -67,7 +67,7 @@ class BranchingCheck(Failures):
 async def check_branching(
     specs: Sequence[EpisodeSpec], pool: EnvPool, player: Player, branching: Branching, env_name: str
 ) -> BranchingCheck:
-    """Play an episode per spec, then reach a state of it again and again and compare what follows.
+    """Run an episode per spec, then reach a state of it again and again and compare what follows.
 
     Episodes that the environment fails are passed over: they are reported when training meets them.
     """
@@ -158,7 +158,7 @@ class Seat:
 
 
 class Bystander:
-    """Another episode of the task that is played in between, as episodes of a run are: states must not mix."""
+    """Another episode of the task, interleaved as in a training run: states must not mix."""
 
     def __init__(self, env: TextEnv, trajectory: Trajectory, guard: EnvGuard) -> None:
         self.env, self.options, self.guard = env, {"task_id": trajectory.task_id}, guard

@@ -129,7 +129,7 @@ class EnvReply:
         new_dialogue: the observation begins a dialogue; nothing that was said before is read again.
         chat: messages and tools that a dialogue begins with, of a reset or with ``new_dialogue``; empty for one user
             message.
-        further: messages that follow the action in place of the observation; empty for one user message.
+        further: messages that follow the action instead of the observation; empty for one user message.
     """
 
     observation: str

@@ -116,7 +116,7 @@ class EnvPool:
         self._hosts: dict[int, ThreadHost] = {}
         self._stuck: list[ThreadHost] = []
         self._warns_slow, self._warns_stuck = blocking == "auto", True
-        #: Of the calls that are made here; the first one is left out, for what is loaded once.
+        #: Of the calls that are made here; the first one is excluded, for what is loaded once.
         self._calls, self._seconds = -1, 0.0
         self._places = Places(concurrency or MOST[self.mode])
 
@@ -127,7 +127,7 @@ class EnvPool:
 
     @property
     def hanging(self) -> bool:
-        """Whether a thread of an environment was left in a call that goes on."""
+        """Whether a thread of an environment was left in a call that continues."""
         return any(host.left and host.alive for host in (*self._hosts.values(), *self._stuck))
 
     async def take(self) -> TextEnv:

@@ -1,4 +1,4 @@
-"""The env runner: RLlib's actor that plays episodes. It holds environments and a tokenizer, never weights."""
+"""The env runner: RLlib's actor that runs episodes. It holds environments and a tokenizer, never weights."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TEXT_SPACE = gymnasium.spaces.Text(max_length=1 << 20)
 
 
 class TextEnvRunner(EnvRunner, Checkpointable):
-    """Plays many episodes at once.
+    """Runs many episodes at once.
 
     All work comes and goes by `exchange`. RLlib ends an actor whose method raises, and says why in the actor's log
     only. Therefore failing environments and engines, and user errors, are reported in a batch's answer.
@@ -76,7 +76,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         # One loop for life: engine clients keep connections and locks that belong to it.
         self._loop = event_loop()
         self._bench = RequestQueue(self._loop, lambda batch: METHODS[batch.method](self, batch.jobs, **batch.options))
-        # Batches of black-box agents that are played side by side share the places.
+        # Batches of black-box agents that are run concurrently share the places.
         self._places = None if self.black_box is None else asyncio.Semaphore(self.black_box.options.agent_concurrency)
 
     def set_engine(self, engine: Engine) -> None:
@@ -143,10 +143,10 @@ class TextEnvRunner(EnvRunner, Checkpointable):
     def sample(  # type: ignore[override]
         self, specs: Sequence[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
     ) -> Rollouts:
-        """Play the episodes, all at once, and nothing beside them.
+        """Run the episodes, all at once, and nothing else.
 
         Args:
-            specs: what to play; the result keeps their order.
+            specs: what to run; the result keeps their order.
             temperature: of an evaluation, which never truncates; None for training.
             attempt: how often these were asked for before, see `Recorder`; None: nothing is recorded.
         """
@@ -157,7 +157,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
     def episodes(
         self, specs: Sequence[EpisodeSpec], engine: Engine, limits: Limits, recorder: Recorder | None
     ) -> Coroutine[Any, Any, Rollouts]:
-        """Play them by the built-in loop, or have black-box agents play them."""
+        """Run them by the built-in loop, or have black-box agents run them."""
         if self.black_box is None:
             return collect_episodes(specs, self.pool, engine, self.context, limits, recorder)
         template = self.context.template
@@ -199,11 +199,11 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         """Take nothing, see `get_state`."""
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return what RLlib writes beside a local runner's checkpoint."""
+        """Return what RLlib writes next to a local runner's checkpoint."""
         return (), {"config": self.config}
 
     def stop(self) -> None:
-        """Give up what is played, then close environments, the event loop, and an engine that was built here."""
+        """Give up all episodes, then close environments, the event loop, and an engine that was built here."""
         with contextlib.ExitStack() as last:  # each of these, whatever comes of those before it
             if self.pool.watch.note is not None:
                 last.callback(self.pool.watch.note.close)

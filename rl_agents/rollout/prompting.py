@@ -96,7 +96,7 @@ class Reflexion(gymnasium.Wrapper[str, str, str, str]):
         return self._begin()
 
     def step(self, action: str) -> StepResult:
-        """Play a turn of the attempt; or, after a failed one, take the reflection and begin the next."""
+        """Run a turn of the attempt; or, after a failed one, take the reflection and begin the next."""
         if self._reflecting:
             self._reflections.append(action.strip()[:MAX_REFLECTION])
             return then(self._begin(), _next_trial)
@@ -142,7 +142,7 @@ def _next_trial(answer: tuple[str, dict[str, Any]]) -> StepResult:
 def env_factory(settings: Settings) -> Callable[[], TextEnv]:
     """Return what makes a run's environments, wrapped as its key ``prompting`` says.
 
-    Reflexion's attempts are ReAct episodes, as in its paper. Examples are played where the first environment is made;
+    Reflexion's attempts are ReAct episodes, as in its paper. Examples are run where the first environment is made;
     there `InputError` is raised when no demonstrator solves enough tasks.
     """
 

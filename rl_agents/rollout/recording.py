@@ -1,6 +1,6 @@
 """What the agent loop writes to the pool as it samples, and what it finds there again after a crash.
 
-Every sampled response is on its way to the pool before the environment acts on it. When a run goes on after a crash,
+Every sampled response is on its way to the pool before the environment acts on it. When a run continues after a crash,
 the episodes of the iteration that was lost begin again with their old seeds. Where prompt and seed are those of a
 recorded call, its tokens are taken and nothing is sampled: the environment is brought back by the agent's own words,
 and an environment that answers differently this time asks for other prompts, which are sampled as ever.
@@ -113,7 +113,7 @@ class Recorder:
 class CallsOnly:
     """A gateway's sink within a run: calls go where the built-in loop's go.
 
-    What else a gateway writes down is for one that stands alone: a run names its sessions itself, and plays an episode
+    What else a gateway writes down is for one that stands alone: a run names its sessions itself, and runs an episode
     whose runner died from its calls.
     """
 

@@ -2,7 +2,7 @@
 
 RLlib's env runner is a synchronous actor, and environments must be called in its main thread, where signals arrive.
 So its event loop runs only while a call of `RequestQueue.exchange` does: it takes new batches, lets all that are in
-progress go on until enough are done, and returns those. Between two exchanges everything stands still.
+progress continue until enough are done, and returns those. Between two exchanges everything stands still.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Failures:
 
 
 async def gathered(jobs: Sequence[Coroutine[Any, Any, A]]) -> list[A | BaseException]:
-    """Do a batch's jobs side by side, so that `RequestQueue.in_progress` counts them; return what came of each."""
+    """Do a batch's jobs concurrently, so that `RequestQueue.in_progress` counts them; return what came of each."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
     _jobs.get([]).extend(tasks)
     return await asyncio.gather(*tasks, return_exceptions=True)
@@ -85,7 +85,7 @@ class RequestQueue:
         self, batches: Sequence[Batch] = (), wait_s: float | None = None, enough: int | None = None,
         drop: Collection[int] = (),
     ) -> dict[int, Any]:  # fmt: skip
-        """Begin ``batches``, let all go on, and return the answers of those that are done, by their numbers.
+        """Begin ``batches``, let all continue, and return the answers of those that are done, by their numbers.
 
         Args:
             wait_s: return after this time with what there is; None: never before enough are done.

@@ -24,7 +24,7 @@ from rl_agents.config import Settings
 
 #: Bytes of an answer at most.
 MAX_BYTES = 1 << 28
-#: What an environment may have beside `reset` and `step`, and what of it is called.
+#: What an environment may have in addition to `reset` and `step`: methods, then attributes.
 METHODS, ATTRIBUTES = ("snapshot", "restore", "render_window", "random_action"), ("answer_instruction",)
 #: The keys that say how an environment is made.
 KEYS = ("plugins", "env", "max_turns", "prompting", "prompting_shots", "prompting_trials")
@@ -74,7 +74,7 @@ class Order:
 
     Attributes:
         seed: of the episode.
-        drawn: where they go on, as `Generators.drawn` had it; None: at the seed.
+        drawn: where they continue, as `Generators.drawn` had it; None: at the seed.
     """
 
     seed: int
@@ -138,7 +138,7 @@ class Answer:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON takes in place of a value that it does not know."""
+    """Return what JSON takes instead of a value that it does not know."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     return dict(value) if isinstance(value, Mapping) else {"unsent": f"{type(value).__module__}.{type(value).__name__}"}

@@ -21,7 +21,7 @@ MAX_SILENT_TASKS = 3
 class CallNote:
     """The tasks whose environments are being called, in a file that outlives a process which dies meanwhile.
 
-    Calls that threads make run side by side: then several tasks are suspected. They are remembered, too, and called
+    Calls that threads make run concurrently: then several tasks are suspected. They are remembered, too, and called
     one at a time from then on, so that the next death, if there is one, has but one of them to blame.
 
     Attributes:
@@ -78,7 +78,7 @@ class TaskWatch:
 
     Attributes:
         answered: some environment has answered in time.
-        waited: some environment is written as coroutines, so that calls go side by side.
+        waited: some environment is written as coroutines, so that calls go concurrently.
         note: what a successor of this process will read.
     """
 
@@ -91,7 +91,7 @@ class TaskWatch:
 
     @contextlib.contextmanager
     def batch(self, tasks: Iterable[str]) -> Iterator[None]:
-        """Play a batch of these tasks, which are tried again; all others, too, when no other batch is in progress."""
+        """Run a batch of these tasks, which are tried again; all others, too, when no other batch is in progress."""
         if not self._batches:
             self.answered = False
             self._hangs.clear()

@@ -61,7 +61,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """Who plays: an engine that samples, a context that writes prompts, and limits. Holds no episode's state.
+    """The policy: an engine that samples, a context that writes prompts, and limits. Holds no episode's state.
 
     Attributes:
         recorder: writes what is sampled to the pool; None: nobody does.
@@ -167,7 +167,7 @@ def next_dialogue(dialogue: Dialogue, step: Step, answer: EnvReply) -> Dialogue:
 
 
 def end_cause(answer: EnvReply, turns: int, max_turns: int) -> str:
-    """Why the episode ends with this answer after ``turns`` steps; empty when it goes on."""
+    """Why the episode ends with this answer after ``turns`` steps; empty when it continues."""
     if answer.terminated:
         return "terminated"
     if turns >= max_turns:

@@ -30,7 +30,7 @@ def assign_credit(
     kl_coef: float,
     memory: Memory | None = None,
 ) -> dict[str, float]:
-    """Fill the rows' advantages from their rewards and drop what must not be learned from; return metrics.
+    """Fill the rows' advantages from their rewards and drop what must not be trained on; return metrics.
 
     Rejection comes last: credit speaks of what happened, the masks that are left of what the loss may trust.
 
@@ -42,7 +42,7 @@ def assign_credit(
         kl_coef: current weight of the KL in the reward.
         memory: of the recipe's credit, where it has one.
 
-    Of rows that are learned from again (`Row.again`) metrics, groups' weights and the mismatch correction say nothing:
+    Of rows that are trained on again (`Row.again`) metrics, groups' weights and the mismatch correction say nothing:
     their ratio is against the policy that sampled them.
     """
     if recipe.credit is None:

@@ -166,7 +166,7 @@ def make_buffer(
 
     Args:
         tasks: of training.
-        recorded: sessions to learn from; None: of other sources.
+        recorded: sessions to train on; None: of other sources.
         workers, learners: see `Sampled`.
     """
     settings = config.agent
@@ -192,7 +192,7 @@ def _episodes(config: AgentConfig, tasks: Sequence[str]) -> Episodes:
 class AgentAlgorithm(Algorithm):
     """RLlib algorithm whose experience is token rows of LLM agents.
 
-    It starts engines, env runners, learners and the pool, knows where the run stands, plays and learns, saves and
+    It starts engines, env runners, learners and the pool, knows where the run is, samples and learns, saves and
     restores (`rl_agents.trainer.checkpoint`), and stops everything. ``train()`` returns RLlib's result with our metrics
     under ``agent`` (see docs/reference/metrics.md). Build one with `AgentConfig.build_algo`.
 
@@ -259,7 +259,7 @@ class AgentAlgorithm(Algorithm):
         #: Of the run whose checkpoint was restored last; None: of none, the run begins.
         self._restored_pool: str | None = None
         self.last_trajectories: list[Trajectory] = []
-        #: Steps that the last iteration learned from, by how many updates ago they were sampled.
+        #: Steps that the last iteration trained on, by how many updates ago they were sampled.
         self.staleness: Counter[int] = Counter()
         #: False only while a training step can be left without a trace, that is, before its first optimizer step.
         self.learning = True
@@ -277,7 +277,7 @@ class AgentAlgorithm(Algorithm):
             raise
 
     def _begin_anew(self) -> None:
-        """Set all that a checkpoint holds, but for the learners, to that of a run that has done nothing."""
+        """Set all that a checkpoint holds, except for the learners, to that of a run that has done nothing."""
         self.explorer = self._new_explorer()
         self.memory = self.recipe.memory(self.settings) if self.recipe.memory else None
         self._set_counters(Counters(0, 0, 0))
@@ -290,7 +290,7 @@ class AgentAlgorithm(Algorithm):
         return Explorer(settings, self.train_tasks, states(settings), width=width, most=most, seed=settings.seed)
 
     def _started_workers(self) -> RolloutWorkers:
-        """Engines and env runners; where nobody plays for training the first evaluation starts them."""
+        """Engines and env runners; without training rollouts the first evaluation starts them."""
         if self.rollout_workers is None:
             self._start_workers()
             self._await_workers()
@@ -310,7 +310,7 @@ class AgentAlgorithm(Algorithm):
             self.rollout_workers.check_branching(self.train_tasks)
 
     def open_pool(self, path: Path) -> None:
-        """Write what is sampled and learned from now on to the pool at ``path``; a resumed run goes on in its own.
+        """Write what is sampled and learned from now on to the pool at ``path``; a resumed run continues in its own.
 
         Raises:
             InputError: another process writes to it, or the file is no pool.
@@ -366,7 +366,7 @@ class AgentAlgorithm(Algorithm):
         with contextlib.ExitStack() as last_first:
             if self.rollout_workers is not None:
                 last_first.callback(self.rollout_workers.stop_engines)
-            if self.pool is not None:  # who goes on with the run waits for it
+            if self.pool is not None:  # a process that resumes the run waits for it
                 last_first.callback(self.pool.close)
             last_first.callback(self.buffer.join)
             last_first.callback(super().cleanup)
@@ -436,7 +436,7 @@ class AgentAlgorithm(Algorithm):
         return {**metrics, **rollout_metrics(finished), **explorer.metrics(), **guarded}
 
     def _play_for_guard(self, workers: RolloutWorkers) -> dict[str, float]:
-        """Tell the plain policy's success by episodes that nobody learns from: a search's own paths do not tell it."""
+        """Measure the plain policy's success by separate episodes: a search's own paths do not show it."""
         started, settings = time.perf_counter(), self.settings
         count = 0 if settings.collapse_monitor == "off" else settings.collapse_monitor_episodes
         if not count:
@@ -506,7 +506,7 @@ class AgentAlgorithm(Algorithm):
     def _keep_batch(
         self, rows: Sequence[Row], trajectories: Sequence[Trajectory], sessions: Sequence[str], *update: int
     ) -> None:
-        """Note what an update is about to learn from; versions of recorded sessions count another run's updates."""
+        """Note what an update is about to train on; versions of recorded sessions count another run's updates."""
         if self.recipe.credit is not None and self.recorded is None:
             own = [row for row in rows if not row.again]
             self.staleness += updates_behind(own, trajectories, self.policy_version)
@@ -542,10 +542,10 @@ class AgentAlgorithm(Algorithm):
         self._resume_pool()
 
     def go_back(self, folder: Path) -> None:
-        """Take up the weights, optimizers and states of a checkpoint; iterations, tasks and seeds go on.
+        """Take up the weights, optimizers and states of a checkpoint; iterations, tasks and seeds continue.
 
         With the old counters the run would sample what it sampled before, and fall again. Episodes that the present
-        weights have played ahead are given up.
+        weights have run ahead are given up.
         """
         restore_policy(Path(folder), self.learner_group, self.settings, self.explorer, self.memory)
         bad, version = self.place.bad, self.policy_version + 1
@@ -557,7 +557,7 @@ class AgentAlgorithm(Algorithm):
         )  # fmt: skip
 
     def restart_learners(self, checkpoint: Path | None) -> None:
-        """Replace all learners by new ones that go on from ``checkpoint``; None: from the beginning."""
+        """Replace all learners by new ones that continue from ``checkpoint``; None: from the beginning."""
         self.learner_group.abandon()
         self.learner_group = start_learners(self.config)
         if checkpoint is None:
@@ -587,12 +587,12 @@ class AgentAlgorithm(Algorithm):
     def evaluate_policy(
         self, split: str = "test", episodes: int = 128, temperature: float = 1.0, seed: int = 0
     ) -> list[Trajectory]:
-        """Play tasks with the current policy, the same ones for every seed; tasks repeat where the set is smaller."""
+        """Run tasks with the current policy, the same ones for every seed; tasks repeat where the set is smaller."""
         tasks = task_ids(self.settings.env, split, self.settings.env_options)
         return self.play(evaluation_specs(tasks, episodes, seed), temperature)
 
     def play(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> list[Trajectory]:
-        """Play episodes without learning from them; ``temperature`` None samples as in training."""
+        """Run episodes without training on them; ``temperature`` None samples as in training."""
         workers = self._started_workers()
         with self.buffer.paused():
             self._sync_engines()

@@ -1,4 +1,4 @@
-"""Checkpoints: a Hugging Face folder, and beside it everything needed to go on exactly.
+"""Checkpoints: a Hugging Face folder, and next to it everything needed to continue exactly.
 
     hf/                         the policy, loadable by transformers and vLLM
     training_state.safetensors  critic, adapters, optimizer moments
@@ -45,7 +45,7 @@ class Counters:
     Attributes:
         iteration: completed iterations. policy_version: optimizer schedules done; engines carry it with their weights.
         task_position: tasks taken from the training stream; iterations may take more than ``tasks_per_iteration``.
-        left_out: tasks that are drawn no more, with their causes. strikes: how often a task has failed of itself
+        left_out: tasks that are no longer sampled, with their causes. strikes: how often a task has failed of itself
         (`BadTasks`). deaths: how often env runners have died in a task. pool: id of the run's pool; empty: it has none,
         or is not known; None: the run begins. in_flight: the versions that sampled the next iterations' batches
         (`rl_agents.orchestrator.rollout_buffer`), or a stream's
@@ -113,7 +113,7 @@ def restore_policy(
 ) -> None:
     """Take back what was learned since `save_run`, and nothing else: weights, optimizers, what is known of states.
 
-    Searches under way are given up: they would go on where they stood, and find out the same again.
+    Searches under way are given up: they would repeat what they did before.
 
     Raises:
         InputError: no complete checkpoint.

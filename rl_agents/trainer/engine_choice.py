@@ -29,7 +29,7 @@ ONLY_VLLM = {key.name: key.default for key in fields(EngineKeys) if "engine!=tor
 
 
 def settle_engine(settings: Settings) -> None:
-    """Put the engine in the place of ``engine=auto``, and the reason into ``settings.engine_choice``.
+    """Replace ``engine=auto`` by the engine, and write the reason into ``settings.engine_choice``.
 
     Args:
         settings: with their model's folder checked, or the starter.

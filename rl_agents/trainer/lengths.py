@@ -1,9 +1,9 @@
 """Response and context lengths of a model that is no starter: measured on the environment's prompts, never guessed.
 
-Dialogues are played by script before a run and read as the model would. A dialogue of n turns needs
+Dialogues are run by script before a run and read as the model would. A dialogue of n turns needs
 base + turns_read * R  tokens, R being the length of a response: ``base`` is what the environment says, ``turns_read``
 how many responses stand in the context at most (all with ``context=append``, n + 1 with a window that repeats them, 1
-with one that does not). Both are measured: some tasks are played by the environment's demonstrator, and the prompts of
+with one that does not). Both are measured: some tasks are run by the environment's demonstrator, and the prompts of
 windows are tokenized twice, once with long thoughts in earlier actions.
 """
 
@@ -30,17 +30,17 @@ from rl_agents.rollout.env_pool import EnvPool, env_pool
 from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.turns import Limits, Player, next_dialogue
 
-#: Tasks whose first prompts are read, the first of them played, until the time is up.
+#: Tasks whose first prompts are read, and how many of them are run, until the time is up.
 TASKS, PLAYED_TASKS, BUDGET_S = 48, 12, 20.0
-#: Tasks that are also played with actions that nobody understands, and for how many turns.
+#: Tasks that are also run with actions that nobody understands, and for how many turns.
 GARBLED_TASKS, GARBLED_TURNS = 3, 3
 #: Turns that a random player takes, and how it writes its actions.
 EXPLORED_TURNS, FORMS = 12, ("{}", "<think></think>\n<action>{}</action>")
 #: Seconds that one call of the environment may take, unless ``env_timeout_s`` is less.
 TIMEOUT_S = 20.0
-#: For tasks that were not among those played: of a whole dialogue, where much averages out, and of a window's prompt.
+#: For tasks that were not among those run: of a whole dialogue, where much averages out, and of a window's prompt.
 HEADROOM, WINDOW_HEADROOM = 1.15, 1.5
-#: Tokens of an observation where nobody can play.
+#: Tokens of an observation where no demonstrator can act.
 UNSEEN_OBSERVATION = 512
 #: Words of a thought in the second reading.
 THOUGHT = 256
@@ -53,12 +53,12 @@ class Dialogues:
     """What some dialogues of an environment need of a context.
 
     Attributes:
-        tasks: how many were played.
+        tasks: how many were run.
         turns: turns of an episode at most.
         shortest, longest: tokens of their first prompts.
         base: tokens of a whole dialogue's last prompt without the responses, headroom included.
         turns_read: responses that count in the context, the one that is being written included.
-        shown: whether tasks were played; otherwise observations are assumed to be as long as the first prompt, and
+        shown: whether tasks were run; otherwise observations are assumed to be as long as the first prompt, and
             `UNSEEN_OBSERVATION` at least.
     """
 
@@ -84,7 +84,7 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
 
     Args:
         settings: with ``max_turns`` and the environment's options filled in.
-        played: let the demonstrator play; otherwise only the first prompts are read.
+        played: let the demonstrator act; otherwise only the first prompts are read.
 
     Raises:
         EnvFailure: the environment raised, hung or answered nonsense in every task.
@@ -105,7 +105,7 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
 async def _readings(
     settings: Settings, player: Player, pool: EnvPool, played: bool
 ) -> tuple[list[_Reading], list[_Reading]]:
-    """Read tasks until the time is up: as they are played, and with actions that nobody understands."""
+    """Read tasks until the time is up: as they are run, and with actions that nobody understands."""
     grows, started = context_window(settings.context) is None, time.monotonic()
     read: list[_Reading] = []
     garbled: list[_Reading] = []
@@ -132,7 +132,7 @@ async def _readings(
     return read, garbled
 
 
-#: How an environment is played: turn, observation and ``info`` -> the action; None ends it.
+#: How an environment is run: turn, observation and ``info`` -> the action; None ends it.
 Choose = Callable[[int, str, Mapping[str, Any]], str | None]
 
 
@@ -152,7 +152,7 @@ class _Reading:
 
 
 async def _read(player: Player, env: TextEnv, guard: EnvGuard, ways: Sequence[Choose], grows: bool) -> _Reading:
-    """Read one task as the first of ``ways`` plays it that the environment mostly understands."""
+    """Read one task as the first of ``ways`` runs it that the environment mostly understands."""
     reading = _Reading([])
     for choose in ways:
         reading = await _play(player, env, guard, choose, grows)
@@ -162,7 +162,7 @@ async def _read(player: Player, env: TextEnv, guard: EnvGuard, ways: Sequence[Ch
 
 
 async def _play(player: Player, env: TextEnv, guard: EnvGuard, choose: Choose, grows: bool) -> _Reading:
-    """Play one task and read every prompt; a window's a second time, with long thoughts in it."""
+    """Run one task and read every prompt; a window's a second time, with long thoughts in it."""
     told: Any = await guard.call(env.reset, seed=0, options={"task_id": guard.task_id})
     answer = read_reset(told, player.limits.max_observation_characters)
     dialogue = thoughtful = Dialogue.start(answer.observation, answer.chat)
@@ -198,7 +198,7 @@ def _demonstrated(settings: Settings, task: str) -> Choose:
 
 
 def _explored(settings: Settings, task: str) -> Choose:
-    """Play at random where the environment lists its actions, in the form that it understands."""
+    """Act at random where the environment lists its actions, in the form that it understands."""
     rng, form = random.Random(f"lengths/{task}"), 0
 
     def choose(turn: int, observation: str, info: Mapping[str, Any]) -> str | None:
@@ -270,7 +270,7 @@ def fill_lengths(settings: Settings, context: ContextPolicy, chosen: set[str], l
     """Fill in the lengths that nobody chose, and say in ``settings.lengths`` what they are and why.
 
     Args:
-        settings: resolved but for the lengths.
+        settings: resolved, except for the lengths.
         context: how this model's prompts are built.
         chosen: keys that somebody chose, or that the model was made for.
         limit: tokens that the model reads at most; None where it does not say.

@@ -73,7 +73,7 @@ def ends_with_ray(hint: str) -> Iterator[None]:
     that was joined nothing is watched: its head may be restarted.
 
     Args:
-        hint: how to go on.
+        hint: how to continue.
     """
     helpers = {child.name(): child for child in psutil.Process().children() if child.name() in HELPERS}
     over = threading.Event()

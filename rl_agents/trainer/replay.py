@@ -1,7 +1,7 @@
 """The learner's work of a run again, from its pool alone, and where it differs (docs/reference/pool.md).
 
-Nobody plays. Every update gets the episodes that it had, in their order, with the weights of their groups and the
-random numbers of the run. Three things are compared: what every step was worth (advantages, values), what the engine
+No environment runs. Every update gets the episodes that it had, in their order, with the weights of their groups and
+the random numbers of the run. Three things are compared: what every step was worth (advantages, values), what the engine
 said about every token with what the weights of that version say, and the learner's state with the checkpoints.
 """
 
@@ -39,12 +39,12 @@ from rl_agents.trainer.run_store import batch_records
 
 @dataclass(frozen=True)
 class Update:
-    """What one update learned from.
+    """What one update trained on.
 
     Attributes:
         number: within the iteration of a search; None: the iteration's only one.
         sessions: its own, in the order of its rows.
-        again: those of earlier iterations that it learned from again, behind them.
+        again: those of earlier iterations that it trained on again, behind them.
     """
 
     iteration: int
@@ -167,7 +167,7 @@ class TokenRecorder:
     _entropy: list[FloatArray] = field(default_factory=list)
 
     def before(self, rows: Sequence[Row], sessions: Sequence[str]) -> None:
-        """Take rows with their credit, which the update is about to learn from."""
+        """Take rows with their credit, which the update is about to train on."""
         self._rows = [row for row in rows if row.advantages is not None and sessions[row.trajectory]]
         self._sessions = [sessions[row.trajectory] for row in self._rows]
         self._before = self._score("logprobs")
@@ -183,7 +183,7 @@ class TokenRecorder:
         self._rows.clear()
 
     def _score(self, part: str) -> list[FloatArray]:
-        """Of all sampled tokens, also those that the loss leaves out."""
+        """Of all sampled tokens, also those that the loss omits."""
         whole = [replace(row, mask=(row.segments >= 0).astype(np.float32)) for row in self._rows]
         return self.learners.score(whole, POLICY, part) if whole else []
 
@@ -241,7 +241,7 @@ class Replayer(AgentAlgorithm):
     def learn_again(
         self, update: Update, trajectories: Sequence[Trajectory], weights: Mapping[int, float]
     ) -> dict[str, float]:
-        """Do one update of the record; what it learns from again is what the memory says."""
+        """Do one update of the record; what it trains on again is what the memory says."""
         self._iteration, self.names = update.iteration, update.sessions
         return self._learn(trajectories, weights, *(() if update.number is None else (update.number,)))
 
@@ -338,7 +338,7 @@ class Replay:
     # --- credit ------------------------------------------------------------------------------------------------
 
     def _group_weights(self, update: Update) -> Mapping[int, float]:
-        """Choose groups again, round by round, as the run did, from what it played."""
+        """Choose groups again, round by round, as the run did, from its episodes."""
         if self.algo.recipe.select is None:
             return {}
         names: dict[int, str] = {}
@@ -389,7 +389,7 @@ class Replay:
     # --- tokens ------------------------------------------------------------------------------------------------
 
     def _compare_logprobs(self, version: int) -> None:
-        """Score what these weights sampled, whenever it is learned from; note a session's first foreign token."""
+        """Score what these weights sampled, whenever it is trained on; note a session's first foreign token."""
         names = self._versions.pop(version, [])
         settings = self.algo.settings
         if not names or settings.top_p < 1:  # the engine's are those of the nucleus

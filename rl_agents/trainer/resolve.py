@@ -96,7 +96,7 @@ def rate_caution(settings: Settings, shape: ModelShape | None) -> str:
 
 
 def pool_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
-    """Return what recorded sessions are learned from without, where somebody chose so, one line each."""
+    """Return what recorded sessions are trained on without, where somebody chose so, one line each."""
     if not settings.pool or recipe.credit is None or settings.rollout_correction != "none":
         return []
     if settings.old_logprobs == "learner":
@@ -108,7 +108,7 @@ def pool_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
 
 
 def stale_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
-    """Return what learning from older weights' rollouts goes without, where somebody chose so, one line each."""
+    """Return what training on older weights' rollouts goes without, where somebody chose so, one line each."""
     if not (settings.async_level or settings.stream) or recipe.credit is None:
         return []
     found = (
@@ -143,7 +143,7 @@ def stale_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
 
 
 def quantized_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
-    """Return what learning from a quantized engine's samples goes without, where somebody chose so, one line each."""
+    """Return what training on a quantized engine's samples goes without, where somebody chose so, one line each."""
     if settings.engine_quantization == "none" or recipe.credit is None or settings.rollout_correction != "none":
         return []
     return [
@@ -335,7 +335,7 @@ def _long_rounds(settings: Settings) -> list[str]:
 
 
 def _check_truncation(settings: Settings, recipe: AlgorithmSpec, spec: EnvSpec) -> None:
-    """Fill in T3's window; refuse what demonstrations, which nobody plays, and searches cannot have."""
+    """Fill in T3's window; refuse what demonstrations, which have no rollouts, and searches cannot have."""
     for name, idle in (("truncation", "none"), ("reward", "environment")):
         if recipe.source == "demonstrations" and name in settings.explicit and getattr(settings, name) != idle:
             raise InputError(f"key '{name}' has no effect with algo {recipe.name}: it learns from demonstrations")
@@ -351,7 +351,7 @@ def _check_truncation(settings: Settings, recipe: AlgorithmSpec, spec: EnvSpec) 
 
 
 def _check_environment(settings: Settings) -> None:
-    """Refuse an empty task set, and an environment of the user's own that text cannot play.
+    """Refuse an empty task set, and an environment of the user's own that text cannot step.
 
     What its code raises is left to the episodes: other tasks may be playable.
     """

@@ -51,7 +51,7 @@ def kept_iterations(records: Sequence[Record], settings: Settings, folder: RunFo
     return kept
 
 
-#: What ends the playing for good while the learners are as they were: a checkpoint can be written first.
+#: What ends the rollouts for good while the learners are as they were: a checkpoint can be written first.
 NO_EPISODES = (EpisodesFail, RolloutError, EngineError)
 #: Tag of a record: how often lost learners have been replaced until then.
 RESTARTS = "fault/learner_restarts"

@@ -1,4 +1,4 @@
-"""Starter models: a small network built from nothing that plays an environment a little.
+"""Starter models: a small network built from nothing that solves an environment now and then.
 
     python run.py sft --env guess_numbers
 

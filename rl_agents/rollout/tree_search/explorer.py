@@ -1,4 +1,4 @@
-"""Many searches side by side: which states are expanded next, and what their samples change.
+"""Many searches concurrently: which states are expanded next, and what their samples change.
 
 A tick expands the current state of every active task at once; the engine sees all samples as one batch, and the
 learner makes one optimizer step of all groups. No task waits for another one's end: a tick waits for one response of
@@ -6,14 +6,14 @@ each and one environment step, and when a task is done the next one of the strea
 
 Between ticks everything is here, in the driver: runners that die take nothing with them.
 
-An iteration (`run_iteration`) has ticks and updates in turn, until the budget is spent or environments break
-everything. With a lag of 1 the next tick's states are chosen and expanded while the learner learns from the last tick,
-by the weights that it learns with: an update later than they are now. The last tick of an iteration is learned from
-before the iteration ends, so that a checkpoint holds all there is.
+An iteration (`run_iteration`) alternates ticks and updates until the budget is spent or environments fail
+everywhere. With ``async_level=1`` the states of the next tick are chosen and expanded while the learner trains on the
+last one, by the weights from before that update. The last tick of an iteration is trained on before the iteration
+ends, so that a checkpoint is complete.
 
-Searches are kept as plain data (`explorer_to_json`), so that a run can stop in the middle of them and go on. Snapshots
-of environments are not kept: after a resume a state is reached by replaying its actions. What is kept of a tree are the
-states that may still be expanded, with the paths that lead to them.
+Searches are kept as plain data (`explorer_to_json`), so that a run can stop in the middle of them and continue.
+Snapshots of environments are not kept: after a resume a state is reached by replaying its actions. Of a tree the
+states that may still be expanded are kept, with the paths that lead to them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from rl_agents.rollout.tree_search.tree import Mark, Node, Ranked, Search
 # --- numbers of an iteration ------------------------------------------------------------------------------------------
 
 
-#: S from which a state counts as one to learn from.
+#: S from which a state counts as one to train on.
 HIGH_SCORE = 0.5
 
 
@@ -52,7 +52,7 @@ class SearchCounts:
     Attributes:
         scores: S of every state that was decided on.
         rollouts: n(s) of these states.
-        states: keys that were met.
+        states: keys that were visited.
         steps: sampled steps, in order.
         score_versions: of states that were sampled at: the present version, and the oldest and newest behind S.
         env_steps: sampled actions that were executed; equal siblings of one state share one execution.
@@ -170,7 +170,7 @@ class ScoreVersions:
 Expand = Callable[[Sequence[BranchSpec]], Sequence[Expansion]]
 
 #: States in a row that environments break, and nothing sampled in between, after which an iteration gives up; more
-#: where more tasks are searched side by side.
+#: where more tasks are searched concurrently.
 PATIENCE = 8
 
 
@@ -212,7 +212,7 @@ class Explorer:
     Args:
         tasks: names of the training tasks.
         states: of the method.
-        width: tasks that are searched side by side.
+        width: tasks that are searched concurrently.
         most: samples of one state at most (G_max).
         seed: of the run.
 
@@ -240,7 +240,7 @@ class Explorer:
         self._fruitless = 0
         #: Trajectories that the environment ended in the present tick, with the states on their way.
         self._ended: list[tuple[list[str], Trajectory]] = []
-        #: Tasks that are drawn no more.
+        #: Tasks that are no longer sampled.
         self.left_out: Collection[str] = ()
 
     # --- an iteration ------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class Explorer:
         return len(self.counts.steps) + self.overdraft < self.settings.search_steps and not self._gives_up()
 
     def _gives_up(self) -> bool:
-        """Environments break all that is tried; whether the run goes on is for those to say who count failures."""
+        """Environments break all that is tried; whether the run continues is for those to say who count failures."""
         return self._fruitless >= max(self.width, PATIENCE)
 
     def end_iteration(self) -> None:
@@ -410,7 +410,7 @@ class Explorer:
 
     def _descend(self, search: Search, children: Sequence[Ranked]) -> None:
         search.expansions += 1
-        # A sibling that ended while a better one goes on does not end the path.
+        # A sibling that ended while a better one continues does not end the path.
         search.ends += not children or children[0].node is None or bool(children[0].child.end_cause)
         self.counts.skipped += search.descend(children, backtrack=self.settings.search_backtrack)
 
@@ -511,7 +511,7 @@ R = TypeVar("R")
 
 #: Samples and the number of the update -> metrics of the update.
 Learn = Callable[[Sequence[Trajectory], int], Mapping[str, float]]
-#: When a tick is learned from: before the next one begins; after it, in one thread; or beside it, in two.
+#: When a tick is trained on: before the next one begins; after it, in one thread; or alongside it, in two.
 Order = Literal["before", "after", "beside"]
 #: Seconds between two looks at whether the other thread lives.
 POLL_S = 0.5
@@ -554,7 +554,7 @@ def run_iteration(
         try:
             learn_from_last_tick()
         except Exception:
-            with contextlib.suppress(Exception):  # env runners must be free for whoever goes on
+            with contextlib.suppress(Exception):  # env runners must be free for whoever continues
                 expanded()
             raise
         asked = time.perf_counter()

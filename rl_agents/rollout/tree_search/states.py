@@ -33,7 +33,7 @@ from rl_agents.config.search import StateKeys
 KEY_BYTES = 12
 #: States that a method keeps; beyond, those least recently counted are forgotten and unseen again.
 MAX_STATES = 100_000
-#: `end_cause` of what is trained on beside siblings: a path of the search that ended.
+#: `end_cause` of what is trained on alongside siblings: a path of the search that ended.
 PATH = "path"
 
 
@@ -72,7 +72,7 @@ class States(Protocol):
         """Reward of each step sampled at the last state of ``path``, by what was known before; float64 [samples]."""
 
     def path_gains(self, path: Sequence[str], solved: bool) -> FloatArray:
-        """Reward of each step of a path that ended, for training on it beside siblings, [steps]; empty: none."""
+        """Reward of each step of a path that ended, for training on it alongside siblings, [steps]; empty: none."""
 
     def deviation(self, siblings: Sequence[FloatArray]) -> float | None:
         """What advantages of an update are divided by, of the rewards at each of its states; None: siblings' own."""
