@@ -1,22 +1,21 @@
-"""Collecting: jobs go to env runners and come back whole, whoever dies on the way.
+"""Collecting: jobs go to env runners and come back complete, even if runners or engines die on the way.
 
-There is one way for all data. `Exchanges`: batches of jobs are submitted to runners and fetched when they are done.
-With every runner one exchange is under way, which carries new batches there and finished ones back
-(`rl_agents.rollout.request_queue`). A runner's event loop continues only while one is, so somebody has to fetch all the
-time. Several may, in threads of their own: an evaluation alongside a stream, for one.
+`Exchanges`: batches of jobs are submitted to runners and fetched when they are done. With every runner one exchange is
+under way, which carries new batches there and finished ones back (`rl_agents.rollout.request_queue`). A runner's event
+loop runs only during an exchange, so some thread has to fetch all the time.
 
-`Losses`: engines get the last weights again. An env runner that is back says in which task's environment its
-predecessor died; it gets engines and recorder, and is asked for work again. Nobody waits for one runner while others
-are alive, except for `COME_BACK_S`: before what was lost is run again, it should be known whether a task kills its
-process.
+`Losses`: engines get the last weights again. An env runner that is back reports in which task's environment its
+predecessor died; it gets engines and recorder, and is asked for work again. While other runners are alive, a lost one
+is waited for `COME_BACK_S` at most: before lost jobs run again, it should be known whether a task kills its process.
 
-`Collector.gather` submits all and waits for all. A stream (`rl_agents.orchestrator.streaming_rollouts`) submits group
-after group and fetches what is done. Both may continue at once.
+`Collector.gather` submits all jobs and waits for all. Several threads may gather at once: the groups of a stream
+(`rl_agents.orchestrator.streaming_rollouts`), and an evaluation next to them.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 import threading
 import time
@@ -25,7 +24,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import methodcaller
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import EpisodesFail, InputError, RolloutError
@@ -46,6 +45,8 @@ from rl_agents.rollout.request_queue import Batch
 #: Longest exchange with a runner that several wait for: new batches reach it no later. With one that a single caller
 #: waits for: it says how far it is.
 SLICE_S, REPORT_S = 0.1, 10.0
+#: Seconds between two looks at whether a `Company` is closed.
+CLOSED_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,10 @@ class Exchanges:
         #: When somebody last asked for answers.
         self._looked = time.monotonic()
         self._answers: dict[int, Any] = {}
-        # Guards the tables above; nobody waits while holding it.
-        self._tables = threading.RLock()
+        #: Guards the tables above; notified when answers have come, or when no thread waits for runners any more.
+        self._tables = threading.Condition(threading.RLock())
+        #: A thread waits for runners; the others wait for what it brings.
+        self._waiting = False
 
     def submit(self, runner: int, method: str, jobs: Sequence[Any], options: Mapping[str, Any]) -> int:
         """Have a runner do jobs as one batch; return the batch's number, for `fetch`."""
@@ -121,21 +124,33 @@ class Exchanges:
             together: rather all that a runner has than the first.
         """
         end = time.monotonic() + wait_s
-        self._forgive()
-        while True:
-            with self._tables:
+        with self._tables:
+            self._forgive()
+            while True:
                 for runner, link in self._links.items():
                     self._send(runner, link, numbers, together=together)
                 found = {number: self._answers.pop(number) for number in numbers if number in self._answers}
                 sent = [link.sent for link in self._links.values() if link.sent is not None]
-                patience, self._looked = self._patience(end), time.monotonic()
-            if found or not sent or time.monotonic() >= end:
-                return found
+                if found or not sent or time.monotonic() >= end:
+                    self._tables.notify_all()
+                    return found
+                if self._waiting:
+                    self._tables.wait(max(0.0, end - time.monotonic()))
+                else:
+                    self._wait(sent, end)
+
+    def _wait(self, sent: Sequence[Any], end: float) -> None:
+        """Wait for runners, without the tables, and take what they bring."""
+        patience, self._looked, self._waiting = self._patience(end), time.monotonic(), True
+        self._tables.release()
+        try:
             ready = self.runners.wait(sent, patience)
-            with self._tables:
-                self._looked = time.monotonic()
-                for runner, link in list(self._links.items()):
-                    self._take(runner, link, ready)
+        finally:
+            self._tables.acquire()
+            self._waiting, self._looked = False, time.monotonic()
+            self._tables.notify_all()
+        for runner, link in list(self._links.items()):
+            self._take(runner, link, ready)
 
     def drop(self, numbers: Collection[int]) -> None:
         """Nobody wants these batches any more: they are given up where they have begun."""
@@ -154,13 +169,12 @@ class Exchanges:
         with self._tables:
             return sum(link.progress.get(number, 0) for link in self._links.values() for number in numbers)
 
-    def loads(self) -> dict[int, int]:
+    def least_busy(self, runners: Sequence[int]) -> list[int]:
+        """Return runners in the order of how many jobs they have."""
         with self._tables:
-            links = {runner: self._links[runner] for runner in self.runners.ids()}
-            return {
-                runner: sum(len(batch.jobs) for batch in (*link.inbox, *link.outstanding.values()))
-                for runner, link in links.items()
-            }
+            links = {runner: self._links[runner] for runner in runners}
+            jobs = {r: sum(len(b.jobs) for b in (*link.inbox, *link.outstanding.values())) for r, link in links.items()}
+        return sorted(runners, key=lambda runner: jobs[runner])
 
     def _send(self, runner: int, link: _Link, wanted: Collection[int], *, together: bool) -> None:
         if link.sent is not None or (link.idle() and not link.dropped):
@@ -175,11 +189,10 @@ class Exchanges:
         self.count += 1
 
     def _forgive(self) -> None:
-        """Time in which nobody fetched, but gave engines weights for one, is not the runners': they stood still."""
-        with self._tables:
-            now = time.monotonic()
-            for link in self._links.values() if now - self._looked > SLICE_S else ():
-                link.heard = min(now, link.heard + now - self._looked)
+        """Time in which no thread fetched does not count against the runners: their event loops stood still."""
+        now = time.monotonic()
+        for link in self._links.values() if not self._waiting and now - self._looked > SLICE_S else ():
+            link.heard = min(now, link.heard + now - self._looked)
 
     def _patience(self, end: float) -> float:
         """Seconds until the caller's time is over, or that of a runner."""
@@ -254,16 +267,19 @@ class Losses:
         self.runners, self.inference = runners, inference
         self.recording: SetRecorder | None = None
         self.deaths: Counter[str] = Counter()
+        #: Held while weights are pushed, or what was lost is brought back.
+        self.lock = threading.RLock()
         self._missed: set[int] = set()
-        self._restoring = threading.RLock()
+        #: When the last `restore` began.
+        self._restored = -math.inf
 
     def connect(self) -> None:
         """Give every env runner the engines' handles, and what it records with, before it gets anything else to do."""
-        with self._restoring:
+        with self.lock:
             self._equip(self.runners.ids())
 
-    def restore(self, events: list[str]) -> bool:
-        """Bring engines and then runners back; return whether some died in environments.
+    def restore(self, events: list[str], since: float) -> None:
+        """Bring engines and then runners back, unless another thread has begun to after the loss at ``since``.
 
         Args:
             events: gets a line that names the runners which are not back in time.
@@ -271,20 +287,22 @@ class Losses:
         Raises:
             EngineError, LearnerLost: see `InferenceGroup.restore`.
         """
-        with self._restoring:
+        with self.lock:
+            if self._restored >= since:
+                return
+            self._restored = time.monotonic()
             self.restore_engines()
-            blamed = self.welcome(COME_BACK_S)
+            self.welcome(COME_BACK_S)
             end = time.monotonic() + RESTART_PATIENCE_S - COME_BACK_S
             while self.runners.remote and not self.runners.ids() and time.monotonic() < end:
-                blamed += self.welcome(1.0)
+                self.welcome(1.0)
             events += self.overdue(COME_BACK_S if self.runners.ids() else RESTART_PATIENCE_S)
-            return bool(blamed)
 
     def restore_engines(self) -> None:
         """Bring engines back with the last weights; runners learn of those that were replaced."""
         if self.inference is None:
             return
-        with self._restoring:
+        with self.lock:
             if isinstance(self.inference, RunnerEngines):
                 self.inference.restore()
                 return
@@ -293,35 +311,36 @@ class Losses:
             if self.runners.remote and self.inference.handles() != before:
                 self.runners.tell(self.runners.ids(), methodcaller("set_engines", self.inference.handles()))
 
-    def welcome(self, wait_s: float) -> list[str]:
-        """Take lost runners in that are back; return the tasks in whose environments they died.
+    def look(self) -> None:
+        """Take in lost runners that are back already, unless another thread brings them back now."""
+        if self.runners.absent() and self.lock.acquire(blocking=False):
+            try:
+                self.welcome(0.0)
+            finally:
+                self.lock.release()
+
+    def welcome(self, wait_s: float) -> None:
+        """Take in lost runners that are back, and note the tasks in whose environments they died.
 
         Args:
-            wait_s: for all of them, in seconds, without those that were `overdue` while others are alive; 0: only those
-                that are back already.
+            wait_s: for all of them, in seconds, without those that were `overdue` while others are alive.
         """
-        with self._restoring:
+        with self.lock:
             back = self.runners.come_back(wait_s, self._missed if self.runners.ids() else ())
             asked = {runner: self.runners.send(runner, methodcaller("lost_task")) for runner in back}
             self._equip(back)
-            tasks = list[str]()
             for runner, answer in heard(self.runners, asked, ANSWER_S).items():
                 if isinstance(answer, RunnerLost):
                     self.runners.lose(runner, kill=False)
                 elif answer:
-                    tasks.append(answer)
-            self.deaths.update(tasks)
+                    self.deaths[answer] += 1
             self._missed &= set(self.runners.absent())
-            return tasks
-
-    def awaited(self) -> list[int]:
-        return sorted(set(self.runners.absent()) - self._missed)
 
     def overdue(self, waited_s: float) -> list[str]:
         """Return a line that names the runners which are still away, each once."""
-        late = self.awaited()
+        late = sorted(set(self.runners.absent()) - self._missed)
         self._missed |= set(late)
-        others = "the others go on without it" if self.runners.ids() else "none is alive"
+        others = "the others continue without it" if self.runners.ids() else "no env runner is alive"
         return [f"env runner {', '.join(map(str, late))} is not back after {waited_s:.0f} s; {others}"] if late else []
 
     def _equip(self, runners: list[int]) -> None:
@@ -347,6 +366,19 @@ class Losses:
 
 def failed_episode(spec: EpisodeSpec, cause: str) -> Trajectory:
     return Trajectory(spec.task_id, spec.group_id, spec.member, spec.seed, end_cause=cause, failed=True)
+
+
+class Company(Protocol):
+    """Other jobs that share the env runners with those of a `Collector.gather`."""
+
+    def closed(self) -> bool:
+        """Whether the answers are of no use any more."""
+
+    def completed(self) -> int:
+        """How many of the other jobs are completed."""
+
+    def tolerates(self, answers: Any) -> bool:
+        """Whether a user error of these answers may concern them alone."""
 
 
 A = TypeVar("A")
@@ -398,16 +430,18 @@ class Collector:
     # --- submit all, wait for all ------------------------------------------------------------------------------
 
     def collect(
-        self, specs: Sequence[EpisodeSpec], temperature: float | None = None, *, record: bool = False
-    ) -> Collected[Trajectory]:
+        self, specs: Sequence[EpisodeSpec], temperature: float | None = None, *, record: bool = False,
+        company: Company | None = None,
+    ) -> Collected[Trajectory]:  # fmt: skip
         """Run all ``specs``; raises as `gather` does.
 
         Args:
             record: what is sampled is for training, and belongs in the pool.
+            company: see `gather`.
         """
         first = self.first_attempt() if record else None
         jobs: dict[Hashable, EpisodeSpec] = {spec: spec for spec in specs}
-        return self.gather(jobs, "sample", failed_episode, temperature=temperature, attempt=first)
+        return self.gather(jobs, "sample", failed_episode, 0, company, temperature=temperature, attempt=first)
 
     def expand(self, specs: Sequence[BranchSpec]) -> Collected[Expansion]:
         """Sample children at all states that ``specs`` name, for training; raises as `gather` does."""
@@ -425,7 +459,7 @@ class Collector:
 
     def gather(
         self, jobs: Mapping[Hashable, Any], method: str, give_up: Callable[[Any, str], Any], first: int = 0,
-        **options: Any,
+        company: Company | None = None, **options: Any,
     ) -> Collected[Any]:  # fmt: skip
         """Have env runners do all jobs.
 
@@ -434,33 +468,32 @@ class Collector:
             method: of `TextEnvRunner.exchange`; its answers have ``by_job()``, ``engine_errors`` and ``input_error``.
             give_up: the answer to a job of a task in which env runners die, from the job and the cause.
             first: which env runner gets the first group; the next group goes to the next one.
+            company: jobs of other threads; the least busy env runner gets the first group then.
             options: of the method.
 
         Raises:
             InputError: a user error, such as a prompt longer than the context.
             EpisodesFail: env runners die in every task that they begin.
             RolloutError: some are still missing after several rounds that brought nothing; it names the last losses.
-                Or the collector was ``closed`` in another thread.
+                Or the collector, or what it gathers, was ``closed`` in another thread.
         """
-        if self.runners.absent():
-            self.losses.welcome(0.0)
-        done: dict[Hashable, Any] = {}
+        self.losses.look()
+        done = {name: give_up(job, DIED) for name, job in jobs.items() if self.losses.deadly(job)}
         result: Collected[Any] = Collected([])
-        fruitless, before = 0, -1
-        while fruitless < MAX_ROUNDS and not self.closed:
-            missing = {name: job for name, job in jobs.items() if name not in done}
-            if before >= 0:
-                result.resampled += len(missing)
+        fruitless = before = deaths = 0
+        for number in itertools.count():
+            if number:
+                self._restore(jobs, done, give_up, result, company)
                 if options.get("attempt") is not None:
                     options["attempt"] += 1
-                found = self.losses.restore(result.events)
-                done.update({name: give_up(job, DIED) for name, job in missing.items() if self.losses.deadly(job)})
-                self.losses.check_deaths(len(done) - sum(self.losses.deadly(jobs[name]) for name in done))
-                fruitless = 0 if found or len(done) > before else fruitless + 1
-            before = len(done)
+                blamed = self.losses.deaths.total() > deaths
+                fruitless = 0 if blamed or len(done) > before else fruitless + 1
+            if fruitless == MAX_ROUNDS or self.closed or (company and company.closed()):
+                break
+            before, deaths = len(done), self.losses.deaths.total()
             left = [job for name, job in jobs.items() if name not in done]
-            for answers in self._round(method, left, options, result.events, first) if left else ():
-                if answers.input_error:
+            for answers in self._round(method, left, options, result.events, first, company) if left else ():
+                if answers.input_error and not (company and company.tolerates(answers)):
                     raise InputError(answers.input_error)
                 # Every request that an engine loses with its process says the same.
                 result.events.extend(dict.fromkeys(answers.engine_errors))
@@ -473,16 +506,30 @@ class Collector:
             f"last losses: {'; '.join(result.events[-3:]) or 'none reported'}"
         )
 
+    def _restore(
+        self, jobs: Mapping[Hashable, Any], done: dict[Hashable, Any], give_up: Callable[[Any, str], Any],
+        result: Collected[Any], company: Company | None,
+    ) -> None:  # fmt: skip
+        """Bring back what was lost, and give up the jobs of tasks in which env runners die; raises as `gather` does."""
+        missing = {name: job for name, job in jobs.items() if name not in done}
+        result.resampled += len(missing)
+        self.losses.restore(result.events, time.monotonic())
+        done.update({name: give_up(job, DIED) for name, job in missing.items() if self.losses.deadly(job)})
+        others = company.completed() if company else 0
+        self.losses.check_deaths(others + sum(not self.losses.deadly(jobs[name]) for name in done))
+
     def _round(
-        self, method: str, jobs: Sequence[Any], options: Mapping[str, Any], events: list[str], first: int
-    ) -> list[Any]:
+        self, method: str, jobs: Sequence[Any], options: Mapping[str, Any], events: list[str], first: int,
+        company: Company | None,
+    ) -> list[Any]:  # fmt: skip
         """Send jobs out once, a batch to every runner, and wait for all that comes back."""
         ids = self.runners.ids()
         if not ids:
             events.append("no env runner is alive")
             return []
         first %= len(ids)
-        shares = zip([*ids[first:], *ids[:first]], split_groups(jobs, len(ids)), strict=True)
+        order = self.exchanges.least_busy(ids) if company else [*ids[first:], *ids[:first]]
+        shares = zip(order, split_groups(jobs, len(ids)), strict=True)
         sizes = {
             self.exchanges.submit(runner, method, part, dict(options)): len(part) for runner, part in shares if part
         }
@@ -490,8 +537,10 @@ class Collector:
         progress = _Progress(len(jobs), time.monotonic(), REPORT_S)
         try:
             while left := [number for number in numbers if number not in answers]:
-                answers |= self.exchanges.fetch(left, REPORT_S, together=True)
-                if method == "sample":
+                answers |= self.exchanges.fetch(left, CLOSED_S if company else REPORT_S, together=True)
+                if company and company.closed():
+                    raise RolloutError("the rollouts were closed")
+                if method == "sample" and not company:
                     done = sum(sizes[number] for number in answers) + self.exchanges.done(left)
                     progress.show("" if options.get("temperature") is None else "evaluation: ", done)
         except BaseException:

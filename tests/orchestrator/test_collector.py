@@ -214,7 +214,7 @@ def test_a_runner_that_takes_long_to_come_back_is_named_once_and_joins_later() -
     collector = Collector(group, None, 10.0)
     collected = collector.collect(specs(4))
     assert len(collected.answers) == 8 and not any(t.failed for t in collected.answers)
-    assert collected.events[-1] == "env runner 0 is not back after 10 s; the others go on without it"
+    assert collected.events[-1] == "env runner 0 is not back after 10 s; the others continue without it"
     assert group.waits == [COME_BACK_S]
     assert not collector.collect(specs(4)).events and group.ids() == [1]
     assert sum(group.waits) == COME_BACK_S, "it is not waited for again"
