@@ -241,7 +241,7 @@ class ChatTemplate:
         if tools and not self._renders_tools:
             if text == self._render(messages, generate=True):
                 raise InputError(
-                    f"{self.name}: the chat template leaves out the tool definitions: write them in the model folder's "
+                    f"{self.name}: the chat template omits the tool definitions: add them to the model folder's "
                     "chat_template.jinja, as the templates of Qwen2.5 do ({% if tools %} ... {% endif %})"
                 )
             if not self.parser.tool_parser:
@@ -306,7 +306,7 @@ class ChatTemplate:
         text = self._render(turns, generate)
         _, sentinel, rest = text.partition(SENTINEL)
         if not sentinel:
-            raise InputError(f"{self.name}: the chat template leaves out the assistant's answer")
+            raise InputError(f"{self.name}: the chat template omits the assistant's answer")
         return rest
 
     def _find_end_of_turn(self) -> int:

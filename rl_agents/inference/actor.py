@@ -33,7 +33,7 @@ LINGER_S = 0.02
 #: Seconds without an exchange after which a client counts as dead and its requests are dropped.
 CLIENT_LIFETIME_S = 60.0
 
-_NO_WEIGHTS = "restarted, and has not been given the last weights yet"
+_NO_WEIGHTS = "restarted, and has not received the last weights yet"
 
 
 @dataclass

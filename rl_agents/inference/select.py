@@ -60,8 +60,8 @@ def check_weight_switch(weight_switch: str, kind: str) -> None:
     found = vllm_version() if kind == "vllm" and weight_switch == "keep" else ""
     if found and tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < COUNTS_VERSIONS:
         raise InputError(
-            f"weight_switch=keep needs vLLM {'.'.join(map(str, COUNTS_VERSIONS))} or newer, which tells the weights of "
-            f"each token (this is {found}); take weight_switch=wait, or engine=torch"
+            f"weight_switch=keep needs vLLM {'.'.join(map(str, COUNTS_VERSIONS))} or newer, which reports each token's "
+            f"weights (this is {found}); take weight_switch=wait, or engine=torch"
         )
 
 
@@ -79,15 +79,15 @@ def check_quantization(settings: Settings, kind: str, capability: tuple[int, int
         return
     found, why = vllm_version() if kind == "vllm" else "", ""
     if kind != "vllm":
-        why = "the torch engine calculates in dtype; it needs engine=vllm"
+        why = "the torch engine computes in dtype; use engine=vllm"
     elif settings.dtype == "float32":
         why = "vLLM quantizes bfloat16 and float16 models; set dtype=bfloat16"
     elif found and tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < RELOADS_QUANTIZED:
         why = f"needs vLLM {'.'.join(map(str, RELOADS_QUANTIZED))} or newer (this is {found})"
     elif capability is not None and capability < FP8_CAPABILITY:
-        why = f"this GPU does not calculate in FP8 (compute capability {capability[0]}.{capability[1]}, 8.9 is needed)"
+        why = f"this GPU does not compute in FP8 (compute capability {capability[0]}.{capability[1]}, 8.9 is needed)"
     elif settings.engine_sleep == 2:
-        why = "nobody has tried engines that drop quantized weights as they sleep; take engine_sleep=1"
+        why = "dropping quantized weights during sleep is not validated; set engine_sleep=1"
     if why:
         raise InputError(f"engine_quantization={settings.engine_quantization}: {why}")
 
@@ -122,7 +122,7 @@ def check_vllm_model(config: Mapping[str, Any], model: str, cpu: bool) -> None:
     if kind == "gpt_oss":
         reason = "vLLM's loader keeps the experts' first weights whatever a learner sends"
     elif cpu and config.get("kv_lora_rank"):
-        reason = "vLLM on a CPU calculates multi-head latent attention otherwise than transformers, by several nats"
+        reason = "vLLM on a CPU computes multi-head latent attention differently from transformers, by several nats"
     elif cpu and set(layers) - {"full_attention", "sliding_attention", "chunked_attention"}:
         reason = "vLLM on a CPU needs chunked prefill for layers with a state, which kills seeded requests there"
     else:
@@ -171,20 +171,20 @@ def check_sleep(settings: Settings, kind: str, gpus: bool) -> None:
     elif not (gpus or settings.gpus_per_engine):
         why = "vLLM sleeps on GPUs only; its CPU build has no sleep mode"
     elif settings.async_level or settings.stream:
-        why = "with lag or stream engines sample while the learners learn, and cannot sleep meanwhile"
+        why = "with async_level or stream, engines sample while the learners train and cannot sleep"
     if settings.engine_sleep and why:
         raise InputError(f"engine_sleep={settings.engine_sleep}: {why}")
 
 
 def _obstacle(way: str, settings: Settings, kind: str, per_engine: float) -> str:
     if kind != "vllm":
-        return "the torch engine takes weights from the object store only; set engine=vllm, or leave the key out"
+        return "the torch engine takes weights from the object store only; set engine=vllm, or omit the key"
     if settings.num_env_runners == 0:
         return "with num_env_runners=0 the engine is in the driver's process and takes its weights there"
     if not per_engine or not settings.gpus_per_learner:
         return "learners and engines are not both on GPUs (gpus_per_learner, gpus_per_engine)"
     if settings.async_level or settings.stream:
-        return "engines sample with older weights than the learners hold (lag, stream); object_store keeps those"
+        return "engines sample with older weights than the learners hold (async_level, stream); use object_store"
     if way == "ipc" and settings.engine_mode == "async":
         return "GPU memory handles do not cross vLLM's own processes; set engine_mode=inprocess"
     if settings.learner_sharding == "fsdp":

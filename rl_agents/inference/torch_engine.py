@@ -261,7 +261,7 @@ class TorchEngine:
             EngineError: the prompt is empty or leaves no room for a response, or the model failed.
         """
         if sampling.extras is not None:
-            raise RequestRefused("the torch engine samples from the policy as it is; take engine=vllm")
+            raise RequestRefused("the torch engine supports none of these sampling options; use engine=vllm")
         room = self.max_model_len - len(prompt_ids)
         if not prompt_ids or room < 1 or sampling.max_tokens < 1:
             raise EngineError(

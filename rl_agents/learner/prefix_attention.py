@@ -239,6 +239,6 @@ def check_seen(packed: Packed, model: Any) -> None:
     """
     if packed.layers < model.config.num_hidden_layers:
         raise RuntimeError(
-            f"{packed.layers} of {model.config.num_hidden_layers} layers of {model.config.model_type} were told which "
-            "rows share what; set prefix_sharing=false sequence_packing=false"
+            f"{packed.layers} of {model.config.num_hidden_layers} layers of {model.config.model_type} received the "
+            "packed rows; set prefix_sharing=false sequence_packing=false"
         )

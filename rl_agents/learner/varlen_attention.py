@@ -118,10 +118,10 @@ def works(device: torch.device) -> bool:
     try:
         error = probe(device, torch.bfloat16)
     except (ImportError, AttributeError, TypeError, RuntimeError) as failure:
-        logger.warning("packed rows without FlashAttention's kernel, by PyTorch's attention: %s", failure)
+        logger.warning("packed rows without FlashAttention's kernel, with PyTorch's attention instead: %s", failure)
         return False
     if error > PROBE_ERROR:
-        logger.warning("packed rows without FlashAttention's kernel, which is off by %.2g on a probe", error)
+        logger.warning("packed rows without FlashAttention's kernel: its result is off by %.2g on a probe", error)
     return error <= PROBE_ERROR
 
 

@@ -577,8 +577,8 @@ class Collector:
         answers = heard(self.runners, asked, RECORDED_S)
         for runner in asked:
             print(
-                f"[rl_agents] env runner {runner} does not say within {RECORDED_S:g} s that its record is on disk: the "
-                f"driver writes it; if it hangs, it is replaced (sample_timeout_s={self.exchanges.timeout_s:g})",
+                f"[rl_agents] env runner {runner} did not confirm within {RECORDED_S:g} s that its calls are on disk; "
+                f"the driver writes them. If it hangs, it is replaced (sample_timeout_s={self.exchanges.timeout_s:g})",
                 flush=True,
             )
         self._silent |= asked

@@ -67,9 +67,9 @@ class Recorded:
         groups = _best(usable, settings) if recipe.source == "demonstrations" else _groups(usable, recipe, left_out)
         out = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items())) or "none"
         if not groups:
-            raise InputError(f"{settings.pool}: no session that {recipe.name} could learn from; left out: {out}")
+            raise InputError(f"{settings.pool}: no session that {recipe.name} can train on; excluded: {out}")
         kept = sum(map(len, groups))
-        print(f"[rl_agents] {settings.pool}: {kept} sessions in {len(groups)} groups; left out: {out}", flush=True)
+        print(f"[rl_agents] {settings.pool}: {kept} sessions in {len(groups)} groups; excluded: {out}", flush=True)
         decisions = {stored.session.id: stored.decision for stored in usable if not stored.decision.empty}
         return cls(settings, recipe, vocabulary, groups, decisions)
 
@@ -96,7 +96,7 @@ class Recorded:
             if taken >= len(self.groups):
                 raise InputError(
                     f"{self.settings.pool}: {selected.missing} more groups are needed whose sessions differ in "
-                    f"{self.settings.dynamic_sampling_metric}, and all {len(self.groups)} were looked at: lower "
+                    f"{self.settings.dynamic_sampling_metric}, and all {len(self.groups)} were tried: lower "
                     "tasks_per_iteration, or set dynamic_sampling=false"
                 )
         chosen = [t for t, keep in zip(drawn, selected.keep, strict=True) if keep]

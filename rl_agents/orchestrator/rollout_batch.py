@@ -44,7 +44,7 @@ class Place:
         if new := bad.observe(played):
             names = ", ".join(list(new)[:5]) + (", ..." if len(new) > 5 else "")
             cause = next(iter(new.values()))
-            print(f"[rl_agents] {len(new)} tasks are left out from now on ({cause}): {names}", flush=True)
+            print(f"[rl_agents] {len(new)} tasks are excluded from sampling from now on ({cause}): {names}", flush=True)
         groups = len({t.group_id for t in played})
         return Place(self.position + groups if position is None else position, bad)
 
@@ -147,7 +147,7 @@ class Episodes:
         )  # fmt: skip
         collected = collector.collect(specs, record=True)
         for event in collected.events:
-            print(f"[rl_agents] {event}; its episodes are played again", flush=True)
+            print(f"[rl_agents] {event}; repeating its episodes", flush=True)
         return collected
 
     def _rewarded(self, played: list[Trajectory], collected: Collected[Trajectory]) -> dict[str, float]:
@@ -199,7 +199,7 @@ class Expanding:
         """Sample children at all of them; raises as `Collector.gather` does."""
         collected = self.collector.expand(specs)
         for event in collected.events:
-            print(f"[rl_agents] {event}; its states are expanded again", flush=True)
+            print(f"[rl_agents] {event}; expanding its states again", flush=True)
         self.resampled += collected.resampled
         return collected.answers
 

@@ -1,12 +1,12 @@
 """Where the experience of an iteration comes from, and which weights sampled it (docs/explanation/staleness.md).
 
-Two sides: the *producing* one runs batch after batch, one for each iteration; the *learning* one takes them in order
-and publishes its weights after each. Batch ``i`` is sampled wholly by the weights of iteration ``max(first, i - lag)``,
-where ``first`` is the iteration at which the run began or continued. What is run, and with which seeds, is decided on
-the producing side alone, in the order of the batches: the results do not depend on timing.
+The *producing* side rolls out batch after batch, one for each iteration. The *learning* side takes them in order and
+publishes its weights after each. Batch ``i`` is sampled by the weights of iteration ``max(first, i - async_level)``
+alone, where ``first`` is the iteration at which the run began or was resumed. Tasks and seeds are chosen on the
+producing side, in the order of the batches: the results do not depend on timing.
 
-`RolloutBuffer` holds whole batches, run in the caller's thread or ahead in a thread of its own.
-`rl_agents.orchestrator.streaming_rollouts.Stream` holds groups instead, and has no batches.
+`RolloutBuffer` holds whole batches, rolled out in the caller's thread or ahead in a separate thread.
+`rl_agents.orchestrator.streaming_rollouts.Stream` holds groups instead.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ class WorkerThread:
     def __init__(self, name: str, changed: threading.Condition | None = None) -> None:
         """
         Args:
-            name: of the thread.
-            changed: of another thread that shares the same tables; None: there is none.
+            changed: of another thread that shares the same tables.
         """
         self.changed = changed or threading.Condition()
         self.closing = False
@@ -62,7 +61,7 @@ class WorkerThread:
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, work: Callable[[], None]) -> None:
-        """Have a new thread do ``work``, which looks at ``closing`` now and then."""
+        """Start a thread that does ``work``, which looks at ``closing`` now and then."""
 
         def watched() -> None:
             try:
@@ -77,13 +76,13 @@ class WorkerThread:
         self._thread.start()
 
     def wait(self, until: Callable[[], bool]) -> bool:
-        """Wait, with ``changed``, until something is so or the thread has ended; return whether it is so."""
+        """Wait, with ``changed``, until a condition holds or the thread has ended; return whether it holds."""
         while not (so := until()) and self.alive:
             self.changed.wait(POLL_S)
         return so or until()  # it may have become so just before the end
 
     def reason(self) -> BaseException:
-        """Return why the thread has ended, for whoever needs what it will not bring."""
+        """Return why the thread has ended."""
         return self.error or RuntimeError(f"the thread of {self._name} has ended")
 
     def close(self) -> None:
@@ -107,7 +106,7 @@ class WorkerThread:
 
 
 class Given:
-    """Batches that nobody samples: demonstrations, or a pool's sessions. There is no engine, and nothing to record."""
+    """Batches without sampling: demonstrations, or a pool's sessions. There is no engine, and nothing to record."""
 
     samples = False
 
@@ -181,8 +180,8 @@ class Batch:
     Attributes:
         version: of the weights that sampled it.
         after: the place of the stream of tasks behind it.
-        judging: the thread in which its rewards are asked for; None: they are there.
-        recorded: all that was sampled for it is in the pool; None: nobody has asked yet.
+        judging: the thread that asks for its rewards; None: they are there.
+        recorded: all that was sampled for it is in the pool; None: not asked yet.
     """
 
     experience: Experience
@@ -200,23 +199,23 @@ class RolloutBuffer:
     """Whole batches, in order.
 
     In the caller's thread: with ``async_level=0`` a batch is sampled when it is asked for, else as early as its weights
-    exist. ``ahead``: batch ``i`` is run as soon as the weights of iteration ``i - lag`` are published, in a thread
-    that alone runs, counts tasks and gives engines weights; the learners' thread exports these. Where a judge is
-    asked, each batch has a thread of its own for that, and the next one is run meanwhile. What a thread raises is
+    exist. ``ahead``: batch ``i`` is rolled out as soon as the weights of iteration ``i - lag`` are published, in a
+    thread that alone samples, counts tasks and gives engines weights; the learners' thread exports them. Where a judge
+    is asked, each batch has a thread for that, and the next batch is rolled out meanwhile. What a thread raises is
     raised by `next` when its batch is asked for, not before.
 
     Attributes:
         iteration: batches that were trained on.
         version: of the learners' weights.
-        place: where the stream of tasks stands behind what was trained on.
-        lag: k.
+        place: in the stream of tasks, behind what was trained on.
+        lag: ``async_level``.
         served: versions of the calls that a resumed run's pool serves again.
     """
 
     def __init__(self, producer: Producer, lag: int, iterations: int, *, ahead: bool = False) -> None:
         """
         Args:
-            iterations: of the run; batches beyond them are run only when they are asked for.
+            iterations: of the run; later batches are rolled out only when they are asked for.
         """
         self.producer, self.lag, self.iterations, self._ahead = producer, lag, iterations, ahead
         self._thread = WorkerThread("rollouts")
@@ -225,9 +224,9 @@ class RolloutBuffer:
         self.begin(0, 0, Place())
 
     def begin(self, iteration: int, version: int, place: Place, before: Sequence[int] = ()) -> None:
-        """Go on after ``iteration`` completed ones; batches in flight are forgotten.
+        """Continue after ``iteration`` completed ones; batches in flight are forgotten.
 
-        The one under way is run to its end first, so that the pool has it.
+        The one under way is completed first, so that the pool has it.
 
         Args:
             version: of the learners' weights.
@@ -243,12 +242,12 @@ class RolloutBuffer:
         self._horizon: float = self.iterations
 
     def _restart(self, iteration: int, place: Place) -> None:
-        """Let batch ``iteration`` be the next one to run, by the present weights."""
+        """Let batch ``iteration`` be the next one, by the present weights."""
         self._thread.end()
         self._first = self._number = iteration
         self._playing = place
         self._batches: dict[int, Batch] = {}
-        #: Weights and version by the iteration that made them, while batches that are run ahead wait for them.
+        #: Weights and version by the iteration that made them, while batches ahead wait for them.
         self._weights: dict[int, tuple[Any, int]] = {}
 
     # --- the learning side -------------------------------------------------------------------------------------
@@ -261,7 +260,7 @@ class RolloutBuffer:
         """
         assert iteration == self.iteration, f"{iteration} iterations are done, {self.iteration} were published"
         started = time.perf_counter()
-        if iteration >= self._horizon:  # somebody continues beyond the run's end: nothing was run ahead
+        if iteration >= self._horizon:  # the run is continued beyond its end: nothing was rolled out ahead
             self._restart(iteration, self.place)
             self._horizon = math.inf
         (self._await if self._ahead else self._play_until)(iteration)
@@ -274,7 +273,7 @@ class RolloutBuffer:
         """The learners have trained on the batch that `next` returned; their weights are now called ``version``.
 
         Raises:
-            LearnerLost: they cannot be exported for what is run ahead.
+            LearnerLost: they cannot be exported.
         """
         with self._changed:
             known = {older: weights for weights, older in self._weights.values()}
@@ -290,9 +289,9 @@ class RolloutBuffer:
         return self.producer.recorded() if known is None else known
 
     def in_flight(self) -> list[int]:
-        """The versions that sampled what was run ahead, the next iteration's first.
+        """The versions that sampled the batches ahead, the next iteration's first.
 
-        Those of the present weights are excluded: a resumed run samples their batches with the same ones.
+        Empty where all are the present weights': a resumed run samples these batches with the same ones.
         """
         versions = [self._version_of(self.iteration + further) for further in range(self.lag)]
         return versions if any(version != self.version for version in versions) else []
@@ -342,11 +341,11 @@ class RolloutBuffer:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Run nothing any more; what is being run is of no use."""
+        """Roll out nothing any more; the batch under way is of no use."""
         self._thread.close()
 
     def join(self) -> None:
-        """Wait until nothing is run, when env runners are gone; gives up after some seconds."""
+        """Wait until nothing is rolled out, when env runners are gone; gives up after some seconds."""
         self._thread.join()
 
     def _await(self, iteration: int) -> None:
@@ -368,7 +367,7 @@ class RolloutBuffer:
     # --- the producing side ------------------------------------------------------------------------------------
 
     def _play_until(self, iteration: int) -> None:
-        """Run in the caller's thread until the batch is there: all batches that the present weights sample."""
+        """Roll out, in the caller's thread, all batches that the present weights sample, up to this one at least."""
         while self._number < max(iteration + 1, min(self.iteration + self.lag + 1, self._horizon)):
             started = time.perf_counter()
             self.producer.sync(self.version)
@@ -390,7 +389,7 @@ class RolloutBuffer:
             self._busy = False
 
     def _due(self) -> tuple[Any, int] | None:
-        """Wait until the next batch may be run; return its weights, None at the end."""
+        """Wait until the next batch may begin; return its weights, None at the end."""
         with self._changed:
             self._busy = False
             self._changed.notify_all()
@@ -408,10 +407,10 @@ class RolloutBuffer:
         return max(self._first, number - self.lag)
 
     def _played(self, version: int, started: float) -> Batch:
-        """Run the next batch by the weights that the engines have."""
+        """Roll out the next batch with the weights that the engines have."""
         number, synced = self._number, time.perf_counter() - started
         experience = self.producer.play(number, self._playing)
-        after = self._playing.after(experience.played)  # whatever a judge says of them
+        after = self._playing.after(experience.played)  # does not depend on a judge
         if not self._ahead:
             experience.judge()
         if self.producer.samples:
@@ -424,7 +423,7 @@ class RolloutBuffer:
         return Batch(experience, oldest, after)
 
     def _judging(self, experience: Experience) -> WorkerThread | None:
-        """Begin to ask for the rewards of a batch; those of one that is given up are left to end by themselves."""
+        """Begin to ask for the rewards of a batch; a batch that is given up leaves its thread to end by itself."""
         if experience.unjudged is None:
             return None
         judging = WorkerThread("reward", self._changed)
@@ -436,7 +435,7 @@ class RolloutBuffer:
         self._number += 1
 
     def _oldest(self, experience: Experience, version: int) -> int:
-        """Make sure that ``version`` sampled the batch, all but what the pool has served, and return the oldest one."""
+        """Check that ``version`` sampled all that the pool has not served; return the oldest version of the batch."""
         if not self.producer.samples:
             return version
         sampled = {v for t in experience.played for step in t.steps for v in _versions(step)}

@@ -152,7 +152,7 @@ class RolloutWorkers:
             print(f"[rl_agents] {error}; restoring it from the object store", flush=True)
             if not self.transfer.asked:
                 self.transfer = replace(self.transfer, way="object_store")
-                print(f"[rl_agents] weights go through the object store from now on; weight_transfer={way} insists")
+                print(f"[rl_agents] weights use the object store from now on; set weight_transfer={way} to require it")
             self.engine_group.restore()
         self.version = version
 
@@ -162,7 +162,7 @@ class RolloutWorkers:
             try:
                 self.engine_group.sleep(self._settings.engine_sleep)
             except EngineError as error:  # the learner's turn all the same: it may fit alongside, and says so if not
-                print(f"[rl_agents] {error}; its GPU memory may still be taken", flush=True)
+                print(f"[rl_agents] {error}; its GPU memory may still be in use", flush=True)
             self.version = None
 
     def push(self, weights: Any, version: int) -> None:

@@ -118,7 +118,7 @@ class Admission:
             self.finished.remove(number)
             self.taken[number] = self.waiting.pop(number)
             if iteration - self.taken[number] > self.bound:
-                age = f"admitted at iteration {self.taken[number]}, learned from at {iteration}"
+                age = f"admitted at iteration {self.taken[number]}, trained on at {iteration}"
                 raise TooOld(f"group {number} was {age}: the bound is {self.bound}")
         return found
 

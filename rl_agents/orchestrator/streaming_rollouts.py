@@ -317,7 +317,7 @@ class Stream:
     def _roll_out(self, group: Group, closed: threading.Event) -> None:
         collected = self.producer.workers().collector.collect(group.specs, record=True, company=_Others(self, closed))
         for event in collected.events:
-            print(f"[rl_agents] {event}; its episodes run again", flush=True)
+            print(f"[rl_agents] {event}; repeating its episodes", flush=True)
         with self._changed:
             group.episodes, group.resampled = collected.answers, collected.resampled
             if any(trajectory.steps for trajectory in group.episodes):

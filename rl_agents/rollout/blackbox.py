@@ -297,7 +297,7 @@ def _end(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, rewarded: b
     result = end.result or AgentResult()
     cause = _cut(trace, end, result, len(trajectory.steps) >= limits.max_turns)
     if cause == "agent_timeout" and not trajectory.steps:
-        trajectory.end_cause, trajectory.failed = "agent_timeout: it asked nothing", True
+        trajectory.end_cause, trajectory.failed = "agent_timeout: it made no request", True
     elif cause:
         trajectory.end_cause, trajectory.truncated = cause, True
     elif problem := end.error or _lacking(trajectory, rewarded):

@@ -253,7 +253,7 @@ def _further(info: Any, longest: int) -> str:
     if not messages:
         return ""
     if info.get("new_dialogue"):
-        raise EnvFailure("env_garbage: info['further_messages'] beside info['new_dialogue']: write info['messages']")
+        raise EnvFailure("env_garbage: info['further_messages'] with info['new_dialogue']: use info['messages'] then")
     if isinstance(messages, list):
         messages = [_shorter(message, longest) for message in messages]
     return _json("further_messages", messages, "calls", info.get("calls") or (), further_text)

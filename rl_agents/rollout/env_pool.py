@@ -236,7 +236,7 @@ class EnvPool:
         self._stuck = [*(each for each in self._stuck if each.alive), host]
         if self.mode == "thread" and len(self._stuck) > MANY_STUCK and self._warns_stuck:
             self._warns_stuck = False
-            self._say(f"{len(self._stuck)} threads hang in it; env_blocking=process has processes, which are killed")
+            self._say(f"{len(self._stuck)} threads hang in its calls; with env_blocking=process they would be killed")
 
     def _took(self, seconds: float) -> None:
         """Note how long an inline call took; say so, once, where all others wait for long ones."""
@@ -246,8 +246,8 @@ class EnvPool:
             self._warns_slow = False
             mean = self._seconds / self._calls
             self._say(
-                f"a call takes {mean * 1e3:.0f} ms, in which all other episodes of the runner wait; declare "
-                'blocking = "thread" where it waits, "process" where it computes, or set env_blocking'
+                f"a call takes {mean * 1e3:.0f} ms and blocks all other episodes of the runner; declare "
+                'blocking = "thread" if it waits, "process" if it computes, or set env_blocking'
             )
 
     def _say(self, text: str) -> None:

@@ -344,7 +344,7 @@ class AgentAlgorithm(Algorithm):
             recorded = {seed: call for seed, call in recorded.items() if call.policy_version <= self.policy_version}
         self.buffer.served = {call.policy_version for call in recorded.values()}
         if recorded:
-            print(f"[rl_agents] {len(recorded)} recorded calls after the checkpoint are not sampled again", flush=True)
+            print(f"[rl_agents] {len(recorded)} recorded calls after the checkpoint are reused", flush=True)
         self._started_workers().collector.record(self.pool.recording(recorded))
 
     def _set_counters(self, counters: Counters) -> None:

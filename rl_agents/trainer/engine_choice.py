@@ -89,11 +89,11 @@ def model_config(settings: Settings) -> Mapping[str, Any]:
 def _needs_vllm(settings: Settings) -> str:
     for name, default in ONLY_VLLM.items():
         if name in settings.explicit or getattr(settings, name) != default:
-            return f"the torch engine knows no {name}"
+            return f"the torch engine has no {name}"
     if settings.tensor_parallel > 1 or settings.gpus_per_engine:
         return "it has GPUs"
     if settings.weight_transfer not in ("auto", "object_store"):
-        return f"the torch engine knows no weight_transfer={settings.weight_transfer}"
+        return f"the torch engine has no weight_transfer={settings.weight_transfer}"
     return _uncached(settings)
 
 

@@ -344,7 +344,7 @@ def _said(settings: Settings, found: Dialogues, open_keys: Sequence[str], limit:
     if not open_keys:
         return text
     turns = f"{found.turns} turn{'s' if found.turns > 1 else ''}"
-    text += f", {need} for {turns}" + ("" if found.shown else " (observations are not known: assumed)")
+    text += f", {need} for {turns}" + ("" if found.shown else " (length of observations unknown, assumed)")
     text += f"; the model reads {limit}" if limit else ""
     if settings.max_response_tokens == SHORTEST_RESPONSE and "max_response_tokens" in open_keys:
         text += "; short responses, as there is no GPU: set max_response_tokens for longer ones"

@@ -1,7 +1,7 @@
 """The learner's work of a run again, from its pool alone, and where it differs (docs/reference/pool.md).
 
 No environment runs. Every update gets the episodes that it had, in their order, with the weights of their groups and
-the random numbers of the run. Three things are compared: what every step was worth (advantages, values), what the engine
+the random numbers of the run. Three things are compared: the value of every step (advantages, values), what the engine
 said about every token with what the weights of that version say, and the learner's state with the checkpoints.
 """
 
@@ -95,7 +95,7 @@ class Record:
         """Whole sessions as they were recorded, in the order of ``names``."""
         found = {s.session.id: self.reader.trajectory(s, raw=True) for s in self.reader.stored(Where(ids=names))}
         if missing := [name for name in names if name not in found]:
-            raise InputError(f"{self.reader.name}: session '{missing[0]}', which was learned from, is missing")
+            raise InputError(f"{self.reader.name}: session '{missing[0]}', which was trained on, is missing")
         return [found[name] for name in names]
 
     def credit(self, update: Update) -> dict[tuple[str, int], Credit]:
@@ -126,7 +126,7 @@ def check_pool(reader: PoolReader, settings: Settings, checkpoints: Iterable[Pat
     for folder in checkpoints:
         pool = load_state(folder)[1].get("pool")
         if pool and pool != begun.facts.get("id"):
-            raise InputError(f"{reader.name}: the pool of another run: {folder} was written beside another pool")
+            raise InputError(f"{reader.name}: the pool of another run: {folder} was written with another pool")
 
 
 def refuse_unrecorded(settings: Settings, pool: Path) -> None:
@@ -137,10 +137,10 @@ def refuse_unrecorded(settings: Settings, pool: Path) -> None:
     """
     recipe = ALGORITHMS[settings.algo]
     if recipe.credit is None:
-        raise InputError(f"{recipe.name} learns from demonstrations, which no pool holds: there is nothing to replay")
+        raise InputError(f"{recipe.name} trains on demonstrations, which no pool holds: there is nothing to replay")
     if settings.pool:
         raise InputError(
-            f"the run learned from pool={settings.pool} and wrote none of its own: with the same keys `run.py --pool` "
+            f"the run trained on pool={settings.pool} and wrote none of its own: with the same keys `run.py --pool` "
             "repeats it"
         )
     if not pool.is_file():
@@ -308,9 +308,9 @@ class Replay:
             self._learn(update, trajectories)
         found = len(self.differences) - before
         if not updates:
-            self.say(f"iteration {iteration}: nothing was learned")
+            self.say(f"iteration {iteration}: no update")
             return
-        what = f"{sessions} episodes, {steps} steps" + (f", {again} episodes again" if again else "")
+        what = f"{sessions} episodes, {steps} steps" + (f", {again} replayed episodes" if again else "")
         if updates[0].number is not None:
             what = f"{len(updates)} updates, {sessions} samples"
         how = f"{found} differences" if found else "credit equal"
@@ -331,7 +331,7 @@ class Replay:
         if self.tokens is not None:
             self.tokens.after(update)
         if metrics.get("actor/skipped_iterations"):
-            self._note(f"iteration {update.iteration}: nothing to learn from, and the run learned")
+            self._note(f"iteration {update.iteration}: nothing to train on here, but the run made an update")
         for line in self._credit:
             self._note(line)
 
@@ -353,7 +353,7 @@ class Replay:
             """A stream hands out as many groups as are missing, other modes always as many as an iteration has."""
             count = missing if self.record.stream else self.algo.settings.tasks_per_iteration
             if not left:
-                raise SelectionError("more groups would be needed than were played")
+                raise SelectionError("more groups are needed than were recorded")
             played.extend(trajectory for group in left[:count] for trajectory in group)
             del left[:count]
             return {"rollout/resampled_episodes": 0.0}
@@ -364,7 +364,7 @@ class Replay:
             self._note(f"iteration {update.iteration}: {error}")
             return {}
         if others := set(update.sessions) - {names[id(trajectory)] for trajectory in experience.chosen}:
-            self._note(f"iteration {update.iteration}: {min(others)} was learned from, and would not be chosen")
+            self._note(f"iteration {update.iteration}: {min(others)} was trained on, but would not be chosen")
         return experience.weights
 
     def _on_batch(self, rows: Sequence[Row], sessions: Sequence[str]) -> None:
@@ -422,7 +422,7 @@ class Replay:
         if (memory := self.algo.memory) is not None:
             saved_memory = load_part(folder, MEMORY, self.algo.settings.algo)
             if json.loads(json.dumps(memory.to_json())) != saved_memory:
-                lines.append(f"{MEMORY}: what credit remembers is not what was saved")
+                lines.append(f"{MEMORY}: the state of the credit function differs from the saved one")
         if not lines:
             self.equal.append(iteration)
             tensors = sum(torch.is_tensor(value) for value in state.values())

@@ -100,9 +100,9 @@ def pool_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
     if not settings.pool or recipe.credit is None or settings.rollout_correction != "none":
         return []
     if settings.old_logprobs == "learner":
-        return ["pool with rollout_correction=none: what other weights sampled is learned from as if the learner had"]
+        return ["pool with rollout_correction=none: samples of other weights count as if they were the learner's"]
     return [
-        "pool with old_logprobs=engine: clip ranges lie around the policy that sampled, and tokens that the learner "
+        "pool with old_logprobs=engine: clip ranges are around the policy that sampled, and tokens that the learner "
         "has moved out of them teach nothing; old_logprobs=learner rollout_correction=token_tis corrects instead"
     ]
 
@@ -330,7 +330,7 @@ def _long_rounds(settings: Settings) -> list[str]:
         return []
     return [
         f"{rounds} rounds of agents may take {longest:g} s, and sample_timeout_s={settings.sample_timeout_s:g}: if "
-        "they do, the runner is replaced and plays them again; raise sample_timeout_s or env.agent_concurrency"
+        "they do, the runner is replaced and repeats them; raise sample_timeout_s or env.agent_concurrency"
     ]
 
 

@@ -167,7 +167,7 @@ class TrainLoop:
         self._restarts += 1
         checkpoints = self.folder.complete_checkpoints()
         iteration, checkpoint = checkpoints[-1] if checkpoints else (0, None)
-        self.progress.note(f"{error}; new learners go on after iteration {iteration}")
+        self.progress.note(f"{error}; new learners continue after iteration {iteration}")
         self.algo.restart_learners(checkpoint)
         self._completed, self._clean = iteration, True
         self.folder.cut_after(iteration)
@@ -213,7 +213,7 @@ class TrainLoop:
         try:
             self.save()
         except LearnerLost as lost:
-            self.progress.note(f"{lost}: no checkpoint after {self._completed} iterations")
+            self.progress.note(f"{lost}; no checkpoint could be written after {self._completed} iterations")
 
     def close(self, status: str) -> None:
         """Write the summary with ``status`` (done, interrupted, failed) and the plot; nothing is trained any more."""
@@ -260,7 +260,7 @@ class TrainLoop:
             return ""
         restored = collapse_monitor.restored_to(self._records)
         if settings.collapse_monitor == "stop" or (settings.collapse_monitor == "restore" and restored):
-            again = f", for the second time: it went back to iteration {restored[-1]} before" if restored else ""
+            again = f", a second time: iteration {restored[-1]} was restored before" if restored else ""
             return f"{verdict.sentence()}{again} (collapse_monitor={settings.collapse_monitor})"
         if not self._fell:
             self._say([verdict.sentence()])
@@ -274,9 +274,9 @@ class TrainLoop:
         checkpoints = dict(self.folder.complete_checkpoints())
         best = collapse_monitor.best_checkpoint(self._records, list(checkpoints))
         if best is None:
-            self._say(["there is no checkpoint to go back to"])
+            self._say(["there is no checkpoint to restore"])
             return
-        self._say([f"it goes back to the checkpoint of iteration {best}, once (guard=restore)"])
+        self._say([f"restoring the checkpoint of iteration {best}, once (collapse_monitor=restore)"])
         self._clean = False
         self.algo.go_back(checkpoints[best])
         self._clean, self._fell = True, False

@@ -70,7 +70,7 @@ def idle_keys(settings: Settings) -> dict[str, str]:
         elif recipe.source == "demonstrations" and name in SAMPLING:
             idle[name] = f"has no effect with algo {recipe.name}: it learns from demonstrations"
         elif settings.pool and name in (PLAYING if recipe.credit is None else PLAYING | {"group_size"}):
-            idle[name] = f"has no effect with pool={settings.pool}: its sessions are learned from as they were recorded"
+            idle[name] = f"has no effect with pool={settings.pool}: its sessions are trained on as they were recorded"
     return idle
 
 

@@ -259,7 +259,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
         lambda run: [lose(table, "iteration = 1")(run) for table in ("sessions", "batches")], [],
         "nothing is recorded of iteration 1",
     ),
-    "a session is missing": (lose("sessions", "id = 'i1.g0.m1'"), [], "session 'i1.g0.m1', which was learned from, is"),
+    "a session is missing": (lose("sessions", "id = 'i1.g0.m1'"), [], "session 'i1.g0.m1', which was trained on, is"),
     "a call is missing": (
         lose("calls", "id = (SELECT call FROM outcomes WHERE session = 'i1.g0.m1' AND ordinal = 0)"), [],
         "the pool is damaged: call ",

@@ -72,7 +72,7 @@ def test_the_same_numbers_everywhere(family: Family, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(IMAGES))
 def test_models_of_images_are_refused_in_one_line(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="models read images or sound beside text") as refusal:
+    with pytest.raises(InputError, match="models read images or sound in addition to text") as refusal:
         check_model(made(name, tmp_path).folder)
     assert "\n" not in str(refusal.value)
 

@@ -263,7 +263,7 @@ def test_a_runner_that_hangs_does_not_hold_up_what_waits_for_the_record(
     assert all(ray.get([actor.ping.remote() for actor in manager.actors().values()])) and collector.recorded()
     released = runners.send(runners.ids()[1], hang)
     assert not collector.recorded()
-    assert f"env runner {runners.ids()[1]} does not say" in (shown := capsys.readouterr().out)
+    assert f"env runner {runners.ids()[1]} did not confirm" in (shown := capsys.readouterr().out)
     assert "(sample_timeout_s=600)" in shown
     monkeypatch.setattr("rl_agents.orchestrator.collector.RECORDED_S", 600.0)
     assert not collector.recorded() and not capsys.readouterr().out, "it is waited for, and named, once"

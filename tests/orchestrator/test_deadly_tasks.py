@@ -46,8 +46,8 @@ def test_a_task_that_ends_its_process_twice_is_left_out_and_the_run_goes_on(
     folder, name = RunFolder.create(tmp_path / "run", algo.settings), f"seed-{DEADLY}"
     assert TrainLoop(algo, folder, PlainProgress(io.StringIO()), Interrupts()).run()
     assert (
-        f"1 tasks are left out from now on (env_died: the environment ends its process (os._exit, a crash in C) or "
-        f"hangs in C): {name}\n" in capsys.readouterr().out
+        f"1 tasks are excluded from sampling from now on (env_died: the environment ends its process (os._exit, a "
+        f"crash in C) or hangs in C): {name}\n" in capsys.readouterr().out
     )
     before, first, second = folder.read_metrics()
     assert before["eval/success_rate"] is not None and second["eval/success_rate"] is not None

@@ -472,6 +472,6 @@ def test_a_stream_whose_env_runners_are_gone_for_good_says_so(world: World, monk
     monkeypatch.setattr(world, "come_back", lambda *waits: [])
     monkeypatch.setattr(collector, "COME_BACK_S", 0.1)
     monkeypatch.setattr(collector, "RESTART_PATIENCE_S", 0.2)
-    with pytest.raises(RolloutError, match=r"2 of 2 jobs missing after 6 rounds; last losses: .*no env runner is alive"):
+    with pytest.raises(RolloutError, match=r"2 of 2 jobs missing after 6 rounds.*no env runner is alive"):
         run.learn(1)
     run.stop()

@@ -183,7 +183,7 @@ def test_many_hanging_threads_are_reported_once(capsys, monkeypatch) -> None:
 
     assert all(t.failed for t in asyncio.run(played())) and pool.mode == "thread"
     line = capsys.readouterr().out
-    assert "3 threads hang in it; env_blocking=process has processes, which are killed" in line
+    assert "3 threads hang in its calls; with env_blocking=process they would be killed" in line
     assert line.count("\n") == 1
 
 
