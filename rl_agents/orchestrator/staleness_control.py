@@ -46,8 +46,9 @@ class Admission:
     """The groups of a stream.
 
     Attributes:
-        batch: B.
+        batch: B; 1 where a unit is a whole batch.
         staleness: K, in iterations.
+        fifo: no window: in the order of admission, ``S = K``.
         iteration: iterations whose weights the engines have.
         admitted: groups so far; the next one's number.
         gone: groups that were trained on, those passed over among them.
@@ -59,6 +60,7 @@ class Admission:
 
     batch: int
     staleness: int
+    fifo: bool = False
     iteration: int = 0
     admitted: int = 0
     gone: int = 0
@@ -68,7 +70,7 @@ class Admission:
     passed: int = 0
 
     def __post_init__(self) -> None:
-        self.slack, self.window = slack_and_window(self.batch, self.staleness)
+        self.slack, self.window = (self.staleness, 1) if self.fifo else slack_and_window(self.batch, self.staleness)
         self.bound = self.slack + math.ceil((self.window - 1) / self.batch)
         assert self.bound <= self.staleness
 
@@ -95,6 +97,11 @@ class Admission:
         number, self.admitted = self.admitted, self.admitted + 1
         self.waiting[number] = self.iteration
         return number
+
+    def withdraw(self) -> None:
+        """Undo the last `admit`."""
+        self.admitted -= 1
+        del self.waiting[self.admitted]
 
     def finish(self, number: int) -> None:
         assert number in self.waiting

@@ -33,10 +33,10 @@ from rl_agents.learner.rl_modules import module_specs
 from rl_agents.learner.training_data import AgentTrainingData
 from rl_agents.orchestrator.offline_dataset import Recorded
 from rl_agents.orchestrator.rollout_batch import Demonstrations, Episodes, Expanding, Place
-from rl_agents.orchestrator.rollout_buffer import Given, Producer, RolloutBuffer, Sampled
+from rl_agents.orchestrator.rollout_buffer import BatchBuffer, Given, Producer, RolloutBuffer, Sampled
 from rl_agents.orchestrator.rollout_metrics import again_metrics, rollout_metrics, staleness_metrics, updates_behind
 from rl_agents.orchestrator.rollout_workers import RolloutWorkers
-from rl_agents.orchestrator.streaming_rollouts import Stream
+from rl_agents.orchestrator.streaming_rollouts import StreamBuffer
 from rl_agents.resources import node_share, placement, run_bundles, runner_cpus
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.env_runner import TextEnvRunner
@@ -161,7 +161,7 @@ def make_buffer(
     recorded: Recorded | None,
     workers: Callable[[], RolloutWorkers],
     learners: Callable[[], AgentLearnerGroup],
-) -> RolloutBuffer | Stream:
+) -> RolloutBuffer[Any]:
     """Return what makes a run's batches.
 
     Args:
@@ -173,7 +173,7 @@ def make_buffer(
     source = ALGORITHMS[settings.algo].source
     sampled = Sampled(_episodes(config, tasks), workers, learners)
     if settings.stream and source == "rollouts" and recorded is None:
-        return Stream(sampled, settings.iterations)
+        return StreamBuffer(sampled, settings.iterations)
     producer: Producer = sampled
     if recorded is not None:
         producer = Given(recorded.next)
@@ -181,7 +181,7 @@ def make_buffer(
         demonstrations = Demonstrations(settings, config.model_dir)
         producer = Given(lambda iteration, position: demonstrations.next(iteration))
     ahead = bool(settings.async_level and settings.num_env_runners and source == "rollouts")
-    return RolloutBuffer(producer, settings.async_level, settings.iterations, ahead=ahead)
+    return BatchBuffer(producer, settings.async_level, settings.iterations, ahead=ahead)
 
 
 def _episodes(config: AgentConfig, tasks: Sequence[str]) -> Episodes:

@@ -25,7 +25,7 @@ from rl_agents.orchestrator.env_runner_handles import RunnerLost
 from rl_agents.orchestrator.rollout_batch import Episodes, Place
 from rl_agents.orchestrator.rollout_buffer import Sampled
 from rl_agents.orchestrator.staleness_control import Admission
-from rl_agents.orchestrator.streaming_rollouts import Stream
+from rl_agents.orchestrator.streaming_rollouts import StreamBuffer
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.agent_loop import Rollouts
 from rl_agents.rollout.request_queue import Batch, RequestQueue
@@ -160,7 +160,7 @@ class Learner:
         self.workers = SimpleNamespace(collector=self.collector, version=None, push=self.push)
         episodes = Episodes(settings, recipe, reward or make_reward(settings), TASKS)
         learners = SimpleNamespace(export_weights=lambda: "weights")
-        self.stream = Stream(Sampled(episodes, lambda: self.workers, lambda: learners), iterations)  # type: ignore[arg-type,return-value]
+        self.stream = StreamBuffer(Sampled(episodes, lambda: self.workers, lambda: learners), iterations)  # type: ignore[arg-type,return-value]
         self.groups: list[int] = []
         self.engines = threading.Event()
         self.engines.set()
@@ -419,7 +419,7 @@ def test_a_stream_that_begins_anew_forgets_what_was_being_played(world: World) -
     run = Learner(world)
     run.learn(2)
     run.stream.begin(0, 0, Place())
-    assert not [thread for thread in threading.enumerate() if thread.name in ("rollouts", "weight sync")]
+    assert not [thread for thread in threading.enumerate() if thread.name == "rollouts"]
     run.groups.clear()
     check(run.learn(8))
     assert sorted(run.groups) == list(range(32)) and not any(runner.in_progress for runner in world.members)
