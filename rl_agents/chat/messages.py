@@ -169,7 +169,7 @@ def split_thoughts(content: str) -> tuple[str, str]:
 
 
 def inline_thoughts(message: Message) -> Message:
-    """Return a message whose thoughts stand in its content as ``<think>...</think>``, for templates that drop them."""
+    """Return a message whose thoughts are in its content as ``<think>...</think>``, for templates that drop them."""
     if "reasoning_content" not in message:
         return message
     rest = {name: value for name, value in message.items() if name != "reasoning_content"}

@@ -41,7 +41,7 @@ CACHED_CHARACTERS = 1 << 15
 #: Tokenizers take hundreds of bytes a token. Texts with more characters than this for each token of a limit are first
 #: counted in pieces of so many characters; a cut may add some tokens.
 CHARACTERS_PER_TOKEN, PIECE, CUT_TOKENS = 4, 1 << 16, 8
-#: A character for private use: stands inside of the special tokens that messages spell while the template renders
+#: A character for private use: it is put into the special tokens that messages spell while the template renders
 #: them. Text that holds it already holds it twice.
 GUARD = "\uf8f4"
 _GUARDS = re.compile(f"{GUARD}({GUARD}?)")
@@ -113,7 +113,7 @@ class ChatOptions:
 
     Attributes:
         tool_parser, reasoning_parser: see `rl_agents.chat.tool_parsing`; empty: found.
-        date: ISO; what templates that write the date are told. Empty: today.
+        date: ISO; the date that templates write. Empty: today.
     """
 
     tool_parser: str = ""
@@ -177,10 +177,10 @@ class ChatTemplate:
 
     @cached_property
     def parser(self) -> ResponseParser:
-        """Who reads the model's calls and thoughts.
+        """The parser of the model's calls and thoughts.
 
         Raises:
-            InputError: a name in the options that nobody has.
+            InputError: an unknown name in the options.
         """
         asked, prompt = self.options, self._render([{"role": "user", "content": SENTINEL}], generate=True)
         prefix = prompt.rpartition(SENTINEL)[2]
@@ -250,7 +250,7 @@ class ChatTemplate:
         return self._encode(text)
 
     def answer_ids(self, text: str) -> list[int]:
-        """Return an answer that somebody else wrote as the policy would have sampled it, end of turn included.
+        """Return an answer of another author as the policy would have sampled it, end of turn included.
 
         Special tokens in it are text, except for those that mark calls and thoughts.
         """
@@ -413,7 +413,7 @@ class ChatTemplate:
 
     def _encode_plain(self, text: str) -> list[int]:
         """Return the ids of a special token's characters."""
-        # In parts that spell none: the tokenizer's own switch would hold for all who share it, other threads included.
+        # In parts that spell none: the tokenizer's own switch would hold for all users of it, in other threads too.
         parts = _GUARDS.split(self._guarded(text))
         ids = [token for part in parts for token in self.tokenizer.encode(part, add_special_tokens=False)]
         return [token for token in ids if token not in self.special]

@@ -1,4 +1,4 @@
-"""Episodes that an environment or a judge broke, counted by cause."""
+"""Episodes that an environment or a judge failed, counted by cause."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A copy in the Hub's cache (``HF_HOME``, ``HF_HUB_CACHE``) is used as it is, without a question to the network; else the
 files of the split are downloaded into it, and nothing more. Only tables are read: no script of a repository is run.
 
-Which files of a folder, or of a repository, are the rows of a split is told by names, and by the card:
+Which files of a folder, or of a repository, are the rows of a split follows from names, and from the card:
 
 | files | configuration | split |
 |---|---|---|

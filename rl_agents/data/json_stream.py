@@ -86,7 +86,7 @@ class JsonStream:
                 return ""
 
     def _value(self, file: TextIO, openings: tuple[str, ...]) -> Any:
-        """Decode the next value; it must begin with one of ``openings``, so that its end can be told."""
+        """Decode the next value; it must begin with one of ``openings``, so that its end can be found."""
         if self._symbol(file) not in openings:
             raise self._error("a value of an unexpected type")
         self.line += self._buffer.count("\n", self._counted, self._start)

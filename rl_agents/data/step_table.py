@@ -34,7 +34,7 @@ class StepTable:
         lengths: sampled tokens.
         trajectories, index, groups: trajectory in the batch, step within it, task group.
         rewards: sum of the step's token rewards.
-        penalties: price of an action that could not be parsed, else 0.
+        penalties: penalty of an action that could not be parsed, else 0.
         anchors: the state before the action.
         following: the entry that first reads what came of the step, -1: none (`rl_agents.data.tree`).
         previous: the entry that the step continues, -1 for the first of a conversation.

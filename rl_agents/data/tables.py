@@ -3,11 +3,11 @@
 | name | what |
 |---|---|
 | ``FILE`` | ``.jsonl``, ``.json`` (a list, or lines), ``.csv``, ``.tsv``, ``.parquet``, ``.arrow`` |
-| ``FOLDER``, ``FOLDER/SPLIT`` | such files, told by their names, or what `datasets.save_to_disk` wrote |
+| ``FOLDER``, ``FOLDER/SPLIT`` | such files, found by their names, or what `datasets.save_to_disk` wrote |
 | ``hub:OWNER/NAME[@REVISION][:CONFIG][/SPLIT]`` | tables of the Hub, from its cache or downloaded into it |
 
-Rows are read one after the other: memory holds a line, an item of a list, or 256 rows of Parquet. Who needs rows by
-name keeps what it needs of them with `rl_agents.data.row_cache`.
+Rows are read one after the other: memory holds a line, an item of a list, or 256 rows of Parquet. Code that needs rows
+by name keeps what it needs of them with `rl_agents.data.row_cache`.
 
 A column map says which column holds what a reader asks for: ``{"question": "prompt", "answer": "extra_info.answer"}``
 takes ``question`` from the column ``prompt`` and ``answer`` from ``answer`` inside of ``extra_info``; a number is a

@@ -12,7 +12,7 @@ from typing import Any
 
 from rl_agents.data.plain import plain
 
-#: `Step.next_step` of a call whose answer nobody used: a retry that its client gave up, a sample that was not taken.
+#: `Step.next_step` of a call whose answer was not used: a retry that its client gave up, a sample that was not taken.
 ABANDONED = -2
 
 
@@ -50,9 +50,9 @@ class Step:
         valid: the environment could parse the action.
         call: the call's name in the pool (`rl_agents.store.records`); 0: it was not recorded.
         next_step: index of the step that first reads what came of this one, where an agent's calls form a tree (several
-            conversations concurrently); -1: there is none, a conversation ends here; `ABANDONED`: nobody used it
+            conversations concurrently); -1: there is none, a conversation ends here; `ABANDONED`: it was not used
             and it earns no credit; None: the next in the list, as in every plain dialogue (`rl_agents.data.tree`).
-        weight: factor on the step's advantage, where somebody set one (`rl_agents.store.curation`); 0: no loss.
+        weight: factor on the step's advantage, where one was set (`rl_agents.store.curation`); 0: no loss.
         version_spans: (version, tokens) in order, where weights changed inside the response; empty: they did not.
     """
 

@@ -13,7 +13,7 @@ from rl_agents.data.trajectory import ABANDONED, Step, Trajectory
 
 
 def is_tree(trajectory: Trajectory) -> bool:
-    """Whether somebody said how the steps hang together; otherwise the list is a plain dialogue."""
+    """Whether the steps say which follows which; otherwise the list is a plain dialogue."""
     return any(step.next_step is not None for step in trajectory.steps)
 
 
@@ -55,7 +55,7 @@ def ends(following: Sequence[int]) -> list[int]:
 def credited(trajectory: Trajectory) -> list[bool]:
     """Return which steps are trained on: all but those that only lead to an abandoned call.
 
-    A step of such a lineage that was rewarded by itself makes all of it count: somebody used it after all.
+    A step of such a lineage that was rewarded by itself makes all of it count: it was used after all.
     """
     if not is_tree(trajectory):
         return [True] * len(trajectory.steps)
@@ -68,7 +68,7 @@ def credited(trajectory: Trajectory) -> list[bool]:
 def last_word(trajectory: Trajectory) -> int:
     """Return the index of the step that had the last word, where the session's reward belongs; -1 without steps.
 
-    The last in the list that nobody reads and that is not abandoned.
+    The last in the list that no step reads and that is not abandoned.
     """
     following = followers(trajectory)
     spoken = [t for t, other in enumerate(following) if other == -1]

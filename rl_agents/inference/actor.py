@@ -69,7 +69,7 @@ class EngineActor:
 
         Args:
             settings: what to build.
-            name: stands in error messages.
+            name: for error messages.
         """
         # Before torch is imported: with more threads than cores a tiny model's step waits in spin barriers.
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)

@@ -32,7 +32,7 @@ class Extras:
     Attributes:
         structure: a structural tag (xgrammar's JSON) that the response must fit; empty: any text. Log-probabilities
             are those among the tokens that fit.
-        top_logprobs: how many of the likeliest tokens are told of each place, 20 at most.
+        top_logprobs: how many of the likeliest tokens are returned for each place, 20 at most.
         top_k: sample among so many of the likeliest tokens; 0: all.
         min_p: sample among the tokens with at least this share of the likeliest one's probability.
         presence_penalty, frequency_penalty, repetition_penalty: as in OpenAI's API and in vLLM.
@@ -95,7 +95,7 @@ class Completion:
             (after temperature and top-p), the same length as ``token_ids``.
         policy_version: of the weights that sampled the first token (0 before any ``sync``), noted at that moment.
         finish_reason: ``stop`` or ``length``.
-        call: its name in the pool, given by who records it; 0: it is not recorded.
+        call: its name in the pool, given by the recorder; 0: it is not recorded.
         version_spans: which weights sampled how many tokens, where weights changed in between (``weight_switch=keep``);
             empty: one version sampled all.
         likeliest: of each place, where `Extras.top_logprobs` asked for them.

@@ -105,7 +105,7 @@ class InferenceGroup:
     def sync_by(
         self, send: Callable[[list[Any]], Mapping[int, Outcome]], export: Callable[[], Any], version: int
     ) -> None:
-        """Have somebody else, a learner, give all engines the weights.
+        """Have a learner give all engines the weights.
 
         Args:
             send: gets the actors, and returns what came of those that do not have the weights then.
@@ -168,7 +168,7 @@ class InferenceGroup:
         done, _ = ray.wait(list(calls.values()), num_returns=len(calls), timeout=FIGURE_S)
         told = {}
         for index, call in calls.items():
-            with contextlib.suppress(RayError):  # dead: whoever needs the engine will find out
+            with contextlib.suppress(RayError):  # dead: the next call to the engine finds out
                 told.update({index: ray.get(call)} if call in done else {})
         return told
 
@@ -226,7 +226,7 @@ class InferenceGroup:
     def _check_weights(self, problems: Mapping[int, Outcome]) -> None:
         """See whether engines found the last weights gone: a learner owns what it exported, and takes it along.
 
-        They find out, as those who load them: this process has the reference alone.
+        The engines find out, since they load them: this process has only the reference.
 
         Raises:
             LearnerLost: they did.

@@ -142,7 +142,7 @@ def rope_limit(config: Mapping[str, Any]) -> int | None:
 
 
 def attention(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a model's loader is told about attention.
+    """Return a model loader's options of attention.
 
     PyTorch's own attention has no cap on its logits (Gemma 2), and transformers leaves the cap out without a word.
     """

@@ -52,7 +52,7 @@ def resolve_engine(kind: str) -> tuple[str, str]:
 
 
 def check_weight_switch(weight_switch: str, kind: str) -> None:
-    """Refuse to change weights inside a response where nobody counts which weights sampled what.
+    """Refuse to change weights inside a response where the engine does not count which weights sampled what.
 
     Raises:
         InputError: ``weight_switch`` is ``keep``, and this vLLM does not count.
@@ -66,7 +66,7 @@ def check_weight_switch(weight_switch: str, kind: str) -> None:
 
 
 def check_quantization(settings: Settings, kind: str, capability: tuple[int, int] | None) -> None:
-    """Refuse quantized rollouts where vLLM cannot calculate them, or nobody has seen that new weights arrive.
+    """Refuse quantized rollouts where vLLM cannot compute them, or the arrival of new weights was not validated.
 
     Args:
         kind: of the engine, as `resolve_engine` says.
@@ -144,7 +144,7 @@ def choose_transfer(settings: Settings, kind: str, gpus: bool) -> Choice:
     Args:
         settings: of the run.
         kind: of the engines, ``torch`` or ``vllm``.
-        gpus: engines for which nobody said how many GPUs they have get ``tensor_parallel``.
+        gpus: engines without ``gpus_per_engine`` get ``tensor_parallel``.
 
     Raises:
         InputError: what was asked for cannot work with the other keys.

@@ -344,7 +344,7 @@ class TorchEngine:
                 if not request.future.done():
                     request.future.set_exception(EngineError(f"torch engine failed: {error!r}"))
             self._waiting.clear()
-        except asyncio.CancelledError:  # the event loop ends, and with it all who wait here
+        except asyncio.CancelledError:  # the event loop ends, and with it all that wait here
             self._retire(set(range(self._running)))
             self._waiting.clear()
             raise

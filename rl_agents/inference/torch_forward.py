@@ -268,7 +268,7 @@ def recording(step: Step, memory: Sequence[torch.Tensor]) -> Any:
     """
     state = {name: value.to("meta") for name, value in [*step.named_parameters(), *step.named_buffers()]}
     try:
-        # Tensors without values: whoever asks for one fails. What depends on values cannot be recorded.
+        # Tensors without values: code that asks for one fails. What depends on values cannot be recorded.
         torch.func.functional_call(step, state, tuple(_example(memory, *RECORDED, device="meta")))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about branches on shapes, which are compared below, and of trace's age

@@ -19,7 +19,7 @@ from rl_agents.startup import leave_out_sklearn
 GIB = 1 << 30
 #: Tokens of a block of the KV cache on CPUs.
 BLOCK_TOKENS = 32
-#: What vLLM calls weights whose version nobody has told it.
+#: What vLLM calls weights whose version it did not receive.
 UNNAMED = "default"
 #: How weights travel -> name of the receiver in vLLM's registry (`rl_agents.inference.weight_receivers`).
 RECEIVER = {way: f"rl_{way}" for way in ("object_store", "nccl", "ipc")}
@@ -70,7 +70,7 @@ def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
 
 
 def cpu_kv_bytes(settings: EngineSettings) -> int:
-    """Return the KV cache of an engine on a CPU where nobody chose: half a GiB, or what one whole context needs."""
+    """Return the KV cache of an engine on a CPU by default: half a GiB, or what one whole context needs."""
     shape = model_shape(read_config(settings.model_dir))
     token = shape.kv_bytes(settings.dtype) if shape else 0
     # A block more: vLLM rounds up, and keeps one for itself.
@@ -103,7 +103,7 @@ def sampling_params(sampling: Sampling, stream: bool = False) -> Any:
     One final output comes back, or, with ``stream``, one after every step with all tokens so far.
 
     Raises:
-        RequestRefused: a structure that nobody would enforce.
+        RequestRefused: a structure that vLLM would not enforce.
     """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -119,7 +119,7 @@ def sampling_params(sampling: Sampling, stream: bool = False) -> Any:
         flat_logprobs=True,
         detokenize=False,
         output_kind=RequestOutputKind.CUMULATIVE if stream else RequestOutputKind.FINAL_ONLY,
-        skip_clone=True,  # nobody else holds it
+        skip_clone=True,  # no other code holds it
         **fields,  # `logprobs`: 0 is the sampled token's only
     )
 
@@ -214,7 +214,7 @@ def sampled(output: Any) -> tuple[list[int], list[float]]:
 
 
 def likeliest(output: Any, known: int = 0) -> Sequence[Likeliest]:
-    """Return the likeliest tokens of each place from ``known`` on; empty where nobody asked for them.
+    """Return the likeliest tokens of each place from ``known`` on; empty where they were not asked for.
 
     Tokens that could not be sampled are excluded.
     """

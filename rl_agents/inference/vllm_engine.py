@@ -140,11 +140,11 @@ class VLLMEngine:
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self._gate.sync(version))
             # keep + clear_cache: vLLM computes the keys of running requests again with the new weights. wait: what is
-            # in the cache stays under its old salt, which nobody asks for again, until its room is needed.
+            # in the cache stays under its old salt, which is not asked for again, until its room is needed.
             try:
                 await self._engine.pause_generation(mode="keep" if self._keep else "wait", clear_cache=self._keep)
             except BaseException as error:
-                with contextlib.suppress(Exception):  # cancelled half-way: nobody else would let it continue
+                with contextlib.suppress(Exception):  # cancelled half-way: no other call would let it continue
                     await self._engine.resume_generation()
                 if isinstance(error, Exception):
                     raise EngineError(f"vLLM does not pause for weights of version {version}: {error!r}") from error
@@ -353,10 +353,10 @@ class SteppedLLM:
 
 
 class InlineLLM(SteppedLLM):
-    """The same, stepped by the event loop of those who ask it: for the process of an env runner.
+    """The same, stepped by the callers' event loop: for the process of an env runner.
 
     There is no thread. While anybody waits for an answer, a task of the loop makes one step after the other, and
-    between two of them lets whoever was answered continue: the next prompt of an episode joins the next step, and no
+    between two of them lets answered callers continue: the next prompt of an episode joins the next step, and no
     thread waits for the interpreter. Environments that run on the loop, and everything else there, wait while a step
     is made.
     """
@@ -365,7 +365,7 @@ class InlineLLM(SteppedLLM):
         self._stepping: asyncio.Task[None] | None = None
 
     def shutdown(self) -> None:
-        """Stop vLLM; whoever waits gets an `EngineError`."""
+        """Stop vLLM; waiting calls get an `EngineError`."""
         self._die(CLOSED)
         self._engine.engine_core.shutdown()
 

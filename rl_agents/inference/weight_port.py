@@ -5,7 +5,7 @@
     READY --sleep--> ASLEEP --start--> STARTED
     any failure from start to finish --> BROKEN --start--> STARTED   (a whole update mends what was left half-way)
 
-``init`` joins a group between two updates. Whoever was left half-way by another engine's death gives that update up.
+``init`` joins a group between two updates. An engine left half-way by another one's death gives that update up.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Port:
             EngineError: vLLM cannot load them; they may be loaded in part then, and nothing is sampled until others
                 are. Or running calls do not end in time, and nothing has changed.
         """
-        async with self._one_at_a_time:  # whoever holds the lock may be about to finish
+        async with self._one_at_a_time:  # the call that holds the lock may be about to finish
             await self._abandon()
         try:
             with self._payload(weights) as payload:
@@ -102,7 +102,7 @@ class Port:
 
     @contextlib.contextmanager
     def _payload(self, weights: Weights) -> Iterator[dict[str, Any]]:
-        """Yield what the workers are told: tensors, or a file with them (`weight_receivers`)."""
+        """Yield what the workers receive: tensors, or a file with them (`weight_receivers`)."""
         if not self._shared_file:
             yield {"rl_tensors": weights}
             return

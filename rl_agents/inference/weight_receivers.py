@@ -229,4 +229,4 @@ for _way, _receiver in (("object_store", StoreReceiver), ("nccl", NcclReceiver),
 
 
 class TransferWorker:
-    """Added to vLLM's worker class (``worker_extension_cls``): whoever imports it imports the receivers."""
+    """Added to vLLM's worker class (``worker_extension_cls``): importing it imports the receivers."""

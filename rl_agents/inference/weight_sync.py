@@ -2,7 +2,7 @@
 
 `push` gives each engine a reference to one copy in the object store. `GpuTransfer` lives in the learner: vLLM's trainer
 for NCCL or CUDA IPC drives init, start, update and finish of all engines through a client of these four methods.
-Nobody waits for an engine beyond a deadline. What does not arrive is told by engine; `InferenceGroup.restore` gives it
+No wait for an engine exceeds a deadline. What does not arrive is reported by engine; `InferenceGroup.restore` sends it
 again, always through the object store. Of `GpuTransfer` the calls were tested, with stand-ins for engines: it has
 never run on GPUs.
 """
@@ -169,7 +169,7 @@ class GpuTransfer:
         self._trainer: Any = None
 
     def update(self, engines: Sequence[Any], version: int, timeout_s: float) -> dict[int, Outcome]:
-        """Send the weights; return what came of all engines where one does not have them, for then nobody is sure to.
+        """Send the weights; return the outcomes of all engines if one of them may lack the weights.
 
         vLLM's trainer runs on a daemon thread: when it hangs, it is left behind, and the next update makes a new one.
         """

@@ -86,7 +86,7 @@ def _named_shapes(folder: Path) -> Shapes:
 
 
 def _damage(path: Path, error: str) -> str:
-    """Say what safetensors found, in words for those who copied or downloaded the file."""
+    """Say what safetensors found, in words about a copied or downloaded file."""
     reason = error.removeprefix("Error while deserializing header: ")
     if reason.startswith("incomplete metadata"):
         return (

@@ -76,7 +76,7 @@ class Packed:
 
 
 def pack_rows(ids: Tensor, mask: Tensor, width: float, *, share: bool = True) -> Packed:
-    """Pack a right-padded batch; of each row, what lies before its last scored token is needed.
+    """Pack a right-padded batch; of each row, the tokens before its last scored one are needed.
 
     Args:
         ids, mask: [B, L]; mask is 1 where a token is scored, never at the first.

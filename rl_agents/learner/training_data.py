@@ -113,7 +113,7 @@ def folded(
     """Omit rows without effect on a gradient: the same sum in fewer forward passes.
 
     Siblings of a state repeat its whole prompt and often each other. Rows of a group with the same tokens have the
-    same credit, so the first stands for all with the sum of their weights; the old log-probabilities are its own,
+    same credit, so the first represents all with the sum of their weights; the old log-probabilities are its own,
     which differ by the engine's rounding. Rows without advantage add nothing to a surrogate. Denominators are counted
     before.
 

@@ -1,6 +1,6 @@
 """Attention of packed rows in one call of a kernel for sequences of varying lengths: PyTorch's own FlashAttention.
 
-A segment is a branch of the trie (learner/prefix_attention.py): own tokens, which stand one behind another in the
+A segment is a branch of the trie (learner/prefix_attention.py): own tokens, which are consecutive in the
 packed sequence, and the keys of its whole path, whose last ones are its own. A query sees keys up to itself: the causal
 mask aligned at the lower right, which is what FlashAttention means by causal. Where rows share nothing, paths are the
 rows and keys need no copies; nothing is padded.

@@ -67,7 +67,7 @@ class _Link:
         progress: how many jobs of each of them were done when the runner was last heard.
         sent: the exchange that is under way; None: none is.
         heard: when an answer last came, or when the runner was last given work while it had none; later by the time
-            in which nobody fetched.
+            in which no thread fetched.
     """
 
     inbox: list[Batch] = field(default_factory=list)
@@ -82,10 +82,10 @@ class _Link:
 
 
 class Exchanges:
-    """Who has which batch, and what has come back.
+    """Which runner has which batch, and what has come back.
 
     Attributes:
-        shared: somebody submits work all the time: no exchange lasts long.
+        shared: work is submitted all the time: no exchange lasts long.
         count: exchanges so far.
     """
 
@@ -99,7 +99,7 @@ class Exchanges:
         self._lost = False
         self._numbers = itertools.count()
         self._links: dict[int, _Link] = defaultdict(_Link)
-        #: When somebody last asked for answers.
+        #: When answers were last asked for.
         self._looked = time.monotonic()
         self._answers: dict[int, Any] = {}
         #: Guards the tables above; notified when answers have come, or when no thread waits for runners any more.
@@ -153,7 +153,7 @@ class Exchanges:
             self._take(runner, link, ready)
 
     def drop(self, numbers: Collection[int]) -> None:
-        """Nobody wants these batches any more: they are given up where they have begun."""
+        """Give these batches up."""
         with self._tables:
             for link in self._links.values():
                 link.inbox = [batch for batch in link.inbox if batch.number not in numbers]
@@ -216,7 +216,7 @@ class Exchanges:
                     link.heard = time.monotonic()
             if len(link.progress) < len(link.outstanding):  # it was restarted in between, and knows of nothing
                 self._replace(runner, link, hangs=False)
-        # Also while new work waits for it: it may hang in what nobody wants any more.
+        # Also while new work waits for it: it may hang in a dropped batch.
         if not link.idle() and self.runners.remote and time.monotonic() >= link.heard + self.timeout_s:
             self._replace(runner, link, hangs=True)
 
@@ -238,7 +238,7 @@ class Exchanges:
         return lost
 
 
-#: For lost runners to come back while others are alive; who takes longer joins later.
+#: For lost runners to come back while others are alive; a slower one joins later.
 COME_BACK_S = 10.0
 #: For one to come back while none is alive.
 RESTART_PATIENCE_S = 120.0
@@ -385,7 +385,7 @@ A = TypeVar("A")
 
 #: Rounds in a row that may bring nothing.
 MAX_ROUNDS = 6
-#: For what env runners recorded to reach the disk; who is told to wait for it answers then in any case.
+#: For what env runners recorded to reach the disk; an env runner that waits for it answers then in any case.
 FLUSH_S = 60.0
 #: For a runner to say that it is done. One that is in a long call, or hangs, does not: the driver writes for it.
 RECORDED_S = 5.0
@@ -410,8 +410,8 @@ class Collector:
 
     Attributes:
         exchanges: carry batches.
-        losses: bring back who is lost.
-        closed: nobody wants answers any more.
+        losses: brings back what is lost.
+        closed: answers are not wanted any more.
     """
 
     def __init__(self, runners: Runners, inference: InferenceGroup | RunnerEngines | None, timeout_s: float) -> None:
@@ -565,7 +565,7 @@ class Collector:
         """Have env runners write all that they recorded; return whether it is on disk.
 
         False where one was lost that may have known more, or does not answer within `RECORDED_S`. That one is in a long
-        call, or hangs: then it is replaced by the limit on its work, as ever. Until it has answered, nobody waits for
+        call, or hangs: then it is replaced by the limit on its work, as ever. Until it has answered, nothing waits for
         it here again.
         """
         if not self.runners.remote:

@@ -1,7 +1,7 @@
 """Env runners as the collector sees them: a number each, calls that are sent and answered later, and losses.
 
 There are RLlib's actors, and there is the one runner in the driver's own process (local mode), which has no time of its
-own: what was sent to it is done when somebody waits for it.
+own: what was sent to it is done when it is waited for.
 
 What they are asked is a method's name or a function or class of this module, so that it travels small. With
 ``placement=colocate`` each has an engine in its process, which lives and dies with it (`RunnerEngines`). There is one
@@ -30,7 +30,7 @@ from rl_agents.store.trajectory_store import PoolSink
 
 #: What an env runner is asked: it is called with the runner.
 Call = Callable[[Any], Any]
-#: Seconds between two looks at who is back, while somebody waits.
+#: Seconds between two looks at which runners are back.
 PING_S = 1.0
 
 
@@ -56,7 +56,7 @@ class RunnerActors:
         return list(self._group.healthy_env_runner_ids())
 
     def send(self, runner: int, call: Call) -> Any:
-        """Ask a runner; the result stands for the answer, in `wait` and in `answer`."""
+        """Ask a runner; the result is for `wait` and `answer`."""
         return self._manager.actors()[runner].apply.remote(call)
 
     def wait(self, sent: Sequence[Any], timeout_s: float | None) -> list[Any]:
@@ -77,7 +77,7 @@ class RunnerActors:
         self._manager.set_actor_state(runner, False)
 
     def tell(self, runners: Sequence[int], call: Call) -> None:
-        """Have some make a call before anything that they are asked later; nobody waits for it."""
+        """Have some make a call before anything that they are asked later; the answer is not waited for."""
         for runner in runners:
             self.send(runner, call)
 
@@ -87,7 +87,7 @@ class RunnerActors:
     def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
         """Return those that were lost and are back; wait until all are, except for the ``late``, or the time is over.
 
-        A ping is under way to everybody who is away: one who restarts answers it when it can.
+        A ping is under way to each that is away; a runner that restarts answers it when it can.
         """
         end, back = time.monotonic() + wait_s, list[int]()
         while absent := self.absent():
@@ -117,7 +117,7 @@ class RunnerActors:
 
 @dataclass(eq=False)
 class _Later:
-    """A call of the runner in this process, which is made when somebody waits for it."""
+    """A call of the runner in this process, which is made when it is waited for."""
 
     call: Call
     done: bool = False
@@ -137,7 +137,7 @@ class RunnerHere:
         return _Later(call)
 
     def wait(self, sent: Sequence[Any], timeout_s: float | None) -> list[Any]:
-        """Make the calls; what the runner raises is passed on, and nobody waits for that call again."""
+        """Make the calls; what the runner raises is passed on, and that call is not waited for again."""
         for later in sent:
             if not later.done:
                 later.done = True
@@ -171,7 +171,7 @@ def runners_of(group: Any) -> Runners:
 
 
 def heard(runners: Runners, asked: dict[int, Any], wait_s: float) -> dict[int, Any]:
-    """Return the answers that come in time, a `RunnerLost` of who has died, and take their calls out of ``asked``.
+    """Return the answers that come in time, `RunnerLost` for each that has died, and take their calls out of ``asked``.
 
     Args:
         asked: what `send` returned, by runner.
@@ -299,7 +299,7 @@ class RunnerEngines:
     def restore(self) -> None:
         """Have runners restarted whose engines have died or hang, and give all others the last weights.
 
-        Who is restarted gets its engine as it is welcomed back
+        A restarted runner gets its engine as it is welcomed back
         (`rl_agents.orchestrator.collector.Losses.welcome`).
 
         Raises:
@@ -328,5 +328,5 @@ class RunnerEngines:
             raise EngineError("; ".join(texts))
 
 
-#: What is told of an engine whose runner has died with it.
+#: The outcome of an engine whose runner has died with it.
 RUNNER = "its process has died"

@@ -24,7 +24,7 @@ from rl_agents.rollout.demonstrations import demonstrated_trajectories
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run stands in its stream of tasks.
+    """The position of a run in its stream of tasks.
 
     Attributes:
         position: tasks taken from it.
@@ -35,7 +35,7 @@ class Place:
     bad: BadTasks = field(default_factory=BadTasks)
 
     def after(self, played: Sequence[Trajectory], position: int | None = None) -> Place:
-        """Return where it stands when these episodes were run, and print the tasks that it excludes from now on.
+        """Return the position behind these episodes, and print the tasks that it excludes from now on.
 
         Args:
             position: default: each of their groups was a task of the stream.
@@ -89,14 +89,14 @@ class Episodes:
         """Run round after round until the recipe has enough groups to train on.
 
         Args:
-            place: where the stream of tasks stands before this iteration.
+            place: position in the stream of tasks before this iteration.
 
         Returns:
             `Experience.unjudged`, where a judge is asked and one round is enough whatever it says.
 
         Raises:
             SelectionError: ``max_generation_batches`` rounds were not enough.
-            EpisodesFail: the environment broke all episodes, and the recipe waits for others.
+            EpisodesFail: the environment failed all episodes, and the recipe waits for others.
         """
 
         def play_round(played: list[Trajectory], missing: int) -> dict[str, float]:
@@ -116,8 +116,8 @@ class Episodes:
         """Take round after round until the recipe has enough groups to train on; raises as `play` does.
 
         Args:
-            more: appends the episodes of a round to those that it is given, and returns metrics; told how many groups
-                are missing.
+            more: appends the episodes of a round to those that it receives, and returns metrics; also gets the number
+                of missing groups.
         """
         rng = np.random.default_rng(stream_seed(self.settings.seed, SELECTION, iteration))
         played: list[Trajectory] = []

@@ -37,7 +37,7 @@ class EnvRunners(EnvRunnerGroup):
 
 
 class RolloutWorkers:
-    """Whoever samples: env runners, and the engines that they ask for tokens.
+    """What samples: env runners, and the engines that they ask for tokens.
 
     Attributes:
         engine: the engine in this process (local mode); else None.
@@ -139,7 +139,7 @@ class RolloutWorkers:
         return True
 
     def _send(self, learners: AgentLearnerGroup, version: int) -> None:
-        """Have the learners send their weights from GPU to GPU; where nobody asked for that, and it fails, no more."""
+        """Have the learners send weights from GPU to GPU; where ``weight_transfer`` is auto, a failure ends that."""
         assert self.engine_group is not None
         way, tensor_parallel = self.transfer.way, self._settings.tensor_parallel
         try:

@@ -111,7 +111,7 @@ class Admission:
         """Return the next groups for ``iteration``; none while there are less than ``count``.
 
         Raises:
-            TooOld: the bound is broken.
+            TooOld: the bound does not hold.
         """
         left, found = list(self.waiting), list[int]()
         while len(found) < count:

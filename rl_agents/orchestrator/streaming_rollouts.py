@@ -186,7 +186,7 @@ class StreamBuffer(RolloutBuffer[Group]):
         self._changed.notify_all()
 
     def _push_all(self, closed: threading.Event) -> None:
-        """In a thread: push what is offered, and look who is back."""
+        """In a thread: push what is offered, and look which runners are back."""
         try:
             while not closed.is_set():
                 if (offered := self._offered) is not None:

@@ -122,7 +122,7 @@ class WatchedGateway(Gateway):
         """Begin to watch a session; ``truncation`` None: nothing cuts it.
 
         Args:
-            instruction: what the agent's model is told when it must answer.
+            instruction: what the agent's model reads when it must answer.
         """
         steering = Steering()
         if truncation is not None:
@@ -166,7 +166,7 @@ class BlackBox:
     """An agent and its tasks.
 
     Attributes:
-        max_turns: of the environment whose tasks it runs, as the agent is told.
+        max_turns: of the environment whose tasks it runs, as the agent receives it.
     """
 
     agent: Agent

@@ -3,7 +3,7 @@
 A runner remembers nothing between requests. A `BranchPoint` says how to reach the state again, by the environment's own
 ``restore(snapshot)`` or by a seeded reset and a replay of the actions, and what the policy has read so far, so that
 siblings share one prompt and the engine computes it once. The same request with the same seeds has the same answer,
-whoever gives it: a lost runner loses nothing.
+whichever runner gives it: a lost runner loses nothing.
 
 An environment that can be copied has two methods. ``snapshot()`` returns the episode's state as a small object that can
 be pickled and that nothing changes later; ``restore(snapshot)`` continues from it, in this environment or in another
@@ -200,7 +200,7 @@ class Position:
         return answer
 
     async def take_snapshot(self) -> Any:
-        """Return a snapshot of the environment as it stands; None where it is branched by replay."""
+        """Return a snapshot of the environment; None where it is branched by replay."""
         assert self.env is not None
         if not takes_snapshots(self.env, self.branching):
             return None
@@ -210,7 +210,7 @@ class Position:
         """Return another environment on its way to the same state; None where there is no place for it."""
         try:
             env = await self.pool.take_spare()
-        except EnvFailure:  # nobody needs it
+        except EnvFailure:  # the other environments are enough
             return None
         if env is None:
             return None
@@ -267,7 +267,7 @@ async def expand(spec: BranchSpec, pool: EnvPool, player: Player, branching: Bra
         await position.broken()
         raise
     finally:
-        position.leave()  # mid-episode, but whoever takes it begins again
+        position.leave()  # mid-episode, but the next reset begins again
         expansion.replayed_steps = position.replayed_steps
     return expansion
 
@@ -311,7 +311,7 @@ async def _execute_all(steps: Sequence[Step], position: Position, player: Player
             step = waiting.popleft()
             executed[step.action] = await _execute(step, place, player)
             if place is not position and place.env is None:
-                return  # it broke: to wait for another one while `position` holds its own could be for ever
+                return  # it failed: to wait for another one while `position` holds its own could be for ever
 
     async def help_out() -> None:
         spare = await position.another() if waiting else None

@@ -166,7 +166,7 @@ class Bystander:
         self.calls = 0
 
     async def move(self) -> None:
-        """Reset or step; whatever comes of it is nobody's business."""
+        """Reset or step; the result does not matter."""
         turn = self.calls % (len(self.actions) + 1)
         self.calls += 1
         with contextlib.suppress(EnvFailure):

@@ -62,7 +62,7 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
 
 
 def _window_writer(settings: Settings) -> TextEnv | None:
-    """Return an environment that writes the windows of ``context=window(n)`` in its own format; None: nobody does."""
+    """Return an environment that writes the windows of ``context=window(n)`` in its own format, if it has one."""
     if context_window(settings.context) is None:
         return None
     env = make_env(settings.env, settings.env_options, settings.max_turns)
@@ -132,7 +132,7 @@ def encode_dialogue(
 ) -> Trajectory:
     """Tokenize (observation, action) turns as the policy would have read and written them.
 
-    Turns that no longer fit ``max_model_len`` are excluded. Log-probabilities are 0: nobody sampled these tokens.
+    Turns that no longer fit ``max_model_len`` are excluded. Log-probabilities are 0: these tokens were not sampled.
 
     Args:
         chat: what the dialogue begins with where that is more than one user message (`context.chat_text`).

@@ -154,13 +154,13 @@ def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any
     """Return ``call(*args, **kwargs)``, or raise `EnvFailure` when it raises or takes longer than ``timeout_s``.
 
     An `InputError` passes: the user can fix it, another episode cannot. So does an `EnvFailure`: that of an environment
-    in another process has been told already.
+    in another process has been translated already.
     """
     try:
         return call_with_timeout(timeout_s, call, *args, **kwargs)
     except (InputError, EnvFailure):
         raise
-    # Nobody cancels a plain call: a CancelledError is the environment's own.
+    # A plain call is never canceled: a CancelledError is the environment's own.
     except (CallTimeout, Exception, SystemExit, asyncio.CancelledError) as error:
         raise failure_of(call, error) from error
 

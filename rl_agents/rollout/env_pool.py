@@ -22,7 +22,7 @@ from rl_agents.rollout.serialization import EnvRecipe
 from rl_agents.rollout.task_watch import TaskWatch
 
 Mode = Literal["inline", "thread", "process"]
-#: Environments that live at once where nobody says how many.
+#: Environments that live at once by default.
 MOST: dict[Mode, int] = {"inline": 0, "thread": 256, "process": max(8, os.cpu_count() or 1)}
 #: Threads that hang in a call, from which on a line says so.
 MANY_STUCK = 16
@@ -63,7 +63,7 @@ class Places:
             raise
 
     def spare(self) -> bool:
-        """Take a place, if there is one that nobody waits for."""
+        """Take a place, if there is a free one."""
         if self._waiting or not self._fits(1):
             return False
         self._taken += 1
@@ -81,7 +81,7 @@ class Places:
                 turn.set_result(None)
 
     def _fits(self, count: int) -> bool:
-        # Who needs more at once than may live gets them when nobody else has any.
+        # More at once than may live are admitted when no other environment lives.
         return not self._limit or not self._taken or self._taken + count <= self._limit
 
 
@@ -90,7 +90,7 @@ class EnvPool:
 
     Args:
         make_env: creates an environment.
-        blocking: where environments are called; ``auto``: nobody has declared it: inline, and long calls are reported.
+        blocking: where environments are called; ``auto``: not declared: inline, and long calls are reported.
         concurrency: environments alive at once; 0 takes `MOST`.
         recipe: how a process makes one; without it there are no processes.
         name: of the environment, for messages.
@@ -131,7 +131,7 @@ class EnvPool:
         return any(host.left and host.alive for host in (*self._hosts.values(), *self._stuck))
 
     async def take(self) -> TextEnv:
-        """Return an environment that nobody else uses, as soon as there may be one.
+        """Return an environment for exclusive use, as soon as there may be one.
 
         Raises:
             EnvFailure, InputError: it cannot be made.
@@ -139,12 +139,12 @@ class EnvPool:
         return (await self.take_several(1))[0]
 
     async def take_several(self, count: int) -> list[TextEnv]:
-        """Return several at once: who holds one must not wait for another."""
+        """Return several at once: an episode that holds one must not wait for another."""
         await self._places.admitted(count)
         return await self._ready(count)
 
     async def take_spare(self) -> TextEnv | None:
-        """Return one more for somebody who holds one already; None where that would mean to wait."""
+        """Return one more for an episode that holds one already; None where it would have to wait."""
         if not self._places.spare():
             return None
         return (await self._ready(1))[0]
@@ -153,7 +153,7 @@ class EnvPool:
         return EnvGuard(task_id, seed, timeout_s, self.watch, self._hosts.get(id(env)), self._took)
 
     def give_back(self, env: TextEnv) -> None:
-        """Keep the environment of an episode that ended cleanly, or that somebody stopped."""
+        """Keep the environment of an episode that ended cleanly, or was stopped."""
         host = self._hosts.get(id(env))
         if host is not None and host.over:  # stopped in the middle of a call
             self._left(self._hosts.pop(id(env)))

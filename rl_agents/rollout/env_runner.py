@@ -52,7 +52,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         """Build tokenizer, context and an empty environment pool.
 
         Args:
-            config: an `AlgorithmConfig` with ``agent`` (`Settings`) and ``model_dir`` (where the tokenizer lies).
+            config: an `AlgorithmConfig` with ``agent`` (`Settings`) and ``model_dir`` (with the tokenizer).
             kwargs: RLlib's ``worker_index``, ``num_workers`` and so on.
 
         Raises:
@@ -80,7 +80,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self._places = None if self.black_box is None else asyncio.Semaphore(self.black_box.options.agent_concurrency)
 
     def set_engine(self, engine: Engine) -> None:
-        """Use an engine in this process (local mode). It belongs to the caller, who closes it."""
+        """Use an engine in this process (local mode). The caller closes it."""
         self.engine = engine
 
     def sync_engine(self, packed: PackedWeights, version: int) -> None:

@@ -189,7 +189,7 @@ def episode_text(shot: Shot) -> str:
 
 
 def _retold(observation: str, info: dict[str, Any], write: Callable[[str], str]) -> tuple[str, dict[str, Any]]:
-    """Return the observation as ``write`` has it, and the last of the messages that stand for it, if there are any."""
+    """Return the observation as ``write`` has it, and so the last of its messages, if it has any."""
     if info.get("messages"):
         *before, last = info["messages"]
         info = {**info, "messages": [*before, {**last, "content": write(str(last["content"]))}]}

@@ -113,7 +113,7 @@ class Recorder:
 class CallsOnly:
     """A gateway's sink within a run: calls go where the built-in loop's go.
 
-    What else a gateway writes down is for one that stands alone: a run names its sessions itself, and runs an episode
+    What else a gateway writes down is for a standalone gateway: a run names its sessions itself, and runs an episode
     whose runner died from its calls.
     """
 

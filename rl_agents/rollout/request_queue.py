@@ -2,7 +2,7 @@
 
 RLlib's env runner is a synchronous actor, and environments must be called in its main thread, where signals arrive.
 So its event loop runs only while a call of `RequestQueue.exchange` does: it takes new batches, lets all that are in
-progress continue until enough are done, and returns those. Between two exchanges everything stands still.
+progress continue until enough are done, and returns those. Between two exchanges nothing moves.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class RequestQueue:
         self._jobs: dict[int, list[asyncio.Future[Any]]] = {}
 
     def in_progress(self) -> dict[int, int]:
-        """Return how many jobs are done of every batch that nobody has fetched."""
+        """Return how many jobs are done of every batch that was not fetched."""
         return {number: sum(job.done() for job in self._jobs[number]) for number in self._tasks}
 
     def exchange(
@@ -90,7 +90,7 @@ class RequestQueue:
         Args:
             wait_s: return after this time with what there is; None: never before enough are done.
             enough: return as soon as so many are done; None: all.
-            drop: numbers of batches that nobody wants any more.
+            drop: numbers of batches to give up.
 
         Raises:
             BaseException: what a batch raised. All others are given up with it.

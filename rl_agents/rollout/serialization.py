@@ -2,7 +2,7 @@
 
 Orders (`EnvRecipe`, `Call`) are pickled: the process trusts its runner. An `Answer` is JSON, which is neither unpickled
 nor evaluated: texts, numbers, lists, dicts, None, tuples and numpy's arrays (both as lists). What else an ``info``
-holds stays where it is, and its type arrives, which nobody misses unless it is looked at. Snapshots and generators'
+holds stays where it is, and only the name of its type arrives. Snapshots and generators'
 states are sealed: their bytes go through the runner and back, and are opened where the environment itself runs, which
 is code that is trusted there.
 """
@@ -98,7 +98,7 @@ class Answer:
     Attributes:
         result: plain data, or `Sealed`.
         failure: why there is no result, as an episode's ``end_cause``; ``user_error``: for the user to mend.
-        drawn: where the generators stand, after a snapshot; sealed.
+        drawn: the generators' states after a snapshot; sealed.
     """
 
     result: Any = None

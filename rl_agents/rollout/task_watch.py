@@ -1,4 +1,4 @@
-"""What is known of tasks whose environments hang or end their process, so that nobody waits for them again."""
+"""What is known of tasks whose environments hang or end their process, so that they are not waited for again."""
 
 from __future__ import annotations
 

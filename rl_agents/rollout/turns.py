@@ -64,7 +64,7 @@ class Player:
     """The policy: an engine that samples, a context that writes prompts, and limits. Holds no episode's state.
 
     Attributes:
-        recorder: writes what is sampled to the pool; None: nobody does.
+        recorder: writes what is sampled to the pool; None: nothing is recorded.
     """
 
     engine: Engine
@@ -133,7 +133,7 @@ class Player:
         )
 
     def step_by_hand(self, prompt_ids: list[int], action: str, answer: EnvReply) -> Step:
-        """Return the step of a human player. Nobody sampled it: its log-probabilities are all 0.
+        """Return the step of a human player. It was not sampled: its log-probabilities are all 0.
 
         Raises:
             InputError: the context has no room for it.

@@ -1,4 +1,4 @@
-"""What ``engine=auto`` stands for: settled once, when a run begins, and kept in its configuration.
+"""The engine of ``engine=auto``: chosen once, when a run begins, and kept in its configuration.
 
 The torch engine where vLLM cannot run, and on CPUs for models and contexts up to `TORCH_PARAMETERS` and
 `TORCH_CONTEXT`. vLLM otherwise: with a GPU, with keys that only vLLM has, and for layers that the torch engine cannot

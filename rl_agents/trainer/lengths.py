@@ -2,7 +2,7 @@
 
 Dialogues are run by script before a run and read as the model would. A dialogue of n turns needs
 base + turns_read * R  tokens, R being the length of a response: ``base`` is what the environment says, ``turns_read``
-how many responses stand in the context at most (all with ``context=append``, n + 1 with a window that repeats them, 1
+how many responses are in the context at most (all with ``context=append``, n + 1 with a window that repeats them, 1
 with one that does not). Both are measured: some tasks are run by the environment's demonstrator, and the prompts of
 windows are tokenized twice, once with long thoughts in earlier actions.
 """
@@ -32,7 +32,7 @@ from rl_agents.rollout.turns import Limits, Player, next_dialogue
 
 #: Tasks whose first prompts are read, and how many of them are run, until the time is up.
 TASKS, PLAYED_TASKS, BUDGET_S = 48, 12, 20.0
-#: Tasks that are also run with actions that nobody understands, and for how many turns.
+#: Tasks that are also run with invalid actions, and for how many turns.
 GARBLED_TASKS, GARBLED_TURNS = 3, 3
 #: Turns that a random player takes, and how it writes its actions.
 EXPLORED_TURNS, FORMS = 12, ("{}", "<think></think>\n<action>{}</action>")
@@ -92,7 +92,7 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
     """
     timeout_s = min(TIMEOUT_S, settings.env_timeout_s or TIMEOUT_S)
     limits = Limits(UNLIMITED, UNLIMITED, UNLIMITED, env_timeout_s=timeout_s)
-    player = Player(cast(Engine, None), context, limits)  # nobody samples here
+    player = Player(cast(Engine, None), context, limits)  # nothing is sampled here
     # A prompt may be longer than the tokenizer's limit here: that is what is to be found out.
     warned = getattr(context.template.tokenizer, "deprecation_warnings", {})
     warned["sequence-length-is-longer-than-the-specified-maximum"] = True
@@ -105,7 +105,7 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
 async def _readings(
     settings: Settings, player: Player, pool: EnvPool, played: bool
 ) -> tuple[list[_Reading], list[_Reading]]:
-    """Read tasks until the time is up: as they are run, and with actions that nobody understands."""
+    """Read tasks until the time is up: as they are run, and with invalid actions."""
     grows, started = context_window(settings.context) is None, time.monotonic()
     read: list[_Reading] = []
     garbled: list[_Reading] = []
@@ -121,7 +121,7 @@ async def _readings(
                 read.append(await _read(player, env, guard, ways, grows))
                 if played and number < GARBLED_TASKS:
                     garbled.append(await _play(player, env, guard, _garbled, grows))
-            except EnvFailure as error:  # a broken task is the run's business
+            except EnvFailure as error:  # the run handles a failing task
                 failure = error
             if time.monotonic() - started > BUDGET_S:
                 break
@@ -257,7 +257,7 @@ def _sample(settings: Settings) -> list[str]:
 
 
 KEYS = ("max_response_tokens", "max_model_len")
-#: Responses where nobody says otherwise: what public recipes take, and the factor for models that think.
+#: Response lengths by default: what public recipes take, and the factor for models that think.
 RESPONSE, THINKING = 512, 4
 #: Shorter responses cut what an instructed model writes: the run is refused and the keys are named. Without a GPU they
 #: are what is taken: a core samples about 100 tokens a second from 0.1 billion parameters.
@@ -267,12 +267,12 @@ ROUND = 64
 
 
 def fill_lengths(settings: Settings, context: ContextPolicy, chosen: set[str], limit: int | None) -> None:
-    """Fill in the lengths that nobody chose, and say in ``settings.lengths`` what they are and why.
+    """Fill in the lengths that were not set, and explain in ``settings.lengths`` what they are and why.
 
     Args:
         settings: resolved, except for the lengths.
         context: how this model's prompts are built.
-        chosen: keys that somebody chose, or that the model was made for.
+        chosen: keys that were set, or that the model was made for.
         limit: tokens that the model reads at most; None where it does not say.
 
     Raises:

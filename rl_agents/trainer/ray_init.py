@@ -26,7 +26,7 @@ from rl_agents.resources import actors, cluster_nodes, describe_placement, obsta
 from rl_agents.startup import leave_out_sklearn
 from rl_agents.trainer.ray_address import cluster_address, takes_tokens
 
-#: For a node's answer whether it can import an environment's module; who takes longer may still start.
+#: For a node's answer whether it can import an environment's module; a slower one may still start.
 IMPORT_TIMEOUT_S = 60.0
 #: Without which none of Ray's calls returns, and seconds between two looks at them.
 HELPERS, LOOK_S = ("gcs_server", "raylet"), 1.0

@@ -152,7 +152,7 @@ def refuse_unrecorded(settings: Settings, pool: Path) -> None:
 
 @dataclass
 class TokenRecorder:
-    """Scores an update's rows before it and after it, and writes what stands between.
+    """Scores an update's rows before it and after it, and writes the differences.
 
     Attributes:
         tokens: written so far.

@@ -42,7 +42,7 @@ from rl_agents.store.trajectory_store import PoolWriter
 
 #: Seconds that what was written may take to reach the disk when a checkpoint waits for it.
 FLUSH_S = 60.0
-#: In local mode: seconds after which records are committed that nobody waits for, and how many are at once.
+#: In local mode: seconds after which records are committed without a flush, and how many are at once.
 COMMIT_S, COMMIT_ROWS = 0.25, 4096
 
 

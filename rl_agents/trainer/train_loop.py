@@ -109,7 +109,7 @@ class TrainLoop:
         """Train to the last iteration; return False when a signal ended the run early (after a checkpoint).
 
         Raises:
-            EpisodesFail: environments broke too many episodes (after a checkpoint).
+            EpisodesFail: environments failed too many episodes (after a checkpoint).
             RolloutError, EngineError: env runners or engines do not come back (after a checkpoint).
             PolicyFell: the policy fell below its start, and ``collapse_monitor`` ends the run (after a checkpoint).
         """

@@ -24,7 +24,7 @@ from rl_agents.trainer.ray_init import quiet_libraries
 from rl_agents.trainer.resolve import MODEL_NOTE
 from rl_agents.trainer.warm_start_folder import STARTER_SEED, chosen_training, imitation_keys, starter_dir
 
-#: Builds an algorithm from settings: `AgentAlgorithm.from_settings`, which stands above and hands itself down.
+#: Builds an algorithm from settings: `AgentAlgorithm.from_settings`, which is passed in from above.
 BuildAlgo = Callable[[Settings], Any]
 
 

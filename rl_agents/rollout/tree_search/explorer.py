@@ -169,7 +169,7 @@ class ScoreVersions:
 
 Expand = Callable[[Sequence[BranchSpec]], Sequence[Expansion]]
 
-#: States in a row that environments break, and nothing sampled in between, after which an iteration gives up; more
+#: States in a row that environments fail, and nothing sampled in between, after which an iteration gives up; more
 #: where more tasks are searched concurrently.
 PATIENCE = 8
 
@@ -236,7 +236,7 @@ class Explorer:
         self.last_tree: tuple[str, list[Mark]] = ("", [])
         #: Tasks whose environment failed before the start state was known.
         self._broken: list[Trajectory] = []
-        #: States in a row that environments broke.
+        #: States in a row that environments failed.
         self._fruitless = 0
         #: Trajectories that the environment ended in the present tick, with the states on their way.
         self._ended: list[tuple[list[str], Trajectory]] = []
@@ -253,7 +253,7 @@ class Explorer:
         return len(self.counts.steps) + self.overdraft < self.settings.search_steps and not self._gives_up()
 
     def _gives_up(self) -> bool:
-        """Environments break all that is tried; whether the run continues is for those to say who count failures."""
+        """Environments fail all that is tried; the checks of failed episodes decide whether the run continues."""
         return self._fruitless >= max(self.width, PATIENCE)
 
     def end_iteration(self) -> None:
@@ -273,7 +273,7 @@ class Explorer:
             expand: asks runners; here only to look at start states.
 
         Returns:
-            None at all when environments break one start state after the other.
+            None at all when environments fail one start state after the other.
 
         Raises:
             SearchError: every task's start state is closed.
@@ -285,7 +285,7 @@ class Explorer:
             done = [search for search in self.searches if search.current is None]
             for search in done:
                 self._leave(search)
-            closed = sum(bool(search.marks) for search in done)  # broken ones have not even a start state
+            closed = sum(bool(search.marks) for search in done)  # failed ones have not even a start state
             idle = 0 if any(search.expansions for search in done) else idle + closed
             if not done or self._gives_up():
                 return self._numbered(requests)
@@ -380,7 +380,7 @@ class Explorer:
     # --- taking in ---------------------------------------------------------------------------------------------
 
     def _rank(self, request: Request, expansion: Expansion) -> list[Ranked]:
-        """Children by reward, descending; equal ones in the order of their seeds, broken ones last."""
+        """Children by reward, descending; equal ones in the order of their seeds, failed ones last."""
         search, parent = request.search, request.search.current
         assert parent is not None
         whole = [child for child in expansion.children if not child.failed]
@@ -417,7 +417,7 @@ class Explorer:
     def _finish(
         self, search: Search, origin: Node, expansion: Expansion, children: Sequence[Ranked]
     ) -> Iterator[Trajectory]:
-        """Count and yield the trajectories that ended; those that broke are yielded and never counted."""
+        """Count and yield the trajectories that ended; those that failed are yielded and never counted."""
         if expansion.end_cause:
             yield self._finished(search, origin, expansion.end_cause, failed=expansion.failed)
         for item in children:
@@ -494,7 +494,7 @@ def _sibling_rewards(samples: Sequence[Trajectory]) -> list[FloatArray]:
 
 
 def outcomes(children: Sequence[Ranked]) -> Outcomes:
-    """Where the children that did not break ended up. The turn limit alone is no end: it belongs to no state."""
+    """Where the children that did not fail ended up. The turn limit alone is no end: it belongs to no state."""
     whole = [(item.node.key, _is_end(item.child), item.child.success) for item in children if item.node]
     keys, ended, solved = zip(*whole, strict=True)
     return Outcomes(keys, ended, solved)
@@ -554,7 +554,7 @@ def run_iteration(
         try:
             learn_from_last_tick()
         except Exception:
-            with contextlib.suppress(Exception):  # env runners must be free for whoever continues
+            with contextlib.suppress(Exception):  # env runners must be free for what comes next
                 expanded()
             raise
         asked = time.perf_counter()

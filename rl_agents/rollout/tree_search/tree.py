@@ -101,7 +101,7 @@ class Search:
         current: state to expand next; None before the start state is known, and when nothing is left.
         frontier: states to return to, the next one last.
         finished: trajectories that ended.
-        ends: paths that were followed to their end, dropped or broken.
+        ends: paths that were followed to their end, dropped or failed.
         expansions: states that were sampled at.
         opened: the start state is known.
         marks: for the picture.
