@@ -353,15 +353,16 @@ class BatchBuffer(RolloutBuffer[Batch]):
     """Whole batches, one after the other.
 
     In the caller's thread batches are sampled as early as their weights exist. ``ahead``: batch ``i`` is rolled out as
-    soon as the weights of iteration ``i - lag`` are published, and the one before it is. While a judge is asked about
-    it, the next one is rolled out. What its thread raises is raised by `next` when the batch is asked for, not before.
+    soon as the weights of iteration ``i - async_level`` are published and the batch before it is complete. While a
+    judge is asked about it, the next one is rolled out. What its thread raises is raised by `next` when the batch is
+    asked for, not before.
 
     Attributes:
-        lag: ``async_level``.
+        async_level: iterations that batches are ahead of the learners.
     """
 
-    def __init__(self, producer: Producer, lag: int, iterations: int, *, ahead: bool = False) -> None:
-        self.lag = lag
+    def __init__(self, producer: Producer, async_level: int, iterations: int, *, ahead: bool = False) -> None:
+        self.async_level = async_level
         super().__init__(producer, iterations, ahead=ahead)
 
     def _reset(self, before: Sequence[int]) -> Admission:
@@ -371,7 +372,7 @@ class BatchBuffer(RolloutBuffer[Batch]):
         self._held = self._rolling = False
         #: The learners' weights, and their version, once they were exported.
         self._exported: tuple[Any, int] | None = None
-        admission = Admission(1, self.lag, fifo=True)
+        admission = Admission(1, self.async_level, fifo=True)
         admission.go_on(self.iteration, self.iteration, {})
         return admission
 
@@ -391,7 +392,7 @@ class BatchBuffer(RolloutBuffer[Batch]):
         self._wait(lambda: self._admission.take(1, iteration), lambda: self._error(iteration))
         experience = self._table[iteration].experience
         assert experience is not None
-        if self.lag:
+        if self.async_level:
             experience.metrics["timing_s/wait_rollout"] = time.perf_counter() - started
         return experience
 
@@ -416,11 +417,11 @@ class BatchBuffer(RolloutBuffer[Batch]):
         return self.producer.recorded() if known is None else known
 
     def in_flight(self) -> list[int]:
-        """The versions that sample the next ``lag`` batches, in order.
+        """The versions that sample the next ``async_level`` batches, in order.
 
         Empty where all are the present weights': a resumed run samples these batches with the same ones.
         """
-        numbers = range(self.iteration, self.iteration + self.lag)
+        numbers = range(self.iteration, self.iteration + self.async_level)
         versions = [self._table[n].version if n in self._table else self._before.get(n, self.version) for n in numbers]
         return versions if any(version != self.version for version in versions) else []
 
@@ -431,7 +432,7 @@ class BatchBuffer(RolloutBuffer[Batch]):
         """Wait until all that older weights than the present ones have to sample is complete, or has failed."""
         if not self._ahead or not self._table:
             return []
-        end = min(self.iteration + self.lag, self._horizon)
+        end = min(self.iteration + self.async_level, self._horizon)
         with self._changed:
             while self._turn < end and self._error(self._turn) is None and not self._closed.is_set():
                 self._changed.wait(POLL_S)
@@ -480,8 +481,8 @@ class BatchBuffer(RolloutBuffer[Batch]):
             experience.metrics["timing_s/sync"] = synced
         experience.metrics["timing_s/rollout"] = time.perf_counter() - started
         oldest = self._oldest(unit, experience, version)
-        if self.lag:
-            behind = unit.number - unit.admitted if oldest == version else min(unit.number, self.lag)
+        if self.async_level:
+            behind = unit.number - unit.admitted if oldest == version else min(unit.number, self.async_level)
             experience.metrics["rollout/async_level"] = float(behind)
         recorded = self.producer.recorded() if self._ahead else None
         with self._changed:

@@ -414,7 +414,7 @@ class AgentAlgorithm(Algorithm):
         """Searches: siblings at one state of every active task, one update, and so on until the budget is spent."""
         workers = self._started_workers()
         workers.version = None  # a resumed run begins with fresh engines, too
-        guarded = self._play_for_guard(workers)
+        sampled = self._sample_policy(workers)
         self.learning = True  # what a tick found out cannot be taken back
         beside: Order = "beside" if self.settings.num_env_runners else "after"
         expand, order = Expanding(workers.collector), beside if self.settings.async_level else "before"
@@ -424,7 +424,7 @@ class AgentAlgorithm(Algorithm):
             return self._learn(samples, {}, update)
 
         finished, metrics = run_iteration(explorer, self._sync_engines, expand, learn, order)
-        metrics["search/syncs"] += bool(guarded)  # made before
+        metrics["search/syncs"] += bool(sampled)  # made before
         metrics["search/optimizer_steps"] *= self.settings.epochs * self.settings.minibatches
         self.last_trajectories = finished
         self._keep(finished)
@@ -433,9 +433,9 @@ class AgentAlgorithm(Algorithm):
         self.place = self.place.after(finished, explorer.position)
         explorer.left_out = self.place.bad.left_out
         metrics["rollout/resampled_episodes"] = expand.resampled
-        return {**metrics, **rollout_metrics(finished), **explorer.metrics(), **guarded}
+        return {**metrics, **rollout_metrics(finished), **explorer.metrics(), **sampled}
 
-    def _play_for_guard(self, workers: RolloutWorkers) -> dict[str, float]:
+    def _sample_policy(self, workers: RolloutWorkers) -> dict[str, float]:
         """Measure the plain policy's success by separate episodes: a search's own paths do not show it."""
         started, settings = time.perf_counter(), self.settings
         count = 0 if settings.collapse_monitor == "off" else settings.collapse_monitor_episodes

@@ -1,4 +1,4 @@
-"""The loop around an algorithm: train, evaluate, show, keep, and stop without losing anything."""
+"""The loop around an algorithm: train, evaluate, report, save, and stop without losing anything."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def best_iteration(records: Sequence[Record], settings: Settings) -> int | None:
 
 
 def kept_iterations(records: Sequence[Record], settings: Settings, folder: RunFolder) -> set[int | None]:
-    """Iterations whose checkpoints outlive newer ones; while the guard may go back to them, the start, too."""
+    """Iterations whose checkpoints outlive newer ones; the start, too, while ``collapse_monitor`` may restore it."""
     kept: set[int | None] = {best_iteration(records, settings)}
     if settings.collapse_monitor == "restore" and not collapse_monitor.restored_to(records):
         there = [iteration for iteration, _ in folder.complete_checkpoints()]
@@ -90,8 +90,8 @@ class TrainLoop:
         self._restarts_in_a_row = 0
         #: Seconds that the checkpoints since the last iteration took.
         self._saving = 0.0
-        #: The guard has said that the policy fell, and it has not recovered since.
-        self._fell = False
+        #: It was reported that the policy degraded, and it has not recovered since.
+        self._degraded = False
         #: Over the whole run, what it was resumed from included.
         self._restarts: int = last.get(RESTARTS, 0)
         self._trajectories = TrajectoryLog(self.folder.trajectories, self.algo.settings.save_trajectories)
@@ -111,7 +111,7 @@ class TrainLoop:
         Raises:
             EpisodesFail: environments failed too many episodes (after a checkpoint).
             RolloutError, EngineError: env runners or engines do not come back (after a checkpoint).
-            PolicyFell: the policy fell below its start, and ``collapse_monitor`` ends the run (after a checkpoint).
+            PolicyFell: the policy degraded, and ``collapse_monitor`` ends the run (after a checkpoint).
         """
         status = "failed"
         try:
@@ -141,12 +141,12 @@ class TrainLoop:
     def advance(self) -> Record:
         """Do one iteration and what is due with it: evaluation, records, checkpoint; return its record.
 
-        The first call evaluates the policy before training; a call at the end makes up for a missing last evaluation.
-        When learners are lost, new ones do the iterations since the last checkpoint again.
+        The first call evaluates the policy before training; a call at the end adds a missing last evaluation.
+        When learners are lost, new ones repeat the iterations since the last checkpoint.
 
         Raises:
             LearnerLost: ``max_learner_restarts`` times in a row, without getting further.
-            PolicyFell: the policy fell below its start, and ``collapse_monitor`` ends the run.
+            PolicyFell: the policy degraded, and ``collapse_monitor`` ends the run.
         """
         lost: LearnerLost | None = None
         while True:
@@ -188,7 +188,7 @@ class TrainLoop:
         ):
             self.algo.save_run_checkpoint(self.folder.checkpoint(0))
         record = self._train_one()
-        ended = self._guard(record)
+        ended = self._monitor(record)
         try:
             settings = self.algo.settings
             if settings.eval_episodes and _due(self._completed, settings.eval_interval, total):
@@ -248,29 +248,29 @@ class TrainLoop:
         times = {"timing_s/iteration": time.monotonic() - started, "timing_s/checkpoint": saving}
         return {"iteration": self._completed, **times, **metrics}
 
-    def _guard(self, record: Record) -> str:
-        """Judge the policy's success so far, in ``record`` and once in words; return why the run ends, if it does."""
+    def _monitor(self, record: Record) -> str:
+        """Test whether the policy has degraded, and write that to ``record``; return why the run ends, if it does."""
         settings = self.algo.settings
         if settings.collapse_monitor == "off":
             return ""
         verdict = collapse_monitor.judge([*self._records, record], settings.collapse_monitor_z)
         record.update(verdict.tags())
         if not verdict.fallen:
-            self._fell = self._fell and verdict.below
+            self._degraded = self._degraded and verdict.below
             return ""
         restored = collapse_monitor.restored_to(self._records)
         if settings.collapse_monitor == "stop" or (settings.collapse_monitor == "restore" and restored):
             again = f", a second time: iteration {restored[-1]} was restored before" if restored else ""
             return f"{verdict.sentence()}{again} (collapse_monitor={settings.collapse_monitor})"
-        if not self._fell:
+        if not self._degraded:
             self._say([verdict.sentence()])
-        self._fell = True
+        self._degraded = True
         if settings.collapse_monitor == "restore":
             self._restore_best(record)
         return ""
 
     def _restore_best(self, record: Record) -> None:
-        """Go on from the best checkpoint, and note so in ``record``; what is due with it is of those weights."""
+        """Restore the best checkpoint once, and write that to ``record``; its evaluation is of those weights."""
         checkpoints = dict(self.folder.complete_checkpoints())
         best = collapse_monitor.best_checkpoint(self._records, list(checkpoints))
         if best is None:
@@ -279,7 +279,7 @@ class TrainLoop:
         self._say([f"restoring the checkpoint of iteration {best}, once (collapse_monitor=restore)"])
         self._clean = False
         self.algo.go_back(checkpoints[best])
-        self._clean, self._fell = True, False
+        self._clean, self._degraded = True, False
         record[collapse_monitor.RESTORED] = float(best)
 
     def _say(self, lines: list[str]) -> None:
@@ -313,7 +313,7 @@ class TrainLoop:
         record["seconds"] = self._seconds_before + time.monotonic() - self._started
         record["cpu_seconds"] = self._cpu_before + cpu_seconds() - self._cpu_started
         if self._records and self._records[-1]["iteration"] == record["iteration"]:
-            # A resumed run makes up for the evaluation that a signal cut off.
+            # A resumed run adds the evaluation that a signal cut off.
             self._trackers.write(record, late=True)
             record = {**self._records.pop(), **record}
             self._records.append(record)

@@ -526,7 +526,7 @@ def run_iteration(
         sync: gives the engines the newest weights; false when they have them.
         expand: asks env runners; in a thread of its own with ``order="beside"``.
         learn: makes the optimizer steps of one update.
-        order: ``after`` and ``beside`` are a lag of 1, with the same results.
+        order: ``after`` and ``beside`` are ``async_level=1``, with the same results.
 
     Returns:
         The trajectories that ended, and metrics of updates and costs. ``search/optimizer_steps`` counts updates that
