@@ -7,10 +7,8 @@ Nothing downstream decodes and tokenizes them again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
-
-from rl_agents.data.plain import plain
 
 #: `Step.next_step` of a call whose answer was not used: a retry that its client gave up, a sample that was not taken.
 ABANDONED = -2
@@ -127,3 +125,19 @@ class Trajectory:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trajectory:
         return cls(**{**data, "steps": [Step.from_json(step) for step in data["steps"]]})
+
+
+def plain(value: Any) -> Any:
+    """Return data classes as dictionaries, at any depth, and containers as copies.
+
+    A list is looked through only where its first element may hold a data class: lists are of one kind here, and those
+    of numbers are long.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return {part.name: plain(getattr(value, part.name)) for part in fields(value)}
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        flat = not value or isinstance(value[0], int | float | str | None)
+        return list(value) if flat else [plain(part) for part in value]
+    return value

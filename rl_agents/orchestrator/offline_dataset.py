@@ -17,11 +17,10 @@ import numpy as np
 
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.config import Settings
-from rl_agents.data.selection import Selected
 from rl_agents.data.tasks import RECORDED, SELECTION, item_at, stream_seed
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
-from rl_agents.orchestrator.rollout_batch import Experience
+from rl_agents.orchestrator.rollout_batch import Experience, select
 from rl_agents.orchestrator.rollout_metrics import rollout_metrics
 from rl_agents.store.curation import Decision
 from rl_agents.store.reader import PoolReader, Stored, Where
@@ -90,7 +89,7 @@ class Recorded:
         while True:
             drawn += self._draw(position + taken, taken, count)
             taken += count
-            selected = self._select(drawn, rng)
+            selected = select(self.recipe, drawn, self.settings, rng)
             if not selected.missing:
                 break
             if taken >= len(self.groups):
@@ -101,11 +100,6 @@ class Recorded:
                 )
         chosen = [t for t, keep in zip(drawn, selected.keep, strict=True) if keep]
         return Experience(drawn, chosen, selected.weights, rollout_metrics(drawn) | dict(selected.metrics))
-
-    def _select(self, drawn: Sequence[Trajectory], rng: np.random.Generator) -> Selected:
-        if self.recipe.select is None:
-            return Selected(np.ones(len(drawn), dtype=bool))
-        return self.recipe.select(drawn, self.settings, rng)
 
     def _draw(self, position: int, first: int, count: int) -> list[Trajectory]:
         """Read groups; they are numbered again, since those of other iterations have the same numbers."""

@@ -76,6 +76,15 @@ class Experience:
             self.unjudged = None
 
 
+def select(
+    recipe: AlgorithmSpec, usable: Sequence[Trajectory], settings: Settings, rng: np.random.Generator
+) -> Selected:
+    """Choose what to train on; all of it where the recipe does not choose."""
+    if recipe.select is None:
+        return Selected(np.ones(len(usable), dtype=bool))
+    return recipe.select(usable, settings, rng)
+
+
 @dataclass
 class Episodes:
     """Runs the tasks of the training stream, ``group_size`` times each."""
@@ -128,7 +137,7 @@ class Episodes:
             usable = [t for t in played if not t.failed]
             if self.recipe.select is not None and not usable:  # nothing to choose from, in any further round
                 raise EpisodesFail(FailedEpisodes.of(played).sentence())
-            selected = self._select(usable, rng)
+            selected = select(self.recipe, usable, self.settings, rng)
             missing = selected.missing
             if not missing:
                 break
@@ -154,11 +163,6 @@ class Episodes:
         shaped = self.reward.apply(collected.answers)
         played.extend(collected.answers)
         return {**shaped, "rollout/resampled_episodes": float(collected.resampled)}
-
-    def _select(self, usable: Sequence[Trajectory], rng: np.random.Generator) -> Selected:
-        if self.recipe.select is None:
-            return Selected(np.ones(len(usable), dtype=bool))
-        return self.recipe.select(usable, self.settings, rng)
 
     def _check_rounds(self, rounds: int, missing: int) -> None:
         settings = self.settings

@@ -30,9 +30,8 @@ import numpy as np
 
 from rl_agents.advantages.statistics import FloatArray
 from rl_agents.config.search import SearchKeys
-from rl_agents.data.plain import plain
 from rl_agents.data.tasks import SEARCH, stream_seed, task_at
-from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.data.trajectory import Step, Trajectory, plain
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Child, Expansion
 from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes, States, state_key
