@@ -54,9 +54,6 @@ class Dialogue:
     """What one episode has said so far. Immutable, so that branches may share it.
 
     Attributes:
-        task: the first observation.
-        observation: the current one.
-        history: earlier (observation, action) pairs.
         read_ids: last prompt and the ids sampled after it; empty before the first step.
         chat: what the dialogue begins with where that is more than one user message; see `chat_text`.
         further: what follows the last response where that is more than the observation as one user message; see

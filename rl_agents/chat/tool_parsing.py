@@ -34,7 +34,6 @@ class Family:
     """How models of a family write their calls.
 
     Attributes:
-        name: vLLM's.
         models: that write so.
         shapes: of their calls; empty: the whole response is JSON (Llama 3).
         openings: what calls begin with, for code that shows text up to there.

@@ -75,7 +75,6 @@ class BadTasks:
     """Tasks whose environment fails with any policy; they are no longer sampled.
 
     Attributes:
-        left_out: task ids, with their causes.
         strikes: of tasks; with the second one a task is excluded.
     """
 

@@ -27,7 +27,6 @@ class Row:
 
     Attributes:
         trajectory: index of the trajectory in its batch; several rows may share one.
-        group_id: the trajectory's group.
         segments: interaction step of a sampled token, -1 elsewhere.
         rewards: the step's reward at its last sampled token, 0 elsewhere.
         terminated: the row ends its trajectory by the task's own rules.

@@ -31,7 +31,6 @@ class StepTable:
 
     Attributes:
         rows, starts: the row that holds the step, and its first sampled token there.
-        lengths: sampled tokens.
         trajectories, index, groups: trajectory in the batch, step within it, task group.
         rewards: sum of the step's token rewards.
         penalties: penalty of an action that could not be parsed, else 0.

@@ -362,9 +362,7 @@ class Table:
     """Rows by name. Make one with `open_table`.
 
     Attributes:
-        name: as it was given.
         files: where they are, in order.
-        columns: see `rl_agents.data.tables`.
         fields: what the reader asks for: other columns of Parquet and Arrow are not read. Empty: all.
     """
 

@@ -21,7 +21,6 @@ class EpisodeSpec:
     Attributes:
         task_id: the task instance, a member of one of the environment's task sets.
         group_id: episodes with one group id start from the same task and are compared (GRPO).
-        member: index within the group.
         seed: stream derived from (run seed, iteration, group, member).
     """
 
@@ -44,7 +43,6 @@ class Step:
         observation: what the environment showed before the action, as text.
         anchor: the state as the environment names it, for grouping steps (default: the observation).
         action: the decoded response, for people and for the environment only.
-        reward: reward of this step.
         valid: the environment could parse the action.
         call: the call's name in the pool (`rl_agents.store.records`); 0: it was not recorded.
         next_step: index of the step that first reads what came of this one, where an agent's calls form a tree (several

@@ -94,7 +94,6 @@ class Completion:
         logprobs: log-probability of each id under the distribution it was drawn from
             (after temperature and top-p), the same length as ``token_ids``.
         policy_version: of the weights that sampled the first token (0 before any ``sync``), noted at that moment.
-        finish_reason: ``stop`` or ``length``.
         call: its name in the pool, given by the recorder; 0: it is not recorded.
         version_spans: which weights sampled how many tokens, where weights changed in between (``weight_switch=keep``);
             empty: one version sampled all.
@@ -206,7 +205,6 @@ class Adapter:
     Attributes:
         name: under which requests ask for it.
         folder: of adapter_config.json and adapter_model.safetensors.
-        rank: of its matrices.
         label: how answers name it.
     """
 
@@ -225,14 +223,12 @@ class EngineSettings:
         kind: ``torch`` or ``vllm`` (see `rl_agents.inference.select.resolve_engine` for ``auto``).
         mode: for vLLM: ``inprocess`` (one process, light: CPU), ``inline`` (as that, without a thread of its own: for
             an env runner's process) or ``async`` (a core process and ``tensor_parallel`` workers: GPU).
-        dtype: ``float32``, ``bfloat16`` or ``float16``.
         max_model_len: longest prompt plus response, in tokens.
         max_batch: most requests decoded together; more wait.
         kv_cache_gb: memory for vLLM's KV cache in GiB; None: 0.5 on CPU, or what one context of ``max_model_len``
             needs, and on a GPU vLLM's own share of the memory. The torch engine's cache grows up to 2 GiB.
         tensor_parallel: GPUs for one engine (``async`` only).
         seed: seeds the requests that bring none of their own.
-        threads: CPU threads of one engine.
         weight_switch: what a sync does to calls that run. ``wait`` lets them end and holds new ones back meanwhile:
             each call has one version. ``keep`` loads at once; they continue, their keys are computed again, and
             `Completion.version_spans` says which weights sampled what (vLLM: from 0.32; none before).

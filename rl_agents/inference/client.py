@@ -69,7 +69,6 @@ class RemoteEngine:
         """Use the actors ``handles`` (`InferenceGroup.handles`).
 
         Args:
-            handles: `EngineActor` handles.
             caller: stable name of the env runner: when it comes back after a crash, what it had asked for is
                 dropped. Empty: every instance is its own caller.
             timeout_s: longest wait for one completion, in seconds, without those in which a sync held it back.

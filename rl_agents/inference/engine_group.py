@@ -48,13 +48,11 @@ class InferenceGroup:
 
         Args:
             settings: of every engine; engine ``i`` gets ``seed + i``.
-            num_engines: how many.
             first_bundle: bundle of engine 0 in the current placement group; engine ``i`` takes the ``i``-th after
                 it. Required inside a placement group (a Tune trial): an actor without an index may take an env
                 runner's bundle, and both wait for ever.
             num_gpus: per engine; None: ``tensor_parallel`` where torch sees a GPU, else 0.
             num_cpus: per engine, for Ray's accounting; None: ``settings.threads``.
-            resources: custom ones, per engine.
             start_timeout_s: for one engine to start, in seconds.
             wait: until they answer; False: call `await_start` before anything else.
 
@@ -110,7 +108,6 @@ class InferenceGroup:
         Args:
             send: gets the actors, and returns what came of those that do not have the weights then.
             export: returns the same weights for the object store, if an engine has to be restored.
-            version: of the weights.
 
         Raises:
             EngineError: see `sync`.

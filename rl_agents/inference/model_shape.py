@@ -27,7 +27,6 @@ class ModelShape:
 
     Attributes:
         feed_forward: width of the feed-forward layer; of all experts together in a mixture of experts.
-        head_dim: width of an attention head.
         context: tokens that it reads at most; None where config.json does not say.
         tied: the vocabulary head is the embedding.
     """

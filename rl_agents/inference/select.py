@@ -95,9 +95,6 @@ def check_quantization(settings: Settings, kind: str, capability: tuple[int, int
 def check_dense(config: Mapping[str, Any], settings: Settings) -> None:
     """Refuse quantized rollouts of experts: how vLLM loads them again was not compared with a new start.
 
-    Args:
-        config: the model's config.json.
-
     Raises:
         InputError: the model has experts.
     """
@@ -110,10 +107,6 @@ def check_dense(config: Mapping[str, Any], settings: Settings) -> None:
 
 def check_vllm_model(config: Mapping[str, Any], model: str, cpu: bool) -> None:
     """Refuse models whose weights or numbers in vLLM differ from the learner's (docs/reference/models.md).
-
-    Args:
-        config: the model's config.json.
-        cpu: vLLM runs on a CPU.
 
     Raises:
         InputError: it is one of them.
@@ -142,7 +135,6 @@ def choose_transfer(settings: Settings, kind: str, gpus: bool) -> Choice:
     """Return what the key ``weight_transfer`` means in a run.
 
     Args:
-        settings: of the run.
         kind: of the engines, ``torch`` or ``vllm``.
         gpus: engines without ``gpus_per_engine`` get ``tensor_parallel``.
 

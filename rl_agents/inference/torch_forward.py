@@ -198,7 +198,6 @@ class Passes:
     """Forward passes over neighboring slots of a cache.
 
     Attributes:
-        cache: the keys and values.
         recorded: whether passes are replayed by now.
     """
 

@@ -155,8 +155,6 @@ class GpuTransfer:
 
     Args:
         way: ``nccl`` or ``ipc``.
-        source: of the weights.
-        tensor_parallel: workers of every engine.
         trainer: makes a trainer (init info, client=, source=); None: vLLM's.
     """
 

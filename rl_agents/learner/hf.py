@@ -75,10 +75,6 @@ def enable_recompute(model: Any, granularity: str) -> None:
     function, products of gates, casts. Products that make their input narrower are not kept: keys and values of grouped
     attention cost little, and the last product of a layer is never needed again. Korthikanti et al., 2205.05198, by
     PyTorch's `create_selective_checkpoint_contexts` in transformers' own switch.
-
-    Args:
-        model: of transformers.
-        granularity: `full` or `selective`.
     """
     options: dict[str, Any] = {"use_reentrant": False}
     if granularity == "selective":

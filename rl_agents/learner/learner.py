@@ -56,7 +56,6 @@ def save_adapter(folder: Path, model: Any, base: str, base_dir: str) -> None:
 
     Args:
         folder: made where it is missing.
-        model: peft's.
         base: the run's key ``model``; of a public model its name and commit are written down.
         base_dir: folder that the base was loaded from, written down for all others.
     """

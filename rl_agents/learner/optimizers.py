@@ -18,7 +18,6 @@ class OptimizerSet:
 
     Args:
         networks: name -> module; the policy's learning rate is ``lr``, every other's ``critic_lr``.
-        settings: the run's settings.
     """
 
     def __init__(self, networks: Mapping[str, nn.Module], settings: Settings) -> None:

@@ -57,7 +57,6 @@ class Packed:
 
     Attributes:
         input_ids, position_ids: [1, n].
-        branches: calls of the attention.
         restored: [n], where the branches' outputs, one after the other, have each token's.
         read: [k], places whose hidden state predicts a scored token.
         source: [m], for every scored token of the batch, which of those; in the order of ``torch.nonzero``.
@@ -200,7 +199,6 @@ def enable(model: Any, name: str, longest: int, asked: str = "prefix_sharing") -
 
     Args:
         model: of `transformers`, or with adapters around it.
-        name: its folder, for the error.
         longest: tokens of a row at most.
         asked: the key that asks for it, for the error.
 

@@ -41,9 +41,7 @@ class Walk:
     """Rows in the order of their trie.
 
     Attributes:
-        order: index of each row.
         shared: leading tokens that the row at this place of ``order`` shares with the one before it.
-        lengths: its tokens.
     """
 
     order: list[int]
@@ -67,7 +65,6 @@ def walk(ids: Sequence[NDArray[np.integer]], width: float = WIDE) -> Walk:
     """Order rows by their trie and say what each shares with its predecessor where that pays.
 
     Args:
-        ids: token ids of every row.
         width: of the network's residual stream.
     """
     keys = [np.asarray(row).astype(">u4").tobytes() for row in ids]

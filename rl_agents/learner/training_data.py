@@ -20,7 +20,6 @@ class Minibatch:
     """One optimizer step: which rows, and the global loss weight of each of their tokens.
 
     Attributes:
-        weights: of the policy's loss.
         value_weights: of the critic's, which may look at other tokens.
     """
 
@@ -119,7 +118,6 @@ def folded(
 
     Args:
         chosen: indices in ``rows`` of one optimizer step.
-        weights: of their tokens.
         keep_silent: rows without advantage matter, too (KL, entropy).
     """
     kept: dict[tuple[int, bytes], int] = {}

@@ -86,7 +86,6 @@ class Exchanges:
 
     Attributes:
         shared: work is submitted all the time: no exchange lasts long.
-        count: exchanges so far.
     """
 
     def __init__(self, runners: Runners, timeout_s: float) -> None:
@@ -116,19 +115,18 @@ class Exchanges:
             link.inbox.append(batch)
         return batch.number
 
-    def fetch(self, numbers: Collection[int], wait_s: float, *, together: bool = False) -> dict[int, Any]:
+    def fetch(self, numbers: Collection[int], wait_s: float) -> dict[int, Any]:
         """Let env runners continue, and return the answers that have come, by batch; `Lost` for what was lost.
 
         Args:
             numbers: batches that the caller waits for; at least one answer is returned before ``wait_s`` is over.
-            together: rather all that a runner has than the first.
         """
         end = time.monotonic() + wait_s
         with self._tables:
             self._forgive()
             while True:
                 for runner, link in self._links.items():
-                    self._send(runner, link, numbers, together=together)
+                    self._send(runner, link, numbers)
                 found = {number: self._answers.pop(number) for number in numbers if number in self._answers}
                 sent = [link.sent for link in self._links.values() if link.sent is not None]
                 if found or not sent or time.monotonic() >= end:
@@ -176,13 +174,13 @@ class Exchanges:
             jobs = {r: sum(len(b.jobs) for b in (*link.inbox, *link.outstanding.values())) for r, link in links.items()}
         return sorted(runners, key=lambda runner: jobs[runner])
 
-    def _send(self, runner: int, link: _Link, wanted: Collection[int], *, together: bool) -> None:
+    def _send(self, runner: int, link: _Link, wanted: Collection[int]) -> None:
         if link.sent is not None or (link.idle() and not link.dropped):
             return
         batches, link.inbox = link.inbox, []
         dropped, link.dropped = link.dropped, []
         link.outstanding |= {batch.number: batch for batch in batches}
-        alone = together and not self.shared and all(number in wanted for number in link.outstanding)
+        alone = not self.shared and all(number in wanted for number in link.outstanding)
         wait_s, enough = (REPORT_S, None) if alone else (SLICE_S, 1)
         call = partial(exchange, batches=batches, wait_s=wait_s, enough=enough, drop=dropped)
         link.sent = self.runners.send(runner, call)
@@ -409,8 +407,6 @@ class Collector:
     """Sends jobs to env runners and asks again, with the same seeds, for those that got lost.
 
     Attributes:
-        exchanges: carry batches.
-        losses: brings back what is lost.
         closed: answers are not wanted any more.
     """
 
@@ -469,7 +465,6 @@ class Collector:
             give_up: the answer to a job of a task in which env runners die, from the job and the cause.
             first: which env runner gets the first group; the next group goes to the next one.
             company: jobs of other threads; the least busy env runner gets the first group then.
-            options: of the method.
 
         Raises:
             InputError: a user error, such as a prompt longer than the context.
@@ -537,7 +532,7 @@ class Collector:
         progress = _Progress(len(jobs), time.monotonic(), REPORT_S)
         try:
             while left := [number for number in numbers if number not in answers]:
-                answers |= self.exchanges.fetch(left, CLOSED_S if company else REPORT_S, together=True)
+                answers |= self.exchanges.fetch(left, CLOSED_S if company else REPORT_S)
                 if company and company.closed():
                     raise RolloutError("the rollouts were closed")
                 if method == "sample" and not company:

@@ -229,7 +229,6 @@ class HostEngine:
     Attributes:
         settings: of the engine; it is built where there is none.
         weights: packed, or a reference to them; None: the checkpoint's.
-        version: of the weights.
         number: of the push that brings them; an engine that has had it keeps what it has.
     """
 

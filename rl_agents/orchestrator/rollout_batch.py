@@ -27,7 +27,6 @@ class Place:
     """The position of a run in its stream of tasks.
 
     Attributes:
-        position: tasks taken from it.
         bad: those that are no longer sampled.
     """
 
@@ -54,8 +53,6 @@ class Experience:
     """The trajectories of one iteration.
 
     Attributes:
-        played: all of them.
-        chosen: those to train on.
         weights: factor on the advantages by group id; absent is 1.
         unjudged: gives the rewards that a judge is asked for, and chooses; None: that is done. The next
             rollouts do not depend on it.

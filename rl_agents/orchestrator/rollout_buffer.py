@@ -109,7 +109,6 @@ class Unit:
     """What is rolled out by itself: a batch, or a group.
 
     Attributes:
-        number: in the order of admission.
         version: of the weights that sample it, or that engines had when it was admitted.
         begun: it is being rolled out, or complete.
         error: what that raised.
@@ -155,7 +154,6 @@ class RolloutBuffer(Generic[U]):
 
     Attributes:
         iteration: iterations whose experience was trained on.
-        version: of the learners' weights.
         place: in the stream of tasks, behind what was trained on.
         served: versions of the calls that a resumed run's pool serves again.
     """
@@ -178,8 +176,6 @@ class RolloutBuffer(Generic[U]):
         """Continue after ``iteration`` completed ones; what is in flight is given up.
 
         Args:
-            version: of the learners' weights.
-            place: behind what was trained on.
             before: see `in_flight`. The pool serves what was in flight again; what it does not hold is sampled by the
                 present weights.
         """
@@ -434,7 +430,7 @@ class BatchBuffer(RolloutBuffer[Batch]):
             return []
         end = min(self.iteration + self.async_level, self._horizon)
         with self._changed:
-            while self._turn < end and self._error(self._turn) is None and not self._closed.is_set():
+            while self._turn < end and self._table[self._turn].error is None and not self._closed.is_set():
                 self._changed.wait(POLL_S)
             waiting = [unit for unit in self._table.values() if unit.number < end and not unit.recorded]
         return [trajectory for unit in waiting if unit.experience for trajectory in unit.experience.played]

@@ -54,7 +54,6 @@ class RolloutWorkers:
         Engines, which take longest, may still be on their way: `await_start` comes before all else.
 
         Args:
-            config: an `AgentConfig` with ``model_dir``.
             kind: of the engines, as `resolve_engine` says.
         """
         self._settings = config.agent
@@ -170,7 +169,6 @@ class RolloutWorkers:
 
         Args:
             weights: packed, or a reference to them.
-            version: see `sync`.
         """
         if self.version == version:
             return

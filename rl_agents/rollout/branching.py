@@ -37,11 +37,8 @@ class BranchPoint:
     """A state to branch at.
 
     Attributes:
-        seed: of the episode's reset.
         actions: responses that lead from the reset to the state.
         dialogue: what the policy has read; None before the start state was ever seen.
-        anchor: the state's name.
-        episode_return: rewards on the way.
         snapshot: of the environment in this state; None where there is none, or none any more.
         call: the last call on the way, by its name in the pool; 0: none.
     """
@@ -74,7 +71,6 @@ class Child:
     """One continuation: what was sampled, and what came of it.
 
     Attributes:
-        answer: of the environment.
         end_cause: why the episode ends here, as in `Trajectory`; empty when it continues.
         failed: the environment failed; ``end_cause`` says how.
         snapshot: of the state that was reached, where the episode continues from it.
@@ -96,8 +92,6 @@ class Expansion:
         children: in the order of the seeds.
         answer, snapshot: of the state itself, when no child was asked for.
         end_cause: why there are no children: ``context_length``, or how the environment failed.
-        failed: the environment failed.
-        prompt_tokens: length of the siblings' prompt.
         env_steps: sampled actions that the environment executed; equal siblings share one execution.
         replayed_steps: steps on the way to the state.
     """

@@ -29,10 +29,8 @@ class Reached:
     """A state that was reached in one process, and what it showed: in any other the same must come of it.
 
     Attributes:
-        way: ``snapshot`` or ``replay``.
         actions: those that lead to the state, and one more; none where the environment failed or ended at once.
         shown: after the reset and after each action.
-        snapshot: of the state.
     """
 
     spec: EpisodeSpec

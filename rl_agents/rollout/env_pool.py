@@ -89,16 +89,11 @@ class EnvPool:
     """Hands out idle environments and creates new ones when none is idle.
 
     Args:
-        make_env: creates an environment.
         blocking: where environments are called; ``auto``: not declared: inline, and long calls are reported.
         concurrency: environments alive at once; 0 takes `MOST`.
         recipe: how a process makes one; without it there are no processes.
         name: of the environment, for messages.
         start_timeout_s: seconds that making one may take; 0 is no limit.
-
-    Attributes:
-        created: how many were created.
-        mode: where environments are called.
     """
 
     def __init__(

@@ -73,8 +73,6 @@ class Reflexion(gymnasium.Wrapper[str, str, str, str]):
 
     Args:
         env: any text environment whose reset with the same seed and options begins the same task.
-        trials: attempts at most.
-        max_turns: turns of one attempt.
     """
 
     def __init__(self, env: TextEnv, trials: int, max_turns: int) -> None:

@@ -37,7 +37,6 @@ class Recorder:
         """Begin.
 
         Args:
-            sink: of the pool.
             recorded: calls to serve again, by the seed that they were sampled with.
             pool: which pool the sink belongs to, a name for `rl_agents.orchestrator.env_runner_handles.SetRecorder`.
             resumes: how often the run had been resumed.

@@ -28,7 +28,6 @@ class Batch:
     Attributes:
         number: unique among all that a runner is ever given.
         method: what is to be done with the jobs.
-        options: keyword arguments of the method.
     """
 
     number: int

@@ -53,8 +53,6 @@ class EnvRecipe:
 
     Attributes:
         settings: keys of the run, see `KEYS`, with the environment's own.
-        path: where modules are looked for.
-        folder: the working directory.
     """
 
     settings: Mapping[str, Any]
@@ -73,7 +71,6 @@ class Order:
     """What a process does with its generators before a call.
 
     Attributes:
-        seed: of the episode.
         drawn: where they continue, as `Generators.drawn` had it; None: at the seed.
     """
 

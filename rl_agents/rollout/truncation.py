@@ -101,8 +101,6 @@ class StallWindow:
         mode: ``consecutive``: progress resets the count (paper);  ``cumulative``: it does not (released code for
             CircuitDecoding).
         minimum_turns: never fire before this many steps (τ² uses 6).
-        stalls: stalls counted so far.
-        turns: steps seen so far.
 
     >>> window = StallWindow(k=2)
     >>> [window.update(progress) for progress in (False, True, False, False)]
@@ -251,7 +249,6 @@ class Truncation:
     """How a run truncates its training episodes.
 
     Attributes:
-        name: the rule.
         after: ``force_answer``, ``zero`` or ``keep_prefix``, see `rl_agents.rollout.agent_loop`.
         start: (the episode's seed) -> a fresh rule.
     """

@@ -22,11 +22,9 @@ class Limits:
     """What bounds an episode, and how its responses are sampled.
 
     Attributes:
-        max_turns: steps at most.
         max_response_tokens: sampled tokens per step at most; less where the context is nearly full.
         max_model_len: prompt and response tokens at most.
         temperature: sampling temperature; 0 is greedy.
-        top_p: nucleus mass.
         env_timeout_s: seconds that one reset or step may take; 0 is no limit.
         truncation: T3; None in evaluations.
         max_observation_characters: of what an environment says at once; its middle is cut. 0: no limit.

@@ -165,9 +165,7 @@ def make_buffer(
     """Return what makes a run's batches.
 
     Args:
-        tasks: of training.
         recorded: sessions to train on; None: of other sources.
-        workers, learners: see `Sampled`.
     """
     settings = config.agent
     source = ALGORITHMS[settings.algo].source
@@ -197,7 +195,6 @@ class AgentAlgorithm(Algorithm):
     under ``agent`` (see docs/reference/metrics.md). Build one with `AgentConfig.build_algo`.
 
     Attributes:
-        explorer: of a search.
         memory: what credit knows from earlier iterations.
     """
 

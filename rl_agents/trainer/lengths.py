@@ -53,7 +53,6 @@ class Dialogues:
     """What some dialogues of an environment need of a context.
 
     Attributes:
-        tasks: how many were run.
         turns: turns of an episode at most.
         shortest, longest: tokens of their first prompts.
         base: tokens of a whole dialogue's last prompt without the responses, headroom included.

@@ -58,7 +58,6 @@ class Record:
     """What a pool says about a range of iterations.
 
     Attributes:
-        updates: in order.
         stream: groups were taken as they were finished.
     """
 
@@ -152,11 +151,7 @@ def refuse_unrecorded(settings: Settings, pool: Path) -> None:
 
 @dataclass
 class TokenRecorder:
-    """Scores an update's rows before it and after it, and writes the differences.
-
-    Attributes:
-        tokens: written so far.
-    """
+    """Scores an update's rows before it and after it, and writes the differences."""
 
     learners: AgentLearnerGroup
     file: TokenScores
@@ -263,7 +258,6 @@ class Replay:
 
     Attributes:
         say: prints a line.
-        differences: found so far, in order.
         foreign: how many of them are tokens whose recorded log-probability is not that of the weights that sampled
             them. Where an engine rounds to 16 bits they are of no account if the weights that come out are right.
         equal: iterations whose checkpoints are equal.

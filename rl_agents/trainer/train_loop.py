@@ -66,7 +66,6 @@ class TrainLoop:
     Attributes:
         algo: the algorithm, restored already when the run is resumed.
         folder: the output folder; a resumed run's records end at the algorithm's iteration.
-        progress: shows each iteration.
         interrupts: signals; the caller keeps them installed.
     """
 
@@ -351,10 +350,7 @@ def run_summary(
     """Return what ``summary.json`` holds.
 
     Args:
-        records: of all iterations, see `RunFolder.read_metrics`.
         status: done, interrupted, fell, or failed.
-        completed: iterations.
-        restarts: of learners.
         best_checkpoint: iteration whose checkpoint is the best.
     """
     settings, checkpoints = algo.settings, folder.complete_checkpoints()

@@ -57,10 +57,6 @@ def build_starter(
 
     Args:
         build_algo: builds the algorithm that trains it.
-        env: environment name.
-        output_dir: folder to create.
-        seed: seed of weights and demonstrations.
-        set: settings over its own.
         on_iteration: called with (iteration, iterations, metrics) after each.
         model: a pretrained model to begin from; empty: the environment's small network with random weights.
     """

@@ -50,9 +50,6 @@ class SearchCounts:
 
     Attributes:
         scores: S of every state that was decided on.
-        rollouts: n(s) of these states.
-        states: keys that were visited.
-        steps: sampled steps, in order.
         score_versions: of states that were sampled at: the present version, and the oldest and newest behind S.
         env_steps: sampled actions that were executed; equal siblings of one state share one execution.
         replayed_steps: steps on the way to states.
@@ -209,14 +206,9 @@ class Explorer:
     """The searches of a run and what they know.
 
     Args:
-        tasks: names of the training tasks.
-        states: of the method.
-        width: tasks that are searched concurrently.
         most: samples of one state at most (G_max).
-        seed: of the run.
 
     Attributes:
-        iteration: iterations so far.
         position: tasks taken from the training stream.
         requests: states looked at so far; numbers the groups.
         overdraft: sampled actions beyond the budget of the iterations so far.

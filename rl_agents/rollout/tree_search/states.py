@@ -42,9 +42,7 @@ class Outcomes:
     """What the actions sampled at a state led to, each [samples].
 
     Attributes:
-        keys: states that were reached.
         ended: the trajectory ended there, by something else than the turn limit.
-        solved: and was solved.
     """
 
     keys: tuple[str, ...]

@@ -21,10 +21,7 @@ class Node:
 
     Attributes:
         parent, step: how it was reached; None for the start state.
-        answer: of the environment.
         key: under which the method knows it.
-        depth: 1 for the start state.
-        dialogue: what the policy has read.
         episode_return: the environment's rewards on the way.
         snapshot: of the environment, where it can be copied.
         place: of its mark in the search's `marks`.
@@ -100,11 +97,7 @@ class Search:
         seed: of the environment's reset and of all sampling.
         current: state to expand next; None before the start state is known, and when nothing is left.
         frontier: states to return to, the next one last.
-        finished: trajectories that ended.
         ends: paths that were followed to their end, dropped or failed.
-        expansions: states that were sampled at.
-        opened: the start state is known.
-        marks: for the picture.
     """
 
     number: int
