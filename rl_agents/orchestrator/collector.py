@@ -4,7 +4,7 @@
 under way, which carries new batches there and finished ones back (`rl_agents.rollout.request_queue`). A runner's event
 loop runs only during an exchange, so some thread has to fetch all the time.
 
-`Losses`: engines get the last weights again. An env runner that is back reports in which task's environment its
+`FaultTolerance`: engines get the last weights again. An env runner that is back reports in which task's environment its
 predecessor died; it gets engines and recorder, and is asked for work again. While other runners are alive, a lost one
 is waited for `COME_BACK_S` at most: before lost jobs run again, it should be known whether a task kills its process.
 
@@ -40,7 +40,7 @@ from rl_agents.orchestrator.env_runner_handles import (
 from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.branching_check import Reached
 from rl_agents.rollout.recording import MAX_ATTEMPTS
-from rl_agents.rollout.request_queue import Batch
+from rl_agents.rollout.request_queue import JobBatch
 
 #: Longest exchange with a runner that several wait for: new batches reach it no later. With one that a single caller
 #: waits for: it says how far it is.
@@ -70,8 +70,8 @@ class _Link:
             in which no thread fetched.
     """
 
-    inbox: list[Batch] = field(default_factory=list)
-    outstanding: dict[int, Batch] = field(default_factory=dict)
+    inbox: list[JobBatch] = field(default_factory=list)
+    outstanding: dict[int, JobBatch] = field(default_factory=dict)
     dropped: list[int] = field(default_factory=list)
     progress: dict[int, int] = field(default_factory=dict)
     sent: Any = None
@@ -109,7 +109,7 @@ class Exchanges:
     def submit(self, runner: int, method: str, jobs: Sequence[Any], options: Mapping[str, Any]) -> int:
         """Have a runner do jobs as one batch; return the batch's number, for `fetch`."""
         with self._tables:
-            batch, link = Batch(next(self._numbers), method, jobs, options), self._links[runner]
+            batch, link = JobBatch(next(self._numbers), method, jobs, options), self._links[runner]
             if link.idle():
                 link.heard = time.monotonic()
             link.inbox.append(batch)
@@ -249,7 +249,7 @@ MAX_DEADLY_TASKS = 3
 DIED = "env_died: the environment ends its process (os._exit, a crash in C) or hangs in C"
 
 
-class Losses:
+class FaultTolerance:
     """Brings engines and env runners back.
 
     Attributes:
@@ -414,11 +414,11 @@ class Collector:
         """Begin.
 
         Args:
-            inference: see `Losses`.
+            inference: see `FaultTolerance`.
             timeout_s: a runner that has work and completes none of it for that long is replaced, in seconds.
         """
         self.runners = runners
-        self.exchanges, self.losses = Exchanges(runners, timeout_s), Losses(runners, inference)
+        self.exchanges, self.fault_tolerance = Exchanges(runners, timeout_s), FaultTolerance(runners, inference)
         self.closed = False
         #: Questions of `recorded` that are under way to env runners which have not answered in time.
         self._silent: dict[int, Any] = {}
@@ -472,8 +472,8 @@ class Collector:
             RolloutError: some are still missing after several rounds that brought nothing; it names the last losses.
                 Or the collector, or what it gathers, was ``closed`` in another thread.
         """
-        self.losses.look()
-        done = {name: give_up(job, DIED) for name, job in jobs.items() if self.losses.deadly(job)}
+        self.fault_tolerance.look()
+        done = {name: give_up(job, DIED) for name, job in jobs.items() if self.fault_tolerance.deadly(job)}
         result: Collected[Any] = Collected([])
         fruitless = before = deaths = 0
         for number in itertools.count():
@@ -481,11 +481,11 @@ class Collector:
                 self._restore(jobs, done, give_up, result, company)
                 if options.get("attempt") is not None:
                     options["attempt"] += 1
-                blamed = self.losses.deaths.total() > deaths
+                blamed = self.fault_tolerance.deaths.total() > deaths
                 fruitless = 0 if blamed or len(done) > before else fruitless + 1
             if fruitless == MAX_ROUNDS or self.closed or (company and company.closed()):
                 break
-            before, deaths = len(done), self.losses.deaths.total()
+            before, deaths = len(done), self.fault_tolerance.deaths.total()
             left = [job for name, job in jobs.items() if name not in done]
             for answers in self._round(method, left, options, result.events, first, company) if left else ():
                 if answers.input_error and not (company and company.tolerates(answers)):
@@ -508,10 +508,10 @@ class Collector:
         """Bring back what was lost, and give up the jobs of tasks in which env runners die; raises as `gather` does."""
         missing = {name: job for name, job in jobs.items() if name not in done}
         result.resampled += len(missing)
-        self.losses.restore(result.events, time.monotonic())
-        done.update({name: give_up(job, DIED) for name, job in missing.items() if self.losses.deadly(job)})
+        self.fault_tolerance.restore(result.events, time.monotonic())
+        done.update({name: give_up(job, DIED) for name, job in missing.items() if self.fault_tolerance.deadly(job)})
         others = company.completed() if company else 0
-        self.losses.check_deaths(others + sum(not self.losses.deadly(jobs[name]) for name in done))
+        self.fault_tolerance.check_deaths(others + sum(not self.fault_tolerance.deadly(jobs[name]) for name in done))
 
     def _round(
         self, method: str, jobs: Sequence[Any], options: Mapping[str, Any], events: list[str], first: int,
@@ -549,12 +549,12 @@ class Collector:
     @property
     def recording(self) -> SetRecorder | None:
         """What gives every env runner what writes to the pool; None: nothing is recorded."""
-        return self.losses.recording
+        return self.fault_tolerance.recording
 
     def record(self, recording: SetRecorder) -> None:
         """Have all env runners record from now on, those that will be restarted, too."""
-        self.losses.recording = recording
-        self.losses.connect()
+        self.fault_tolerance.recording = recording
+        self.fault_tolerance.connect()
 
     def recorded(self) -> bool:
         """Have env runners write all that they recorded; return whether it is on disk.

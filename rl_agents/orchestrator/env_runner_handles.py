@@ -7,7 +7,7 @@ What they are asked is a method's name or a function or class of this module, so
 ``placement=colocate`` each has an engine in its process, which lives and dies with it (`RunnerEngines`). There is one
 call for that, `HostEngine`: have an engine with these weights. A runner that has none builds it, one with other weights
 loads these, and one that has both does nothing. It is made at the start, with new weights, after losses, and to every
-runner that comes back (`rl_agents.orchestrator.collector.Losses`).
+runner that comes back (`rl_agents.orchestrator.collector.FaultTolerance`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rl_agents.inference.base import EngineError, EngineSettings, NoEngine
 from rl_agents.inference.client import brief
 from rl_agents.inference.weight_sync import Outcome
 from rl_agents.rollout.recording import Recorder
-from rl_agents.rollout.request_queue import Batch
+from rl_agents.rollout.request_queue import JobBatch
 from rl_agents.store.trajectory_store import PoolSink
 
 #: What an env runner is asked: it is called with the runner.
@@ -187,7 +187,7 @@ def heard(runners: Runners, asked: dict[int, Any], wait_s: float) -> dict[int, A
 
 
 def exchange(
-    runner: Any, batches: Sequence[Batch], wait_s: float, enough: int | None, drop: Collection[int]
+    runner: Any, batches: Sequence[JobBatch], wait_s: float, enough: int | None, drop: Collection[int]
 ) -> tuple[dict[int, Any], dict[int, int]]:
     """Hand a runner batches and fetch answers, see `rl_agents.rollout.request_queue.RequestQueue.exchange`.
 
@@ -299,7 +299,7 @@ class RunnerEngines:
         """Have runners restarted whose engines have died or hang, and give all others the last weights.
 
         A restarted runner gets its engine as it is welcomed back
-        (`rl_agents.orchestrator.collector.Losses.welcome`).
+        (`rl_agents.orchestrator.collector.FaultTolerance.welcome`).
 
         Raises:
             EngineError: a living engine does not take the weights.

@@ -23,7 +23,7 @@ from rl_agents.rollout.demonstrations import demonstrated_trajectories
 
 
 @dataclass(frozen=True)
-class Place:
+class TaskPosition:
     """The position of a run in its stream of tasks.
 
     Attributes:
@@ -33,7 +33,7 @@ class Place:
     position: int = 0
     bad: BadTasks = field(default_factory=BadTasks)
 
-    def after(self, played: Sequence[Trajectory], position: int | None = None) -> Place:
+    def after(self, played: Sequence[Trajectory], position: int | None = None) -> TaskPosition:
         """Return the position behind these episodes, and print the tasks that it excludes from now on.
 
         Args:
@@ -45,7 +45,7 @@ class Place:
             cause = next(iter(new.values()))
             print(f"[rl_agents] {len(new)} tasks are excluded from sampling from now on ({cause}): {names}", flush=True)
         groups = len({t.group_id for t in played})
-        return Place(self.position + groups if position is None else position, bad)
+        return TaskPosition(self.position + groups if position is None else position, bad)
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Episodes:
     reward: Reward
     tasks: Sequence[str]
 
-    def play(self, collector: Collector, iteration: int, place: Place) -> Experience:
+    def play(self, collector: Collector, iteration: int, place: TaskPosition) -> Experience:
         """Run round after round until the recipe has enough groups to train on.
 
         Args:
@@ -143,7 +143,7 @@ class Episodes:
         return Experience(played, chosen, selected.weights, self._metrics(played, rounds) | dict(selected.metrics))
 
     def _play_round(
-        self, collector: Collector, iteration: int, place: Place, played: Sequence[Trajectory]
+        self, collector: Collector, iteration: int, place: TaskPosition, played: Sequence[Trajectory]
     ) -> Collected[Trajectory]:
         """Run the ``tasks_per_iteration`` tasks that follow those of ``played``."""
         settings, groups = self.settings, len({t.group_id for t in played})

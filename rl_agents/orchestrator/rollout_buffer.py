@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeVar
 
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.learner.learner_group import AgentLearnerGroup
-from rl_agents.orchestrator.rollout_batch import Episodes, Experience, Place
+from rl_agents.orchestrator.rollout_batch import Episodes, Experience, TaskPosition
 from rl_agents.orchestrator.rollout_workers import RolloutWorkers
 from rl_agents.orchestrator.staleness_control import Admission
 
@@ -49,7 +49,7 @@ class Given:
         """
         self._take = take
 
-    def play(self, iteration: int, place: Place) -> Experience:
+    def play(self, iteration: int, place: TaskPosition) -> Experience:
         return self._take(iteration, place.position)
 
     def sync(self, version: int) -> None: ...
@@ -75,7 +75,7 @@ class Sampled:
     learners: Callable[[], AgentLearnerGroup]
     samples: bool = True
 
-    def play(self, iteration: int, place: Place) -> Experience:
+    def play(self, iteration: int, place: TaskPosition) -> Experience:
         """Return what an iteration trains on; raises as `Episodes.play` does.
 
         Args:
@@ -134,7 +134,7 @@ class Batch(Unit):
     weights: tuple[Any, int] | None = None
     admitted: int = 0
     experience: Experience | None = None
-    after: Place | None = None
+    after: TaskPosition | None = None
     recorded: bool | None = None
 
 
@@ -170,9 +170,9 @@ class RolloutBuffer(Generic[U]):
         self._closed = threading.Event()
         #: Threads that need env runners or engines.
         self._busy = 0
-        self.begin(0, 0, Place())
+        self.begin(0, 0, TaskPosition())
 
-    def begin(self, iteration: int, version: int, place: Place, before: Sequence[int] = ()) -> None:
+    def begin(self, iteration: int, version: int, place: TaskPosition, before: Sequence[int] = ()) -> None:
         """Continue after ``iteration`` completed ones; what is in flight is given up.
 
         Args:
@@ -265,7 +265,7 @@ class RolloutBuffer(Generic[U]):
     def _collect(self, iteration: int) -> Experience:
         raise NotImplementedError
 
-    def _place_behind(self) -> Place:
+    def _place_behind(self) -> TaskPosition:
         raise NotImplementedError
 
     def _export(self, version: int) -> None:
@@ -397,7 +397,7 @@ class BatchBuffer(RolloutBuffer[Batch]):
         units = [unit for unit in self._table.values() if unit.number <= number]
         return next((unit.error for unit in units if unit.error is not None), None)
 
-    def _place_behind(self) -> Place:
+    def _place_behind(self) -> TaskPosition:
         after = self._table[self.iteration].after
         assert after is not None
         return after

@@ -88,7 +88,7 @@ def updates_behind(rows: Sequence[Row], trajectories: Sequence[Trajectory], vers
     return Counter(version - step.policy_version for step in steps)
 
 
-def again_metrics(rows: Sequence[Row], trajectories: Sequence[Trajectory], version: int) -> dict[str, float]:
+def success_replay_metrics(rows: Sequence[Row], trajectories: Sequence[Trajectory], version: int) -> dict[str, float]:
     """What an update trains on again: episodes, their share of the sampled tokens, and how old they are.
 
     Args:

@@ -84,7 +84,7 @@ class RolloutWorkers:
             self.engine_group.await_start()
         if self.runner_engines is not None:
             self.runner_engines.await_start()
-        self.collector.losses.connect()
+        self.collector.fault_tolerance.connect()
 
     def _start_engines(self, model_dir: str, kind: str) -> EngineSettings:
         """Start those that no env runner builds for itself; return what an engine is to be."""

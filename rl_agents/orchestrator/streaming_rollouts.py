@@ -21,7 +21,7 @@ from typing import Any
 from rl_agents.data.tasks import training_specs
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import InputError
-from rl_agents.orchestrator.rollout_batch import Experience, Place
+from rl_agents.orchestrator.rollout_batch import Experience, TaskPosition
 from rl_agents.orchestrator.rollout_buffer import POLL_S, RolloutBuffer, Sampled, Unit
 from rl_agents.orchestrator.staleness_control import Admission, TooOld
 from rl_agents.rollout.agent_loop import Rollouts
@@ -131,7 +131,7 @@ class StreamBuffer(RolloutBuffer[Group]):
         errors = [*self._push_error, *(group.error for group in self._table.values())]
         return next((error for error in errors if error is not None), None)
 
-    def _place_behind(self) -> Place:
+    def _place_behind(self) -> TaskPosition:
         assert self._experience is not None
         return self.place.after(self._experience.played)
 
@@ -191,7 +191,7 @@ class StreamBuffer(RolloutBuffer[Group]):
             while not closed.is_set():
                 if (offered := self._offered) is not None:
                     self._push(offered)
-                self.producer.workers().collector.losses.look()
+                self.producer.workers().collector.fault_tolerance.look()
                 with self._changed:
                     if self._offered is None and not closed.is_set():
                         self._changed.wait(POLL_S)
@@ -203,7 +203,7 @@ class StreamBuffer(RolloutBuffer[Group]):
     def _push(self, offered: tuple[Any, int, int]) -> None:
         weights, version, iteration = offered
         started = time.perf_counter()
-        with self.producer.workers().collector.losses.lock:
+        with self.producer.workers().collector.fault_tolerance.lock:
             self.producer.push(weights, version)
         with self._changed:
             self._push_s = time.perf_counter() - started

@@ -33,7 +33,7 @@ from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, Reached, check_branching, confirm_branching
 from rl_agents.rollout.env_pool import env_pool
 from rl_agents.rollout.recording import Recorder
-from rl_agents.rollout.request_queue import Batch, RequestQueue
+from rl_agents.rollout.request_queue import JobBatch, RequestQueue
 from rl_agents.rollout.task_watch import CallNote
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.store.trajectory_store import PoolError
@@ -125,7 +125,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
     # --- work --------------------------------------------------------------------------------------------------
 
     def exchange(
-        self, batches: Sequence[Batch] = (), wait_s: float | None = None, enough: int | None = None,
+        self, batches: Sequence[JobBatch] = (), wait_s: float | None = None, enough: int | None = None,
         drop: Collection[int] = (),
     ) -> dict[int, Any]:  # fmt: skip
         """Begin batches and return the answers of those that are done; see `RequestQueue.exchange`.
@@ -150,7 +150,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
             temperature: of an evaluation, which never truncates; None for training.
             attempt: how often these were asked for before, see `Recorder`; None: nothing is recorded.
         """
-        batch = Batch(-1, "sample", specs, {"temperature": temperature, "attempt": attempt})
+        batch = JobBatch(-1, "sample", specs, {"temperature": temperature, "attempt": attempt})
         rollouts: Rollouts = self.exchange([batch])[batch.number]
         return rollouts
 

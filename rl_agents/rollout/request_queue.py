@@ -22,7 +22,7 @@ _jobs: ContextVar[list[asyncio.Future[Any]]] = ContextVar("jobs")
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class JobBatch:
     """Jobs that one env runner does at once and answers together.
 
     Attributes:
@@ -66,7 +66,7 @@ async def gathered(jobs: Sequence[Coroutine[Any, Any, A]]) -> list[A | BaseExcep
 
 
 class RequestQueue:
-    def __init__(self, loop: asyncio.Runner, work: Callable[[Batch], Coroutine[Any, Any, Any]]) -> None:
+    def __init__(self, loop: asyncio.Runner, work: Callable[[JobBatch], Coroutine[Any, Any, Any]]) -> None:
         """Use ``loop`` for life.
 
         Args:
@@ -81,7 +81,7 @@ class RequestQueue:
         return {number: sum(job.done() for job in self._jobs[number]) for number in self._tasks}
 
     def exchange(
-        self, batches: Sequence[Batch] = (), wait_s: float | None = None, enough: int | None = None,
+        self, batches: Sequence[JobBatch] = (), wait_s: float | None = None, enough: int | None = None,
         drop: Collection[int] = (),
     ) -> dict[int, Any]:  # fmt: skip
         """Begin ``batches``, let all continue, and return the answers of those that are done, by their numbers.
@@ -110,7 +110,7 @@ class RequestQueue:
         self._loop.run(_ended())
 
     async def _go_on(
-        self, batches: Sequence[Batch], wait_s: float | None, enough: int | None, drop: Collection[int]
+        self, batches: Sequence[JobBatch], wait_s: float | None, enough: int | None, drop: Collection[int]
     ) -> None:
         for number in drop:
             if number in self._tasks:

@@ -32,9 +32,14 @@ from rl_agents.learner.learner_group import AgentLearnerGroup, start_learners
 from rl_agents.learner.rl_modules import module_specs
 from rl_agents.learner.training_data import AgentTrainingData
 from rl_agents.orchestrator.offline_dataset import Recorded
-from rl_agents.orchestrator.rollout_batch import Demonstrations, Episodes, Expanding, Place
+from rl_agents.orchestrator.rollout_batch import Demonstrations, Episodes, Expanding, TaskPosition
 from rl_agents.orchestrator.rollout_buffer import BatchBuffer, Given, Producer, RolloutBuffer, Sampled
-from rl_agents.orchestrator.rollout_metrics import again_metrics, rollout_metrics, staleness_metrics, updates_behind
+from rl_agents.orchestrator.rollout_metrics import (
+    rollout_metrics,
+    staleness_metrics,
+    success_replay_metrics,
+    updates_behind,
+)
 from rl_agents.orchestrator.rollout_workers import RolloutWorkers
 from rl_agents.orchestrator.streaming_rollouts import StreamBuffer
 from rl_agents.resources import node_share, placement, run_bundles, runner_cpus
@@ -200,7 +205,7 @@ class AgentAlgorithm(Algorithm):
 
     settings: Settings
     policy_version: int
-    place: Place
+    place: TaskPosition
     explorer: Explorer | None
     memory: Memory | None
 
@@ -262,7 +267,7 @@ class AgentAlgorithm(Algorithm):
         self.learning = True
         join_session(settings)
         self.callbacks = [callback() for callback in force_list(self.config.callbacks_class)]
-        self._begin_anew()
+        self._start_over()
         if self.recipe.source != "demonstrations" and self.recorded is None:
             self._start_workers()
         self._set_up_metrics()
@@ -273,7 +278,7 @@ class AgentAlgorithm(Algorithm):
             self.learner_group.abandon()
             raise
 
-    def _begin_anew(self) -> None:
+    def _start_over(self) -> None:
         """Set all that a checkpoint holds, except for the learners, to that of a run that has done nothing."""
         self.explorer = self._new_explorer()
         self.memory = self.recipe.memory(self.settings) if self.recipe.memory else None
@@ -347,13 +352,13 @@ class AgentAlgorithm(Algorithm):
     def _set_counters(self, counters: Counters) -> None:
         self._iteration, self.policy_version = counters.iteration, counters.policy_version
         self._restored_pool = counters.pool
-        self.place = Place(counters.task_position, BadTasks(dict(counters.left_out), Counter(counters.strikes)))
+        self.place = TaskPosition(counters.task_position, BadTasks(dict(counters.left_out), Counter(counters.strikes)))
         self.buffer.begin(counters.iteration, counters.policy_version, self.place, counters.in_flight)
         if self.explorer is not None:
             self.explorer.left_out = self.place.bad.left_out
         if self.rollout_workers is not None:
             self.rollout_workers.version = None
-            self.rollout_workers.collector.losses.deaths |= Counter(counters.deaths)
+            self.rollout_workers.collector.fault_tolerance.deaths |= Counter(counters.deaths)
 
     def cleanup(self) -> None:
         """Stop everything, in this order; what one of them raises is raised when all have had their turn."""
@@ -476,7 +481,7 @@ class AgentAlgorithm(Algorithm):
             return metrics | skipped
         data.done = self.iteration / settings.iterations if self.explorer is not None else None
         self.learning = True
-        metrics.update(again_metrics(rows, everything, self.policy_version))
+        metrics.update(success_replay_metrics(rows, everything, self.policy_version))
         sessions = self._sessions(trajectories, *update)
         self._keep_batch(rows, everything, [*sessions, *(kept.session for kept in again)], *update)
         if self.memory is not None:
@@ -525,9 +530,9 @@ class AgentAlgorithm(Algorithm):
         in_flight, bad, workers = self.buffer.settle(), self.place.bad, self.rollout_workers
         if self.pool is not None:
             self.pool.add_calls(in_flight)
+        deaths = dict(workers.collector.fault_tolerance.deaths) if workers is not None else {}
         counters = Counters(
-            self.iteration, self.policy_version, self.place.position,
-            dict(bad.left_out), dict(bad.strikes), dict(workers.collector.losses.deaths) if workers is not None else {},
+            self.iteration, self.policy_version, self.place.position, dict(bad.left_out), dict(bad.strikes), deaths,
             self.pool.id if self.pool is not None else "", self.buffer.in_flight(),
         )  # fmt: skip
         save_run(folder, self.learner_group, counters, self.settings, self.explorer, self.memory)
@@ -558,7 +563,7 @@ class AgentAlgorithm(Algorithm):
         self.learner_group.abandon()
         self.learner_group = start_learners(self.config)
         if checkpoint is None:
-            self._begin_anew()
+            self._start_over()
             self._resume_pool()
         else:
             self.restore_run_checkpoint(checkpoint)

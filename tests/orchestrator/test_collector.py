@@ -19,7 +19,7 @@ from rl_agents.rollout.agent_loop import Rollouts
 from rl_agents.rollout.branching_check import BranchingCheck, Reached
 from rl_agents.rollout.env_runner import TextEnvRunner
 from rl_agents.rollout.recording import Recorder
-from rl_agents.rollout.request_queue import Batch
+from rl_agents.rollout.request_queue import JobBatch
 from rl_agents.store.trajectory_store import PoolError
 
 
@@ -29,7 +29,7 @@ class Runner:
     def __init__(self, deadly: set[str], tells: bool = True) -> None:
         self.deadly, self.tells, self.died_in, self.deaths = deadly, tells, "", 0
 
-    def exchange(self, batches: list[Batch], *_: Any) -> dict[int, Any]:
+    def exchange(self, batches: list[JobBatch], *_: Any) -> dict[int, Any]:
         return {batch.number: getattr(self, batch.method)(batch.jobs, **batch.options) for batch in batches}
 
     @property
@@ -220,7 +220,7 @@ def test_a_runner_that_takes_long_to_come_back_is_named_once_and_joins_later() -
     assert sum(group.waits) == COME_BACK_S, "it is not waited for again"
     group.back = True
     collector.collect(specs(4))
-    assert group.ids() == [0, 1] and collector.losses.deaths == {"t0": 1}
+    assert group.ids() == [0, 1] and collector.fault_tolerance.deaths == {"t0": 1}
 
 
 @pytest.mark.parametrize("error", [PoolError("the disk is full"), TimeoutError()])

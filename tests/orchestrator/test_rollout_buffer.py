@@ -14,7 +14,7 @@ import pytest
 
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import EpisodesFail
-from rl_agents.orchestrator.rollout_batch import Experience, Place
+from rl_agents.orchestrator.rollout_batch import Experience, TaskPosition
 from rl_agents.orchestrator.rollout_buffer import BatchBuffer, StaleBatch
 
 ITERATIONS = 9
@@ -33,7 +33,7 @@ class Timed:
     played: list[tuple[int, int, int]] = field(default_factory=list)
     at_work: threading.Lock = field(default_factory=threading.Lock)
 
-    def play(self, iteration: int, place: Place) -> Experience:
+    def play(self, iteration: int, place: TaskPosition) -> Experience:
         assert self.at_work.acquire(blocking=False), "two batches at a time"
         version = self.engine
         time.sleep(self.delay())
@@ -124,7 +124,7 @@ def test_an_error_is_raised_where_its_batch_is_asked_for(ahead: bool) -> None:
         with pytest.raises(EpisodesFail, match="the world fell over"):
             buffer.next(producer.fails_at)
     producer.fails_at = -1
-    buffer.begin(3, producer.learned, Place(6))
+    buffer.begin(3, producer.learned, TaskPosition(6))
     assert learn(buffer, producer, range(3, 6)) == [producer.learned - 3] * 3
     buffer.close()
 
@@ -162,7 +162,7 @@ def test_a_resumed_run_has_what_was_in_flight_served(ahead: bool) -> None:
     served = {5: 3, 6: 4}
     play = producer.play
 
-    def serving(iteration: int, place: Place) -> Experience:
+    def serving(iteration: int, place: TaskPosition) -> Experience:
         experience = play(iteration, place)
         for trajectory in experience.played:
             trajectory.steps[0].policy_version = served.get(iteration, trajectory.steps[0].policy_version)
@@ -170,12 +170,12 @@ def test_a_resumed_run_has_what_was_in_flight_served(ahead: bool) -> None:
 
     producer.play = serving  # type: ignore[method-assign]
     buffer = BatchBuffer(producer, 2, 12, ahead=ahead)
-    buffer.begin(5, 5, Place(9), before=[3, 4])
+    buffer.begin(5, 5, TaskPosition(9), before=[3, 4])
     assert buffer.oldest() == 3 and buffer.in_flight() == [3, 4]
     buffer.served = {3, 4}
     assert learn(buffer, producer, range(5, 10)) == [3, 4, 5, 6, 7]
     assert buffer.place.position == 9 + 3 + 1 + 2 + 3 + 1
-    buffer.begin(5, producer.learned, Place(9))
+    buffer.begin(5, producer.learned, TaskPosition(9))
     with pytest.raises(StaleBatch, match="batch 5 was sampled by versions"):
         buffer.next(5)
     buffer.close()

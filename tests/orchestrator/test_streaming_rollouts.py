@@ -22,13 +22,13 @@ from rl_agents.errors import InputError, RolloutError
 from rl_agents.orchestrator import collector, streaming_rollouts
 from rl_agents.orchestrator.collector import Collector
 from rl_agents.orchestrator.env_runner_handles import RunnerLost
-from rl_agents.orchestrator.rollout_batch import Episodes, Place
+from rl_agents.orchestrator.rollout_batch import Episodes, TaskPosition
 from rl_agents.orchestrator.rollout_buffer import Sampled
 from rl_agents.orchestrator.staleness_control import Admission
 from rl_agents.orchestrator.streaming_rollouts import StreamBuffer
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.agent_loop import Rollouts
-from rl_agents.rollout.request_queue import Batch, RequestQueue
+from rl_agents.rollout.request_queue import JobBatch, RequestQueue
 
 TASKS = [f"t{number}" for number in range(12)]
 STEPS = 3
@@ -58,7 +58,7 @@ class Runner:
         task, self.died_in = self.died_in, ""
         return task
 
-    async def _work(self, batch: Batch) -> Rollouts:
+    async def _work(self, batch: JobBatch) -> Rollouts:
         results = await asyncio.gather(*(self._play(spec) for spec in batch.jobs), return_exceptions=True)
         for result in results:
             if isinstance(result, Killed):
@@ -234,7 +234,7 @@ def test_what_dies_is_played_again_and_the_others_go_on(world: World) -> None:
     assert {t.task_id for t in failed} == world.deadly and failed[0].end_cause.startswith("env_died: ")
     assert sum(e.metrics["rollout/resampled_episodes"] for e in batches) >= 3
     assert sorted(run.groups) == sorted(set(run.groups))
-    assert run.collector.losses.deaths[failed[0].task_id] in (2, 3), (
+    assert run.collector.fault_tolerance.deaths[failed[0].task_id] in (2, 3), (
         "the task's next group may have begun, 12 groups later"
     )
     run.stop()
@@ -244,9 +244,9 @@ def test_nobody_dies_in_a_task_that_is_known_to_be_deadly(world: World) -> None:
     """As after a resumption: two groups of it may be in flight when that becomes known."""
     run = Learner(world)
     (task,) = world.deadly = {run.stream._make(1, 0).specs[0].task_id}
-    run.collector.losses.deaths[task] = 2
+    run.collector.fault_tolerance.deaths[task] = 2
     failed = [t for e in run.learn(1) for t in e.played if t.failed]
-    assert {t.task_id for t in failed} == world.deadly and run.collector.losses.deaths[task] == 2
+    assert {t.task_id for t in failed} == world.deadly and run.collector.fault_tolerance.deaths[task] == 2
     assert task not in {spec.task_id for spec in world.asked}
     run.stop()
 
@@ -405,7 +405,7 @@ def test_a_resumed_stream_plays_what_was_in_flight_again_and_nothing_twice(world
 
     world.asked.clear()
     again = Learner(world)
-    again.stream.begin(4, 4, Place(place.position, place.bad), before)
+    again.stream.begin(4, 4, TaskPosition(place.position, place.bad), before)
     assert again.stream.in_flight() == before and again.stream.oldest() == oldest
     check(again.learn(4), first=4)
     again.stop()
@@ -418,7 +418,7 @@ def test_a_resumed_stream_plays_what_was_in_flight_again_and_nothing_twice(world
 def test_a_stream_that_begins_anew_forgets_what_was_being_played(world: World) -> None:
     run = Learner(world)
     run.learn(2)
-    run.stream.begin(0, 0, Place())
+    run.stream.begin(0, 0, TaskPosition())
     assert not [thread for thread in threading.enumerate() if thread.name == "rollouts"]
     run.groups.clear()
     check(run.learn(8))
@@ -436,12 +436,12 @@ def test_who_brings_engines_back_is_waited_for_before_a_stream_begins_anew(world
         released.wait(10)
         restored.set()
 
-    monkeypatch.setattr(run.collector.losses, "restore_engines", restore)
+    monkeypatch.setattr(run.collector.fault_tolerance, "restore_engines", restore)
     world.engine_deaths = 1
     run.stream._start()
     assert entered.wait(10)
     threading.Timer(0.3, released.set).start()
-    run.stream.begin(0, 0, Place())
+    run.stream.begin(0, 0, TaskPosition())
     assert restored.is_set() and not [thread for thread in threading.enumerate() if thread.name == "rollouts"]
     run.stop()
 
@@ -455,7 +455,7 @@ def test_what_is_lost_while_others_are_brought_back_is_brought_back_next(world: 
         entered.set()
         released.wait(10)
 
-    monkeypatch.setattr(run.collector.losses, "restore_engines", restore)
+    monkeypatch.setattr(run.collector.fault_tolerance, "restore_engines", restore)
     world.engine_deaths = 3
     run.stream._start()
     assert entered.wait(10) and eventually(lambda: not world.engine_deaths)
