@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
-
 from rl_agents.inference.base import Completion, EngineError, EngineSettings, Sampling
 from rl_agents.inference.weight_port import Call, State
 from rl_agents.inference.weight_update_gate import OverlapClock
@@ -176,13 +174,12 @@ class EngineActor:
         return f"pid {os.getpid()}, node {ray.util.get_node_ip_address()}", self._held_s()
 
     async def stats(self) -> dict[str, float]:
-        """Return totals since the start: tokens sampled, prompt tokens, of these reused, and CPU seconds."""
+        """Return totals since the start: tokens sampled, prompt tokens, and how many of these were cached."""
         counters = getattr(self._engine, "counters", self._engine)
         return {
             "sampled_tokens": counters.sampled_tokens,
             "prompt_tokens": counters.prompt_tokens,
             "cached_tokens": counters.cached_tokens,
-            "cpu_s": cpu_seconds(),
             "outstanding": sum(len(client.tasks) for client in self._clients.values()),
         }
 
@@ -227,16 +224,6 @@ class EngineActor:
     def _drop(self, client_id: str) -> None:
         for task in self._clients.pop(client_id).tasks.values():
             task.cancel()
-
-
-def cpu_seconds() -> float:
-    process = psutil.Process()
-    total = 0.0
-    for member in [process, *process.children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
-            times = member.cpu_times()
-            total += times.user + times.system
-    return total
 
 
 def _was_restarted() -> bool:

@@ -154,11 +154,6 @@ class InferenceGroup:
             ray.get(self._handle(index).trust_checkpoint.remote())
         return broken
 
-    def stats(self) -> list[dict[str, float]]:
-        """Return `EngineActor.stats` of the engines that answer, in the order of their indices."""
-        results = self._manager.foreach_actor("stats", timeout_seconds=PING_S)
-        return [result.get() for result in results.ignore_errors()]
-
     def busy_seconds(self) -> dict[int, float]:
         """Return `EngineActor.busy_seconds` by engine, without those that do not answer at once: a figure, no more."""
         calls = {index: handle.busy_seconds.remote() for index, handle in enumerate(self.handles())}

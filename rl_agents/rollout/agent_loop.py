@@ -75,6 +75,9 @@ class Episode:
     async def play(self) -> Trajectory:
         """Run to the end.
 
+        The trajectory is ``failed``, with the steps so far, when the environment failed. It has no step (cause
+        ``context_length``) when the first prompt leaves no room for a response.
+
         Raises:
             EngineError: the engine failed.
             InputError: the environment reports a user error.
@@ -208,22 +211,6 @@ class Episode:
             trajectory.facts["evidence"] = self.answer.evidence
         won = is_success(self.answer, trajectory.episode_return)
         trajectory.success = bool(trajectory.steps) and not trajectory.failed and won
-
-
-async def play_episode(
-    spec: EpisodeSpec, env: TextEnv, engine: Engine, context: ContextPolicy, limits: Limits
-) -> Trajectory:
-    """Run one episode.
-
-    Returns:
-        The trajectory; ``failed`` with the steps so far when the environment failed, and without any step (cause
-        ``context_length``) when the first prompt leaves no room for a response.
-
-    Raises:
-        EngineError: the engine failed.
-        InputError: the environment reports a user error.
-    """
-    return await Episode(spec, env, engine, context, limits).play()
 
 
 async def play_episodes(
