@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import methodcaller
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import EpisodesFail, InputError, RolloutError
@@ -366,17 +366,19 @@ def failed_episode(spec: EpisodeSpec, cause: str) -> Trajectory:
     return Trajectory(spec.task_id, spec.group_id, spec.member, spec.seed, end_cause=cause, failed=True)
 
 
-class Company(Protocol):
-    """Other jobs that share the env runners with those of a `Collector.gather`."""
+@dataclass(frozen=True)
+class Company:
+    """Other jobs that share the env runners with those of a `Collector.gather`.
 
-    def closed(self) -> bool:
-        """Whether the answers are of no use any more."""
+    Attributes:
+        closed: whether the answers are of no use any more.
+        completed: how many of the other jobs are completed.
+        tolerates: whether a user error of these answers may concern them alone.
+    """
 
-    def completed(self) -> int:
-        """How many of the other jobs are completed."""
-
-    def tolerates(self, answers: Any) -> bool:
-        """Whether a user error of these answers may concern them alone."""
+    closed: Callable[[], bool]
+    completed: Callable[[], int]
+    tolerates: Callable[[Any], bool]
 
 
 A = TypeVar("A")

@@ -21,6 +21,7 @@ from typing import Any
 from rl_agents.data.tasks import training_specs
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import InputError
+from rl_agents.orchestrator.collector import Company
 from rl_agents.orchestrator.rollout_batch import Experience, TaskPosition
 from rl_agents.orchestrator.rollout_buffer import POLL_S, RolloutBuffer, Sampled, Unit
 from rl_agents.orchestrator.staleness_control import Admission, TooOld
@@ -215,13 +216,25 @@ class StreamBuffer(RolloutBuffer[Group]):
     # --- the thread of a group ---------------------------------------------------------------------------------
 
     def _roll_out(self, group: Group, closed: threading.Event) -> None:
-        collected = self.producer.workers().collector.collect(group.specs, record=True, company=_Others(self, closed))
+        company = Company(closed.is_set, self._completed, self._tolerates)
+        collected = self.producer.workers().collector.collect(group.specs, record=True, company=company)
         for event in collected.events:
             print(f"[rl_agents] {event}; repeating its episodes", flush=True)
         with self._changed:
             group.episodes, group.resampled = collected.answers, collected.resampled
             if any(trajectory.steps for trajectory in group.episodes):
                 self._hopeless = 0
+
+    def _completed(self) -> int:
+        with self._changed:
+            alive = sum(not t.failed for group in self._table.values() for t in group.episodes)
+            return alive + self._admission.iteration
+
+    def _tolerates(self, answers: Rollouts) -> bool:
+        """Only this group's first prompt may be too long."""
+        with self._changed:
+            self._hopeless += 1
+            return not answers.unfinished and self._hopeless < self._admission.batch
 
     def _reward(self, group: Group, closed: threading.Event) -> None:
         """Reward until it works, so that no learner waits for a judge. A user error is the run's when B of them came.
@@ -241,25 +254,3 @@ class StreamBuffer(RolloutBuffer[Group]):
                 if last or not reward.waits:
                     raise
                 closed.wait(AGAIN_S)
-
-
-@dataclass(frozen=True)
-class _Others:
-    """The other groups of a stream, see `rl_agents.orchestrator.collector.Company`."""
-
-    stream: StreamBuffer
-    over: threading.Event
-
-    def closed(self) -> bool:
-        return self.over.is_set()
-
-    def completed(self) -> int:
-        with self.stream._changed:
-            alive = sum(not t.failed for group in self.stream._table.values() for t in group.episodes)
-            return alive + self.stream._admission.iteration
-
-    def tolerates(self, answers: Rollouts) -> bool:
-        """Only this group's first prompt may be too long."""
-        with self.stream._changed:
-            self.stream._hopeless += 1
-            return not answers.unfinished and self.stream._hopeless < self.stream._admission.batch
