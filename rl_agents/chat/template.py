@@ -197,7 +197,7 @@ class ChatTemplate:
         return text
 
     def action(self, response_ids: Sequence[int], chat: str = "") -> str:
-        """Return a response as the environment reads it, whatever the model's family (`ResponseParser.action`).
+        """Return a response as the environment reads it, for any model family (`ResponseParser.action`).
 
         Args:
             chat: what the dialogue began with (`chat_text`): its tools tell the types of arguments.

@@ -44,7 +44,7 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file of a data set. ``split`` is empty where nothing says so."""
+    """A file of a data set. ``split`` is empty where it is not known."""
 
     name: str
     config: str

@@ -23,7 +23,7 @@ class JsonStream:
 
     Args:
         strict: refuse what is not UTF-8; a value with what `rl_agents.tools.strict_json` forbids (a key twice, NaN,
-            nesting, lone surrogates) comes as the `ValueError` that says so.
+            nesting, lone surrogates) comes as a `ValueError`.
 
     Attributes:
         position: characters read so far, for progress.

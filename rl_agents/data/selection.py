@@ -52,7 +52,7 @@ def first_groups(groups: ArrayLike, keep: ArrayLike, count: int) -> NDArray[np.b
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What a recipe's ``select`` makes of the episodes so far.
+    """What a recipe's ``select`` chooses of the episodes so far.
 
     Attributes:
         keep: [trajectories] bool, those to train on; groups stay whole.

@@ -143,7 +143,7 @@ class Row:
 
 
 def file_rows(path: Path, columns: Columns = (), fields: Sequence[str] = ()) -> Iterator[Row]:
-    """Yield the rows of a file in its order; the content decides where a name's end says something else.
+    """Yield the rows of a file in its order; its content takes precedence over the name's ending.
 
     Args:
         columns: a column map whose columns must be there; it is not applied here.

@@ -45,7 +45,7 @@ class Step:
         action: the decoded response, for people and for the environment only.
         valid: the environment could parse the action.
         call: the call's name in the pool (`rl_agents.store.records`); 0: it was not recorded.
-        next_step: index of the step that first reads what came of this one, where an agent's calls form a tree (several
+        next_step: index of the step that first reads this one's result, where an agent's calls form a tree (several
             conversations concurrently); -1: there is none, a conversation ends here; `ABANDONED`: it was not used
             and it earns no credit; None: the next in the list, as in every plain dialogue (`rl_agents.data.tree`).
         weight: factor on the step's advantage, where one was set (`rl_agents.store.curation`); 0: no loss.

@@ -1,6 +1,6 @@
 """Trees of calls: which step follows which, where an agent holds several conversations concurrently.
 
-A step *follows* another when it is the first to read what came of it: the next turn of a conversation, the first turn
+A step *follows* another when it is the first to read its result: the next turn of a conversation, the first turn
 after a rewritten history, or the turn that a subagent's report is handed to (a join, which several steps flow into).
 A plain dialogue is the case where every step follows the one before it in the list.
 """

@@ -109,7 +109,7 @@ class Completion:
     likeliest: Sequence[Likeliest] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """See `Sampling.__reduce__`; engines name no calls, and hardly ever switch weights inside of one."""
+        """See `Sampling.__reduce__`; engines name no calls, and rarely switch weights inside of one."""
         plain = (self.token_ids, self.logprobs, self.policy_version, self.finish_reason)
         rare = (0, self.version_spans, self.likeliest) if self.version_spans or self.likeliest else ()
         return Completion, (*plain, *rare)

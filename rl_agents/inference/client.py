@@ -145,7 +145,7 @@ class RemoteEngine:
                     requests, link.inbox = link.inbox, []
                     exchanges.add(asyncio.ensure_future(link.handle.exchange.remote(self._client_id, requests)))
                 exchanges -= await self._step(link, exchanges)
-        except Exception as error:  # whatever it is, no request may wait for ever
+        except Exception as error:  # no request may wait for ever, whatever the error
             count = len(link.waiters)
             self._fail(link, f"{link.name} failed in generate, {count} requests outstanding: {brief(error)}")
             link.cooldown_until, link.place, link.held_s = time.monotonic() + COOLDOWN_S, "", None

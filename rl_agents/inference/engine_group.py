@@ -31,7 +31,7 @@ CALLS_UNTIL_GONE = 3
 
 
 class InferenceGroup:
-    """Owns the engine actors. Engine ``i`` keeps its index for life, whatever replaces its actor."""
+    """Owns the engine actors. Engine ``i`` keeps its index when its actor is replaced."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class InferenceGroup:
         """Have a learner give all engines the weights.
 
         Args:
-            send: gets the actors, and returns what came of those that do not have the weights then.
+            send: gets the actors, and returns the outcomes of those that do not have the weights then.
             export: returns the same weights for the object store, if an engine has to be restored.
 
         Raises:
@@ -155,7 +155,7 @@ class InferenceGroup:
         return broken
 
     def busy_seconds(self) -> dict[int, float]:
-        """Return `EngineActor.busy_seconds` by engine, without those that do not answer at once: a figure, no more."""
+        """Return `EngineActor.busy_seconds` by engine, without those that do not answer at once."""
         calls = {index: handle.busy_seconds.remote() for index, handle in enumerate(self.handles())}
         done, _ = ray.wait(list(calls.values()), num_returns=len(calls), timeout=FIGURE_S)
         told = {}
@@ -189,7 +189,7 @@ class InferenceGroup:
     def _states(self) -> list[str]:
         """Ask every engine for its version and return one word for each.
 
-        ``ok``; ``stale``: alive, but restarted behind our back; ``gone``: Ray has noticed, and restarts it where it
+        ``ok``; ``stale``: alive, but restarted by Ray; ``gone``: Ray has noticed, and restarts it where it
         can; ``stuck``: its process lives and must be killed.
         """
         results = self._manager.foreach_actor("health", healthy_only=False, timeout_seconds=PING_S)

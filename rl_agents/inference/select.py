@@ -22,7 +22,7 @@ VLLM_SHARE = 0.9
 #: `engine_quantization` -> what vLLM calls it: one scale for each row of a matrix and for each token's activations.
 QUANTIZATIONS = {"none": None, "fp8": "fp8_per_channel"}
 #: The first vLLM whose reload of quantized weights was compared with a new start (`tests/inference/transfer`), and the
-#: first GPUs that calculate so.
+#: first GPUs that compute so.
 RELOADS_QUANTIZED, FP8_CAPABILITY = (0, 32), (8, 9)
 #: Keys of config.json that count experts.
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")

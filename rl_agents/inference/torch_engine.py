@@ -8,7 +8,7 @@ prompt begins with the same tokens, computes only what is new. Requests that joi
 (members of a group, siblings of a searched state) have it computed once, and each gets a copy. While the batch stays
 the same, a step's tokens go into the next pass as they were drawn.
 
-Tokens are drawn so that a request's depend on its own seed only, whatever shares the batch.
+Tokens are drawn so that a request's depend on its own seed only, not on what shares the batch.
 """
 
 from __future__ import annotations

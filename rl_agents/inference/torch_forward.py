@@ -250,7 +250,7 @@ class Passes:
         if self.recorded:
             try:
                 return self._step(ids, position, where, span, memory)  # type: ignore[no-any-return]
-            except RuntimeError:  # what fails here fails plainly too, and says so better; else it was the recording
+            except RuntimeError:  # an error of the model appears again below; otherwise it was the recording's
                 self._step, self.recorded = self._plain, False
         return self._plain(ids, position, where, span, memory)  # type: ignore[no-any-return]
 

@@ -43,7 +43,7 @@ def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
     args: dict[str, Any] = {
         "model": settings.model_dir,
         "skip_tokenizer_init": True,
-        "generation_config": "vllm",  # no top-k or penalties from the checkpoint behind our back
+        "generation_config": "vllm",  # no top-k or penalties from the checkpoint
         "dtype": settings.dtype,
         "max_model_len": settings.max_model_len,
         "max_num_seqs": settings.max_batch,
@@ -56,7 +56,7 @@ def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
         "weight_transfer_config": {"backend": RECEIVER[settings.weight_transfer]},
     }
     if is_cpu:
-        # Blocks of 128 tokens, the CPU default, hardly ever hit in short turns. Eager, with the KV size given,
+        # Blocks of 128 tokens, the CPU default, rarely hit in short turns. Eager, with the KV size given,
         # skips compiling and warming up.
         args |= {"block_size": BLOCK_TOKENS, "enforce_eager": True}
         # A prompt computed in two chunks kills vLLM 0.32's CPU runner when its request has a seed ("CPU Generator

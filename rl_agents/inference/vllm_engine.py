@@ -346,7 +346,7 @@ class SteppedLLM:
             self.dead_error = reason
             jobs, self._inbox = self._inbox, []
         for job in jobs:
-            with contextlib.suppress(Exception):  # whatever a dead vLLM says, the others are answered
+            with contextlib.suppress(Exception):  # vLLM is dead, and the others get an answer
                 job()  # puts its request where the next lines find it
         _deliver([(listener, EngineError(reason)) for listener in self._listening.values()])
         self._listening.clear()

@@ -86,7 +86,7 @@ class Port:
                 await self._checked(name, payload, version)
 
     async def load(self, weights: Weights, version: int) -> None:
-        """Replace all weights by ``weights``, in one update without a group, whatever update was under way.
+        """Replace all weights by ``weights``, in one update without a group, even if another one was under way.
 
         Raises:
             EngineError: vLLM cannot load them; they may be loaded in part then, and nothing is sampled until others

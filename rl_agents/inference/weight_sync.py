@@ -29,7 +29,7 @@ GRACE_S = 5.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one engine's call, and why.
+    """The outcome of one engine's call, and why.
 
     ``ok``; ``failed``: it lives; ``gone``: it lives, and what it was to load does not; ``dead``; ``late``.
     """
@@ -73,7 +73,7 @@ def await_all(calls: Mapping[int, Any], timeout_s: float, together: bool = False
 
 
 def push(engines: Mapping[int, Any], packed: Any, version: int, timeout_s: float) -> dict[int, Outcome]:
-    """Give engines weights through the object store; return what came of those that do not have them.
+    """Give engines weights through the object store; return the outcomes of those that do not have them.
 
     Args:
         engines: actors (`EngineActor`) by number.
@@ -202,7 +202,7 @@ class GpuTransfer:
         return {i: client.problems.get(i, rest) for i in range(len(client.engines))}
 
     def close(self) -> None:
-        """Drop the group, on a thread: a communicator that hangs does not let go of itself either."""
+        """Drop the group, on a thread: a communicator that hangs also hangs when it is closed."""
         trainer, self._trainer = self._trainer, None
         self._client = EngineClient((), self._tensor_parallel)
         if trainer is not None:

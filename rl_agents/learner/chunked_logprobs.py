@@ -1,7 +1,7 @@
 """Log-probabilities through the vocabulary head, a piece at a time: logits of a real vocabulary outweigh the model.
 
 S scored tokens and a vocabulary of V take `LOGIT_BYTES` S V bytes at once: 2.2 GB for 1,024 tokens of 152 k words. In
-pieces they take `LOGITS_AT_ONCE` at most, whatever S is, and the backward pass calculates each piece again.
+pieces they take `LOGITS_AT_ONCE` at most, whatever S is, and the backward pass computes each piece again.
 """
 
 from __future__ import annotations

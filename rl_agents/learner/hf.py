@@ -68,10 +68,10 @@ def save_hf_folder(folder: Path, weights: Mapping[str, torch.Tensor], source_dir
 
 
 def enable_recompute(model: Any, granularity: str) -> None:
-    """Have a model's layers forget activations for the backward pass, which calculates them again.
+    """Have a model's layers forget activations for the backward pass, which computes them again.
 
     `full` keeps the input of each layer. `selective` keeps the outputs of matrix products and of attention, too, whose
-    work is nearly all of a layer's, and calculates again only what is between them: norms, rotations, the activation
+    work is nearly all of a layer's, and computes again only what is between them: norms, rotations, the activation
     function, products of gates, casts. Products that make their input narrower are not kept: keys and values of grouped
     attention cost little, and the last product of a layer is never needed again. Korthikanti et al., 2205.05198, by
     PyTorch's `create_selective_checkpoint_contexts` in transformers' own switch.

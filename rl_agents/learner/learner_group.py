@@ -134,7 +134,7 @@ class AgentLearnerGroup(LearnerGroup):
         """Have the first learner send the policy's weights to engines, from GPU to GPU.
 
         Returns:
-            What came of the engines that do not have them.
+            The outcomes of the engines that do not have them.
         """
         settings = self.config.agent
         # As in `InferenceGroup.sync`: running calls have that long to end, and then the weights have it.

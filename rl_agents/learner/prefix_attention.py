@@ -1,7 +1,7 @@
 """Rows packed into one sequence in which every shared token is forwarded once, and the attention that keeps them apart.
 
 A language model mixes tokens in its attention only. So the tokens of a trie pass all other layers as one sequence, each
-once, and attention is calculated branch by branch: a branch's own tokens against keys and values of its whole
+once, and attention is computed branch by branch: a branch's own tokens against keys and values of its whole
 path. `transformers` lets an attention function be registered by name; a `Packed` batch reaches it as a keyword argument
 of the forward pass. Everything is one autograd graph: the gradient of a shared token is the sum over its rows, whatever
 the loss, and sharding, adapters, precision and gradient checkpointing work as in any forward pass.
@@ -195,7 +195,7 @@ def _taken(tensor: Tensor, places: Tensor) -> Tensor:
 
 
 def enable(model: Any, name: str, longest: int, asked: str = "prefix_sharing") -> None:
-    """Have a model calculate attention by `shared_attention`, which ordinary batches do not notice.
+    """Have a model compute attention by `shared_attention`, which ordinary batches do not notice.
 
     Args:
         model: of `transformers`, or with adapters around it.
@@ -225,7 +225,7 @@ def unshareable(model: Any, longest: int) -> str:
     if window is not None and window < longest:
         return f"{config.model_type} sees {window} tokens back (sliding_window) and rows have up to {longest}"
     if not model._supports_attention_backend or config._attn_implementation not in ("sdpa", NAME):
-        return f"{config.model_type} calculates attention in its own way, not by PyTorch's"
+        return f"{config.model_type} computes attention in its own way, not by PyTorch's"
     return ""
 
 

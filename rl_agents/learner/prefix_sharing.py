@@ -8,7 +8,7 @@ are that. Related: AReaL-DTA (2602.00482), Tree Training (2511.00413).
 What a row costs, in units of one token's pass through the linear layers of a network of width h:
 
   alone    L·(1 + L/(12·h))                           a token is 24·h² flops, each of its L/2 pairs of attention 4·h
-  branch   (L - p)·(1 + L/(6·h)) + COPY·L/h + BRANCH  its attention is masked, so it calculates (L - p)·L pairs
+  branch   (L - p)·(1 + L/(6·h)) + COPY·L/h + BRANCH  its attention is masked, so it computes (L - p)·L pairs
 
 `COPY` is for the keys and values that each branch gets a copy of, and for putting tokens in and out of rows: packing
 rows that share nothing made updates 6 % slower at width 64. Where these formulas see a small gain, there is one
@@ -101,7 +101,7 @@ def passes(ids: Sequence[NDArray[np.integer]], max_tokens: int, width: float) ->
     least has to be forwarded again.
 
     Returns:
-        Row indices of every packed pass; row indices of those that had better not be packed.
+        Row indices of every packed pass; row indices of those that are cheaper unpacked.
     """
     trie = walk(ids, width)
     starts = [place for place, common in enumerate(trie.shared) if not common] + [len(trie.order)]

@@ -50,7 +50,7 @@ def module_specs(settings: Settings, model_dir: str) -> MultiRLModuleSpec:
 
 
 class Network(TorchRLModule):
-    """What policy, reference and critic share: in which precision they calculate.
+    """What policy, reference and critic share: the precision in which they compute.
 
     Trained weights, and so the optimizer's moments, are float32: a step of 1e-6 is lost on a bfloat16 weight of 0.02,
     whose neighbors are 1e-4 away. With ``dtype=bfloat16`` they are cast for the forward pass. Frozen weights (the

@@ -101,7 +101,7 @@ def varlen_attention(
 
 
 def kernel_type(query: Tensor) -> torch.dtype | None:
-    """Precision in which the kernel calculates here, where it `works`; None: it does not."""
+    """Precision in which the kernel computes here, where it `works`; None: it does not."""
     kind = query.device.type
     half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else query.dtype
     return half if half in HALF and query.shape[-1] <= WIDEST_HEAD else None

@@ -562,7 +562,7 @@ class Collector:
         """Have env runners write all that they recorded; return whether it is on disk.
 
         False where one was lost that may have known more, or does not answer within `RECORDED_S`. That one is in a long
-        call, or hangs: then it is replaced by the limit on its work, as ever. Until it has answered, nothing waits for
+        call, or hangs: then it is replaced by the limit on its work. Until it has answered, nothing waits for
         it here again.
         """
         if not self.runners.remote:

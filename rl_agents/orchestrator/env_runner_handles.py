@@ -238,7 +238,7 @@ class HostEngine:
     number: int
 
     def __call__(self, runner: Any) -> Outcome:
-        """Return what came of it: an exception would end the runner."""
+        """Return the outcome: an exception would end the runner."""
         dead = getattr(runner.engine, "dead", None)
         if dead is not None:
             return Outcome("dead", dead)

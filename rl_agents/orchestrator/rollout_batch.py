@@ -1,4 +1,4 @@
-"""What an iteration trains on: rounds of episodes until enough are worth it, or scripted demonstrations."""
+"""What an iteration trains on: rounds of episodes until enough groups are informative, or scripted demonstrations."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Episodes:
             place: position in the stream of tasks before this iteration.
 
         Returns:
-            `Experience.unjudged`, where a judge is asked and one round is enough whatever it says.
+            `Experience.unjudged`, where a judge is asked and one round is enough for any answer.
 
         Raises:
             SelectionError: ``max_generation_batches`` rounds were not enough.

@@ -127,7 +127,7 @@ class Batch(Unit):
     Attributes:
         weights: that sample it, and their version; None: the learners' present ones.
         admitted: iterations that were completed at its admission.
-        experience, after: what came of it, and the place of the stream of tasks behind it; None: not rolled out yet.
+        experience, after: its result, and the place of the stream of tasks behind it; None: not rolled out yet.
         recorded: all that was sampled for it is in the pool; None: not asked yet.
     """
 
@@ -299,7 +299,7 @@ class RolloutBuffer(Generic[U]):
                     self._spawn(lambda closed, unit=unit: self._run(unit, closed))
 
     def _spawn(self, work: Callable[[threading.Event], None]) -> None:
-        """Start a thread; ``work`` gets what tells it to end, and calls `_leave` when it needs env runners no more."""
+        """Start a thread; ``work`` gets the sign to end, and calls `_leave` when it no longer needs env runners."""
         self._busy += 1
         threading.Thread(target=work, args=(self._closed,), name="rollouts", daemon=True).start()
 

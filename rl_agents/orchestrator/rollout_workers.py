@@ -160,7 +160,7 @@ class RolloutWorkers:
         if self._settings.engine_sleep and self.engine_group is not None:
             try:
                 self.engine_group.sleep(self._settings.engine_sleep)
-            except EngineError as error:  # the learner's turn all the same: it may fit alongside, and says so if not
+            except EngineError as error:  # the learner's turn in any case: it may fit nevertheless, and fails if not
                 print(f"[rl_agents] {error}; its GPU memory may still be in use", flush=True)
             self.version = None
 

@@ -1,4 +1,4 @@
-"""Streaming rollouts: env runners sample without a pause, with the newest weights at hand.
+"""Streaming rollouts: env runners sample without a pause, with the newest weights that they have.
 
 The learners' thread takes ``tasks_per_iteration`` complete groups for an iteration. Each group that is admitted has a
 thread: it rolls the group out (`Collector.collect`), then asks for its rewards. One more thread gives engines new
@@ -48,7 +48,7 @@ class Group(Unit):
 
 
 class StreamBuffer(RolloutBuffer[Group]):
-    """Groups, without barriers; ``place`` counts all that were trained on, whatever their order."""
+    """Groups, without barriers; ``place`` counts all that were trained on, in any order."""
 
     producer: Sampled
 

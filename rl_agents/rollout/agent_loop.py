@@ -1,7 +1,7 @@
 """The agent loop: episodes of one policy in text environments, many at once on one event loop.
 
 Engine and environment are awaited. An environment of microseconds runs inline, one call at a time, so that breakpoints
-in it hit; a slow one in coroutines, threads or processes (`env_pool`). What comes of an episode depends on its seed
+in it hit; a slow one in coroutines, threads or processes (`env_pool`). The result of an episode depends on its seed
 alone. An environment that raises, hangs or answers nonsense ends its own episode with the cause on record. An engine
 that fails is not the episode's fault: such episodes are reported as unfinished, to be run again with the same seed.
 
@@ -38,7 +38,7 @@ from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_
 
 @dataclass(slots=True)
 class Rollouts(Failures):
-    """What came of a list of specs; every spec is in exactly one of ``trajectories`` and ``unfinished``.
+    """The results of a list of specs; every spec is in exactly one of ``trajectories`` and ``unfinished``.
 
     ``input_error`` is set only when no episode could take a single step because of a user error (no first prompt fits
     the context, or the environment cannot be created).
@@ -251,7 +251,7 @@ async def collect_episodes(
 
 
 def rollouts_of(specs: Sequence[EpisodeSpec], results: Sequence[tuple[Trajectory, str] | BaseException]) -> Rollouts:
-    """Sort what came of the specs.
+    """Sort the results of the specs.
 
     Args:
         results: of each spec the trajectory, with the line that says by how much its first prompt is too long (empty:

@@ -68,7 +68,7 @@ class BranchSpec:
 
 @dataclass(slots=True)
 class Child:
-    """One continuation: what was sampled, and what came of it.
+    """One continuation: a sampled step and its result.
 
     Attributes:
         end_cause: why the episode ends here, as in `Trajectory`; empty when it continues.
@@ -86,7 +86,7 @@ class Child:
 
 @dataclass(slots=True)
 class Expansion:
-    """What came of a `BranchSpec`.
+    """The result of a `BranchSpec`.
 
     Attributes:
         children: in the order of the seeds.
@@ -109,7 +109,7 @@ class Expansion:
 
 @dataclass(slots=True)
 class Expansions(Failures):
-    """What came of a list of requests; a request whose engine failed has no expansion and is to be asked again."""
+    """The results of a list of requests; a request whose engine failed has no expansion and is to be asked again."""
 
     expansions: list[Expansion] = field(default_factory=list, repr=False)
 

@@ -26,7 +26,7 @@ MAX_SNAPSHOT_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A state that was reached in one process, and what it showed: in any other the same must come of it.
+    """A state that was reached in one process, and what it showed: any other process must show the same.
 
     Attributes:
         actions: those that lead to the state, and one more; none where the environment failed or ended at once.
@@ -135,7 +135,7 @@ async def _check_episode(
         difference = str(failure)
     finally:
         for env in envs:
-            await pool.discard(env)  # whatever the check has done to it
+            await pool.discard(env)  # the check may have changed it
     if difference:
         raise InputError(_cannot(name, state.way, difference, state))
     return state
@@ -255,7 +255,7 @@ def _not_portable(snapshot: Any) -> str:
         return "snapshot() returned None in the middle of an episode"
     try:
         size = len(pickle.dumps(snapshot))
-    except Exception as error:  # whatever the object's own methods raise
+    except Exception as error:  # the object's own methods may raise anything
         return f"its snapshot cannot be pickled: {type(error).__name__}: {error}"
     if size > MAX_SNAPSHOT_BYTES:
         return f"its snapshot has {size} bytes, more than {MAX_SNAPSHOT_BYTES}: use branching=replay"

@@ -314,7 +314,7 @@ def _flag(value: Any, name: str) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """Return a value's type and the start of its text, whatever its ``__repr__`` does."""
+    """Return a value's type and the start of its text, even if its ``__repr__`` raises."""
     try:
         text = ascii(value)
     except Exception:

@@ -51,7 +51,7 @@ class Served:
             return Answer(result)
         try:
             return Answer(Sealed.of(result), drawn=Sealed.of(self.guard.process.drawn()))
-        except Exception as error:  # whatever the object's own methods raise
+        except Exception as error:  # the object's own methods may raise anything
             return Answer(failure=f"env_garbage: its snapshot cannot be pickled: {type(error).__name__}: {error}")
 
 
@@ -96,7 +96,7 @@ def send(pipe: Connection, answer: Answer) -> None:
     """Send an answer, or why it cannot be sent: an environment may put anything into ``info``."""
     try:
         data = answer.to_bytes()
-    except Exception as error:  # whatever its objects' own methods raise
+    except Exception as error:  # its objects' own methods may raise anything
         data = Answer(failure=f"env_garbage: its answer cannot be sent to the runner: {error}").to_bytes()
     if len(data) > MAX_BYTES:
         data = Answer(failure=f"env_garbage: its answer has {len(data)} bytes, more than {MAX_BYTES}").to_bytes()

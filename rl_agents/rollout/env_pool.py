@@ -24,9 +24,9 @@ from rl_agents.rollout.task_watch import TaskWatch
 Mode = Literal["inline", "thread", "process"]
 #: Environments that live at once by default.
 MOST: dict[Mode, int] = {"inline": 0, "thread": 256, "process": max(8, os.cpu_count() or 1)}
-#: Threads that hang in a call, from which on a line says so.
+#: Threads that hang in a call, from which on a line warns.
 MANY_STUCK = 16
-#: Seconds that an inline call takes on average, from which on a line says so; all calls together before that.
+#: Seconds that an inline call takes on average, from which on a line warns; all calls together before that.
 LONG_S, ENOUGH_S = 0.01, 1.0
 #: What the making of environments is called among the tasks that hang: no task.
 START = ""
@@ -227,14 +227,14 @@ class EnvPool:
                 self._left(host)
 
     def _left(self, host: ThreadHost) -> None:
-        """Remember a host that was left in a call; say so when there are many."""
+        """Remember a host that was left in a call; warn when there are many."""
         self._stuck = [*(each for each in self._stuck if each.alive), host]
         if self.mode == "thread" and len(self._stuck) > MANY_STUCK and self._warns_stuck:
             self._warns_stuck = False
             self._say(f"{len(self._stuck)} threads hang in its calls; with env_blocking=process they would be killed")
 
     def _took(self, seconds: float) -> None:
-        """Note how long an inline call took; say so, once, where all others wait for long ones."""
+        """Note how long an inline call took; warn once where the others wait for long ones."""
         self._calls += 1
         self._seconds += seconds if self._calls else 0.0
         if self._warns_slow and self._seconds > max(ENOUGH_S, LONG_S * self._calls):

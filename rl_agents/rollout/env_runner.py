@@ -204,7 +204,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
 
     def stop(self) -> None:
         """Give up all episodes, then close environments, the event loop, and an engine that was built here."""
-        with contextlib.ExitStack() as last:  # each of these, whatever comes of those before it
+        with contextlib.ExitStack() as last:  # each of these runs even if one before it raises
             if self.pool.watch.note is not None:
                 last.callback(self.pool.watch.note.close)
             if self._hosts and self.engine is not None:

@@ -3,7 +3,7 @@
 Every sampled response is on its way to the pool before the environment acts on it. When a run continues after a crash,
 the episodes of the iteration that was lost begin again with their old seeds. Where prompt and seed are those of a
 recorded call, its tokens are taken and nothing is sampled: the environment is brought back by the agent's own words,
-and an environment that answers differently this time asks for other prompts, which are sampled as ever.
+and an environment that answers differently this time asks for other prompts, which are sampled as usual.
 """
 
 from __future__ import annotations

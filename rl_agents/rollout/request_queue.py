@@ -59,7 +59,7 @@ class Failures:
 
 
 async def gathered(jobs: Sequence[Coroutine[Any, Any, A]]) -> list[A | BaseException]:
-    """Do a batch's jobs concurrently, so that `RequestQueue.in_progress` counts them; return what came of each."""
+    """Do a batch's jobs concurrently, so that `RequestQueue.in_progress` counts them; return the result of each."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
     _jobs.get([]).extend(tasks)
     return await asyncio.gather(*tasks, return_exceptions=True)
@@ -67,7 +67,7 @@ async def gathered(jobs: Sequence[Coroutine[Any, Any, A]]) -> list[A | BaseExcep
 
 class RequestQueue:
     def __init__(self, loop: asyncio.Runner, work: Callable[[JobBatch], Coroutine[Any, Any, Any]]) -> None:
-        """Use ``loop`` for life.
+        """All batches run on ``loop``.
 
         Args:
             work: does one batch and returns its answer; what it raises ends the exchange that meets it.
@@ -105,7 +105,7 @@ class RequestQueue:
             raise
 
     def stop(self) -> None:
-        """Give up all batches, those that were dropped, too, and wait until they have let go of what they held."""
+        """Give up all batches, those that were dropped, too, and wait until they have released what they held."""
         self._tasks.clear()
         self._loop.run(_ended())
 

@@ -36,7 +36,7 @@ def assign_credit(
     Rejection comes last: credit speaks of what happened, the masks that are left of what the loss may trust.
 
     Args:
-        recipe: supervised ones have no credit; steps are weighed, and no more.
+        recipe: supervised ones have no credit; their steps are weighed only.
         rows: scored by the networks that the recipe needs.
         trajectories: what ``Row.trajectory`` counts.
         weights: factor on the advantages by group.

@@ -115,7 +115,7 @@ class AgentConfig(AlgorithmConfig):
         config = self.copy(copy_frozen=False)
         config.agent = resolve(self.agent)
         config.model_dir = self.model_dir or str(ensure_model(config.agent, AgentAlgorithm.from_settings))
-        if resolve_engine(config.agent.engine)[0] == "vllm":  # which would say so on many lines, and late
+        if resolve_engine(config.agent.engine)[0] == "vllm":  # which would report it late, on many lines
             check_context(config.agent, context_limit(read_config(config.model_dir)))
         config.apply_settings()
         return config
@@ -376,7 +376,7 @@ class AgentAlgorithm(Algorithm):
     # --- one iteration ----------------------------------------------------------------------------------------------
 
     def step(self) -> dict[str, Any]:
-        """One iteration; RLlib's own would retry behind our back, and return metrics that are no plain numbers."""
+        """One iteration; RLlib's own would retry by itself, and return metrics that are no plain numbers."""
         return {"agent": self.training_step()}
 
     def training_step(self) -> dict[str, float]:

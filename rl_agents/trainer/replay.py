@@ -146,7 +146,7 @@ def refuse_unrecorded(settings: Settings, pool: Path) -> None:
         raise InputError(f"{pool}: no such pool; a run with save_pool=false cannot be replayed")
 
 
-# --- what each update makes of every sampled token (`rl_agents.store.token_scores`) -----------------------------------
+# --- the effect of each update on every sampled token (`rl_agents.store.token_scores`) --------------------------------
 
 
 @dataclass
@@ -212,7 +212,7 @@ SHOWN = 5
 
 
 class Replayer(AgentAlgorithm):
-    """A run's algorithm without engines and env runners; what its updates are worth is handed to `on_batch`."""
+    """A run's algorithm without engines and env runners; the credit of its updates is handed to `on_batch`."""
 
     on_batch: Callable[[Sequence[Row], Sequence[str]], None]
     #: The update's own sessions.
@@ -261,7 +261,7 @@ class Replay:
         foreign: how many of them are tokens whose recorded log-probability is not that of the weights that sampled
             them. Where an engine rounds to 16 bits they are of no account if the weights that come out are right.
         equal: iterations whose checkpoints are equal.
-        tokens: writes what every update makes of every token; None: nothing is written.
+        tokens: writes the effect of every update on every token; None: nothing is written.
     """
 
     algo: Replayer
@@ -367,7 +367,7 @@ class Replay:
         self._compare_credit(rows, sessions)
 
     def _compare_credit(self, rows: Sequence[Row], sessions: Sequence[str]) -> None:
-        """Note steps that are worth something else, those of the largest difference first."""
+        """Note steps with another credit, those of the largest difference first."""
         update = self._update
         assert update is not None
         recorded = self.record.credit(update)

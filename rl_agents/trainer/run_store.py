@@ -1,7 +1,7 @@
 """What a training run writes to its pool, and how it continues from it (docs/reference/pool.md).
 
 Env runners write every call as it is sampled (`rl_agents.rollout.recording`). The driver adds the rest: the episodes
-as they come back, what each update trains on, what its steps were worth, and checkpoints. A resumed run says so in
+as they come back, what each update trains on, the credit of its steps, and checkpoints. A resumed run is noted in
 the pool; what had been done after its checkpoint no longer counts, and the calls that were sampled there are handed to
 the runners, which serve them again.
 """
@@ -121,7 +121,7 @@ class RunPool:
         return [self._name(iteration, trajectory, update) for trajectory in trajectories]
 
     def add_batch(self, iteration: int, rows: Sequence[Row], names: Sequence[str], update: int | None = None) -> None:
-        """Write what an update trains on, and what its steps are worth.
+        """Write what an update trains on, and the credit of its steps.
 
         Args:
             rows, names: see `batch_records`.
@@ -157,7 +157,7 @@ class RunPool:
 
 
 def batch_records(iteration: int, update: int, rows: Sequence[Row], names: Sequence[str]) -> list[Batch | Credit]:
-    """Return what an update trains on, and what its steps are worth.
+    """Return what an update trains on, and the credit of its steps.
 
     Args:
         rows: with their credit.

@@ -37,8 +37,8 @@ ALL = ("loads", "learner", "torch_engine", "shared_rows", "in_pieces")
 SLOW = ("lora", "recomputed", "round_trip", "sharded", "critic")
 KINDS = {"qwen2", "qwen3_moe", "mixtral", "gemma2", "deepseek_v3", "gpt_oss", "qwen3_next"}
 REFUSED = {
-    ("gemma2", "shared_rows"): "calculates attention in its own way",
-    ("gpt_oss", "shared_rows"): "calculates attention in its own way",
+    ("gemma2", "shared_rows"): "computes attention in its own way",
+    ("gpt_oss", "shared_rows"): "computes attention in its own way",
     ("qwen3_next", "shared_rows"): "layers with a state",
     ("qwen3_next", "torch_engine"): "the torch engine needs full attention",
 }

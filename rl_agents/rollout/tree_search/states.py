@@ -1,13 +1,13 @@
 """How states are named, what a search asks its algorithm about them (`States`), and their values to the policy.
 
 `StateChain`: the value of the Markov chain that all sampled steps make up. A search visits what is promising, so the
-outcomes of its trajectories say little about the policy: behind the best of eight children nearly everything succeeds.
+outcomes of its trajectories reveal little about the policy: behind the best of eight children almost all succeed.
 The children themselves are honest samples of the policy, all of them, the ones that are never entered included. Counted
 as transitions between states they make a chain, and its values
 
     V(s) = (W(s) + γ·Σ_s' N(s, s')·V(s') + γ·k·V̄) / (N(s) + k)
 
-are those of the policy whatever the search prefers: N(s) steps were sampled at s, N(s, s') of them led to s', W(s)
+are those of the policy, independent of the search: N(s) steps were sampled at s, N(s, s') of them led to s', W(s)
 ended solved, the others ended unsolved; k prior steps lead to an average state of value V̄. With γ < 1 success soon is
 worth more than success late. Steps of whole episodes may carry any rewards: then W(s) is the sum of those of s
 (`rl_agents.algorithms.chain_gae`).
