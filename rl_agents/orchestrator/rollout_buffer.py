@@ -125,7 +125,7 @@ class Batch(Unit):
     """What one iteration trains on.
 
     Attributes:
-        weights: that sample it, and their version; None: the learners' present ones.
+        weights: to be pushed before it, and their version; None: the learners' present ones, or they were pushed.
         admitted: iterations that were completed at its admission.
         experience, after: its result, and the place of the stream of tasks behind it; None: not rolled out yet.
         recorded: all that was sampled for it is in the pool; None: not asked yet.
@@ -463,11 +463,12 @@ class BatchBuffer(RolloutBuffer[Batch]):
                 self._changed.notify_all()
 
     def _sample(self, unit: Batch, closed: threading.Event) -> None:
-        started, (weights, version) = time.perf_counter(), unit.weights or (None, self.version)
+        started, version = time.perf_counter(), self.version if unit.weights is None else unit.weights[1]
         if unit.weights is None:
             self.producer.sync(version)
         else:
-            self.producer.push(weights, version)
+            self.producer.push(*unit.weights)
+            unit.weights = None  # they are large
         synced = time.perf_counter() - started
         experience = self.producer.play(unit.number, self._playing)
         after = self._playing.after(experience.played)  # does not depend on a judge
