@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from rl_agents.data.trajectory import Step, Trajectory
@@ -296,7 +297,7 @@ class RolloutBuffer(Generic[U]):
             for unit in self._table.values():
                 if not unit.begun:
                     unit.begun = True
-                    self._spawn(lambda closed, unit=unit: self._run(unit, closed))
+                    self._spawn(partial(self._run, unit))
 
     def _spawn(self, work: Callable[[threading.Event], None]) -> None:
         """Start a thread; ``work`` gets the sign to end, and calls `_leave` when it no longer needs env runners."""

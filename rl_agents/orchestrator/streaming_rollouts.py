@@ -50,10 +50,8 @@ class Group(Unit):
 class StreamBuffer(RolloutBuffer[Group]):
     """Groups, without barriers; ``place`` counts all that were trained on, in any order."""
 
-    producer: Sampled
-
     def __init__(self, producer: Sampled, iterations: int) -> None:
-        self.episodes, self.settings = producer.episodes, producer.episodes.settings
+        self.episodes, self.settings, self._workers = producer.episodes, producer.episodes.settings, producer.workers
         super().__init__(producer, iterations, ahead=True)
 
     # --- the learners' thread ----------------------------------------------------------------------------------
@@ -78,7 +76,7 @@ class StreamBuffer(RolloutBuffer[Group]):
             version: of the engines' weights at its admission; None: it is admitted now.
         """
         if version is None:
-            version = self.producer.workers().version
+            version = self._workers().version
         iteration, first = divmod(number, self.settings.tasks_per_iteration)
         specs = training_specs(
             self.episodes.tasks, iteration, 1, self.settings.group_size, self.settings.seed, position=number,
@@ -172,7 +170,7 @@ class StreamBuffer(RolloutBuffer[Group]):
     def _start(self) -> None:
         if not self._started:
             self._started = True
-            self.producer.workers().collector.exchanges.shared = True
+            self._workers().collector.exchanges.shared = True
             self._weights = self.producer.export()
             with self._changed:
                 self._published()
@@ -192,7 +190,7 @@ class StreamBuffer(RolloutBuffer[Group]):
             while not closed.is_set():
                 if (offered := self._offered) is not None:
                     self._push(offered)
-                self.producer.workers().collector.fault_tolerance.look()
+                self._workers().collector.fault_tolerance.look()
                 with self._changed:
                     if self._offered is None and not closed.is_set():
                         self._changed.wait(POLL_S)
@@ -204,7 +202,7 @@ class StreamBuffer(RolloutBuffer[Group]):
     def _push(self, offered: tuple[Any, int, int]) -> None:
         weights, version, iteration = offered
         started = time.perf_counter()
-        with self.producer.workers().collector.fault_tolerance.lock:
+        with self._workers().collector.fault_tolerance.lock:
             self.producer.push(weights, version)
         with self._changed:
             self._push_s = time.perf_counter() - started
@@ -217,7 +215,7 @@ class StreamBuffer(RolloutBuffer[Group]):
 
     def _roll_out(self, group: Group, closed: threading.Event) -> None:
         company = Company(closed.is_set, self._completed, self._tolerates)
-        collected = self.producer.workers().collector.collect(group.specs, record=True, company=company)
+        collected = self._workers().collector.collect(group.specs, record=True, company=company)
         for event in collected.events:
             print(f"[rl_agents] {event}; repeating its episodes", flush=True)
         with self._changed:
