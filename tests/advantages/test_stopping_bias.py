@@ -74,7 +74,7 @@ def on_returns(estimate):
 def step_credit(choices, p):
     rewards, trajectories, steps = rows_of(choices)
     values = np.where(steps == 0, p * (PRIZE - COST), PRIZE)
-    options = {"gamma": 1.0, "gae_lambda": 1.0, "final_values": np.zeros(steps.size)}
+    options = {"gamma": 1.0, "lam": 1.0, "final_values": np.zeros(steps.size)}
     return first_turns(step_gae(rewards, values, after(trajectories, steps), **options).advantages, steps)
 
 
