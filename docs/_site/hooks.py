@@ -32,7 +32,7 @@ MODULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("ppo", "grpo", "gigpo", "hgpo", "steppo", "vspo", "pivotrl", "three_spo", "chain_gae"),
     ),
     "python": ("Configuration and algorithm", ("algorithm",)),
-    "losses": ("Losses", ("policy", "value", "kl", "mismatch", "aggregation", "likelihood", "masks")),
+    "losses": ("Losses", ("policy", "value", "kl", "rollout_correction", "aggregation", "likelihood", "masks")),
     "environments": ("Environments: the interface", ("spec",)),
 }
 PACKAGES = {

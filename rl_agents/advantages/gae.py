@@ -18,8 +18,6 @@ from rl_agents.advantages.statistics import FloatArray, backward, masked_mean, m
 
 
 class Gae(NamedTuple):
-    """Advantages and returns G = A + V, [steps]."""
-
     advantages: FloatArray
     returns: FloatArray
 
@@ -57,7 +55,7 @@ def token_gae(
 ) -> GaeRows:
     """δ_j = r_j + γ·V_next - V_j;  A_j = δ_j + γλ·A_next, over the sampled tokens (Schulman et al. 2016).
 
-    The recursion goes on from row to row: the end of a row bootstraps from the first sampled token of the row that
+    The recursion continues from row to row: the end of a row bootstraps from the first sampled token of the row that
     follows and inherits its advantage; rows without a sampled token are transparent.
 
     Args:
@@ -97,7 +95,7 @@ def step_gae(
 
     StepPO, eq. 6. V_t is read at the last prompt token of step t. The advantage goes unchanged to every token of the
     step; the 1/L_t comes from the step ratio. t+1 is the step that follows t: in a tree of calls a subagent's last step
-    goes on at the call that reads its report.
+    continues at the call that reads its report.
 
     Args:
         rewards, values: [steps], r_t = sum of the step's token rewards, and V_t.

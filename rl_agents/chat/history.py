@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rl_agents.chat.messages import Message, action_text
 
 SHORT_ID = 9
-#: Where a template takes system messages; other ones it refuses or leaves out.
+#: Where a template takes system messages; other ones it refuses or omits.
 SystemPlaces = Literal["anywhere", "first", "nowhere"]
 
 
@@ -30,7 +30,6 @@ def in_call_order(messages: Sequence[Message]) -> list[Message]:
 
 
 def with_text_arguments(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Return messages whose calls have their arguments as JSON text."""
     found = [dict(message) for message in messages]
     for message in found:
         for called in (calls := [dict(call) for call in message.get("tool_calls", ())]):

@@ -89,7 +89,6 @@ class _AssistantTurn:
         return False
 
     def finish(self) -> list[Message]:
-        """Return the turn as a list of one message, or of none; begin another."""
         calls, ids, unreadable = read_calls(self.calls, self._excluded)
         content, thoughts = "\n".join(filter(None, (self.content, unreadable))), self.thoughts
         spoken = self.said or bool(self.calls) or (self._excluded is not None and bool(thoughts))

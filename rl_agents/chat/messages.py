@@ -67,7 +67,7 @@ def read_content(content: Any, excluded: Excluded | None = None) -> str:
     """Return content as text: its parts, a line break between two.
 
     Args:
-        excluded: read refusals and thoughts, too, and put words in the place of images and the like.
+        excluded: read refusals and thoughts, too, and replace images and the like by words.
 
     Raises:
         ValueError: content of another kind.
@@ -133,7 +133,6 @@ def read_calls(items: Sequence[Any], excluded: Excluded | None = None) -> tuple[
 
 
 def _custom_call(item: Any) -> ToolCall | None:
-    """Read a call of a custom tool: its one argument is a text, here called ``input``."""
     body = item.get("custom", item) if isinstance(item, Mapping) else None
     if not isinstance(body, Mapping) or not isinstance(body.get("input"), str) or "arguments" in body:
         return None
@@ -170,7 +169,7 @@ def split_thoughts(content: str) -> tuple[str, str]:
 
 
 def inline_thoughts(message: Message) -> Message:
-    """Return a message whose thoughts stand in its content as ``<think>...</think>``, for templates that drop them."""
+    """Return a message whose thoughts are in its content as ``<think>...</think>``, for templates that drop them."""
     if "reasoning_content" not in message:
         return message
     rest = {name: value for name, value in message.items() if name != "reasoning_content"}
@@ -178,7 +177,6 @@ def inline_thoughts(message: Message) -> Message:
 
 
 def message_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    """Return the calls of a message in our form."""
     functions = [call["function"] for call in message.get("tool_calls", ())]
     return tuple(ToolCall(function["name"], function["arguments"]) for function in functions)
 

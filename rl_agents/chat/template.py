@@ -41,7 +41,7 @@ CACHED_CHARACTERS = 1 << 15
 #: Tokenizers take hundreds of bytes a token. Texts with more characters than this for each token of a limit are first
 #: counted in pieces of so many characters; a cut may add some tokens.
 CHARACTERS_PER_TOKEN, PIECE, CUT_TOKENS = 4, 1 << 16, 8
-#: A character for private use: stands inside of the special tokens that messages spell while the template renders
+#: A character for private use: it is put into the special tokens that messages spell while the template renders
 #: them. Text that holds it already holds it twice.
 GUARD = "\uf8f4"
 _GUARDS = re.compile(f"{GUARD}({GUARD}?)")
@@ -54,9 +54,6 @@ class Dialogue:
     """What one episode has said so far. Immutable, so that branches may share it.
 
     Attributes:
-        task: the first observation.
-        observation: the current one.
-        history: earlier (observation, action) pairs.
         read_ids: last prompt and the ids sampled after it; empty before the first step.
         chat: what the dialogue begins with where that is more than one user message; see `chat_text`.
         further: what follows the last response where that is more than the observation as one user message; see
@@ -72,13 +69,11 @@ class Dialogue:
 
     @classmethod
     def start(cls, observation: str, chat: str = "") -> Dialogue:
-        """Begin with the environment's first observation."""
         return cls(task=observation, observation=observation, chat=chat)
 
     def after(
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], action: str, observation: str, further: str = ""
     ) -> Dialogue:
-        """Return the dialogue one step later."""
         history = (*self.history, (self.observation, action))
         return Dialogue(self.task, observation, history, (*prompt_ids, *response_ids), self.chat, further)
 
@@ -115,7 +110,7 @@ class ChatOptions:
 
     Attributes:
         tool_parser, reasoning_parser: see `rl_agents.chat.tool_parsing`; empty: found.
-        date: ISO; what templates that write the date are told. Empty: today.
+        date: ISO; the date that templates write. Empty: today.
     """
 
     tool_parser: str = ""
@@ -124,7 +119,6 @@ class ChatOptions:
 
     @classmethod
     def from_settings(cls, settings: Any) -> ChatOptions:
-        """Read the keys of a run."""
         return cls(settings.tool_parser, settings.reasoning_parser, settings.template_date)
 
 
@@ -180,10 +174,10 @@ class ChatTemplate:
 
     @cached_property
     def parser(self) -> ResponseParser:
-        """Who reads the model's calls and thoughts.
+        """The parser of the model's calls and thoughts.
 
         Raises:
-            InputError: a name in the options that nobody has.
+            InputError: an unknown name in the options.
         """
         asked, prompt = self.options, self._render([{"role": "user", "content": SENTINEL}], generate=True)
         prefix = prompt.rpartition(SENTINEL)[2]
@@ -191,7 +185,6 @@ class ChatTemplate:
 
     @cached_property
     def _unread(self) -> frozenset[int]:
-        """Special tokens that no reader of responses needs."""
         return frozenset(token for token, word in self.special.items() if word not in self.parser.marks)
 
     def decode(self, response_ids: Sequence[int]) -> str:
@@ -204,7 +197,7 @@ class ChatTemplate:
         return text
 
     def action(self, response_ids: Sequence[int], chat: str = "") -> str:
-        """Return a response as the environment reads it, whatever the model's family (`ResponseParser.action`).
+        """Return a response as the environment reads it, for any model family (`ResponseParser.action`).
 
         Args:
             chat: what the dialogue began with (`chat_text`): its tools tell the types of arguments.
@@ -213,7 +206,6 @@ class ChatTemplate:
         return self.parser.action(text, self._tools_of(chat) if chat else None)
 
     def _opening(self, message: str) -> tuple[int, ...]:
-        """Return the prompt that consists of one user message and the generation prompt."""
         return tuple(self._encode(self._render([{"role": "user", "content": message}], generate=True)))
 
     def _opening_chat(self, chat: str) -> tuple[int, ...]:
@@ -246,7 +238,7 @@ class ChatTemplate:
         if tools and not self._renders_tools:
             if text == self._render(messages, generate=True):
                 raise InputError(
-                    f"{self.name}: the chat template leaves out the tool definitions: write them in the model folder's "
+                    f"{self.name}: the chat template omits the tool definitions: add them to the model folder's "
                     "chat_template.jinja, as the templates of Qwen2.5 do ({% if tools %} ... {% endif %})"
                 )
             if not self.parser.tool_parser:
@@ -255,9 +247,9 @@ class ChatTemplate:
         return self._encode(text)
 
     def answer_ids(self, text: str) -> list[int]:
-        """Return an answer that somebody else wrote as the policy would have sampled it, end of turn included.
+        """Return an answer of another author as the policy would have sampled it, end of turn included.
 
-        Special tokens in it are text, but for those that mark calls and thoughts.
+        Special tokens in it are text, except for those that mark calls and thoughts.
         """
         return [*self._encode(self._guarded(text, self.parser.marks)), self.end_of_turn]
 
@@ -274,7 +266,7 @@ class ChatTemplate:
             further: what was said since the answer, in the form of `rl_agents.chat.messages`.
                 All are rendered together, since templates write several tool results into one turn.
             calls: the answer's tool calls (``id`` and ``function`` with ``name``): some templates write the name of
-                the tool beside its result. Their arguments do not matter.
+                the tool next to its result. Their arguments do not matter.
 
         Raises:
             InputError: the template cannot write these messages, or not apart from the answer.
@@ -291,7 +283,7 @@ class ChatTemplate:
         except InputError:
             if not named:
                 raise
-        # Some templates leave the text out beside a call, and with it the place to cut at.
+        # Some templates leave the text out alongside a call, and with it the place to cut at.
         return list(self._between_ids(messages, []))
 
     def _between_ids(self, further: list[dict[str, Any]], calls: list[dict[str, Any]]) -> tuple[int, ...]:
@@ -311,7 +303,7 @@ class ChatTemplate:
         text = self._render(turns, generate)
         _, sentinel, rest = text.partition(SENTINEL)
         if not sentinel:
-            raise InputError(f"{self.name}: the chat template leaves out the assistant's answer")
+            raise InputError(f"{self.name}: the chat template omits the assistant's answer")
         return rest
 
     def _find_end_of_turn(self) -> int:
@@ -418,7 +410,7 @@ class ChatTemplate:
 
     def _encode_plain(self, text: str) -> list[int]:
         """Return the ids of a special token's characters."""
-        # In parts that spell none: the tokenizer's own switch would hold for all who share it, other threads included.
+        # In parts that spell none: the tokenizer's own switch would hold for all users of it, in other threads too.
         parts = _GUARDS.split(self._guarded(text))
         ids = [token for part in parts for token in self.tokenizer.encode(part, add_special_tokens=False)]
         return [token for token in ids if token not in self.special]
@@ -447,9 +439,7 @@ class ContextPolicy(Protocol):
     """How prompts are built; holds no episode's state."""
 
     @property
-    def template(self) -> ChatTemplate:
-        """The tokenizer's side of the prompts."""
-        ...
+    def template(self) -> ChatTemplate: ...
 
     def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
         """Return the ids that the policy reads next; ``render_window`` is the environment's own format, if any."""
@@ -570,7 +560,7 @@ def _generation_stops(folder: Path) -> tuple[int, ...]:
 def _tokenizer_loader(folder: Path) -> Any:
     """The class that loads a folder's tokenizer.
 
-    transformers 5 loads every tokenizer beside a Qwen2 model as Qwen2's, which splits words again and drops those it
+    transformers 5 loads every tokenizer next to a Qwen2 model as Qwen2's, which splits words again and drops those it
     does not know. A folder that says it holds a plain tokenizer.json is taken at its word. The other loader takes
     three seconds to import, in every env runner.
     """
@@ -585,7 +575,6 @@ def _tokenizer_loader(folder: Path) -> Any:
 
 
 def _plain_tokenizer(folder: Path) -> bool:
-    """Whether the folder's tokenizer is fully described by its tokenizer.json."""
     path = folder / "tokenizer_config.json"
     if not path.is_file() or not (folder / "tokenizer.json").is_file():
         return False

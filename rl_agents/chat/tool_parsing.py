@@ -34,10 +34,9 @@ class Family:
     """How models of a family write their calls.
 
     Attributes:
-        name: vLLM's.
-        models: who writes so.
+        models: that write so.
         shapes: of their calls; empty: the whole response is JSON (Llama 3).
-        openings: what calls begin with, for those who show text up to there.
+        openings: what calls begin with, for code that shows text up to there.
     """
 
     name: str
@@ -72,7 +71,7 @@ REASONING = {
 #: Other names that vLLM has for what ours read.
 SAME_CALLS = {"qwen3_json": "hermes", "qwen3_xml": "qwen3_coder", "glm47": "glm45", "llama4_json": "llama3_json"}
 SAME_THOUGHTS = dict.fromkeys(("qwen3", "deepseek_r1", "deepseek_v3", "glm45", "glm47"), "think")
-#: Marks between which DeepSeek's calls stand.
+#: Marks around DeepSeek's calls.
 FRAMES = re.compile("<｜tool▁calls▁(?:begin|end)｜>")
 PROBE = ToolCall("rl_agents_probe", {"city": "Bern", "note": "two words"})
 _HARMONY = re.compile(
@@ -87,13 +86,13 @@ class ResponseParser:
     """Reads what a model writes. Text keeps the special tokens among ``marks``; see `ChatTemplate.decode`.
 
     Attributes:
-        tool_parser: the family's name, vLLM's, or ``response_template``; empty: nobody can read this model's calls.
+        tool_parser: the family's name, vLLM's, or ``response_template``; empty: no parser reads this model's calls.
         reasoning_parser: likewise, for thoughts.
         call_openings: what calls begin with.
         marks: texts of special tokens that the parser reads.
         reads: text and tools -> response.
         thought_tags: what thoughts begin and end with, in pairs.
-        whole: only a whole response can be read; of others, what stands before the first call can be shown at once.
+        whole: only a whole response can be read; of others, the text before the first call can be shown at once.
     """
 
     tool_parser: str
@@ -137,7 +136,7 @@ CANONICAL = ResponseParser("hermes", "think", (shapes.HERMES.opening,), frozense
 def make_parser(
     tokenizer: Any, render: Render, tool_parser: str = "", reasoning_parser: str = "", prefix: str = ""
 ) -> ResponseParser:
-    """Find who reads a model's calls and thoughts; see the module.
+    """Find the parser of a model's calls and thoughts; see the module.
 
     Args:
         render: writes the call `PROBE` as the chat template does.
@@ -145,7 +144,7 @@ def make_parser(
         prefix: the generation prompt, which may begin a thought.
 
     Raises:
-        InputError: a name that nobody has.
+        InputError: an unknown name.
     """
     thoughts = _reasoning_name(reasoning_parser, str(tokenizer.chat_template))
     if not tool_parser and getattr(tokenizer, "response_template", None):
@@ -205,7 +204,7 @@ def _is_probe(name: str | None, value: Any) -> bool:
 
 
 def refusal(name: str) -> str:
-    """Return why a run with tools cannot begin with a model whose calls nobody can read."""
+    """Return why a run with tools cannot begin with a model whose calls no parser reads."""
     return (
         f"{name}: no parser reads the tool calls of this chat template; set tool_parser to one of "
         f"{', '.join(FAMILIES)}, or to one of vLLM's (docs/reference/models.md)"
@@ -234,7 +233,6 @@ def _family_reader(found: Sequence[Shape], thoughts: str) -> Read:
 
 
 def _plain_thoughts(text: str, thoughts: str) -> str:
-    """Return a response with its first thought between ``<think>`` and ``</think>``."""
     if thoughts == "openai_gptoss":
         return _plain_harmony(text)
     opening, closing = REASONING.get(thoughts, REASONING["think"])
@@ -255,8 +253,6 @@ def _plain_harmony(text: str) -> str:
 
 
 def _by_template(tokenizer: Any, prefix: str) -> ResponseParser:
-    """Read by the response template of a tokenizer, as transformers does."""
-
     def read(text: str, tools: Definitions) -> Response:
         try:
             said = tokenizer.parse_response(text, prefix=prefix, tools=[tool.to_openai() for tool in tools or ()])

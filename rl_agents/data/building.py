@@ -21,7 +21,7 @@ _SETTINGS = "PRAGMA page_size = 8192; PRAGMA journal_mode = OFF; PRAGMA synchron
 
 @contextlib.contextmanager
 def new_database(path: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
-    """Yield a fresh SQLite file, and a folder for scratch files beside it; at the end it takes ``path``'s place.
+    """Yield a fresh SQLite file, and a folder for scratch files alongside it; at the end it takes ``path``'s place.
 
     When the body raises, nothing is left behind.
     """
@@ -36,7 +36,7 @@ def new_database(path: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
 
 @contextlib.contextmanager
 def only_one(path: Path) -> Iterator[None]:
-    """Hold a lock beside ``path``: of several processes that want the same file, one builds it and the others wait."""
+    """Hold a lock next to ``path``: of several processes that want the same file, one builds it, the others wait."""
     import fcntl
 
     path.parent.mkdir(parents=True, exist_ok=True)

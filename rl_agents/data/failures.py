@@ -1,4 +1,4 @@
-"""Episodes that an environment or a judge broke, counted by cause."""
+"""Episodes that an environment or a judge failed, counted by cause."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ class FailedEpisodes:
 
     @property
     def share(self) -> float:
-        """Of all; 0 when there are none."""
         return self.causes.total() / self.total if self.total else 0.0
 
     def sentence(self, what: str = "episodes") -> str:
@@ -60,7 +59,6 @@ class FailedEpisodes:
 
     @property
     def agent_errors(self) -> int:
-        """Episodes whose black-box agent raised or returned no result."""
         return sum(count for kind, count in self.causes.items() if kind.startswith(AGENT_ERROR))
 
 
@@ -74,18 +72,17 @@ JUDGE = "judge_error"
 
 @dataclass
 class BadTasks:
-    """Tasks whose environment fails whoever plays them; they are drawn no more.
+    """Tasks whose environment fails with any policy; they are no longer sampled.
 
     Attributes:
-        left_out: task ids, with their causes.
-        strikes: of tasks; with the second one a task is left out.
+        strikes: of tasks; with the second one a task is excluded.
     """
 
     left_out: dict[str, str] = field(default_factory=dict)
     strikes: Counter[str] = field(default_factory=Counter)
 
     def observe(self, episodes: Sequence[Trajectory]) -> dict[str, str]:
-        """Return the tasks that are left out from now on.
+        """Return the tasks that are excluded from now on.
 
         A task is, when all its episodes of a batch hung or ended their process, or when they raised or answered
         nonsense in two batches. Where half of all episodes fail, the environment is to blame and no task. What judges

@@ -3,7 +3,7 @@
 A copy in the Hub's cache (``HF_HOME``, ``HF_HUB_CACHE``) is used as it is, without a question to the network; else the
 files of the split are downloaded into it, and nothing more. Only tables are read: no script of a repository is run.
 
-Which files of a folder, or of a repository, are the rows of a split is told by names, and by the card:
+Which files of a folder, or of a repository, are the rows of a split follows from names, and from the card:
 
 | files | configuration | split |
 |---|---|---|
@@ -34,7 +34,7 @@ from rl_agents.errors import InputError, nearest
 CARD = "README.md"
 #: Kinds of files by the ends of their names; of a split in several forms the first one is read.
 SUFFIXES = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
-#: Files that describe a data set, or that `datasets` keeps beside it.
+#: Files that describe a data set, or that `datasets` keeps alongside it.
 _NO_DATA = re.compile(r"(\..*|cache-.*|dataset_infos?\.json|dataset_dict\.json|state\.json)")
 _SHARD = re.compile(r"(.+?)[-_.](\d{4,6})-of-(\d{4,6})")
 _SPLIT = re.compile(r"(?:^|[-_.])(train|test|validation|valid|val|dev|eval)(?=[-_.]|$)")
@@ -44,7 +44,7 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file of a data set. ``split`` is empty where nothing says so."""
+    """A file of a data set. ``split`` is empty where it is not known."""
 
     name: str
     config: str
@@ -52,7 +52,6 @@ class Part:
 
     @property
     def stem(self) -> str:
-        """The file's name without its end."""
         return PurePosixPath(self.name).stem
 
 
@@ -242,7 +241,6 @@ def hub_files(name: str) -> tuple[Path, ...]:
 
 
 def _downloaded(hub: HubName) -> tuple[Path, ...]:
-    """Download the files of one split; raises as `hub_files` does."""
     from huggingface_hub import HfApi, hf_hub_download, snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 

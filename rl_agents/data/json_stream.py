@@ -23,7 +23,7 @@ class JsonStream:
 
     Args:
         strict: refuse what is not UTF-8; a value with what `rl_agents.tools.strict_json` forbids (a key twice, NaN,
-            nesting, lone surrogates) comes as the `ValueError` that says so.
+            nesting, lone surrogates) comes as a `ValueError`.
 
     Attributes:
         position: characters read so far, for progress.
@@ -86,9 +86,9 @@ class JsonStream:
                 return ""
 
     def _value(self, file: TextIO, openings: tuple[str, ...]) -> Any:
-        """Decode the next value; it must begin with one of ``openings``, so that its end can be told."""
+        """Decode the next value; it must begin with one of ``openings``, so that its end can be found."""
         if self._symbol(file) not in openings:
-            raise self._error("a value of another kind than expected")
+            raise self._error("a value of an unexpected type")
         self.line += self._buffer.count("\n", self._counted, self._start)
         self._counted = self._start
         while True:
@@ -104,7 +104,6 @@ class JsonStream:
                     raise self._error(f"a value cannot be read ({_reason(error)})") from None
 
     def _checked(self, value: Any) -> Any:
-        """Read the value at ``_start``, whose end is known, again and strictly."""
         try:
             value, _ = DECODER.raw_decode(self._buffer, self._start)
             check_plain(value)

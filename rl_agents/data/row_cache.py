@@ -1,6 +1,6 @@
 """What was read of a table, by id: an SQLite file in the cache, so that a million tasks are not objects in memory.
 
-Memory holds the ids alone, of which a run's stream of tasks is made: about 80 bytes each. A file that nobody has opened
+Memory holds the ids alone, of which a run's stream of tasks is made: about 80 bytes each. A file that was not opened
 for `KEPT_DAYS` goes when another one is written, since a table that changes leaves one for each of its versions.
 """
 

@@ -27,12 +27,11 @@ class Row:
 
     Attributes:
         trajectory: index of the trajectory in its batch; several rows may share one.
-        group_id: the trajectory's group.
         segments: interaction step of a sampled token, -1 elsewhere.
         rewards: the step's reward at its last sampled token, 0 elsewhere.
         terminated: the row ends its trajectory by the task's own rules.
         last: the row ends its trajectory; in a tree of calls, one of its conversations.
-        again: an earlier update has learned from it already (`rl_agents.data.success_replay`).
+        again: an earlier update has trained on it already (`rl_agents.data.success_replay`).
         fresh: the newest weights of its batch sampled all of it.
         advantages: credit per token (filled by the algorithm's credit function).
         values: critic's value of the prefix before the token (filled when there is a critic).
@@ -115,7 +114,7 @@ def _parts(steps: Sequence[Step], merge: bool) -> Iterator[list[int]]:
 
 
 def _lineages(trajectory: Trajectory, merge: bool) -> list[list[int]]:
-    """Return the indices of each row's steps where calls form a tree; wherever in the list a lineage goes on."""
+    """Return the indices of each row's steps where calls form a tree; wherever in the list a lineage continues."""
     steps, parts = trajectory.steps, list[list[int]]()
     row_of: dict[int, list[int]] = {}
     for number, (parent, counts) in enumerate(zip(parents(trajectory), credited(trajectory), strict=True)):

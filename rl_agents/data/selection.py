@@ -1,4 +1,4 @@
-"""Which task groups of an iteration are learned from: DAPO's dynamic sampling, and what every selection answers."""
+"""Which task groups of an iteration are trained on: DAPO's dynamic sampling, and what every selection answers."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def first_groups(groups: ArrayLike, keep: ArrayLike, count: int) -> NDArray[np.b
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What a recipe's ``select`` makes of the episodes so far.
+    """What a recipe's ``select`` chooses of the episodes so far.
 
     Attributes:
-        keep: [trajectories] bool, those to learn from; groups stay whole.
-        missing: task groups still to be played; 0 when enough are kept.
+        keep: [trajectories] bool, those to train on; groups stay whole.
+        missing: task groups still to be run; 0 when enough are kept.
         weights: factor on the advantages by group id; absent is 1.
         metrics: numbers for the log.
     """
@@ -68,4 +68,4 @@ class Selected:
 
 
 class SelectionError(EpisodesFail):
-    """An iteration could not find enough tasks to learn from."""
+    """An iteration could not find enough tasks to train on."""

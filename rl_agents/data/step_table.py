@@ -1,4 +1,4 @@
-"""Interaction steps of a batch as arrays: what step-level credit reads, whatever layout the rows have."""
+"""Interaction steps of a batch as arrays: what step-level credit reads, in any layout of the rows."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ class StepTable:
 
     Attributes:
         rows, starts: the row that holds the step, and its first sampled token there.
-        lengths: sampled tokens.
         trajectories, index, groups: trajectory in the batch, step within it, task group.
         rewards: sum of the step's token rewards.
-        penalties: price of an action that could not be parsed, else 0.
+        penalties: penalty of an action that could not be parsed, else 0.
         anchors: the state before the action.
-        following: the entry that first reads what came of the step, -1: none (`rl_agents.data.tree`).
+        following: the entry that first reads the step's result, -1: none (`rl_agents.data.tree`).
         previous: the entry that the step continues, -1 for the first of a conversation.
         cut: nothing follows the step, and a limit ended the episode.
     """

@@ -20,8 +20,8 @@ def policy_sample(trajectories: Sequence[Trajectory], groups: int) -> dict[str, 
 
     with X of N episodes solved: the second term keeps a handful of tasks that happen to agree from having no noise.
 
-    Later groups were played because earlier ones agreed (dynamic sampling), and are no sample of the policy. Episodes
-    that their environment broke are left out.
+    Later groups were run because earlier ones agreed (dynamic sampling), and are no sample of the policy. Episodes
+    that their environment failed are excluded.
 
     Args:
         trajectories: in the order in which they were asked for.

@@ -1,4 +1,4 @@
-"""Solved episodes of the last iterations, which later ones learn from again.
+"""Solved episodes of the last iterations, which later ones train on again.
 
 What a row needs travels with them as it was: exact ids, masks, the engine's log-probabilities and the versions of the
 weights that sampled. The size is bounded twice, by iterations and by episodes, and nothing here is random.
@@ -16,10 +16,10 @@ from rl_agents.data.trajectory import Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """An episode that was learned from.
+    """An episode that was trained on.
 
     Attributes:
-        iteration: that played it, or took it from what had been played ahead, and learned from it first.
+        iteration: the first one that trained on it.
         session: its name in the run's pool; empty: it is in none.
         trajectory: without facts and metrics, which no learning reads.
     """
@@ -33,7 +33,7 @@ class SolvedEpisodes:
     """The newest solved episodes.
 
     Args:
-        iterations: for which an episode is learned from again; 0: none is kept.
+        iterations: for which an episode is trained on again; 0: none is kept.
         most: episodes that are kept; beyond, the oldest are forgotten.
     """
 
@@ -42,11 +42,11 @@ class SolvedEpisodes:
         self._kept: list[Remembered] = []  # oldest first
 
     def again(self, iteration: int) -> list[Remembered]:
-        """Return what ``iteration`` learns from again, the oldest first."""
+        """Return what ``iteration`` trains on again, the oldest first."""
         return [kept for kept in self._kept if iteration - self.iterations <= kept.iteration < iteration]
 
     def keep(self, iteration: int, played: Iterable[tuple[str, Trajectory]]) -> None:
-        """Remember the solved ones of the episodes that ``iteration`` learned from.
+        """Remember the solved ones of the episodes that ``iteration`` trained on.
 
         Args:
             played: with their sessions, in order.
@@ -65,7 +65,6 @@ class SolvedEpisodes:
         self._kept = [dataclasses.replace(kept, session="") for kept in self._kept]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Plain data; `load_json` is its inverse."""
         return [
             {"iteration": kept.iteration, "session": kept.session, "trajectory": kept.trajectory.to_json()}
             for kept in self._kept

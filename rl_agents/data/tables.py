@@ -3,11 +3,11 @@
 | name | what |
 |---|---|
 | ``FILE`` | ``.jsonl``, ``.json`` (a list, or lines), ``.csv``, ``.tsv``, ``.parquet``, ``.arrow`` |
-| ``FOLDER``, ``FOLDER/SPLIT`` | such files, told by their names, or what `datasets.save_to_disk` wrote |
+| ``FOLDER``, ``FOLDER/SPLIT`` | such files, found by their names, or what `datasets.save_to_disk` wrote |
 | ``hub:OWNER/NAME[@REVISION][:CONFIG][/SPLIT]`` | tables of the Hub, from its cache or downloaded into it |
 
-Rows are read one after the other: memory holds a line, an item of a list, or 256 rows of Parquet. Who needs rows by
-name keeps what it needs of them with `rl_agents.data.row_cache`.
+Rows are read one after the other: memory holds a line, an item of a list, or 256 rows of Parquet. Code that needs rows
+by name keeps what it needs of them with `rl_agents.data.row_cache`.
 
 A column map says which column holds what a reader asks for: ``{"question": "prompt", "answer": "extra_info.answer"}``
 takes ``question`` from the column ``prompt`` and ``answer`` from ``answer`` inside of ``extra_info``; a number is a
@@ -91,7 +91,6 @@ def value_at(record: Any, path: str) -> Any:
 
 
 def missing(record: Any, path: str) -> bool:
-    """Whether a record has nothing at a path."""
     return value_at(record, path) is _ABSENT
 
 
@@ -130,7 +129,6 @@ class Row:
 
     @property
     def place(self) -> str:
-        """How messages name it."""
         return f"{self.path}, {self.kind} {self.number}"
 
     def record(self) -> Any:
@@ -145,11 +143,11 @@ class Row:
 
 
 def file_rows(path: Path, columns: Columns = (), fields: Sequence[str] = ()) -> Iterator[Row]:
-    """Yield the rows of a file in its order; the content decides where a name's end says something else.
+    """Yield the rows of a file in its order; its content takes precedence over the name's ending.
 
     Args:
         columns: a column map whose columns must be there; it is not applied here.
-        fields: columns that are wanted beside those; empty: all. JSON has all in any case.
+        fields: further columns to read; empty: all. JSON has all in any case.
 
     Raises:
         InputError: the file cannot be read, or lacks a column.
@@ -364,9 +362,7 @@ class Table:
     """Rows by name. Make one with `open_table`.
 
     Attributes:
-        name: as it was given.
         files: where they are, in order.
-        columns: see `rl_agents.data.tables`.
         fields: what the reader asks for: other columns of Parquet and Arrow are not read. Empty: all.
     """
 
@@ -386,7 +382,6 @@ class Table:
                 yield replace(row, share=(number + row.share) / len(self.files)) if len(self.files) > 1 else row
 
     def version(self) -> str:
-        """Return what tells these rows from others without reading them."""
         return json.dumps([fingerprint(self.files), self.columns, self.fields])
 
     def _file_rows(self, path: Path) -> Iterator[Row]:
@@ -430,7 +425,6 @@ def open_table(
 
 
 def table_files(name: str) -> tuple[Path, ...]:
-    """Return the files of a name; raises as `open_table` does."""
     if name.startswith(PREFIX):
         return hub_files(name)
     path = Path(name).expanduser()

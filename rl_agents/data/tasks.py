@@ -1,4 +1,4 @@
-"""Which tasks an iteration plays, and with which random streams."""
+"""Which tasks an iteration runs, and with which random streams."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def item_at(items: Sequence[Item], position: int, seed: int, stream: int) -> Ite
 def task_at(
     tasks: Sequence[str], position: int, seed: int, left_out: Collection[str] = (), stream: int = TRAINING
 ) -> str:
-    """Task number ``position`` of a stream; another one, fixed by the position, in place of one left out."""
+    """Task number ``position`` of a stream; another one, fixed by the position, replacing an excluded one."""
     task = item_at(tasks, position, seed, stream)
     if task not in left_out:
         return task
@@ -62,13 +62,13 @@ def training_specs(
 ) -> list[EpisodeSpec]:
     """Episodes of a training iteration: the next ``num_groups`` tasks, ``group_size`` members each.
 
-    A pure function of its arguments: results do not depend on how many runners play, and a resumed run meets the
-    tasks that it would have met.
+    A pure function of its arguments: results do not depend on how many runners there are, and a resumed run samples
+    the tasks that it would have sampled.
 
     Args:
         position: place of the first task in the endless stream; default: every iteration took ``num_groups``.
         first_group: number of the first group, above 0 when the iteration asks for further tasks.
-        left_out: tasks that are not drawn any more.
+        left_out: tasks that are no longer sampled.
     """
     start = (iteration * num_groups if position is None else position) - first_group
     return [
@@ -86,7 +86,7 @@ def training_specs(
 def guard_specs(
     tasks: Sequence[str], iteration: int, episodes: int, seed: int, left_out: Collection[str] = ()
 ) -> list[EpisodeSpec]:
-    """Episodes that tell the plain policy's success beside a search: a stream of training tasks of their own."""
+    """Episodes that measure the plain policy's success alongside a search, on a separate stream of training tasks."""
     first = iteration * episodes
     return [
         EpisodeSpec(task_at(tasks, first + i, seed, left_out, GUARD), i, 0, stream_seed(seed, GUARD, iteration, i))

@@ -7,23 +7,20 @@ Nothing downstream decodes and tokenizes them again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from rl_agents.data.plain import plain
-
-#: `Step.next_step` of a call whose answer nobody used: a retry that its client gave up, a sample that was not taken.
+#: `Step.next_step` of a call whose answer was not used: a retry that its client gave up, a sample that was not taken.
 ABANDONED = -2
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSpec:
-    """One episode to play. ``seed`` fixes all its randomness, whoever plays it and whenever.
+    """One episode to run. ``seed`` fixes all its randomness, wherever and whenever it runs.
 
     Attributes:
         task_id: the task instance, a member of one of the environment's task sets.
         group_id: episodes with one group id start from the same task and are compared (GRPO).
-        member: index within the group.
         seed: stream derived from (run seed, iteration, group, member).
     """
 
@@ -46,13 +43,12 @@ class Step:
         observation: what the environment showed before the action, as text.
         anchor: the state as the environment names it, for grouping steps (default: the observation).
         action: the decoded response, for people and for the environment only.
-        reward: reward of this step.
         valid: the environment could parse the action.
         call: the call's name in the pool (`rl_agents.store.records`); 0: it was not recorded.
-        next_step: index of the step that first reads what came of this one, where an agent's calls form a tree (several
-            conversations side by side); -1: there is none, a conversation ends here; `ABANDONED`: nobody used it
+        next_step: index of the step that first reads this one's result, where an agent's calls form a tree (several
+            conversations concurrently); -1: there is none, a conversation ends here; `ABANDONED`: it was not used
             and it earns no credit; None: the next in the list, as in every plain dialogue (`rl_agents.data.tree`).
-        weight: factor on the step's advantage, where somebody set one (`rl_agents.store.curation`); 0: no loss.
+        weight: factor on the step's advantage, where one was set (`rl_agents.store.curation`); 0: no loss.
         version_spans: (version, tokens) in order, where weights changed inside the response; empty: they did not.
     """
 
@@ -73,7 +69,6 @@ class Step:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Step:
-        """Inverse of `plain` after JSON, which knows no tuples."""
         return cls(**{**data, "version_spans": tuple((v, count) for v, count in data.get("version_spans", ()))})
 
 
@@ -109,7 +104,6 @@ class Trajectory:
 
     @property
     def episode_return(self) -> float:
-        """Undiscounted sum of the step rewards."""
         return sum(step.reward for step in self.steps)
 
     @property
@@ -123,11 +117,25 @@ class Trajectory:
     agent_steps = env_steps
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for ``trajectories/*.jsonl``."""
         own: dict[str, Any] = plain(self)
         return own
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trajectory:
-        """Inverse of `to_json`."""
         return cls(**{**data, "steps": [Step.from_json(step) for step in data["steps"]]})
+
+
+def plain(value: Any) -> Any:
+    """Return data classes as dictionaries, at any depth, and containers as copies.
+
+    A list is looked through only where its first element may hold a data class: lists are of one kind here, and those
+    of numbers are long.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return {part.name: plain(getattr(value, part.name)) for part in fields(value)}
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        flat = not value or isinstance(value[0], int | float | str | None)
+        return list(value) if flat else [plain(part) for part in value]
+    return value

@@ -1,6 +1,6 @@
-"""Trees of calls: which step follows which, where an agent holds several conversations side by side.
+"""Trees of calls: which step follows which, where an agent holds several conversations concurrently.
 
-A step *follows* another when it is the first to read what came of it: the next turn of a conversation, the first turn
+A step *follows* another when it is the first to read its result: the next turn of a conversation, the first turn
 after a rewritten history, or the turn that a subagent's report is handed to (a join, which several steps flow into).
 A plain dialogue is the case where every step follows the one before it in the list.
 """
@@ -13,7 +13,7 @@ from rl_agents.data.trajectory import ABANDONED, Step, Trajectory
 
 
 def is_tree(trajectory: Trajectory) -> bool:
-    """Whether somebody said how the steps hang together; otherwise the list is a plain dialogue."""
+    """Whether the steps say which follows which; otherwise the list is a plain dialogue."""
     return any(step.next_step is not None for step in trajectory.steps)
 
 
@@ -53,9 +53,9 @@ def ends(following: Sequence[int]) -> list[int]:
 
 
 def credited(trajectory: Trajectory) -> list[bool]:
-    """Return which steps are learned from: all but those that only lead to an abandoned call.
+    """Return which steps are trained on: all but those that only lead to an abandoned call.
 
-    A step of such a lineage that was rewarded by itself makes all of it count: somebody used it after all.
+    A step of such a lineage that was rewarded by itself makes all of it count: it was used after all.
     """
     if not is_tree(trajectory):
         return [True] * len(trajectory.steps)
@@ -68,7 +68,7 @@ def credited(trajectory: Trajectory) -> list[bool]:
 def last_word(trajectory: Trajectory) -> int:
     """Return the index of the step that had the last word, where the session's reward belongs; -1 without steps.
 
-    The last in the list that nobody reads and that is not abandoned.
+    The last in the list that no step reads and that is not abandoned.
     """
     following = followers(trajectory)
     spoken = [t for t, other in enumerate(following) if other == -1]
@@ -91,7 +91,6 @@ def parents(trajectory: Trajectory) -> list[int]:
 
 
 def common_prefix(step: Step, before: Step) -> int:
-    """Return how many of the first ids of a step's prompt are those of an earlier prompt and response."""
     ids = before.prompt_ids + before.response_ids
     if step.prompt_ids[: len(ids)] == ids:
         return len(ids)

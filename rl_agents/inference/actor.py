@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
-
 from rl_agents.inference.base import Completion, EngineError, EngineSettings, Sampling
 from rl_agents.inference.weight_port import Call, State
 from rl_agents.inference.weight_update_gate import OverlapClock
@@ -33,13 +31,11 @@ LINGER_S = 0.02
 #: Seconds without an exchange after which a client counts as dead and its requests are dropped.
 CLIENT_LIFETIME_S = 60.0
 
-_NO_WEIGHTS = "restarted, and has not been given the last weights yet"
+_NO_WEIGHTS = "restarted, and has not received the last weights yet"
 
 
 @dataclass
 class _Client:
-    """One client's requests in progress and the replies that it has not fetched."""
-
     tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     ready: list[Reply] = field(default_factory=list)
     #: Set when there is a reply, or when a newer exchange takes over; each exchange has its own.
@@ -67,12 +63,7 @@ class EngineActor:
     """Hosts one engine. `InferenceGroup` makes it a Ray actor; `RemoteEngine` talks to it."""
 
     def __init__(self, settings: EngineSettings, name: str = "engine 0") -> None:
-        """Build the engine.
-
-        Args:
-            settings: what to build.
-            name: stands in error messages.
-        """
+        """Build the engine."""
         # Before torch is imported: with more threads than cores a tiny model's step waits in spin barriers.
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)
         from rl_agents.inference.select import build_engine
@@ -162,7 +153,6 @@ class EngineActor:
         self._needs_weights = False
 
     async def policy_version(self) -> int:
-        """Return the version of the last weights, 0 before any."""
         return self._version
 
     async def health(self) -> tuple[bool, int]:
@@ -184,18 +174,16 @@ class EngineActor:
         return f"pid {os.getpid()}, node {ray.util.get_node_ip_address()}", self._held_s()
 
     async def stats(self) -> dict[str, float]:
-        """Return totals since the start: tokens sampled, prompt tokens, of these reused, and CPU seconds."""
+        """Return totals since the start: tokens sampled, prompt tokens, and how many of these were cached."""
         counters = getattr(self._engine, "counters", self._engine)
         return {
             "sampled_tokens": counters.sampled_tokens,
             "prompt_tokens": counters.prompt_tokens,
             "cached_tokens": counters.cached_tokens,
-            "cpu_s": cpu_seconds(),
             "outstanding": sum(len(client.tasks) for client in self._clients.values()),
         }
 
     async def busy_seconds(self) -> float:
-        """Return the seconds so far in which at least one response was being sampled."""
         return self._busy.seconds()
 
     async def close(self) -> None:
@@ -236,17 +224,6 @@ class EngineActor:
     def _drop(self, client_id: str) -> None:
         for task in self._clients.pop(client_id).tasks.values():
             task.cancel()
-
-
-def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and its living descendants."""
-    process = psutil.Process()
-    total = 0.0
-    for member in [process, *process.children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
-            times = member.cpu_times()
-            total += times.user + times.system
-    return total
 
 
 def _was_restarted() -> bool:

@@ -32,7 +32,7 @@ def read_adapter(name: str, folder: Path, label: str = "") -> Adapter:
     if not (folder / TENSORS).is_file():
         raise InputError(f"adapter {name}: {folder} has no {TENSORS}")
     if config.get("peft_type") != "LORA" or config.get("use_dora") or config.get("modules_to_save"):
-        kind = config.get("peft_type") if config.get("peft_type") != "LORA" else "DoRA, or with whole modules beside it"
+        kind = config.get("peft_type") if config.get("peft_type") != "LORA" else "DoRA, or has full modules"
         raise InputError(f"adapter {name}: {folder} is {kind}; plain LoRA is served")
     rank = max([int(config["r"]), *map(int, (config.get("rank_pattern") or {}).values())])
     if rank > RANKS[-1]:
@@ -55,8 +55,8 @@ def check_fits(adapter: Adapter, base: Mapping[str, Sequence[int]]) -> None:
         matrix = base.get(f"{module}.weight")
         if part is None or matrix is None:
             raise InputError(
-                f"adapter {adapter.name}: {module} is no matrix of the base model's files; it may be another base, "
-                "or experts, whose adapters are not served"
+                f"adapter {adapter.name}: {module} is not a matrix in the base model's files; it may be "
+                "another base, or experts, whose adapters are not served"
             )
         fits = shape[-1] == matrix[-1] if part == PARTS[0] else shape[0] == matrix[0]
         if not fits:
@@ -67,7 +67,6 @@ def check_fits(adapter: Adapter, base: Mapping[str, Sequence[int]]) -> None:
 
 
 def _shapes(adapter: Adapter) -> dict[str, list[int]]:
-    """Shapes by name; only the file's header is read."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(adapter.folder) / TENSORS

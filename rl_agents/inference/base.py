@@ -32,7 +32,7 @@ class Extras:
     Attributes:
         structure: a structural tag (xgrammar's JSON) that the response must fit; empty: any text. Log-probabilities
             are those among the tokens that fit.
-        top_logprobs: how many of the likeliest tokens are told of each place, 20 at most.
+        top_logprobs: how many of the likeliest tokens are returned for each place, 20 at most.
         top_k: sample among so many of the likeliest tokens; 0: all.
         min_p: sample among the tokens with at least this share of the likeliest one's probability.
         presence_penalty, frequency_penalty, repetition_penalty: as in OpenAI's API and in vLLM.
@@ -94,8 +94,7 @@ class Completion:
         logprobs: log-probability of each id under the distribution it was drawn from
             (after temperature and top-p), the same length as ``token_ids``.
         policy_version: of the weights that sampled the first token (0 before any ``sync``), noted at that moment.
-        finish_reason: ``stop`` or ``length``.
-        call: its name in the pool, given by who records it; 0: it is not recorded.
+        call: its name in the pool, given by the recorder; 0: it is not recorded.
         version_spans: which weights sampled how many tokens, where weights changed in between (``weight_switch=keep``);
             empty: one version sampled all.
         likeliest: of each place, where `Extras.top_logprobs` asked for them.
@@ -110,7 +109,7 @@ class Completion:
     likeliest: Sequence[Likeliest] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """See `Sampling.__reduce__`; engines name no calls, and hardly ever switch weights inside of one."""
+        """See `Sampling.__reduce__`; engines name no calls, and rarely switch weights inside of one."""
         plain = (self.token_ids, self.logprobs, self.policy_version, self.finish_reason)
         rare = (0, self.version_spans, self.likeliest) if self.version_spans or self.likeliest else ()
         return Completion, (*plain, *rare)
@@ -167,7 +166,7 @@ class Engine(Protocol):
         Raises:
             EngineError: the weights cannot be loaded (torch: the old ones stay; vLLM: it may hold a part of them, and
                 answers no call until a whole sync succeeds); or (``wait``) running calls do not end in time, and
-                sampling goes on with the old weights.
+                sampling continues with the old weights.
         """
 
     def close(self) -> None:
@@ -185,16 +184,14 @@ class StreamingEngine(Engine, Protocol):
 
 @dataclass(frozen=True)
 class NoEngine:
-    """In the place of an engine that cannot be had: whoever asks it is told why."""
+    """Stands in for an engine that cannot be built; every call raises the reason."""
 
     reason: str
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        """Raise `EngineError`."""
         raise EngineError(self.reason)
 
     async def sync(self, weights: Weights, version: int) -> None:
-        """Raise `EngineError`."""
         raise EngineError(self.reason)
 
     def close(self) -> None:
@@ -208,7 +205,6 @@ class Adapter:
     Attributes:
         name: under which requests ask for it.
         folder: of adapter_config.json and adapter_model.safetensors.
-        rank: of its matrices.
         label: how answers name it.
     """
 
@@ -227,16 +223,14 @@ class EngineSettings:
         kind: ``torch`` or ``vllm`` (see `rl_agents.inference.select.resolve_engine` for ``auto``).
         mode: for vLLM: ``inprocess`` (one process, light: CPU), ``inline`` (as that, without a thread of its own: for
             an env runner's process) or ``async`` (a core process and ``tensor_parallel`` workers: GPU).
-        dtype: ``float32``, ``bfloat16`` or ``float16``.
         max_model_len: longest prompt plus response, in tokens.
         max_batch: most requests decoded together; more wait.
         kv_cache_gb: memory for vLLM's KV cache in GiB; None: 0.5 on CPU, or what one context of ``max_model_len``
             needs, and on a GPU vLLM's own share of the memory. The torch engine's cache grows up to 2 GiB.
         tensor_parallel: GPUs for one engine (``async`` only).
         seed: seeds the requests that bring none of their own.
-        threads: CPU threads of one engine.
         weight_switch: what a sync does to calls that run. ``wait`` lets them end and holds new ones back meanwhile:
-            each call has one version. ``keep`` loads at once; they go on, their keys are computed again, and
+            each call has one version. ``keep`` loads at once; they continue, their keys are computed again, and
             `Completion.version_spans` says which weights sampled what (vLLM: from 0.32; none before).
         switch_timeout_s: seconds that ``wait`` waits for running calls before the sync fails and names them.
         weight_transfer: how new weights reach a vLLM engine: ``object_store``, ``nccl`` or ``ipc``.

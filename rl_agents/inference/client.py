@@ -33,8 +33,6 @@ class _Waiter:
 
 @dataclass
 class _Link:
-    """One engine actor, seen from here."""
-
     index: int
     handle: Any
     place: str = ""
@@ -71,7 +69,6 @@ class RemoteEngine:
         """Use the actors ``handles`` (`InferenceGroup.handles`).
 
         Args:
-            handles: `EngineActor` handles.
             caller: stable name of the env runner: when it comes back after a crash, what it had asked for is
                 dropped. Empty: every instance is its own caller.
             timeout_s: longest wait for one completion, in seconds, without those in which a sync held it back.
@@ -148,7 +145,7 @@ class RemoteEngine:
                     requests, link.inbox = link.inbox, []
                     exchanges.add(asyncio.ensure_future(link.handle.exchange.remote(self._client_id, requests)))
                 exchanges -= await self._step(link, exchanges)
-        except Exception as error:  # whatever it is, nobody may wait for ever
+        except Exception as error:  # no request may wait for ever, whatever the error
             count = len(link.waiters)
             self._fail(link, f"{link.name} failed in generate, {count} requests outstanding: {brief(error)}")
             link.cooldown_until, link.place, link.held_s = time.monotonic() + COOLDOWN_S, "", None
@@ -158,7 +155,6 @@ class RemoteEngine:
             link.inbox.clear()
 
     async def _step(self, link: _Link, exchanges: set[asyncio.Future[Answer]]) -> set[Any]:
-        """Wait for a reply, for new requests or for a deadline; return the exchanges that are over."""
         link.work.clear()
         new_work = asyncio.ensure_future(link.work.wait())
         first = min(map(link.deadline, link.waiters.values()), default=time.monotonic())

@@ -31,7 +31,7 @@ CALLS_UNTIL_GONE = 3
 
 
 class InferenceGroup:
-    """Owns the engine actors. Engine ``i`` keeps its index for life, whatever replaces its actor."""
+    """Owns the engine actors. Engine ``i`` keeps its index when its actor is replaced."""
 
     def __init__(
         self,
@@ -48,13 +48,11 @@ class InferenceGroup:
 
         Args:
             settings: of every engine; engine ``i`` gets ``seed + i``.
-            num_engines: how many.
             first_bundle: bundle of engine 0 in the current placement group; engine ``i`` takes the ``i``-th after
                 it. Required inside a placement group (a Tune trial): an actor without an index may take an env
                 runner's bundle, and both wait for ever.
             num_gpus: per engine; None: ``tensor_parallel`` where torch sees a GPU, else 0.
             num_cpus: per engine, for Ray's accounting; None: ``settings.threads``.
-            resources: custom ones, per engine.
             start_timeout_s: for one engine to start, in seconds.
             wait: until they answer; False: call `await_start` before anything else.
 
@@ -93,7 +91,7 @@ class InferenceGroup:
         """Give all engines weights, or those that a reference names, through one copy in the object store.
 
         Args:
-            timeout_s: to load them; running calls have `EngineSettings.switch_timeout_s` beside to end.
+            timeout_s: to load them; running calls have a further `EngineSettings.switch_timeout_s` to end.
 
         Raises:
             EngineError: an engine died, refused, or did not answer in time; the others have the new weights.
@@ -105,12 +103,11 @@ class InferenceGroup:
     def sync_by(
         self, send: Callable[[list[Any]], Mapping[int, Outcome]], export: Callable[[], Any], version: int
     ) -> None:
-        """Have somebody else, a learner, give all engines the weights.
+        """Have a learner give all engines the weights.
 
         Args:
-            send: gets the actors, and returns what came of those that do not have the weights then.
+            send: gets the actors, and returns the outcomes of those that do not have the weights then.
             export: returns the same weights for the object store, if an engine has to be restored.
-            version: of the weights.
 
         Raises:
             EngineError: see `sync`.
@@ -157,18 +154,13 @@ class InferenceGroup:
             ray.get(self._handle(index).trust_checkpoint.remote())
         return broken
 
-    def stats(self) -> list[dict[str, float]]:
-        """Return `EngineActor.stats` of the engines that answer, in the order of their indices."""
-        results = self._manager.foreach_actor("stats", timeout_seconds=PING_S)
-        return [result.get() for result in results.ignore_errors()]
-
     def busy_seconds(self) -> dict[int, float]:
-        """Return `EngineActor.busy_seconds` by engine, without those that do not answer at once: a figure, no more."""
+        """Return `EngineActor.busy_seconds` by engine, without those that do not answer at once."""
         calls = {index: handle.busy_seconds.remote() for index, handle in enumerate(self.handles())}
         done, _ = ray.wait(list(calls.values()), num_returns=len(calls), timeout=FIGURE_S)
         told = {}
         for index, call in calls.items():
-            with contextlib.suppress(RayError):  # dead: whoever needs the engine will find out
+            with contextlib.suppress(RayError):  # dead: the next call to the engine finds out
                 told.update({index: ray.get(call)} if call in done else {})
         return told
 
@@ -177,7 +169,6 @@ class InferenceGroup:
         self._actor_ids = []
 
     def _create(self, index: int) -> Any:
-        """Start the actor of engine ``index``; returns before it is ready."""
         options: dict[str, Any] = {
             "num_cpus": self._num_cpus,
             "num_gpus": self._num_gpus,
@@ -198,7 +189,7 @@ class InferenceGroup:
     def _states(self) -> list[str]:
         """Ask every engine for its version and return one word for each.
 
-        ``ok``; ``stale``: alive, but restarted behind our back; ``gone``: Ray has noticed, and restarts it where it
+        ``ok``; ``stale``: alive, but restarted by Ray; ``gone``: Ray has noticed, and restarts it where it
         can; ``stuck``: its process lives and must be killed.
         """
         results = self._manager.foreach_actor("health", healthy_only=False, timeout_seconds=PING_S)
@@ -227,7 +218,7 @@ class InferenceGroup:
     def _check_weights(self, problems: Mapping[int, Outcome]) -> None:
         """See whether engines found the last weights gone: a learner owns what it exported, and takes it along.
 
-        They find out, as those who load them: this process has the reference alone.
+        The engines find out, since they load them: this process has only the reference.
 
         Raises:
             LearnerLost: they did.

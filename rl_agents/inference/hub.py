@@ -75,6 +75,5 @@ def pinned(model: str) -> str:
 
 
 def plain_name(model: str) -> str:
-    """Return the last part of a folder's or public model's name, without a revision."""
     match = HUB_NAME.fullmatch(model)
     return (match["name"] if match else model).rstrip("/").rsplit("/", 1)[-1]

@@ -27,7 +27,6 @@ class ModelShape:
 
     Attributes:
         feed_forward: width of the feed-forward layer; of all experts together in a mixture of experts.
-        head_dim: width of an attention head.
         context: tokens that it reads at most; None where config.json does not say.
         tied: the vocabulary head is the embedding.
     """
@@ -44,7 +43,6 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
-        """Number of weights, without norms and biases."""
         attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
         layer = attention + 3 * self.hidden * self.feed_forward
         return self.layers * layer + self.vocabulary * self.hidden * (1 if self.tied else 2)
@@ -143,7 +141,7 @@ def rope_limit(config: Mapping[str, Any]) -> int | None:
 
 
 def attention(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a model's loader is told about attention.
+    """Return a model loader's options of attention.
 
     PyTorch's own attention has no cap on its logits (Gemma 2), and transformers leaves the cap out without a word.
     """

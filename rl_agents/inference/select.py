@@ -22,7 +22,7 @@ VLLM_SHARE = 0.9
 #: `engine_quantization` -> what vLLM calls it: one scale for each row of a matrix and for each token's activations.
 QUANTIZATIONS = {"none": None, "fp8": "fp8_per_channel"}
 #: The first vLLM whose reload of quantized weights was compared with a new start (`tests/inference/transfer`), and the
-#: first GPUs that calculate so.
+#: first GPUs that compute so.
 RELOADS_QUANTIZED, FP8_CAPABILITY = (0, 32), (8, 9)
 #: Keys of config.json that count experts.
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
@@ -52,7 +52,7 @@ def resolve_engine(kind: str) -> tuple[str, str]:
 
 
 def check_weight_switch(weight_switch: str, kind: str) -> None:
-    """Refuse to change weights inside a response where nobody counts which weights sampled what.
+    """Refuse to change weights inside a response where the engine does not count which weights sampled what.
 
     Raises:
         InputError: ``weight_switch`` is ``keep``, and this vLLM does not count.
@@ -60,13 +60,13 @@ def check_weight_switch(weight_switch: str, kind: str) -> None:
     found = vllm_version() if kind == "vllm" and weight_switch == "keep" else ""
     if found and tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < COUNTS_VERSIONS:
         raise InputError(
-            f"weight_switch=keep needs vLLM {'.'.join(map(str, COUNTS_VERSIONS))} or newer, which tells the weights of "
-            f"each token (this is {found}); take weight_switch=wait, or engine=torch"
+            f"weight_switch=keep needs vLLM {'.'.join(map(str, COUNTS_VERSIONS))} or newer, which reports each token's "
+            f"weights (this is {found}); take weight_switch=wait, or engine=torch"
         )
 
 
 def check_quantization(settings: Settings, kind: str, capability: tuple[int, int] | None) -> None:
-    """Refuse quantized rollouts where vLLM cannot calculate them, or nobody has seen that new weights arrive.
+    """Refuse quantized rollouts where vLLM cannot compute them, or the arrival of new weights was not validated.
 
     Args:
         kind: of the engine, as `resolve_engine` says.
@@ -79,24 +79,21 @@ def check_quantization(settings: Settings, kind: str, capability: tuple[int, int
         return
     found, why = vllm_version() if kind == "vllm" else "", ""
     if kind != "vllm":
-        why = "the torch engine calculates in dtype; it needs engine=vllm"
+        why = "the torch engine computes in dtype; use engine=vllm"
     elif settings.dtype == "float32":
         why = "vLLM quantizes bfloat16 and float16 models; set dtype=bfloat16"
     elif found and tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < RELOADS_QUANTIZED:
         why = f"needs vLLM {'.'.join(map(str, RELOADS_QUANTIZED))} or newer (this is {found})"
     elif capability is not None and capability < FP8_CAPABILITY:
-        why = f"this GPU does not calculate in FP8 (compute capability {capability[0]}.{capability[1]}, 8.9 is needed)"
+        why = f"this GPU does not compute in FP8 (compute capability {capability[0]}.{capability[1]}, 8.9 is needed)"
     elif settings.engine_sleep == 2:
-        why = "nobody has tried engines that drop quantized weights as they sleep; take engine_sleep=1"
+        why = "dropping quantized weights during sleep is not validated; set engine_sleep=1"
     if why:
         raise InputError(f"engine_quantization={settings.engine_quantization}: {why}")
 
 
 def check_dense(config: Mapping[str, Any], settings: Settings) -> None:
     """Refuse quantized rollouts of experts: how vLLM loads them again was not compared with a new start.
-
-    Args:
-        config: the model's config.json.
 
     Raises:
         InputError: the model has experts.
@@ -111,10 +108,6 @@ def check_dense(config: Mapping[str, Any], settings: Settings) -> None:
 def check_vllm_model(config: Mapping[str, Any], model: str, cpu: bool) -> None:
     """Refuse models whose weights or numbers in vLLM differ from the learner's (docs/reference/models.md).
 
-    Args:
-        config: the model's config.json.
-        cpu: vLLM runs on a CPU.
-
     Raises:
         InputError: it is one of them.
     """
@@ -122,7 +115,7 @@ def check_vllm_model(config: Mapping[str, Any], model: str, cpu: bool) -> None:
     if kind == "gpt_oss":
         reason = "vLLM's loader keeps the experts' first weights whatever a learner sends"
     elif cpu and config.get("kv_lora_rank"):
-        reason = "vLLM on a CPU calculates multi-head latent attention otherwise than transformers, by several nats"
+        reason = "vLLM on a CPU computes multi-head latent attention differently from transformers, by several nats"
     elif cpu and set(layers) - {"full_attention", "sliding_attention", "chunked_attention"}:
         reason = "vLLM on a CPU needs chunked prefill for layers with a state, which kills seeded requests there"
     else:
@@ -142,9 +135,8 @@ def choose_transfer(settings: Settings, kind: str, gpus: bool) -> Choice:
     """Return what the key ``weight_transfer`` means in a run.
 
     Args:
-        settings: of the run.
         kind: of the engines, ``torch`` or ``vllm``.
-        gpus: engines for which nobody said how many GPUs they have get ``tensor_parallel``.
+        gpus: engines without ``gpus_per_engine`` get ``tensor_parallel``.
 
     Raises:
         InputError: what was asked for cannot work with the other keys.
@@ -171,21 +163,20 @@ def check_sleep(settings: Settings, kind: str, gpus: bool) -> None:
     elif not (gpus or settings.gpus_per_engine):
         why = "vLLM sleeps on GPUs only; its CPU build has no sleep mode"
     elif settings.async_level or settings.stream:
-        why = "with lag or stream engines sample while the learners learn, and cannot sleep meanwhile"
+        why = "with async_level or stream, engines sample while the learners train and cannot sleep"
     if settings.engine_sleep and why:
         raise InputError(f"engine_sleep={settings.engine_sleep}: {why}")
 
 
 def _obstacle(way: str, settings: Settings, kind: str, per_engine: float) -> str:
-    """Say why weights cannot travel between GPUs this way; nothing when they can."""
     if kind != "vllm":
-        return "the torch engine takes weights from the object store only; set engine=vllm, or leave the key out"
+        return "the torch engine takes weights from the object store only; set engine=vllm, or omit the key"
     if settings.num_env_runners == 0:
         return "with num_env_runners=0 the engine is in the driver's process and takes its weights there"
     if not per_engine or not settings.gpus_per_learner:
         return "learners and engines are not both on GPUs (gpus_per_learner, gpus_per_engine)"
     if settings.async_level or settings.stream:
-        return "engines sample with older weights than the learners hold (lag, stream); object_store keeps those"
+        return "engines sample with older weights than the learners hold (async_level, stream); use object_store"
     if way == "ipc" and settings.engine_mode == "async":
         return "GPU memory handles do not cross vLLM's own processes; set engine_mode=inprocess"
     if settings.learner_sharding == "fsdp":
@@ -198,7 +189,6 @@ def _obstacle(way: str, settings: Settings, kind: str, per_engine: float) -> str
 
 
 def build_engine(settings: EngineSettings) -> StreamingEngine:
-    """Build the engine that ``settings`` describe, in this process."""
     if settings.kind == "torch":
         from rl_agents.inference.torch_engine import TorchEngine
 
@@ -242,7 +232,6 @@ def _vllm_obstacle() -> tuple[str, str]:
 
 
 def vllm_version() -> str:
-    """Return the version of vLLM that is installed, empty without one."""
     return next((found for name in DISTRIBUTIONS if (found := version_of(name))), "")
 
 

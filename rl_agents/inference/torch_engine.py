@@ -8,7 +8,7 @@ prompt begins with the same tokens, computes only what is new. Requests that joi
 (members of a group, siblings of a searched state) have it computed once, and each gets a copy. While the batch stays
 the same, a step's tokens go into the next pass as they were drawn.
 
-Tokens are drawn so that a request's depend on its own seed only, whatever shares the batch.
+Tokens are drawn so that a request's depend on its own seed only, not on what shares the batch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rl_agents.inference.weights import FileNames
 
 #: Most prompt tokens (padding included) in one forward pass: bounds the memory of a prefill.
 PREFILL_TOKENS = 16384
-#: What a forward pass costs beside its tokens, in tokens: 1.8 ms and 7.3 us a token at 0.1 million parameters.
+#: What a forward pass costs in addition to its tokens, in tokens: 1.8 ms and 7.3 us a token at 0.1 million parameters.
 PASS_TOKENS = 256
 
 
@@ -73,7 +73,6 @@ class Slot:
 
 
 def completion_of(request: Request, reason: str) -> Completion:
-    """Return what was sampled for a request that has ended for ``reason`` (stop or length)."""
     ends = [start for _, start in request.starts[1:]] + [len(request.logprobs)]
     version, spans = stamp((version, end - start) for (version, start), end in zip(request.starts, ends, strict=True))
     sampled = request.tokens[request.prompt_length :]
@@ -135,7 +134,6 @@ def by_width(widths: Sequence[int]) -> list[list[int]]:
 
 
 def _cut(order: list[int], widths: list[int]) -> list[list[int]]:
-    """Split at the place that saves the most, then both parts; ``widths`` descend."""
     saved, place = max(((widths[0] - widths[k]) * (len(widths) - k), k) for k in range(len(widths)))
     if saved <= PASS_TOKENS:
         return [order]
@@ -263,7 +261,7 @@ class TorchEngine:
             EngineError: the prompt is empty or leaves no room for a response, or the model failed.
         """
         if sampling.extras is not None:
-            raise RequestRefused("the torch engine samples from the policy as it is; take engine=vllm")
+            raise RequestRefused("the torch engine supports none of these sampling options; use engine=vllm")
         room = self.max_model_len - len(prompt_ids)
         if not prompt_ids or room < 1 or sampling.max_tokens < 1:
             raise EngineError(
@@ -346,7 +344,7 @@ class TorchEngine:
                 if not request.future.done():
                     request.future.set_exception(EngineError(f"torch engine failed: {error!r}"))
             self._waiting.clear()
-        except asyncio.CancelledError:  # the event loop ends, and with it all who wait here
+        except asyncio.CancelledError:  # the event loop ends, and with it all that wait here
             self._retire(set(range(self._running)))
             self._waiting.clear()
             raise
@@ -419,7 +417,6 @@ class TorchEngine:
             self._sample(0, self._running, self._forward(0, self._running))
 
     def _sample(self, low: int, high: int, logits: torch.Tensor) -> None:
-        """Sample one token for each of slots ``[low, high)``, retire the finished."""
         slots = self._slots[low:high]
         temperature, top_p = self._sampling_rows(low, high)
         chance = [s.request.uniforms[len(s.request.logprobs)] for s in slots]  # type: ignore[union-attr]
@@ -464,7 +461,6 @@ class TorchEngine:
         return temperature, top_p
 
     def _append(self, slot: Slot, token: int, logprob: float) -> bool:
-        """Add one sampled token; return whether the request is over."""
         request = slot.request
         assert request is not None
         request.tokens.append(token)
@@ -495,7 +491,6 @@ class TorchEngine:
 
     @torch.inference_mode()
     def _bring(self, slots: list[Slot], low: int) -> None:
-        """Bring ``slots`` into the range that starts at ``low``, records and keys alike."""
         place = {slot: index for index, slot in enumerate(self._slots)}
         length = max(slot.length for slot in self._slots)
         for a, b in self._passes.cache.gather([place[slot] for slot in slots], low, length):

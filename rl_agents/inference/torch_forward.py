@@ -26,7 +26,6 @@ CACHE_BYTES = 2 << 30
 
 
 def last_tokens(tokens: list[int], start: int, width: int) -> list[int]:
-    """Return ``tokens[start:]``, padded on the left with zeros to ``width``."""
     new = tokens[start:]
     return new if len(new) == width else [0] * (width - len(new)) + new
 
@@ -66,7 +65,6 @@ class PassLayer(CacheLayerMixin):
         return self.span.shape[0], 0
 
     def get_seq_length(self) -> int:
-        """Return the keys stored before this pass; nobody asks, since positions are always explicit."""
         return self.span.shape[0]
 
     def get_max_length(self) -> int:
@@ -122,7 +120,6 @@ class SlotCache:
         return self.capacity - 1
 
     def reserve(self, length: int) -> None:
-        """Make room for rows of ``length`` tokens."""
         if self.capacity and length <= self.spare:
             return
         before, self.capacity = self.capacity, min(max(2 * self.capacity, length + 1, 64), self.max_len + 1)
@@ -201,7 +198,6 @@ class Passes:
     """Forward passes over neighboring slots of a cache.
 
     Attributes:
-        cache: the keys and values.
         recorded: whether passes are replayed by now.
     """
 
@@ -254,7 +250,7 @@ class Passes:
         if self.recorded:
             try:
                 return self._step(ids, position, where, span, memory)  # type: ignore[no-any-return]
-            except RuntimeError:  # what fails here fails plainly too, and says so better; else it was the recording
+            except RuntimeError:  # an error of the model appears again below; otherwise it was the recording's
                 self._step, self.recorded = self._plain, False
         return self._plain(ids, position, where, span, memory)  # type: ignore[no-any-return]
 
@@ -271,7 +267,7 @@ def recording(step: Step, memory: Sequence[torch.Tensor]) -> Any:
     """
     state = {name: value.to("meta") for name, value in [*step.named_parameters(), *step.named_buffers()]}
     try:
-        # Tensors without values: whoever asks for one fails. What depends on values cannot be recorded.
+        # Tensors without values: code that asks for one fails. What depends on values cannot be recorded.
         torch.func.functional_call(step, state, tuple(_example(memory, *RECORDED, device="meta")))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about branches on shapes, which are compared below, and of trace's age
@@ -294,7 +290,6 @@ def _same(step: Step, found: Any, memory: Sequence[torch.Tensor], shape: tuple[i
 
 
 def _example(memory: Sequence[torch.Tensor], rows: int, tokens: int, keys: int, device: str = "cpu") -> list[Any]:
-    """Return arguments of `Step.forward` for the last ``tokens`` of rows of ``keys``."""
     capacity = keys + 2
     position = torch.arange(keys - tokens, keys).expand(rows, tokens)
     where = (torch.arange(rows)[:, None] * capacity + position).reshape(-1)

@@ -47,8 +47,6 @@ def load_model(model_dir: str | Path, dtype: str | torch.dtype, device: str | to
     leave_out_sklearn()
     from transformers import AutoModelForCausalLM
 
-    if not (Path(model_dir) / "config.json").is_file():
-        raise InputError(f"no config.json in model folder {model_dir}")
     torch_dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     options = {"dtype": torch_dtype, "local_files_only": True, **attention(read_config(model_dir))}
     model = without_padding(aligned(AutoModelForCausalLM.from_pretrained(model_dir, **options)), model_dir).eval()

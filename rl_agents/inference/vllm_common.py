@@ -19,7 +19,7 @@ from rl_agents.startup import leave_out_sklearn
 GIB = 1 << 30
 #: Tokens of a block of the KV cache on CPUs.
 BLOCK_TOKENS = 32
-#: What vLLM calls weights whose version nobody has told it.
+#: What vLLM calls weights whose version it did not receive.
 UNNAMED = "default"
 #: How weights travel -> name of the receiver in vLLM's registry (`rl_agents.inference.weight_receivers`).
 RECEIVER = {way: f"rl_{way}" for way in ("object_store", "nccl", "ipc")}
@@ -43,7 +43,7 @@ def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
     args: dict[str, Any] = {
         "model": settings.model_dir,
         "skip_tokenizer_init": True,
-        "generation_config": "vllm",  # no top-k or penalties from the checkpoint behind our back
+        "generation_config": "vllm",  # no top-k or penalties from the checkpoint
         "dtype": settings.dtype,
         "max_model_len": settings.max_model_len,
         "max_num_seqs": settings.max_batch,
@@ -56,7 +56,7 @@ def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
         "weight_transfer_config": {"backend": RECEIVER[settings.weight_transfer]},
     }
     if is_cpu:
-        # Blocks of 128 tokens, the CPU default, hardly ever hit in short turns. Eager, with the KV size given,
+        # Blocks of 128 tokens, the CPU default, rarely hit in short turns. Eager, with the KV size given,
         # skips compiling and warming up.
         args |= {"block_size": BLOCK_TOKENS, "enforce_eager": True}
         # A prompt computed in two chunks kills vLLM 0.32's CPU runner when its request has a seed ("CPU Generator
@@ -70,7 +70,7 @@ def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
 
 
 def cpu_kv_bytes(settings: EngineSettings) -> int:
-    """Return the KV cache of an engine on a CPU where nobody chose: half a GiB, or what one whole context needs."""
+    """Return the KV cache of an engine on a CPU by default: half a GiB, or what one whole context needs."""
     shape = model_shape(read_config(settings.model_dir))
     token = shape.kv_bytes(settings.dtype) if shape else 0
     # A block more: vLLM rounds up, and keeps one for itself.
@@ -103,7 +103,7 @@ def sampling_params(sampling: Sampling, stream: bool = False) -> Any:
     One final output comes back, or, with ``stream``, one after every step with all tokens so far.
 
     Raises:
-        RequestRefused: a structure that nobody would enforce.
+        RequestRefused: a structure that vLLM would not enforce.
     """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -119,13 +119,12 @@ def sampling_params(sampling: Sampling, stream: bool = False) -> Any:
         flat_logprobs=True,
         detokenize=False,
         output_kind=RequestOutputKind.CUMULATIVE if stream else RequestOutputKind.FINAL_ONLY,
-        skip_clone=True,  # nobody else holds it
+        skip_clone=True,  # no other code holds it
         **fields,  # `logprobs`: 0 is the sampled token's only
     )
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether vLLM blames the request: by an exception of its own since 0.32, before by a ValueError."""
     try:
         from vllm.exceptions import VLLMClientError
     except ImportError:
@@ -215,9 +214,9 @@ def sampled(output: Any) -> tuple[list[int], list[float]]:
 
 
 def likeliest(output: Any, known: int = 0) -> Sequence[Likeliest]:
-    """Return the likeliest tokens of each place from ``known`` on; empty where nobody asked for them.
+    """Return the likeliest tokens of each place from ``known`` on; empty where they were not asked for.
 
-    Tokens that could not be sampled are left out.
+    Tokens that could not be sampled are excluded.
     """
     flat = output.outputs[0].logprobs
     count = len(flat.token_ids) // max(1, len(flat)) - 1  # each place begins with the sampled token
@@ -232,14 +231,11 @@ def _ranked(entries: Any, count: int) -> Likeliest:
 
 
 class Counters:
-    """Totals that `EngineActor.stats` reports; safe to update from the step thread."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
 
     def add(self, output: Any) -> None:
-        """Count one finished ``RequestOutput``."""
         with self._lock:
             self.sampled_tokens += len(output.outputs[0].token_ids)
             self.prompt_tokens += len(output.prompt_token_ids or ())

@@ -46,12 +46,12 @@ from rl_agents.inference.weight_update_gate import Gate, Running
 
 CLOSED = "vLLM engine is closed"
 #: Passes of the event loop between two steps: in the first futures are resolved, in the second those who waited for
-#: them go on, and have two more for what else they await before they ask again.
+#: them continue and have two more for what else they await before they ask again.
 PASSES = 4
 
 
 class VLLMEngine:
-    """See the module docstring. ``async``: build it in a coroutine or beside a running event loop."""
+    """See the module docstring. ``async``: build it in a coroutine or alongside a running event loop."""
 
     def __init__(self, settings: EngineSettings) -> None:
         """Start vLLM: 9 to 16 s of wall time, nearly all of it imports.
@@ -104,7 +104,6 @@ class VLLMEngine:
         return completion(final, version)
 
     async def _ask(self, prompt: Any, sampling: Sampling, on_tokens: OnTokens | None) -> Any:
-        """Return the request's last output, None without any."""
         final, known, before = None, 0, len(self._given_up)
         try:
             params, adapter = sampling_params(sampling, on_tokens is not None), lora_of(self._adapters, sampling)
@@ -141,11 +140,11 @@ class VLLMEngine:
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self._gate.sync(version))
             # keep + clear_cache: vLLM computes the keys of running requests again with the new weights. wait: what is
-            # in the cache stays under its old salt, which nobody asks for again, until its room is needed.
+            # in the cache stays under its old salt, which is not asked for again, until its room is needed.
             try:
                 await self._engine.pause_generation(mode="keep" if self._keep else "wait", clear_cache=self._keep)
             except BaseException as error:
-                with contextlib.suppress(Exception):  # cancelled half-way: nobody else would let it go on
+                with contextlib.suppress(Exception):  # cancelled half-way: no other call would let it continue
                     await self._engine.resume_generation()
                 if isinstance(error, Exception):
                     raise EngineError(f"vLLM does not pause for weights of version {version}: {error!r}") from error
@@ -179,7 +178,6 @@ class VLLMEngine:
         return results
 
     async def sleep(self, level: int) -> None:
-        """Free GPU memory; no call runs."""
         await self._engine.sleep(level)
 
     async def wake_up(self, tags: list[str]) -> None:
@@ -214,7 +212,6 @@ class SteppedLLM:
 
     @property
     def errored(self) -> bool:
-        """Whether it has died."""
         return self.dead_error is not None
 
     async def generate(self, prompt: Any, params: Any, request_id: str, lora_request: Any = None) -> AsyncIterator[Any]:
@@ -316,7 +313,6 @@ class SteppedLLM:
             _deliver([(self._listening.pop(request_id), None) for request_id in known])
 
     def _run(self) -> None:
-        """The thread: one turn after the other, as long as there is work."""
         try:
             while not self._stopping:
                 with self._wake:
@@ -329,7 +325,6 @@ class SteppedLLM:
             self._die(f"vLLM's step failed: {error!r}")
 
     def _turn(self, jobs: Sequence[Callable[[], None]]) -> None:
-        """Take what has arrived, make one step, hand out what it brought."""
         for job in jobs:
             job()
         if self._busy():
@@ -351,17 +346,17 @@ class SteppedLLM:
             self.dead_error = reason
             jobs, self._inbox = self._inbox, []
         for job in jobs:
-            with contextlib.suppress(Exception):  # whatever a dead vLLM says, the others are answered
+            with contextlib.suppress(Exception):  # vLLM is dead, and the others get an answer
                 job()  # puts its request where the next lines find it
         _deliver([(listener, EngineError(reason)) for listener in self._listening.values()])
         self._listening.clear()
 
 
 class InlineLLM(SteppedLLM):
-    """The same, stepped by the event loop of those who ask it: for the process of an env runner.
+    """The same, stepped by the callers' event loop: for the process of an env runner.
 
     There is no thread. While anybody waits for an answer, a task of the loop makes one step after the other, and
-    between two of them lets whoever was answered go on: the next prompt of an episode joins the next step, and no
+    between two of them lets answered callers continue: the next prompt of an episode joins the next step, and no
     thread waits for the interpreter. Environments that run on the loop, and everything else there, wait while a step
     is made.
     """
@@ -370,7 +365,7 @@ class InlineLLM(SteppedLLM):
         self._stepping: asyncio.Task[None] | None = None
 
     def shutdown(self) -> None:
-        """Stop vLLM; whoever waits gets an `EngineError`."""
+        """Stop vLLM; waiting calls get an `EngineError`."""
         self._die(CLOSED)
         self._engine.engine_core.shutdown()
 
@@ -387,7 +382,7 @@ class InlineLLM(SteppedLLM):
                 self._turn(jobs)
                 for _ in range(PASSES):
                     await asyncio.sleep(0)
-        except asyncio.CancelledError:  # the loop ends; another one may go on
+        except asyncio.CancelledError:  # the loop ends; another one may continue
             raise
         except BaseException as error:
             self._die(f"vLLM's step failed: {error!r}")
@@ -411,7 +406,6 @@ def _put(news: Sequence[tuple[asyncio.Queue[Any], Any]]) -> None:
 
 
 def _start(settings: EngineSettings, adapters: Sequence[Any]) -> Any:
-    """Build vLLM's engine along the quickest path."""
     if settings.mode == "async":
         return _start_processes(settings)
     args = quick_start_args(settings)

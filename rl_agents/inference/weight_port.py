@@ -5,7 +5,7 @@
     READY --sleep--> ASLEEP --start--> STARTED
     any failure from start to finish --> BROKEN --start--> STARTED   (a whole update mends what was left half-way)
 
-``init`` joins a group between two updates. Whoever was left half-way by another engine's death gives that update up.
+``init`` joins a group between two updates. An engine left half-way by another one's death gives that update up.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ ABANDON = "rl_abandon"
 
 
 class State(StrEnum):
-    """Where a weight transfer stands."""
-
     READY = "ready"
     STARTED = "started"
     UPDATED = "updated"
@@ -68,7 +66,7 @@ class Port:
         """Serve an engine.
 
         Args:
-            host: `VLLMEngine`: how calls are held and let go on, its workers, its sleep.
+            host: `VLLMEngine`: how calls are held and let continue, its workers, its sleep.
             shared_file: its workers live in other processes, which tensors cannot reach.
         """
         self._host, self._shared_file = host, shared_file
@@ -88,13 +86,13 @@ class Port:
                 await self._checked(name, payload, version)
 
     async def load(self, weights: Weights, version: int) -> None:
-        """Replace all weights by ``weights``, in one update without a group, whatever update was under way.
+        """Replace all weights by ``weights``, in one update without a group, even if another one was under way.
 
         Raises:
             EngineError: vLLM cannot load them; they may be loaded in part then, and nothing is sampled until others
                 are. Or running calls do not end in time, and nothing has changed.
         """
-        async with self._one_at_a_time:  # whoever holds the lock may be about to finish
+        async with self._one_at_a_time:  # the call that holds the lock may be about to finish
             await self._abandon()
         try:
             with self._payload(weights) as payload:
@@ -104,7 +102,7 @@ class Port:
 
     @contextlib.contextmanager
     def _payload(self, weights: Weights) -> Iterator[dict[str, Any]]:
-        """Yield what the workers are told: tensors, or a file with them (`weight_receivers`)."""
+        """Yield what the workers receive: tensors, or a file with them (`weight_receivers`)."""
         if not self._shared_file:
             yield {"rl_tensors": weights}
             return
@@ -202,6 +200,5 @@ def file_in_memory() -> Iterator[str]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the line of an error that says most."""
     lines = str(error).strip().splitlines() or [repr(error)]
     return f"{type(error).__name__}: {lines[0]}"

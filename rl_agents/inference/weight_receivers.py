@@ -137,7 +137,6 @@ class LayerwiseReload(WeightTransferEngine[Any, Any]):
     receive_weights = update_weights
 
     def finish_weight_update(self) -> None:
-        """End the reload."""
         finalize_layerwise_reload(self.model, self.model_config)
 
     def shutdown(self) -> None:
@@ -230,4 +229,4 @@ for _way, _receiver in (("object_store", StoreReceiver), ("nccl", NcclReceiver),
 
 
 class TransferWorker:
-    """Added to vLLM's worker class (``worker_extension_cls``): whoever imports it imports the receivers."""
+    """Added to vLLM's worker class (``worker_extension_cls``): importing it imports the receivers."""

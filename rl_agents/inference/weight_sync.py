@@ -2,7 +2,7 @@
 
 `push` gives each engine a reference to one copy in the object store. `GpuTransfer` lives in the learner: vLLM's trainer
 for NCCL or CUDA IPC drives init, start, update and finish of all engines through a client of these four methods.
-Nobody waits for an engine beyond a deadline. What does not arrive is told by engine; `InferenceGroup.restore` gives it
+No wait for an engine exceeds a deadline. What does not arrive is reported by engine; `InferenceGroup.restore` sends it
 again, always through the object store. Of `GpuTransfer` the calls were tested, with stand-ins for engines: it has
 never run on GPUs.
 """
@@ -29,7 +29,7 @@ GRACE_S = 5.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one engine's call, and why.
+    """The outcome of one engine's call, and why.
 
     ``ok``; ``failed``: it lives; ``gone``: it lives, and what it was to load does not; ``dead``; ``late``.
     """
@@ -43,7 +43,6 @@ class Outcome:
 
 
 def outcome_of(reference: Any) -> Outcome:
-    """Return what came of an actor's call that is over."""
     try:
         ray.get(reference)
     except RayActorError as error:
@@ -74,7 +73,7 @@ def await_all(calls: Mapping[int, Any], timeout_s: float, together: bool = False
 
 
 def push(engines: Mapping[int, Any], packed: Any, version: int, timeout_s: float) -> dict[int, Outcome]:
-    """Give engines weights through the object store; return what came of those that do not have them.
+    """Give engines weights through the object store; return the outcomes of those that do not have them.
 
     Args:
         engines: actors (`EngineActor`) by number.
@@ -99,7 +98,6 @@ class PolicySource:
         self._weights = weights
 
     def metadata(self) -> list[Parameter]:
-        """Return name, dtype and shape of all that iteration yields, in its order."""
         return [Parameter(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self._weights()]
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -143,7 +141,6 @@ class EngineClient:
         self._all([("update", update_info)] * len(self.engines))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """End the update everywhere."""
         self._all([("finish", {})] * len(self.engines))
 
     def _all(self, calls: Sequence[Call]) -> None:
@@ -158,8 +155,6 @@ class GpuTransfer:
 
     Args:
         way: ``nccl`` or ``ipc``.
-        source: of the weights.
-        tensor_parallel: workers of every engine.
         trainer: makes a trainer (init info, client=, source=); None: vLLM's.
     """
 
@@ -172,7 +167,7 @@ class GpuTransfer:
         self._trainer: Any = None
 
     def update(self, engines: Sequence[Any], version: int, timeout_s: float) -> dict[int, Outcome]:
-        """Send the weights; return what came of all engines where one does not have them, for then nobody is sure to.
+        """Send the weights; return the outcomes of all engines if one of them may lack the weights.
 
         vLLM's trainer runs on a daemon thread: when it hangs, it is left behind, and the next update makes a new one.
         """
@@ -207,7 +202,7 @@ class GpuTransfer:
         return {i: client.problems.get(i, rest) for i in range(len(client.engines))}
 
     def close(self) -> None:
-        """Drop the group, on a thread: a communicator that hangs does not let go of itself either."""
+        """Drop the group, on a thread: a communicator that hangs also hangs when it is closed."""
         trainer, self._trainer = self._trainer, None
         self._client = EngineClient((), self._tensor_parallel)
         if trainer is not None:

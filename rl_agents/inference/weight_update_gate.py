@@ -1,6 +1,6 @@
 """Letting calls in and weights in, never both: what ``weight_switch=wait`` needs.
 
-A sync lets running calls end while new ones wait, loads, and lets those go on. A call runs from when the engine may
+A sync lets running calls end while new ones wait, loads, and lets those continue. A call runs from when the engine may
 work on it; what waits only because the batch is full does not delay a sync.
 """
 

@@ -25,8 +25,6 @@ ALIGN = 64
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where one tensor lies: name, torch dtype name, shape, and offset in bytes."""
-
     name: str
     dtype: str
     shape: tuple[int, ...]
@@ -88,7 +86,6 @@ def pack(weights: Weights, tied: bool = False) -> PackedWeights:
 
 
 def write(weights: Mapping[str, torch.Tensor], index: tuple[Entry, ...], buffer: np.ndarray) -> None:
-    """Copy ``weights`` into ``buffer`` where ``index`` says."""
     for name, view in views(buffer, index).items():
         view.copy_(weights[name])
 
@@ -99,7 +96,6 @@ def unpack(packed: PackedWeights) -> dict[str, torch.Tensor]:
 
 
 def views(buffer: np.ndarray, index: tuple[Entry, ...]) -> dict[str, torch.Tensor]:
-    """Return one tensor view of ``buffer`` for each entry of ``index``."""
     with warnings.catch_warnings():
         # An array from Ray's object store is read-only; torch has no such notion and warns.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")

@@ -19,11 +19,7 @@ PADDED, PACKED, SHARED = get_args(Layout)
 
 
 def laid_out(rows: Sequence[Row], settings: Settings, width: float) -> Iterator[tuple[list[int], Layout]]:
-    """Row indices per forward pass, and their layout: families that share where that pays, then all others.
-
-    Args:
-        width: of the network's residual stream.
-    """
+    """Row indices per forward pass, and their layout: families that share where that pays, then all others."""
     limit, shared, alone = settings.tokens_per_microbatch, list[list[int]](), list(range(len(rows)))
     if settings.prefix_sharing:
         shared, alone = passes([row.input_ids for row in rows], limit, width)
@@ -85,6 +81,5 @@ def collate(rows: Sequence[Row], device: torch.device | str = "cpu") -> dict[str
 
 
 def pad_weights(weights: Sequence[FloatArray], device: torch.device | str = "cpu") -> torch.Tensor:
-    """Right-pad loss weights to [rows, longest]."""
     padded = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(w) for w in weights], batch_first=True)
     return padded.to(device)

@@ -1,7 +1,7 @@
 """Log-probabilities through the vocabulary head, a piece at a time: logits of a real vocabulary outweigh the model.
 
 S scored tokens and a vocabulary of V take `LOGIT_BYTES` S V bytes at once: 2.2 GB for 1,024 tokens of 152 k words. In
-pieces they take `LOGITS_AT_ONCE` at most, whatever S is, and the backward pass calculates each piece again.
+pieces they take `LOGITS_AT_ONCE` at most, whatever S is, and the backward pass computes each piece again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ PROBE = ((0, 1),)
 
 
 def tokens_at_once(vocabulary: int) -> int:
-    """Scored tokens whose logits fit into `LOGITS_AT_ONCE`."""
     return max(1, LOGITS_AT_ONCE // (LOGIT_BYTES * vocabulary))
 
 
@@ -90,7 +89,7 @@ def score_in_pieces(
         size: states that go through the head at once.
 
     Returns:
-        log p(target) [m] and H [m], float32 at least, equal to those without pieces but for rounding.
+        log p(target) [m] and H [m], float32 at least, equal to those without pieces except for rounding.
     """
 
     def piece(states: Tensor, of: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,6 @@ from rl_agents.learner.rl_modules import Network
 
 
 def learner_mesh(device: torch.device) -> DeviceMesh:
-    """Return the mesh of all learners."""
     return init_device_mesh(device.type, (dist.get_world_size(),))
 
 
@@ -88,7 +87,6 @@ def load_full_state_dict(network: nn.Module, state: Mapping[str, Any]) -> None:
 
 
 def is_rank_zero() -> bool:
-    """Whether this is the only or the first learner."""
     return not dist.is_initialized() or dist.get_rank() == 0
 
 

@@ -11,7 +11,7 @@ from rl_agents.inference.model_shape import WIDTHS, ModelShape
 GB = 1e9
 #: Share of a GPU to plan with: the rest is CUDA's context, NCCL's buffers and fragmentation.
 USABLE = 0.85
-#: Bytes of logits that a learner has in memory at once: of more scored tokens they are calculated in pieces.
+#: Bytes of logits that a learner has in memory at once: of more scored tokens they are computed in pieces.
 LOGITS_AT_ONCE = 2 << 30
 #: Numbers of learners that are tried.
 LEARNERS = (1, 2, 4, 8, 16, 32, 64)
@@ -42,7 +42,6 @@ class LearnerMemory:
 
     @property
     def total(self) -> float:
-        """GB of both."""
         return self.state + self.passing
 
 
@@ -50,7 +49,7 @@ def learner_memory(settings: Settings, shape: ModelShape, learners: int, scored:
     """Return what one of ``learners`` that share the weights needs.
 
     Args:
-        scored: sampled tokens of a micro-batch; their logits are calculated in pieces where they are many.
+        scored: sampled tokens of a micro-batch; their logits are computed in pieces where they are many.
     """
     parameters, width = shape.parameters, WIDTHS[settings.dtype]
     trained = width * parameters if settings.lora_rank else 16 * parameters

@@ -41,7 +41,6 @@ def load_causal_lm(model_dir: str | Path, dtype: str) -> Any:
 
 
 def load_backbone(model_dir: str | Path, dtype: str) -> Any:
-    """Load the model without its vocabulary head (for critics)."""
     leave_out_sklearn()
     from transformers import AutoModel
 
@@ -59,7 +58,7 @@ def _load_options(model_dir: str | Path, dtype: str) -> dict[str, Any]:
 
 
 def save_hf_folder(folder: Path, weights: Mapping[str, torch.Tensor], source_dir: str | Path) -> None:
-    """Write ``weights`` as model.safetensors beside the config and tokenizer files of ``source_dir``."""
+    """Write ``weights`` as model.safetensors alongside the config and tokenizer files of ``source_dir``."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -69,17 +68,13 @@ def save_hf_folder(folder: Path, weights: Mapping[str, torch.Tensor], source_dir
 
 
 def enable_recompute(model: Any, granularity: str) -> None:
-    """Have a model's layers forget activations for the backward pass, which calculates them again.
+    """Have a model's layers forget activations for the backward pass, which computes them again.
 
     `full` keeps the input of each layer. `selective` keeps the outputs of matrix products and of attention, too, whose
-    work is nearly all of a layer's, and calculates again only what lies between them: norms, rotations, the activation
+    work is nearly all of a layer's, and computes again only what is between them: norms, rotations, the activation
     function, products of gates, casts. Products that make their input narrower are not kept: keys and values of grouped
     attention cost little, and the last product of a layer is never needed again. Korthikanti et al., 2205.05198, by
     PyTorch's `create_selective_checkpoint_contexts` in transformers' own switch.
-
-    Args:
-        model: of transformers.
-        granularity: `full` or `selective`.
     """
     options: dict[str, Any] = {"use_reentrant": False}
     if granularity == "selective":

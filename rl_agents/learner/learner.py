@@ -45,7 +45,7 @@ from rl_agents.losses.aggregation import weighted_sum
 from rl_agents.losses.kl import kl_penalty
 from rl_agents.losses.value import clipped_value_loss
 
-#: Folder of a checkpoint, beside ``hf``.
+#: Folder of a checkpoint, next to ``hf``.
 ADAPTER = "adapter"
 
 
@@ -56,7 +56,6 @@ def save_adapter(folder: Path, model: Any, base: str, base_dir: str) -> None:
 
     Args:
         folder: made where it is missing.
-        model: peft's.
         base: the run's key ``model``; of a public model its name and commit are written down.
         base_dir: folder that the base was loaded from, written down for all others.
     """
@@ -83,7 +82,6 @@ def _trained(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _config(model: Any, base: str, base_dir: str) -> Any:
-    """peft's configuration of the adapters; with names in order, so that equal runs write equal files."""
     config = copy.copy(model.peft_config["default"])
     public = None if Path(base).is_dir() else HUB_NAME.fullmatch(base)
     config.base_model_name_or_path = public["name"] if public else str(Path(base_dir).resolve())
@@ -123,7 +121,6 @@ class AgentLearner(TorchLearner):
 
     @property
     def sharded(self) -> bool:
-        """Whether the learners share the networks."""
         return self.distributed and self.settings.learner_sharding == "fsdp"
 
     def _map_module_to_device(self, module: Any) -> None:
@@ -219,7 +216,7 @@ class AgentLearner(TorchLearner):
     def _parts(self, rows: Sequence[Row]) -> list[tuple[list[int], Layout]]:
         """Row indices per forward pass, and their layout; sharded learners do equally many, the last empty.
 
-        What is learned from again is forwarded by itself, so that the metrics of the others are theirs alone.
+        What is trained on again is forwarded by itself, so that the metrics of the others are theirs alone.
         """
         kinds = [[i for i, row in enumerate(rows) if row.again == again] for again in (False, True)]
         parts = [
@@ -295,7 +292,7 @@ class AgentLearner(TorchLearner):
         """Per-token log-probabilities (policy, reference) or values (critic) of rows, in their order.
 
         Args:
-            what: ``entropy`` of a policy in place of its log-probabilities.
+            what: ``entropy`` of a policy instead of its log-probabilities.
         """
         what = what or ("values" if network == CRITIC else "logprobs")
         output: list[FloatArray] = [np.zeros(0, np.float32)] * len(rows)
@@ -313,7 +310,6 @@ class AgentLearner(TorchLearner):
 
     @property
     def policy(self) -> CausalLMModule:
-        """The policy module."""
         return self.module[POLICY]  # type: ignore[no-any-return]
 
     def export_weights(self) -> PackedWeights:
@@ -321,7 +317,7 @@ class AgentLearner(TorchLearner):
         return pack(self._merged_weights())
 
     def save_hf(self, folder: Path) -> None:
-        """Write the policy in Hugging Face layout, and what LoRA learned beside it, as peft's folder ``adapter``."""
+        """Write the policy in Hugging Face layout, and LoRA's adapters next to it, as peft's folder ``adapter``."""
         source, weights = self.policy.model_config["model_dir"], self._merged_weights()
         if is_rank_zero():
             save_hf_folder(folder, weights, source)

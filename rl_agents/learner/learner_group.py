@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +83,15 @@ class AgentLearnerGroup(LearnerGroup):
         if self.is_local:
             return [self._learner.update(training_data, train_policy=train_policy)]
         shards = training_data.shard(len(self), shared=self._shared)
-        return self._call([_Update(shard, train_policy) for shard, _ in shards], "learning")
+        return self._call([methodcaller("update", shard, train_policy=train_policy) for shard, _ in shards], "learning")
 
     def score(self, rows: Sequence[Row], network: str, what: str = "") -> list[FloatArray]:
         """Per-token log-probabilities or values (``what``: see `AgentLearner.score`), in shards by all learners."""
         if self.is_local:
             return self._learner.score(rows, network, what)  # type: ignore[no-any-return]
         shards = split_rows(rows, len(self), shared=self._shared)
-        functions = [_ScoreShard([rows[i] for i in shard], network, what) for shard in shards]
-        results = self._call(functions, f"scoring rows with the {network}")
+        calls = [methodcaller("score", [rows[i] for i in shard], network, what) for shard in shards]
+        results = self._call(calls, f"scoring rows with the {network}")
         output: dict[int, FloatArray] = {}
         for shard, arrays in zip(shards, results, strict=True):
             output.update(zip(shard, arrays, strict=True))
@@ -98,7 +100,7 @@ class AgentLearnerGroup(LearnerGroup):
     def fill_scores(self, rows: Sequence[Row], recipe: AlgorithmSpec) -> None:
         """Fill what the networks say about the rows before the first optimizer step.
 
-        The denominator of what is learned from again is always the policy that sampled it: the learner's own
+        The denominator of what is trained on again is always the policy that sampled it: the learner's own
         log-probabilities would say that it is new.
         """
         settings = self.config.agent
@@ -119,7 +121,6 @@ class AgentLearnerGroup(LearnerGroup):
 
     @property
     def _shared(self) -> bool:
-        """Whether rows share what they begin with."""
         return bool(self.config.agent.prefix_sharing)
 
     def export_weights(self) -> Any:
@@ -133,26 +134,26 @@ class AgentLearnerGroup(LearnerGroup):
         """Have the first learner send the policy's weights to engines, from GPU to GPU.
 
         Returns:
-            What came of the engines that do not have them.
+            The outcomes of the engines that do not have them.
         """
         settings = self.config.agent
         # As in `InferenceGroup.sync`: running calls have that long to end, and then the weights have it.
         timeout_s = settings.engine_timeout_s * (2 if settings.weight_switch == "wait" else 1)
-        call = _SendWeights(handles, way, tensor_parallel, version, timeout_s)
+        call = partial(
+            _send, handles=list(handles), way=way, workers=tensor_parallel, version=version, timeout_s=timeout_s
+        )
         return call(self._learner) if self.is_local else self._ask_first(call, "sending weights")  # type: ignore
 
     def full_state(self) -> dict[str, Any]:
-        """Weights and optimizer of the whole network."""
         if self.is_local:
             return self._learner.get_state()  # type: ignore[no-any-return]
-        return self._ask_first(_get_state, "reading the training state")  # type: ignore[no-any-return]
+        return self._ask_first(methodcaller("get_state"), "reading the training state")  # type: ignore[no-any-return]
 
     def load_full_state(self, state: dict[str, Any]) -> None:
-        """Set weights and optimizer of every learner."""
         if self.is_local:
             self._learner.set_state(state)
         else:
-            self._call([_SetState(ray.put(state))] * len(self), "loading the training state")
+            self._call([partial(_set_state, reference=[ray.put(state)])] * len(self), "loading the training state")
 
     def save_hf(self, folder: Path) -> None:
         """Write the policy in Hugging Face layout (``folder`` on storage that learners share with the driver).
@@ -162,7 +163,7 @@ class AgentLearnerGroup(LearnerGroup):
         if self.is_local:
             self._learner.save_hf(folder)
         else:
-            self._ask_first(_SaveHF(folder), f"writing {folder}")
+            self._ask_first(methodcaller("save_hf", folder), f"writing {folder}")
 
     def abandon(self) -> None:
         """Stop the learners without waiting for what they are doing: some are dead, others may hang."""
@@ -210,54 +211,18 @@ def _listed(numbers: Iterable[int]) -> str:
     return ", ".join(str(number) for number in sorted(numbers))
 
 
-class _Update:
-    def __init__(self, data: AgentTrainingData, train_policy: bool) -> None:
-        self.data, self.train_policy = data, train_policy
-
-    def __call__(self, learner: Any) -> Any:
-        return learner.update(self.data, train_policy=self.train_policy)
+def _set_state(learner: Any, reference: list[Any]) -> None:
+    learner.set_state(ray.get(reference[0]))
 
 
-class _ScoreShard:
-    def __init__(self, rows: list[Row], network: str, what: str) -> None:
-        self.rows, self.network, self.what = rows, network, what
-
-    def __call__(self, learner: Any) -> list[FloatArray]:
-        return learner.score(self.rows, self.network, self.what)  # type: ignore[no-any-return]
-
-
-class _SetState:
-    def __init__(self, reference: Any) -> None:
-        self.reference = [reference]
-
-    def __call__(self, learner: Any) -> None:
-        learner.set_state(ray.get(self.reference[0]))
-
-
-class _SaveHF:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __call__(self, learner: Any) -> None:
-        learner.save_hf(self.folder)
-
-
-class _SendWeights:
-    def __init__(self, handles: Sequence[Any], way: str, tensor_parallel: int, version: int, timeout_s: float) -> None:
-        self.handles, self.way, self.tensor_parallel = list(handles), way, tensor_parallel
-        self.version, self.timeout_s = version, timeout_s
-
-    def __call__(self, learner: Any) -> dict[int, Outcome]:
-        if getattr(learner, "transfer", None) is None:
-            source = PolicySource(learner.policy.merged_weights)
-            learner.transfer = GpuTransfer(self.way, source, self.tensor_parallel)
-        problems: dict[int, Outcome] = learner.transfer.update(self.handles, self.version, self.timeout_s)
-        return problems
+def _send(
+    learner: Any, handles: list[Any], way: str, workers: int, version: int, timeout_s: float
+) -> dict[int, Outcome]:
+    if getattr(learner, "transfer", None) is None:
+        learner.transfer = GpuTransfer(way, PolicySource(learner.policy.merged_weights), workers)
+    problems: dict[int, Outcome] = learner.transfer.update(handles, version, timeout_s)
+    return problems
 
 
 def _put_weights(learner: Any) -> list[Any]:
     return [ray.put(learner.export_weights())]
-
-
-def _get_state(learner: Any) -> Any:
-    return learner.get_state()

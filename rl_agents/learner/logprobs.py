@@ -24,7 +24,7 @@ def score_rows(
         lm: a causal language model of transformers.
         batch: as in `CausalLMModule._forward`.
         piece: states that go through the vocabulary head at once; None: all.
-        precision: context in which to calculate.
+        precision: context in which to compute.
         adapters: ``lm`` is a model with adapters around one.
 
     Returns:
@@ -57,7 +57,7 @@ def _padded(lm: Any, batch: dict[str, Any], positions: Tensor, precision: Abstra
 
 
 def _packed(lm: Any, batch: dict[str, Any], packed: Packed, precision: AbstractContextManager[Any]) -> Scores:
-    """As `_padded`; a distribution that several rows draw from is calculated once."""
+    """As `_padded`; a distribution that several rows draw from is computed once."""
     rows, columns = torch.nonzero(batch["mask"][:, 1:], as_tuple=True)
     with precision:
         logits = lm(

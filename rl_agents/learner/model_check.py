@@ -53,13 +53,12 @@ def check_vocabulary(model_dir: str | Path, tokenizer: Any, vocabulary: int | No
     if vocabulary is not None and largest >= vocabulary:
         raise InputError(
             f"model={model_dir}: its tokenizer has ids up to {largest}, the model embeds {vocabulary} (vocab_size): "
-            "they do not belong together"
+            "they do not match"
         )
 
 
 @lru_cache(maxsize=8)
 def _check_weights(folder: Path, files: tuple[Any, ...]) -> None:
-    """Check the weights; ``files`` stands for what is in the folder, so that equal folders are read once."""
     shapes = _named_shapes(folder)
     _check_shapes(folder, _expected_shapes(folder), shapes)
     _check_numbers(folder, len(shapes))
@@ -87,12 +86,11 @@ def _named_shapes(folder: Path) -> Shapes:
 
 
 def _damage(path: Path, error: str) -> str:
-    """Say what safetensors found, in words for those who copied or downloaded the file."""
+    """Say what safetensors found, in words about a copied or downloaded file."""
     reason = error.removeprefix("Error while deserializing header: ")
     if reason.startswith("incomplete metadata"):
         return (
-            f"has {path.stat().st_size} bytes of header and tensors, and the header speaks of another number: "
-            "copy it again"
+            f"has {path.stat().st_size} bytes of header and tensors, which is not what the header says: copy it again"
         )
     reason = {
         "invalid header length": "its header is longer than the file",
@@ -163,8 +161,8 @@ def _read(folder: Path) -> Any:
         raise _no_language_model(folder, error) from None
     if config.get_text_config() is not config:
         raise InputError(
-            f"model={folder}: {config.model_type} models read images or sound beside text, and only models of text "
-            "are trained; docs/reference/models.md says how to take the text part of one out"
+            f"model={folder}: {config.model_type} models read images or sound in addition to text, and only text "
+            "models are trained; docs/reference/models.md says how to take the text part of one out"
         )
     if getattr(config, "quantization_config", None):
         raise InputError(

@@ -18,7 +18,6 @@ class OptimizerSet:
 
     Args:
         networks: name -> module; the policy's learning rate is ``lr``, every other's ``critic_lr``.
-        settings: the run's settings.
     """
 
     def __init__(self, networks: Mapping[str, nn.Module], settings: Settings) -> None:
@@ -50,7 +49,6 @@ class OptimizerSet:
         return [muon, torch.optim.AdamW(others, lr=rate, **adam)]
 
     def parameters(self) -> list[nn.Parameter]:
-        """All trainable parameters in a fixed order."""
         return [parameter for params in self.networks.values() for parameter in params.values()]
 
     def zero_grad(self) -> None:

@@ -1,7 +1,7 @@
 """Rows packed into one sequence in which every shared token is forwarded once, and the attention that keeps them apart.
 
-A language model mixes tokens in its attention only. So the tokens of a trie go through all other layers side by side,
-each once, and attention is calculated branch by branch: a branch's own tokens against keys and values of its whole
+A language model mixes tokens in its attention only. So the tokens of a trie pass all other layers as one sequence, each
+once, and attention is computed branch by branch: a branch's own tokens against keys and values of its whole
 path. `transformers` lets an attention function be registered by name; a `Packed` batch reaches it as a keyword argument
 of the forward pass. Everything is one autograd graph: the gradient of a shared token is the sum over its rows, whatever
 the loss, and sharding, adapters, precision and gradient checkpointing work as in any forward pass.
@@ -57,7 +57,6 @@ class Packed:
 
     Attributes:
         input_ids, position_ids: [1, n].
-        branches: calls of the attention.
         restored: [n], where the branches' outputs, one after the other, have each token's.
         read: [k], places whose hidden state predicts a scored token.
         source: [m], for every scored token of the batch, which of those; in the order of ``torch.nonzero``.
@@ -76,7 +75,7 @@ class Packed:
 
 
 def pack_rows(ids: Tensor, mask: Tensor, width: float, *, share: bool = True) -> Packed:
-    """Pack a right-padded batch; of each row, what lies before its last scored token is needed.
+    """Pack a right-padded batch; of each row, the tokens before its last scored one are needed.
 
     Args:
         ids, mask: [B, L]; mask is 1 where a token is scored, never at the first.
@@ -110,7 +109,6 @@ def pack_rows(ids: Tensor, mask: Tensor, width: float, *, share: bool = True) ->
 
 
 def _paths(trie: Walk) -> list[NDArray[np.int64]]:
-    """Places in the packed sequence of every row's tokens, by row."""
     paths, previous, size = [np.zeros(0, np.int64)] * len(trie.order), np.zeros(0, np.int64), 0
     for row, common, length in zip(trie.order, trie.shared, trie.lengths, strict=True):
         previous = np.concatenate([previous[:common], np.arange(size, size + length - common)])
@@ -192,17 +190,15 @@ def shared_attention(
 
 
 def _taken(tensor: Tensor, places: Tensor) -> Tensor:
-    """[1, heads, n, d] at ``places`` [b, s]: [b, heads, s, d]."""
     lines = tensor[0].transpose(0, 1)
     return lines.index_select(0, places.flatten()).unflatten(0, places.shape).transpose(1, 2)
 
 
 def enable(model: Any, name: str, longest: int, asked: str = "prefix_sharing") -> None:
-    """Have a model calculate attention by `shared_attention`, which ordinary batches do not notice.
+    """Have a model compute attention by `shared_attention`, which ordinary batches do not notice.
 
     Args:
         model: of `transformers`, or with adapters around it.
-        name: its folder, for the error.
         longest: tokens of a row at most.
         asked: the key that asks for it, for the error.
 
@@ -229,7 +225,7 @@ def unshareable(model: Any, longest: int) -> str:
     if window is not None and window < longest:
         return f"{config.model_type} sees {window} tokens back (sliding_window) and rows have up to {longest}"
     if not model._supports_attention_backend or config._attn_implementation not in ("sdpa", NAME):
-        return f"{config.model_type} calculates attention in its own way, not by PyTorch's"
+        return f"{config.model_type} computes attention in its own way, not by PyTorch's"
     return ""
 
 
@@ -241,6 +237,6 @@ def check_seen(packed: Packed, model: Any) -> None:
     """
     if packed.layers < model.config.num_hidden_layers:
         raise RuntimeError(
-            f"{packed.layers} of {model.config.num_hidden_layers} layers of {model.config.model_type} were told which "
-            "rows share what; set prefix_sharing=false sequence_packing=false"
+            f"{packed.layers} of {model.config.num_hidden_layers} layers of {model.config.model_type} received the "
+            "packed rows; set prefix_sharing=false sequence_packing=false"
         )

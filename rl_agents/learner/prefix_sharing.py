@@ -8,7 +8,7 @@ are that. Related: AReaL-DTA (2602.00482), Tree Training (2511.00413).
 What a row costs, in units of one token's pass through the linear layers of a network of width h:
 
   alone    L·(1 + L/(12·h))                           a token is 24·h² flops, each of its L/2 pairs of attention 4·h
-  branch   (L - p)·(1 + L/(6·h)) + COPY·L/h + BRANCH  its attention is masked, so it calculates (L - p)·L pairs
+  branch   (L - p)·(1 + L/(6·h)) + COPY·L/h + BRANCH  its attention is masked, so it computes (L - p)·L pairs
 
 `COPY` is for the keys and values that each branch gets a copy of, and for putting tokens in and out of rows: packing
 rows that share nothing made updates 6 % slower at width 64. Where these formulas see a small gain, there is one
@@ -41,9 +41,7 @@ class Walk:
     """Rows in the order of their trie.
 
     Attributes:
-        order: index of each row.
         shared: leading tokens that the row at this place of ``order`` shares with the one before it.
-        lengths: its tokens.
     """
 
     order: list[int]
@@ -67,7 +65,6 @@ def walk(ids: Sequence[NDArray[np.integer]], width: float = WIDE) -> Walk:
     """Order rows by their trie and say what each shares with its predecessor where that pays.
 
     Args:
-        ids: token ids of every row.
         width: of the network's residual stream.
     """
     keys = [np.asarray(row).astype(">u4").tobytes() for row in ids]
@@ -104,7 +101,7 @@ def passes(ids: Sequence[NDArray[np.integer]], max_tokens: int, width: float) ->
     least has to be forwarded again.
 
     Returns:
-        Row indices of every packed pass; row indices of those that had better not be packed.
+        Row indices of every packed pass; row indices of those that are cheaper unpacked.
     """
     trie = walk(ids, width)
     starts = [place for place, common in enumerate(trie.shared) if not common] + [len(trie.order)]
@@ -150,7 +147,6 @@ def split_shared(ids: Sequence[NDArray[np.integer]], num_shards: int) -> list[li
 
 
 def _common(a: NDArray[np.integer], b: NDArray[np.integer]) -> int:
-    """Leading tokens that two rows have in common."""
     length = min(len(a), len(b))
     differ = np.flatnonzero(a[:length] != b[:length])
     return int(differ[0]) if len(differ) else length

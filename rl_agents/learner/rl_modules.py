@@ -50,7 +50,7 @@ def module_specs(settings: Settings, model_dir: str) -> MultiRLModuleSpec:
 
 
 class Network(TorchRLModule):
-    """What policy, reference and critic share: in which precision they calculate.
+    """What policy, reference and critic share: the precision in which they compute.
 
     Trained weights, and so the optimizer's moments, are float32: a step of 1e-6 is lost on a bfloat16 weight of 0.02,
     whose neighbors are 1e-4 away. With ``dtype=bfloat16`` they are cast for the forward pass. Frozen weights (the
@@ -65,11 +65,9 @@ class Network(TorchRLModule):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of activations."""
         return getattr(torch, self.model_config["dtype"])  # type: ignore[no-any-return]
 
     def precision(self, device: torch.device) -> Any:
-        """Context in which to calculate."""
         return torch.autocast(device.type, self.dtype, enabled=self.autocast and self.dtype != torch.float32)
 
     def prepare(self, model: Any) -> Any:
@@ -176,7 +174,6 @@ class ValueModule(Network):
         return {"values": scattered.index_put((rows, columns + 1), values)}
 
     def _packed(self, packed: Packed) -> torch.Tensor:
-        """The hidden states that predict the scored tokens, [scored tokens, width]."""
         with self.precision(packed.read.device):
             return packed_states(self.backbone, packed, seen_by=self.backbone)[packed.read[packed.source]]
 
@@ -189,7 +186,6 @@ def _with_lora(model: nn.Module, rank: int, alpha: float) -> nn.Module:
 
 
 def _plain_name(name: str) -> str:
-    """A parameter's name without what adapters wrap around it."""
     return name.removeprefix("base_model.model.").replace(".base_layer", "")
 
 

@@ -20,7 +20,6 @@ class Minibatch:
     """One optimizer step: which rows, and the global loss weight of each of their tokens.
 
     Attributes:
-        weights: of the policy's loss.
         value_weights: of the critic's, which may look at other tokens.
     """
 
@@ -51,7 +50,6 @@ class AgentTrainingData(TrainingData):
     def shard(
         self, num_shards: int, len_lookback_buffer: int | None = None, *, shared: bool = False, **kwargs: Any
     ) -> list[tuple[AgentTrainingData, dict[str, Any]]]:
-        """Split the rows over learners, see `split_rows`."""
         return [(self._subset(indices), {}) for indices in split_rows(self.rows, num_shards, shared=shared)]
 
     def _subset(self, indices: list[int]) -> AgentTrainingData:
@@ -74,7 +72,7 @@ class AgentTrainingData(TrainingData):
     ) -> AgentTrainingData:
         """Schedule ``epochs`` x ``minibatches`` optimizer steps; whole trajectories stay together.
 
-        Rows that have no token left to learn from are left out.
+        Rows that have no token left to train on are excluded.
 
         Args:
             fold: compute equal rows once and silent ones not at all, see `folded`; for recipes without a critic.
@@ -111,16 +109,15 @@ class AgentTrainingData(TrainingData):
 def folded(
     rows: Sequence[Row], chosen: Sequence[int], weights: Sequence[FloatArray], *, keep_silent: bool
 ) -> tuple[list[int], list[FloatArray]]:
-    """Leave out rows without effect on a gradient: the same sum in fewer forward passes.
+    """Omit rows without effect on a gradient: the same sum in fewer forward passes.
 
     Siblings of a state repeat its whole prompt and often each other. Rows of a group with the same tokens have the
-    same credit, so the first stands for all with the sum of their weights; the old log-probabilities are its own,
+    same credit, so the first represents all with the sum of their weights; the old log-probabilities are its own,
     which differ by the engine's rounding. Rows without advantage add nothing to a surrogate. Denominators are counted
     before.
 
     Args:
         chosen: indices in ``rows`` of one optimizer step.
-        weights: of their tokens.
         keep_silent: rows without advantage matter, too (KL, entropy).
     """
     kept: dict[tuple[int, bytes], int] = {}

@@ -1,12 +1,12 @@
 """Attention of packed rows in one call of a kernel for sequences of varying lengths: PyTorch's own FlashAttention.
 
-A segment is a branch of the trie (learner/prefix_attention.py): own tokens, which stand one behind another in the
+A segment is a branch of the trie (learner/prefix_attention.py): own tokens, which are consecutive in the
 packed sequence, and the keys of its whole path, whose last ones are its own. A query sees keys up to itself: the causal
 mask aligned at the lower right, which is what FlashAttention means by causal. Where rows share nothing, paths are the
 rows and keys need no copies; nothing is padded.
 
 The kernel wants a GPU and half precision. Before its first use it is compared with PyTorch's attention on two little
-segments, because it has never run where this was written; where it fails or differs, calls by branches go on.
+segments, because it was developed without a GPU; where it fails or differs, the calls by branches are used.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def varlen_attention(
 
 
 def kernel_type(query: Tensor) -> torch.dtype | None:
-    """Precision in which the kernel calculates here, where it `works`; None: it does not."""
+    """Precision in which the kernel computes here, where it `works`; None: it does not."""
     kind = query.device.type
     half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else query.dtype
     return half if half in HALF and query.shape[-1] <= WIDEST_HEAD else None
@@ -118,10 +118,10 @@ def works(device: torch.device) -> bool:
     try:
         error = probe(device, torch.bfloat16)
     except (ImportError, AttributeError, TypeError, RuntimeError) as failure:
-        logger.warning("packed rows without FlashAttention's kernel, by PyTorch's attention: %s", failure)
+        logger.warning("packed rows without FlashAttention's kernel, with PyTorch's attention instead: %s", failure)
         return False
     if error > PROBE_ERROR:
-        logger.warning("packed rows without FlashAttention's kernel, which is off by %.2g on a probe", error)
+        logger.warning("packed rows without FlashAttention's kernel: its result is off by %.2g on a probe", error)
     return error <= PROBE_ERROR
 
 

@@ -1,22 +1,21 @@
-"""Collecting: jobs go to env runners and come back whole, whoever dies on the way.
+"""Collecting: jobs go to env runners and come back complete, even if runners or engines die on the way.
 
-There is one way for all data. `Exchanges`: batches of jobs are submitted to runners and fetched when they are done.
-With every runner one exchange is under way, which carries new batches there and finished ones back
-(`rl_agents.rollout.request_queue`). A runner's event loop goes on only while one is, so somebody has to fetch all the
-time. Several may, in threads of their own: an evaluation beside a stream, for one.
+`Exchanges`: batches of jobs are submitted to runners and fetched when they are done. With every runner one exchange is
+under way, which carries new batches there and finished ones back (`rl_agents.rollout.request_queue`). A runner's event
+loop runs only during an exchange, so some thread has to fetch all the time.
 
-`Losses`: engines get the last weights again. An env runner that is back says in which task's environment its
-predecessor died; it gets engines and recorder, and is asked for work again. Nobody waits for one runner while others
-are alive, except for `COME_BACK_S`: before what was lost is played again, it should be known whether a task kills its
-process.
+`FaultTolerance`: engines get the last weights again. An env runner that is back reports in which task's environment its
+predecessor died; it gets engines and recorder, and is asked for work again. While other runners are alive, a lost one
+is waited for `COME_BACK_S` at most: before lost jobs run again, it should be known whether a task kills its process.
 
-`Collector.gather` submits all and waits for all. A stream (`rl_agents.orchestrator.streaming_rollouts`) submits group
-after group and fetches what is done. Both may go on at once.
+`Collector.gather` submits all jobs and waits for all. Several threads may gather at once: the groups of a stream
+(`rl_agents.orchestrator.streaming_rollouts`), and an evaluation next to them.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 import threading
 import time
@@ -41,11 +40,13 @@ from rl_agents.orchestrator.env_runner_handles import (
 from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.branching_check import Reached
 from rl_agents.rollout.recording import MAX_ATTEMPTS
-from rl_agents.rollout.request_queue import Batch
+from rl_agents.rollout.request_queue import JobBatch
 
 #: Longest exchange with a runner that several wait for: new batches reach it no later. With one that a single caller
 #: waits for: it says how far it is.
 SLICE_S, REPORT_S = 0.1, 10.0
+#: Seconds between two looks at whether a `Company` is closed.
+CLOSED_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,11 @@ class _Link:
         progress: how many jobs of each of them were done when the runner was last heard.
         sent: the exchange that is under way; None: none is.
         heard: when an answer last came, or when the runner was last given work while it had none; later by the time
-            in which nobody fetched.
+            in which no thread fetched.
     """
 
-    inbox: list[Batch] = field(default_factory=list)
-    outstanding: dict[int, Batch] = field(default_factory=dict)
+    inbox: list[JobBatch] = field(default_factory=list)
+    outstanding: dict[int, JobBatch] = field(default_factory=dict)
     dropped: list[int] = field(default_factory=list)
     progress: dict[int, int] = field(default_factory=dict)
     sent: Any = None
@@ -81,11 +82,10 @@ class _Link:
 
 
 class Exchanges:
-    """Who has which batch, and what has come back.
+    """Which runner has which batch, and what has come back.
 
     Attributes:
-        shared: somebody submits work all the time: no exchange lasts long.
-        count: exchanges so far.
+        shared: work is submitted all the time: no exchange lasts long.
     """
 
     def __init__(self, runners: Runners, timeout_s: float) -> None:
@@ -98,47 +98,60 @@ class Exchanges:
         self._lost = False
         self._numbers = itertools.count()
         self._links: dict[int, _Link] = defaultdict(_Link)
-        #: When somebody last asked for answers.
+        #: When answers were last asked for.
         self._looked = time.monotonic()
         self._answers: dict[int, Any] = {}
-        # Guards the tables above; nobody waits while holding it.
-        self._tables = threading.RLock()
+        #: Guards the tables above; notified when answers have come, or when no thread waits for runners any more.
+        self._tables = threading.Condition(threading.RLock())
+        #: A thread waits for runners; the others wait for what it brings.
+        self._waiting = False
 
     def submit(self, runner: int, method: str, jobs: Sequence[Any], options: Mapping[str, Any]) -> int:
         """Have a runner do jobs as one batch; return the batch's number, for `fetch`."""
         with self._tables:
-            batch, link = Batch(next(self._numbers), method, jobs, options), self._links[runner]
+            batch, link = JobBatch(next(self._numbers), method, jobs, options), self._links[runner]
             if link.idle():
                 link.heard = time.monotonic()
             link.inbox.append(batch)
         return batch.number
 
-    def fetch(self, numbers: Collection[int], wait_s: float, *, together: bool = False) -> dict[int, Any]:
-        """Let env runners go on, and return the answers that have come, by batch; `Lost` for what was lost.
+    def fetch(self, numbers: Collection[int], wait_s: float) -> dict[int, Any]:
+        """Let env runners continue, and return the answers that have come, by batch; `Lost` for what was lost.
 
         Args:
             numbers: batches that the caller waits for; at least one answer is returned before ``wait_s`` is over.
-            together: rather all that a runner has than the first.
         """
         end = time.monotonic() + wait_s
-        self._forgive()
-        while True:
-            with self._tables:
+        with self._tables:
+            self._forgive()
+            while True:
                 for runner, link in self._links.items():
-                    self._send(runner, link, numbers, together=together)
+                    self._send(runner, link, numbers)
                 found = {number: self._answers.pop(number) for number in numbers if number in self._answers}
                 sent = [link.sent for link in self._links.values() if link.sent is not None]
-                patience, self._looked = self._patience(end), time.monotonic()
-            if found or not sent or time.monotonic() >= end:
-                return found
+                if found or not sent or time.monotonic() >= end:
+                    self._tables.notify_all()
+                    return found
+                if self._waiting:
+                    self._tables.wait(max(0.0, end - time.monotonic()))
+                else:
+                    self._wait(sent, end)
+
+    def _wait(self, sent: Sequence[Any], end: float) -> None:
+        """Wait for runners, without the tables, and take what they bring."""
+        patience, self._looked, self._waiting = self._patience(end), time.monotonic(), True
+        self._tables.release()
+        try:
             ready = self.runners.wait(sent, patience)
-            with self._tables:
-                self._looked = time.monotonic()
-                for runner, link in list(self._links.items()):
-                    self._take(runner, link, ready)
+        finally:
+            self._tables.acquire()
+            self._waiting, self._looked = False, time.monotonic()
+            self._tables.notify_all()
+        for runner, link in list(self._links.items()):
+            self._take(runner, link, ready)
 
     def drop(self, numbers: Collection[int]) -> None:
-        """Nobody wants these batches any more: they are given up where they have begun."""
+        """Give these batches up."""
         with self._tables:
             for link in self._links.values():
                 link.inbox = [batch for batch in link.inbox if batch.number not in numbers]
@@ -154,34 +167,30 @@ class Exchanges:
         with self._tables:
             return sum(link.progress.get(number, 0) for link in self._links.values() for number in numbers)
 
-    def loads(self) -> dict[int, int]:
-        """Return how many jobs every living runner has."""
+    def least_busy(self, runners: Sequence[int]) -> list[int]:
+        """Return runners in the order of how many jobs they have."""
         with self._tables:
-            links = {runner: self._links[runner] for runner in self.runners.ids()}
-            return {
-                runner: sum(len(batch.jobs) for batch in (*link.inbox, *link.outstanding.values()))
-                for runner, link in links.items()
-            }
+            links = {runner: self._links[runner] for runner in runners}
+            jobs = {r: sum(len(b.jobs) for b in (*link.inbox, *link.outstanding.values())) for r, link in links.items()}
+        return sorted(runners, key=lambda runner: jobs[runner])
 
-    def _send(self, runner: int, link: _Link, wanted: Collection[int], *, together: bool) -> None:
-        """Begin an exchange where none is under way and there is something to give or to wait for."""
+    def _send(self, runner: int, link: _Link, wanted: Collection[int]) -> None:
         if link.sent is not None or (link.idle() and not link.dropped):
             return
         batches, link.inbox = link.inbox, []
         dropped, link.dropped = link.dropped, []
         link.outstanding |= {batch.number: batch for batch in batches}
-        alone = together and not self.shared and all(number in wanted for number in link.outstanding)
+        alone = not self.shared and all(number in wanted for number in link.outstanding)
         wait_s, enough = (REPORT_S, None) if alone else (SLICE_S, 1)
         call = partial(exchange, batches=batches, wait_s=wait_s, enough=enough, drop=dropped)
         link.sent = self.runners.send(runner, call)
         self.count += 1
 
     def _forgive(self) -> None:
-        """Time in which nobody fetched, but gave engines weights for one, is not the runners': they stood still."""
-        with self._tables:
-            now = time.monotonic()
-            for link in self._links.values() if now - self._looked > SLICE_S else ():
-                link.heard = min(now, link.heard + now - self._looked)
+        """Time in which no thread fetched does not count against the runners: their event loops stood still."""
+        now = time.monotonic()
+        for link in self._links.values() if not self._waiting and now - self._looked > SLICE_S else ():
+            link.heard = min(now, link.heard + now - self._looked)
 
     def _patience(self, end: float) -> float:
         """Seconds until the caller's time is over, or that of a runner."""
@@ -205,7 +214,7 @@ class Exchanges:
                     link.heard = time.monotonic()
             if len(link.progress) < len(link.outstanding):  # it was restarted in between, and knows of nothing
                 self._replace(runner, link, hangs=False)
-        # Also while new work waits for it: it may hang in what nobody wants any more.
+        # Also while new work waits for it: it may hang in a dropped batch.
         if not link.idle() and self.runners.remote and time.monotonic() >= link.heard + self.timeout_s:
             self._replace(runner, link, hangs=True)
 
@@ -222,13 +231,12 @@ class Exchanges:
         self._answers |= {batch.number: Lost(event) for batch in batches}
 
     def lost_since(self) -> bool:
-        """Whether a runner was lost since this was asked last."""
         with self._tables:
             lost, self._lost = self._lost, False
         return lost
 
 
-#: For lost runners to come back while others are alive; who takes longer joins later.
+#: For lost runners to come back while others are alive; a slower one joins later.
 COME_BACK_S = 10.0
 #: For one to come back while none is alive.
 RESTART_PATIENCE_S = 120.0
@@ -241,7 +249,7 @@ MAX_DEADLY_TASKS = 3
 DIED = "env_died: the environment ends its process (os._exit, a crash in C) or hangs in C"
 
 
-class Losses:
+class FaultTolerance:
     """Brings engines and env runners back.
 
     Attributes:
@@ -257,16 +265,19 @@ class Losses:
         self.runners, self.inference = runners, inference
         self.recording: SetRecorder | None = None
         self.deaths: Counter[str] = Counter()
+        #: Held while weights are pushed, or what was lost is brought back.
+        self.lock = threading.RLock()
         self._missed: set[int] = set()
-        self._restoring = threading.RLock()
+        #: When the last `restore` began.
+        self._restored = -math.inf
 
     def connect(self) -> None:
         """Give every env runner the engines' handles, and what it records with, before it gets anything else to do."""
-        with self._restoring:
+        with self.lock:
             self._equip(self.runners.ids())
 
-    def restore(self, events: list[str]) -> bool:
-        """Bring engines and then runners back; return whether some died in environments.
+    def restore(self, events: list[str], since: float) -> None:
+        """Bring engines and then runners back, unless another thread has begun to after the loss at ``since``.
 
         Args:
             events: gets a line that names the runners which are not back in time.
@@ -274,20 +285,22 @@ class Losses:
         Raises:
             EngineError, LearnerLost: see `InferenceGroup.restore`.
         """
-        with self._restoring:
+        with self.lock:
+            if self._restored >= since:
+                return
+            self._restored = time.monotonic()
             self.restore_engines()
-            blamed = self.welcome(COME_BACK_S)
+            self.welcome(COME_BACK_S)
             end = time.monotonic() + RESTART_PATIENCE_S - COME_BACK_S
             while self.runners.remote and not self.runners.ids() and time.monotonic() < end:
-                blamed += self.welcome(1.0)
+                self.welcome(1.0)
             events += self.overdue(COME_BACK_S if self.runners.ids() else RESTART_PATIENCE_S)
-            return bool(blamed)
 
     def restore_engines(self) -> None:
         """Bring engines back with the last weights; runners learn of those that were replaced."""
         if self.inference is None:
             return
-        with self._restoring:
+        with self.lock:
             if isinstance(self.inference, RunnerEngines):
                 self.inference.restore()
                 return
@@ -296,36 +309,36 @@ class Losses:
             if self.runners.remote and self.inference.handles() != before:
                 self.runners.tell(self.runners.ids(), methodcaller("set_engines", self.inference.handles()))
 
-    def welcome(self, wait_s: float) -> list[str]:
-        """Take lost runners in that are back; return the tasks in whose environments they died.
+    def look(self) -> None:
+        """Take in lost runners that are back already, unless another thread brings them back now."""
+        if self.runners.absent() and self.lock.acquire(blocking=False):
+            try:
+                self.welcome(0.0)
+            finally:
+                self.lock.release()
+
+    def welcome(self, wait_s: float) -> None:
+        """Take in lost runners that are back, and note the tasks in whose environments they died.
 
         Args:
-            wait_s: for all of them, in seconds, but for those that were `overdue` while others are alive; 0: only see
-                who is back already.
+            wait_s: for all of them, in seconds, without those that were `overdue` while others are alive.
         """
-        with self._restoring:
+        with self.lock:
             back = self.runners.come_back(wait_s, self._missed if self.runners.ids() else ())
             asked = {runner: self.runners.send(runner, methodcaller("lost_task")) for runner in back}
             self._equip(back)
-            tasks = list[str]()
             for runner, answer in heard(self.runners, asked, ANSWER_S).items():
                 if isinstance(answer, RunnerLost):
                     self.runners.lose(runner, kill=False)
                 elif answer:
-                    tasks.append(answer)
-            self.deaths.update(tasks)
+                    self.deaths[answer] += 1
             self._missed &= set(self.runners.absent())
-            return tasks
-
-    def awaited(self) -> list[int]:
-        """Return those that are lost and not `overdue` yet."""
-        return sorted(set(self.runners.absent()) - self._missed)
 
     def overdue(self, waited_s: float) -> list[str]:
         """Return a line that names the runners which are still away, each once."""
-        late = self.awaited()
+        late = sorted(set(self.runners.absent()) - self._missed)
         self._missed |= set(late)
-        others = "the others go on without it" if self.runners.ids() else "none is alive"
+        others = "the others continue without it" if self.runners.ids() else "no env runner is alive"
         return [f"env runner {', '.join(map(str, late))} is not back after {waited_s:.0f} s; {others}"] if late else []
 
     def _equip(self, runners: list[int]) -> None:
@@ -339,7 +352,6 @@ class Losses:
     # --- tasks in which env runners die ------------------------------------------------------------------------
 
     def deadly(self, job: EpisodeSpec | BranchSpec | Reached) -> bool:
-        """Whether env runners die in the job's task."""
         task = job.point.task_id if isinstance(job, BranchSpec) else job.task_id
         return self.deaths[task] >= MAX_DEATHS
 
@@ -354,11 +366,26 @@ def failed_episode(spec: EpisodeSpec, cause: str) -> Trajectory:
     return Trajectory(spec.task_id, spec.group_id, spec.member, spec.seed, end_cause=cause, failed=True)
 
 
+@dataclass(frozen=True)
+class Company:
+    """Other jobs that share the env runners with those of a `Collector.gather`.
+
+    Attributes:
+        closed: whether the answers are of no use any more.
+        completed: how many of the other jobs are completed.
+        tolerates: whether a user error of these answers may concern them alone.
+    """
+
+    closed: Callable[[], bool]
+    completed: Callable[[], int]
+    tolerates: Callable[[Any], bool]
+
+
 A = TypeVar("A")
 
 #: Rounds in a row that may bring nothing.
 MAX_ROUNDS = 6
-#: For what env runners recorded to reach the disk; who is told to wait for it answers then in any case.
+#: For what env runners recorded to reach the disk; an env runner that waits for it answers then in any case.
 FLUSH_S = 60.0
 #: For a runner to say that it is done. One that is in a long call, or hangs, does not: the driver writes for it.
 RECORDED_S = 5.0
@@ -382,20 +409,18 @@ class Collector:
     """Sends jobs to env runners and asks again, with the same seeds, for those that got lost.
 
     Attributes:
-        exchanges: carry batches.
-        losses: bring back who is lost.
-        closed: nobody wants answers any more.
+        closed: answers are not wanted any more.
     """
 
     def __init__(self, runners: Runners, inference: InferenceGroup | RunnerEngines | None, timeout_s: float) -> None:
         """Begin.
 
         Args:
-            inference: see `Losses`.
+            inference: see `FaultTolerance`.
             timeout_s: a runner that has work and completes none of it for that long is replaced, in seconds.
         """
         self.runners = runners
-        self.exchanges, self.losses = Exchanges(runners, timeout_s), Losses(runners, inference)
+        self.exchanges, self.fault_tolerance = Exchanges(runners, timeout_s), FaultTolerance(runners, inference)
         self.closed = False
         #: Questions of `recorded` that are under way to env runners which have not answered in time.
         self._silent: dict[int, Any] = {}
@@ -403,16 +428,18 @@ class Collector:
     # --- submit all, wait for all ------------------------------------------------------------------------------
 
     def collect(
-        self, specs: Sequence[EpisodeSpec], temperature: float | None = None, *, record: bool = False
-    ) -> Collected[Trajectory]:
-        """Play all ``specs``; raises as `gather` does.
+        self, specs: Sequence[EpisodeSpec], temperature: float | None = None, *, record: bool = False,
+        company: Company | None = None,
+    ) -> Collected[Trajectory]:  # fmt: skip
+        """Run all ``specs``; raises as `gather` does.
 
         Args:
             record: what is sampled is for training, and belongs in the pool.
+            company: see `gather`.
         """
         first = self.first_attempt() if record else None
         jobs: dict[Hashable, EpisodeSpec] = {spec: spec for spec in specs}
-        return self.gather(jobs, "sample", failed_episode, temperature=temperature, attempt=first)
+        return self.gather(jobs, "sample", failed_episode, 0, company, temperature=temperature, attempt=first)
 
     def expand(self, specs: Sequence[BranchSpec]) -> Collected[Expansion]:
         """Sample children at all states that ``specs`` name, for training; raises as `gather` does."""
@@ -430,7 +457,7 @@ class Collector:
 
     def gather(
         self, jobs: Mapping[Hashable, Any], method: str, give_up: Callable[[Any, str], Any], first: int = 0,
-        **options: Any,
+        company: Company | None = None, **options: Any,
     ) -> Collected[Any]:  # fmt: skip
         """Have env runners do all jobs.
 
@@ -439,33 +466,31 @@ class Collector:
             method: of `TextEnvRunner.exchange`; its answers have ``by_job()``, ``engine_errors`` and ``input_error``.
             give_up: the answer to a job of a task in which env runners die, from the job and the cause.
             first: which env runner gets the first group; the next group goes to the next one.
-            options: of the method.
+            company: jobs of other threads; the least busy env runner gets the first group then.
 
         Raises:
             InputError: a user error, such as a prompt longer than the context.
             EpisodesFail: env runners die in every task that they begin.
             RolloutError: some are still missing after several rounds that brought nothing; it names the last losses.
-                Or the collector was ``closed`` in another thread.
+                Or the collector, or what it gathers, was ``closed`` in another thread.
         """
-        if self.runners.absent():
-            self.losses.welcome(0.0)
-        done: dict[Hashable, Any] = {}
+        self.fault_tolerance.look()
+        done = {name: give_up(job, DIED) for name, job in jobs.items() if self.fault_tolerance.deadly(job)}
         result: Collected[Any] = Collected([])
-        fruitless, before = 0, -1
-        while fruitless < MAX_ROUNDS and not self.closed:
-            missing = {name: job for name, job in jobs.items() if name not in done}
-            if before >= 0:
-                result.resampled += len(missing)
+        fruitless = before = deaths = 0
+        for number in itertools.count():
+            if number:
+                self._restore(jobs, done, give_up, result, company)
                 if options.get("attempt") is not None:
                     options["attempt"] += 1
-                found = self.losses.restore(result.events)
-                done.update({name: give_up(job, DIED) for name, job in missing.items() if self.losses.deadly(job)})
-                self.losses.check_deaths(len(done) - sum(self.losses.deadly(jobs[name]) for name in done))
-                fruitless = 0 if found or len(done) > before else fruitless + 1
-            before = len(done)
+                blamed = self.fault_tolerance.deaths.total() > deaths
+                fruitless = 0 if blamed or len(done) > before else fruitless + 1
+            if fruitless == MAX_ROUNDS or self.closed or (company and company.closed()):
+                break
+            before, deaths = len(done), self.fault_tolerance.deaths.total()
             left = [job for name, job in jobs.items() if name not in done]
-            for answers in self._round(method, left, options, result.events, first) if left else ():
-                if answers.input_error:
+            for answers in self._round(method, left, options, result.events, first, company) if left else ():
+                if answers.input_error and not (company and company.tolerates(answers)):
                     raise InputError(answers.input_error)
                 # Every request that an engine loses with its process says the same.
                 result.events.extend(dict.fromkeys(answers.engine_errors))
@@ -478,16 +503,30 @@ class Collector:
             f"last losses: {'; '.join(result.events[-3:]) or 'none reported'}"
         )
 
+    def _restore(
+        self, jobs: Mapping[Hashable, Any], done: dict[Hashable, Any], give_up: Callable[[Any, str], Any],
+        result: Collected[Any], company: Company | None,
+    ) -> None:  # fmt: skip
+        """Bring back what was lost, and give up the jobs of tasks in which env runners die; raises as `gather` does."""
+        missing = {name: job for name, job in jobs.items() if name not in done}
+        result.resampled += len(missing)
+        self.fault_tolerance.restore(result.events, time.monotonic())
+        done.update({name: give_up(job, DIED) for name, job in missing.items() if self.fault_tolerance.deadly(job)})
+        others = company.completed() if company else 0
+        self.fault_tolerance.check_deaths(others + sum(not self.fault_tolerance.deadly(jobs[name]) for name in done))
+
     def _round(
-        self, method: str, jobs: Sequence[Any], options: Mapping[str, Any], events: list[str], first: int
-    ) -> list[Any]:
+        self, method: str, jobs: Sequence[Any], options: Mapping[str, Any], events: list[str], first: int,
+        company: Company | None,
+    ) -> list[Any]:  # fmt: skip
         """Send jobs out once, a batch to every runner, and wait for all that comes back."""
         ids = self.runners.ids()
         if not ids:
             events.append("no env runner is alive")
             return []
         first %= len(ids)
-        shares = zip([*ids[first:], *ids[:first]], split_groups(jobs, len(ids)), strict=True)
+        order = self.exchanges.least_busy(ids) if company else [*ids[first:], *ids[:first]]
+        shares = zip(order, split_groups(jobs, len(ids)), strict=True)
         sizes = {
             self.exchanges.submit(runner, method, part, dict(options)): len(part) for runner, part in shares if part
         }
@@ -495,8 +534,10 @@ class Collector:
         progress = _Progress(len(jobs), time.monotonic(), REPORT_S)
         try:
             while left := [number for number in numbers if number not in answers]:
-                answers |= self.exchanges.fetch(left, REPORT_S, together=True)
-                if method == "sample":
+                answers |= self.exchanges.fetch(left, CLOSED_S if company else REPORT_S)
+                if company and company.closed():
+                    raise RolloutError("the rollouts were closed")
+                if method == "sample" and not company:
                     done = sum(sizes[number] for number in answers) + self.exchanges.done(left)
                     progress.show("" if options.get("temperature") is None else "evaluation: ", done)
         except BaseException:
@@ -510,18 +551,18 @@ class Collector:
     @property
     def recording(self) -> SetRecorder | None:
         """What gives every env runner what writes to the pool; None: nothing is recorded."""
-        return self.losses.recording
+        return self.fault_tolerance.recording
 
     def record(self, recording: SetRecorder) -> None:
         """Have all env runners record from now on, those that will be restarted, too."""
-        self.losses.recording = recording
-        self.losses.connect()
+        self.fault_tolerance.recording = recording
+        self.fault_tolerance.connect()
 
     def recorded(self) -> bool:
         """Have env runners write all that they recorded; return whether it is on disk.
 
         False where one was lost that may have known more, or does not answer within `RECORDED_S`. That one is in a long
-        call, or hangs: then it is replaced by the limit on its work, as ever. Until it has answered, nobody waits for
+        call, or hangs: then it is replaced by the limit on its work. Until it has answered, nothing waits for
         it here again.
         """
         if not self.runners.remote:
@@ -533,8 +574,8 @@ class Collector:
         answers = heard(self.runners, asked, RECORDED_S)
         for runner in asked:
             print(
-                f"[rl_agents] env runner {runner} does not say within {RECORDED_S:g} s that its record is on disk: the "
-                f"driver writes it; if it hangs, it is replaced (sample_timeout_s={self.exchanges.timeout_s:g})",
+                f"[rl_agents] env runner {runner} did not confirm within {RECORDED_S:g} s that its calls are on disk; "
+                f"the driver writes them. If it hangs, it is replaced (sample_timeout_s={self.exchanges.timeout_s:g})",
                 flush=True,
             )
         self._silent |= asked
@@ -544,7 +585,6 @@ class Collector:
         return everyone and not lost and all(on_disk is True for on_disk in answers.values())
 
     def first_attempt(self) -> int | None:
-        """Return what the first attempt at something is called in the pool; None: nothing is recorded."""
         return None if self.recording is None else self.recording.resumes * MAX_ATTEMPTS
 
 

@@ -1,13 +1,13 @@
 """Env runners as the collector sees them: a number each, calls that are sent and answered later, and losses.
 
 There are RLlib's actors, and there is the one runner in the driver's own process (local mode), which has no time of its
-own: what was sent to it is done when somebody waits for it.
+own: what was sent to it is done when it is waited for.
 
 What they are asked is a method's name or a function or class of this module, so that it travels small. With
 ``placement=colocate`` each has an engine in its process, which lives and dies with it (`RunnerEngines`). There is one
 call for that, `HostEngine`: have an engine with these weights. A runner that has none builds it, one with other weights
 loads these, and one that has both does nothing. It is made at the start, with new weights, after losses, and to every
-runner that comes back (`rl_agents.orchestrator.collector.Losses`).
+runner that comes back (`rl_agents.orchestrator.collector.FaultTolerance`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rl_agents.inference.base import EngineError, EngineSettings, NoEngine
 from rl_agents.inference.client import brief
 from rl_agents.inference.weight_sync import Outcome
 from rl_agents.rollout.recording import Recorder
-from rl_agents.rollout.request_queue import Batch
+from rl_agents.rollout.request_queue import JobBatch
 from rl_agents.store.trajectory_store import PoolSink
 
 #: What an env runner is asked: it is called with the runner.
 Call = Callable[[Any], Any]
-#: Seconds between two looks at who is back, while somebody waits.
+#: Seconds between two looks at which runners are back.
 PING_S = 1.0
 
 
@@ -53,11 +53,10 @@ class RunnerActors:
         return count
 
     def ids(self) -> list[int]:
-        """Return the numbers of those that are alive."""
         return list(self._group.healthy_env_runner_ids())
 
     def send(self, runner: int, call: Call) -> Any:
-        """Ask a runner; the result stands for the answer, in `wait` and in `answer`."""
+        """Ask a runner; the result is for `wait` and `answer`."""
         return self._manager.actors()[runner].apply.remote(call)
 
     def wait(self, sent: Sequence[Any], timeout_s: float | None) -> list[Any]:
@@ -66,7 +65,6 @@ class RunnerActors:
         return ready + ray.wait(others, num_returns=len(others), timeout=0)[0] if ready and others else ready
 
     def answer(self, sent: Any) -> Any:
-        """Return the answer; raises `RunnerLost`."""
         try:
             return ray.get(sent)
         except RayError as error:
@@ -79,18 +77,17 @@ class RunnerActors:
         self._manager.set_actor_state(runner, False)
 
     def tell(self, runners: Sequence[int], call: Call) -> None:
-        """Have some make a call before anything that they are asked later; nobody waits for it."""
+        """Have some make a call before anything that they are asked later; the answer is not waited for."""
         for runner in runners:
             self.send(runner, call)
 
     def absent(self) -> list[int]:
-        """Return the numbers of those that were lost and are not back."""
         return [runner for runner in self._manager.actor_ids() if not self._manager.is_actor_healthy(runner)]
 
     def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
-        """Return those that were lost and are back; wait until all are, but for the ``late``, or the time is over.
+        """Return those that were lost and are back; wait until all are, except for the ``late``, or the time is over.
 
-        A ping is under way to everybody who is away: one who restarts answers it when it can.
+        A ping is under way to each that is away; a runner that restarts answers it when it can.
         """
         end, back = time.monotonic() + wait_s, list[int]()
         while absent := self.absent():
@@ -120,7 +117,7 @@ class RunnerActors:
 
 @dataclass(eq=False)
 class _Later:
-    """A call of the runner in this process, which is made when somebody waits for it."""
+    """A call of the runner in this process, which is made when it is waited for."""
 
     call: Call
     done: bool = False
@@ -140,7 +137,7 @@ class RunnerHere:
         return _Later(call)
 
     def wait(self, sent: Sequence[Any], timeout_s: float | None) -> list[Any]:
-        """Make the calls; what the runner raises is passed on, and nobody waits for that call again."""
+        """Make the calls; what the runner raises is passed on, and that call is not waited for again."""
         for later in sent:
             if not later.done:
                 later.done = True
@@ -160,7 +157,6 @@ class RunnerHere:
         call(self._runner)
 
     def absent(self) -> list[int]:
-        """It is here."""
         return []
 
     def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
@@ -175,7 +171,7 @@ def runners_of(group: Any) -> Runners:
 
 
 def heard(runners: Runners, asked: dict[int, Any], wait_s: float) -> dict[int, Any]:
-    """Return the answers that come in time, a `RunnerLost` of who has died, and take their calls out of ``asked``.
+    """Return the answers that come in time, `RunnerLost` for each that has died, and take their calls out of ``asked``.
 
     Args:
         asked: what `send` returned, by runner.
@@ -191,7 +187,7 @@ def heard(runners: Runners, asked: dict[int, Any], wait_s: float) -> dict[int, A
 
 
 def exchange(
-    runner: Any, batches: Sequence[Batch], wait_s: float, enough: int | None, drop: Collection[int]
+    runner: Any, batches: Sequence[JobBatch], wait_s: float, enough: int | None, drop: Collection[int]
 ) -> tuple[dict[int, Any], dict[int, int]]:
     """Hand a runner batches and fetch answers, see `rl_agents.rollout.request_queue.RequestQueue.exchange`.
 
@@ -233,7 +229,6 @@ class HostEngine:
     Attributes:
         settings: of the engine; it is built where there is none.
         weights: packed, or a reference to them; None: the checkpoint's.
-        version: of the weights.
         number: of the push that brings them; an engine that has had it keeps what it has.
     """
 
@@ -243,7 +238,7 @@ class HostEngine:
     number: int
 
     def __call__(self, runner: Any) -> Outcome:
-        """Return what came of it: an exception would end the runner."""
+        """Return the outcome: an exception would end the runner."""
         dead = getattr(runner.engine, "dead", None)
         if dead is not None:
             return Outcome("dead", dead)
@@ -277,11 +272,10 @@ class RunnerEngines:
     last: tuple[Any, int, int] = field(default=(None, 0, 0))
 
     def call(self) -> HostEngine:
-        """Return what gives a runner its engine."""
         return HostEngine(self.settings, *self.last)
 
     def await_start(self) -> None:
-        """Build all engines, side by side.
+        """Build all engines concurrently.
 
         Raises:
             EngineError: one cannot be built, or not in time.
@@ -292,7 +286,7 @@ class RunnerEngines:
         """Give all engines weights, packed or a reference to them.
 
         Args:
-            timeout_s: to load them; running calls have `EngineSettings.switch_timeout_s` beside to end.
+            timeout_s: to load them; running calls have a further `EngineSettings.switch_timeout_s` to end.
 
         Raises:
             EngineError: an engine does not have them; call `restore` before sampling.
@@ -304,8 +298,8 @@ class RunnerEngines:
     def restore(self) -> None:
         """Have runners restarted whose engines have died or hang, and give all others the last weights.
 
-        Who is restarted gets its engine as it is welcomed back
-        (`rl_agents.orchestrator.collector.Losses.welcome`).
+        A restarted runner gets its engine as it is welcomed back
+        (`rl_agents.orchestrator.collector.FaultTolerance.welcome`).
 
         Raises:
             EngineError: a living engine does not take the weights.
@@ -333,5 +327,5 @@ class RunnerEngines:
             raise EngineError("; ".join(texts))
 
 
-#: What is told of an engine whose runner has died with it.
+#: The outcome of an engine whose runner has died with it.
 RUNNER = "its process has died"

@@ -1,7 +1,7 @@
-"""Learning from a pool alone: which recorded sessions there are to learn from, and which of them each iteration takes.
+"""Learning from a pool alone: which recorded sessions there are to train on, and which of them each iteration takes.
 
-Nobody plays. The policy that sampled is known by its recorded log-probabilities; the learner scores every batch before
-its first optimizer step, and ``rollout_correction`` corrects for the difference
+No environment runs. The policy that sampled is known by its recorded log-probabilities. The learner scores every batch
+before its first optimizer step, and ``rollout_correction`` corrects for the difference
 (`rl_agents.trainer.advantage_pipeline.correct_mismatch`).
 """
 
@@ -17,16 +17,15 @@ import numpy as np
 
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.config import Settings
-from rl_agents.data.selection import Selected
 from rl_agents.data.tasks import RECORDED, SELECTION, item_at, stream_seed
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
-from rl_agents.orchestrator.rollout_batch import Experience
+from rl_agents.orchestrator.rollout_batch import Experience, select
 from rl_agents.orchestrator.rollout_metrics import rollout_metrics
 from rl_agents.store.curation import Decision
 from rl_agents.store.reader import PoolReader, Stored, Where
 
-#: Kinds of sessions that are learned from: not evaluations, whose tasks are test tasks, nor the siblings of searches.
+#: Kinds of sessions that are trained on: not evaluations, whose tasks are test tasks, nor the siblings of searches.
 KINDS = ("episode", "gateway")
 
 
@@ -35,7 +34,7 @@ class Recorded:
     """The usable sessions of a pool, group by group as they were recorded, in an order that every pass shuffles again.
 
     For supervised recipes every session is a group of its own. What people decided is read once, with the index; a
-    resumed run goes on exactly while pool and curation stay as they are.
+    resumed run continues exactly while pool and curation stay as they are.
 
     Attributes:
         vocabulary: ids that the model reads; None: unknown.
@@ -51,10 +50,10 @@ class Recorded:
 
     @classmethod
     def open(cls, settings: Settings, recipe: AlgorithmSpec, vocabulary: int | None) -> Recorded:
-        """Read the pool's index, and say what is left out.
+        """Read the pool's index, and print what is excluded.
 
         Raises:
-            InputError: no pool at ``settings.pool``, or nothing in it to learn from.
+            InputError: no pool at ``settings.pool``, or nothing in it to train on.
         """
         left_out: Counter[str] = Counter()
         usable: list[Stored] = []
@@ -67,14 +66,14 @@ class Recorded:
         groups = _best(usable, settings) if recipe.source == "demonstrations" else _groups(usable, recipe, left_out)
         out = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items())) or "none"
         if not groups:
-            raise InputError(f"{settings.pool}: no session that {recipe.name} could learn from; left out: {out}")
+            raise InputError(f"{settings.pool}: no session that {recipe.name} can train on; excluded: {out}")
         kept = sum(map(len, groups))
-        print(f"[rl_agents] {settings.pool}: {kept} sessions in {len(groups)} groups; left out: {out}", flush=True)
+        print(f"[rl_agents] {settings.pool}: {kept} sessions in {len(groups)} groups; excluded: {out}", flush=True)
         decisions = {stored.session.id: stored.decision for stored in usable if not stored.decision.empty}
         return cls(settings, recipe, vocabulary, groups, decisions)
 
     def next(self, iteration: int, position: int) -> Experience:
-        """Return what the iteration learns from: the next ``tasks_per_iteration`` groups, more where the recipe asks.
+        """Return what the iteration trains on: the next ``tasks_per_iteration`` groups, more where the recipe asks.
 
         Args:
             position: groups taken from the stream before this iteration.
@@ -90,22 +89,17 @@ class Recorded:
         while True:
             drawn += self._draw(position + taken, taken, count)
             taken += count
-            selected = self._select(drawn, rng)
+            selected = select(self.recipe, drawn, self.settings, rng)
             if not selected.missing:
                 break
             if taken >= len(self.groups):
                 raise InputError(
                     f"{self.settings.pool}: {selected.missing} more groups are needed whose sessions differ in "
-                    f"{self.settings.dynamic_sampling_metric}, and all {len(self.groups)} were looked at: lower "
+                    f"{self.settings.dynamic_sampling_metric}, and all {len(self.groups)} were tried: lower "
                     "tasks_per_iteration, or set dynamic_sampling=false"
                 )
         chosen = [t for t, keep in zip(drawn, selected.keep, strict=True) if keep]
         return Experience(drawn, chosen, selected.weights, rollout_metrics(drawn) | dict(selected.metrics))
-
-    def _select(self, drawn: Sequence[Trajectory], rng: np.random.Generator) -> Selected:
-        if self.recipe.select is None:
-            return Selected(np.ones(len(drawn), dtype=bool))
-        return self.recipe.select(drawn, self.settings, rng)
 
     def _draw(self, position: int, first: int, count: int) -> list[Trajectory]:
         """Read groups; they are numbered again, since those of other iterations have the same numbers."""
@@ -133,7 +127,7 @@ class Recorded:
 
 
 def unusable(stored: Stored, settings: Settings, recipe: AlgorithmSpec) -> str:
-    """Return why a session is not learned from, as it follows a number; empty: it is."""
+    """Return why a session is not trained on, as it follows a number; empty: it is."""
     session = stored.session
     if session.kind not in KINDS:
         return f"of kind {session.kind}"
@@ -154,7 +148,7 @@ def unusable(stored: Stored, settings: Settings, recipe: AlgorithmSpec) -> str:
 
 
 def _light(stored: Stored) -> Stored:
-    """Leave out what a long list of sessions need not hold."""
+    """Omit what a long list of sessions need not hold."""
     return dataclasses.replace(stored, session=dataclasses.replace(stored.session, facts={}, metrics={}))
 
 

@@ -1,4 +1,4 @@
-"""What an iteration learns from: rounds of episodes until enough are worth it, or scripted demonstrations."""
+"""What an iteration trains on: rounds of episodes until enough groups are informative, or scripted demonstrations."""
 
 from __future__ import annotations
 
@@ -23,19 +23,18 @@ from rl_agents.rollout.demonstrations import demonstrated_trajectories
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a run stands in its stream of tasks.
+class TaskPosition:
+    """The position of a run in its stream of tasks.
 
     Attributes:
-        position: tasks taken from it.
-        bad: those that are drawn no more.
+        bad: those that are no longer sampled.
     """
 
     position: int = 0
     bad: BadTasks = field(default_factory=BadTasks)
 
-    def after(self, played: Sequence[Trajectory], position: int | None = None) -> Place:
-        """Return where it stands when these episodes were played, and say which tasks they leave out.
+    def after(self, played: Sequence[Trajectory], position: int | None = None) -> TaskPosition:
+        """Return the position behind these episodes, and print the tasks that it excludes from now on.
 
         Args:
             position: default: each of their groups was a task of the stream.
@@ -44,9 +43,9 @@ class Place:
         if new := bad.observe(played):
             names = ", ".join(list(new)[:5]) + (", ..." if len(new) > 5 else "")
             cause = next(iter(new.values()))
-            print(f"[rl_agents] {len(new)} tasks are left out from now on ({cause}): {names}", flush=True)
+            print(f"[rl_agents] {len(new)} tasks are excluded from sampling from now on ({cause}): {names}", flush=True)
         groups = len({t.group_id for t in played})
-        return Place(self.position + groups if position is None else position, bad)
+        return TaskPosition(self.position + groups if position is None else position, bad)
 
 
 @dataclass
@@ -54,11 +53,9 @@ class Experience:
     """The trajectories of one iteration.
 
     Attributes:
-        played: all of them.
-        chosen: those to learn from.
         weights: factor on the advantages by group id; absent is 1.
-        unjudged: gives the rewards that a judge is asked for, and chooses; None: that is done. What is played next
-            does not depend on it.
+        unjudged: gives the rewards that a judge is asked for, and chooses; None: that is done. The next
+            rollouts do not depend on it.
     """
 
     played: list[Trajectory]
@@ -76,27 +73,36 @@ class Experience:
             self.unjudged = None
 
 
+def select(
+    recipe: AlgorithmSpec, usable: Sequence[Trajectory], settings: Settings, rng: np.random.Generator
+) -> Selected:
+    """Choose what to train on; all of it where the recipe does not choose."""
+    if recipe.select is None:
+        return Selected(np.ones(len(usable), dtype=bool))
+    return recipe.select(usable, settings, rng)
+
+
 @dataclass
 class Episodes:
-    """Plays the tasks of the training stream, ``group_size`` times each."""
+    """Runs the tasks of the training stream, ``group_size`` times each."""
 
     settings: Settings
     recipe: AlgorithmSpec
     reward: Reward
     tasks: Sequence[str]
 
-    def play(self, collector: Collector, iteration: int, place: Place) -> Experience:
-        """Play round after round until the recipe has enough groups to learn from.
+    def play(self, collector: Collector, iteration: int, place: TaskPosition) -> Experience:
+        """Run round after round until the recipe has enough groups to train on.
 
         Args:
-            place: where the stream of tasks stands before this iteration.
+            place: position in the stream of tasks before this iteration.
 
         Returns:
-            `Experience.unjudged`, where a judge is asked and one round is enough whatever it says.
+            `Experience.unjudged`, where a judge is asked and one round is enough for any answer.
 
         Raises:
             SelectionError: ``max_generation_batches`` rounds were not enough.
-            EpisodesFail: the environment broke all episodes, and the recipe waits for others.
+            EpisodesFail: the environment failed all episodes, and the recipe waits for others.
         """
 
         def play_round(played: list[Trajectory], missing: int) -> dict[str, float]:
@@ -113,11 +119,11 @@ class Episodes:
         return Experience(collected.answers, [], unjudged=lambda: self.choose(iteration, judged_round))
 
     def choose(self, iteration: int, more: Callable[[list[Trajectory], int], dict[str, float]]) -> Experience:
-        """Take round after round until the recipe has enough groups to learn from; raises as `play` does.
+        """Take round after round until the recipe has enough groups to train on; raises as `play` does.
 
         Args:
-            more: appends the episodes of a round to those that it is given, and returns metrics; told how many groups
-                are missing.
+            more: appends the episodes of a round to those that it receives, and returns metrics; also gets the number
+                of missing groups.
         """
         rng = np.random.default_rng(stream_seed(self.settings.seed, SELECTION, iteration))
         played: list[Trajectory] = []
@@ -128,7 +134,7 @@ class Episodes:
             usable = [t for t in played if not t.failed]
             if self.recipe.select is not None and not usable:  # nothing to choose from, in any further round
                 raise EpisodesFail(FailedEpisodes.of(played).sentence())
-            selected = self._select(usable, rng)
+            selected = select(self.recipe, usable, self.settings, rng)
             missing = selected.missing
             if not missing:
                 break
@@ -137,9 +143,9 @@ class Episodes:
         return Experience(played, chosen, selected.weights, self._metrics(played, rounds) | dict(selected.metrics))
 
     def _play_round(
-        self, collector: Collector, iteration: int, place: Place, played: Sequence[Trajectory]
+        self, collector: Collector, iteration: int, place: TaskPosition, played: Sequence[Trajectory]
     ) -> Collected[Trajectory]:
-        """Play the ``tasks_per_iteration`` tasks that follow those of ``played``."""
+        """Run the ``tasks_per_iteration`` tasks that follow those of ``played``."""
         settings, groups = self.settings, len({t.group_id for t in played})
         specs = training_specs(
             self.tasks, iteration, settings.tasks_per_iteration, settings.group_size, settings.seed,
@@ -147,19 +153,13 @@ class Episodes:
         )  # fmt: skip
         collected = collector.collect(specs, record=True)
         for event in collected.events:
-            print(f"[rl_agents] {event}; its episodes are played again", flush=True)
+            print(f"[rl_agents] {event}; repeating its episodes", flush=True)
         return collected
 
     def _rewarded(self, played: list[Trajectory], collected: Collected[Trajectory]) -> dict[str, float]:
-        """Reward the episodes of a round, add them to ``played`` and return metrics."""
         shaped = self.reward.apply(collected.answers)
         played.extend(collected.answers)
         return {**shaped, "rollout/resampled_episodes": float(collected.resampled)}
-
-    def _select(self, usable: Sequence[Trajectory], rng: np.random.Generator) -> Selected:
-        if self.recipe.select is None:
-            return Selected(np.ones(len(usable), dtype=bool))
-        return self.recipe.select(usable, self.settings, rng)
 
     def _check_rounds(self, rounds: int, missing: int) -> None:
         settings = self.settings
@@ -200,7 +200,7 @@ class Expanding:
         """Sample children at all of them; raises as `Collector.gather` does."""
         collected = self.collector.expand(specs)
         for event in collected.events:
-            print(f"[rl_agents] {event}; its states are expanded again", flush=True)
+            print(f"[rl_agents] {event}; expanding its states again", flush=True)
         self.resampled += collected.resampled
         return collected.answers
 
@@ -214,7 +214,6 @@ class Demonstrations:
     _pool: Sequence[Trajectory] = ()
 
     def next(self, iteration: int) -> Experience:
-        """Return the iteration's ``tasks_per_iteration`` x ``group_size`` episodes."""
         settings = self.settings
         if not self._pool:
             self._pool = demonstrated_trajectories(settings, self.model_dir, stream_seed(settings.seed, DEMONSTRATION))

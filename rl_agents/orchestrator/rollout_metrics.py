@@ -81,15 +81,15 @@ def updates_behind(rows: Sequence[Row], trajectories: Sequence[Trajectory], vers
     """Count steps by how many updates the learner has made since their first token was sampled.
 
     Args:
-        rows: what an update learns from; ``Row.trajectory`` counts ``trajectories``.
+        rows: what an update trains on; ``Row.trajectory`` counts ``trajectories``.
         version: the learner's, before the update.
     """
     steps = [trajectories[row.trajectory].steps[step] for row in rows for step, *_ in step_spans(row)]
     return Counter(version - step.policy_version for step in steps)
 
 
-def again_metrics(rows: Sequence[Row], trajectories: Sequence[Trajectory], version: int) -> dict[str, float]:
-    """What an update learns from again: episodes, their share of the sampled tokens, and how old they are.
+def success_replay_metrics(rows: Sequence[Row], trajectories: Sequence[Trajectory], version: int) -> dict[str, float]:
+    """What an update trains on again: episodes, their share of the sampled tokens, and how old they are.
 
     Args:
         rows, trajectories, version: see `updates_behind`.

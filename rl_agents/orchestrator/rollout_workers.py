@@ -37,14 +37,14 @@ class EnvRunners(EnvRunnerGroup):
 
 
 class RolloutWorkers:
-    """Whoever samples: env runners, and the engines that they ask for tokens.
+    """What samples: env runners, and the engines that they ask for tokens.
 
     Attributes:
         engine: the engine in this process (local mode); else None.
         engine_group: the engine actors; None where the engines are in the env runners' processes.
         runner_engines: those (``placement=colocate``); else None.
         env_runners: RLlib's group of actors, or its stand-in of local mode.
-        collector: plays what is asked for on them.
+        collector: runs what is asked for on them.
         version: of the weights that the engines hold; None while they may hold others than the learners' last ones.
     """
 
@@ -54,7 +54,6 @@ class RolloutWorkers:
         Engines, which take longest, may still be on their way: `await_start` comes before all else.
 
         Args:
-            config: an `AgentConfig` with ``model_dir``.
             kind: of the engines, as `resolve_engine` says.
         """
         self._settings = config.agent
@@ -85,7 +84,7 @@ class RolloutWorkers:
             self.engine_group.await_start()
         if self.runner_engines is not None:
             self.runner_engines.await_start()
-        self.collector.losses.connect()
+        self.collector.fault_tolerance.connect()
 
     def _start_engines(self, model_dir: str, kind: str) -> EngineSettings:
         """Start those that no env runner builds for itself; return what an engine is to be."""
@@ -139,7 +138,7 @@ class RolloutWorkers:
         return True
 
     def _send(self, learners: AgentLearnerGroup, version: int) -> None:
-        """Have the learners send their weights from GPU to GPU; where nobody asked for that, and it fails, no more."""
+        """Have the learners send weights from GPU to GPU; where ``weight_transfer`` is auto, a failure ends that."""
         assert self.engine_group is not None
         way, tensor_parallel = self.transfer.way, self._settings.tensor_parallel
         try:
@@ -152,7 +151,7 @@ class RolloutWorkers:
             print(f"[rl_agents] {error}; restoring it from the object store", flush=True)
             if not self.transfer.asked:
                 self.transfer = replace(self.transfer, way="object_store")
-                print(f"[rl_agents] weights go through the object store from now on; weight_transfer={way} insists")
+                print(f"[rl_agents] weights use the object store from now on; set weight_transfer={way} to require it")
             self.engine_group.restore()
         self.version = version
 
@@ -161,8 +160,8 @@ class RolloutWorkers:
         if self._settings.engine_sleep and self.engine_group is not None:
             try:
                 self.engine_group.sleep(self._settings.engine_sleep)
-            except EngineError as error:  # the learner's turn all the same: it may fit beside, and says so if not
-                print(f"[rl_agents] {error}; its GPU memory may still be taken", flush=True)
+            except EngineError as error:  # the learner's turn in any case: it may fit nevertheless, and fails if not
+                print(f"[rl_agents] {error}; its GPU memory may still be in use", flush=True)
             self.version = None
 
     def push(self, weights: Any, version: int) -> None:
@@ -170,7 +169,6 @@ class RolloutWorkers:
 
         Args:
             weights: packed, or a reference to them.
-            version: see `sync`.
         """
         if self.version == version:
             return
@@ -187,7 +185,6 @@ class RolloutWorkers:
         self.version = version
 
     def stop_engines(self) -> None:
-        """Free the engines; RLlib stops the env runners."""
         if self.engine_group is not None:
             self.engine_group.stop()
         if self.engine is not None:
@@ -195,7 +192,7 @@ class RolloutWorkers:
 
 
 class LocalRunner:
-    """The env runner in the driver's own process, in the place of RLlib's group of actors."""
+    """The env runner in the driver's own process, instead of RLlib's group of actors."""
 
     def __init__(self, config: Any, engine: Any) -> None:
         self.local_env_runner = TextEnvRunner(config=config, worker_index=0)

@@ -1,16 +1,16 @@
-"""Which groups a stream admits and which it learns from next, so that none is ever too old (pure, without threads).
+"""Which groups a stream admits and which it trains on next, so that none is ever too old (pure, without threads).
 
-Groups of ``n`` episodes are admitted and learned from as wholes, numbered in the order of admission; ``B`` of them make
+Groups of ``n`` episodes are admitted and trained on as wholes, numbered in the order of admission; ``B`` of them make
 an iteration. Two rules bound their age:
 
-- *Paced admission.* Admitted and not yet learned from are at most ``(S + 1) B`` groups. A group is learned from when
+- *Paced admission.* Admitted and not yet trained on are at most ``(S + 1) B`` groups. A group is trained on when
   the engines have the weights that came of it.
 - *Windowed FIFO.* The next group is the oldest finished one among those that are less than ``W`` behind the oldest
   that is left. A slow group lets ``W - 1`` others pass, then all wait for it: it does not hold up the others at once,
   and does not starve. None is dropped.
 
 Group ``g = q B + r`` is admitted when at least ``q - S`` iterations are over, and is at most number ``g + W - 1`` to be
-learned from, in iteration ``q + ceil((W - 1) / B)`` at the latest: no step is older than ``S + ceil((W - 1) / B)``
+trained on, in iteration ``q + ceil((W - 1) / B)`` at the latest: no step is older than ``S + ceil((W - 1) / B)``
 iterations (the bound of torchtitan's windowed FIFO, with the window of MiniMax, arXiv:2605.26494, 6.2.4). A bound ``K``
 is used up so: ``S = K`` and ``W = 1``, a plain FIFO, for ``K <= 2``, where one more iteration ahead is worth more than
 a window; above, ``S = K - 1`` and ``W = max(1, min(floor(0.3 (S + 1) B), B + 1))``.
@@ -46,11 +46,12 @@ class Admission:
     """The groups of a stream.
 
     Attributes:
-        batch: B.
+        batch: B; 1 where a unit is a whole batch.
         staleness: K, in iterations.
+        fifo: no window: in the order of admission, ``S = K``.
         iteration: iterations whose weights the engines have.
         admitted: groups so far; the next one's number.
-        gone: groups that were learned from, those passed over among them.
+        gone: groups that were trained on, those passed over among them.
         waiting: admitted and not taken, oldest first, each with the iteration that it was admitted at.
         finished: those of them that are complete.
         taken: of the iteration under way, as in ``waiting``.
@@ -59,6 +60,7 @@ class Admission:
 
     batch: int
     staleness: int
+    fifo: bool = False
     iteration: int = 0
     admitted: int = 0
     gone: int = 0
@@ -68,7 +70,7 @@ class Admission:
     passed: int = 0
 
     def __post_init__(self) -> None:
-        self.slack, self.window = slack_and_window(self.batch, self.staleness)
+        self.slack, self.window = (self.staleness, 1) if self.fifo else slack_and_window(self.batch, self.staleness)
         self.bound = self.slack + math.ceil((self.window - 1) / self.batch)
         assert self.bound <= self.staleness
 
@@ -76,8 +78,8 @@ class Admission:
         """Go on after a checkpoint.
 
         Args:
-            position: groups that were learned from before it.
-            waiting: those that had been admitted and were not, as `waiting`; they have to be played again.
+            position: groups that were trained on before it.
+            waiting: those that had been admitted and were not, as `waiting`; they have to be run again.
         """
         self.iteration, self.waiting = iteration, dict(sorted(waiting.items()))
         self.gone, self.admitted = position, position + len(waiting)
@@ -87,18 +89,21 @@ class Admission:
         return self.admitted - self.gone < (self.slack + 1) * self.batch
 
     def useful(self) -> int:
-        """Return how many groups there are to learn from, in this iteration and later ones, as far as is known."""
+        """Return how many groups there are to train on, in this iteration and later ones, as far as is known."""
         return len(self.waiting) + len(self.taken) - self.passed
 
     def admit(self) -> int:
-        """Admit a group and return its number."""
         assert self.room()
         number, self.admitted = self.admitted, self.admitted + 1
         self.waiting[number] = self.iteration
         return number
 
+    def withdraw(self) -> None:
+        """Undo the last `admit`."""
+        self.admitted -= 1
+        del self.waiting[self.admitted]
+
     def finish(self, number: int) -> None:
-        """A group is complete."""
         assert number in self.waiting
         self.finished.add(number)
 
@@ -106,7 +111,7 @@ class Admission:
         """Return the next groups for ``iteration``; none while there are less than ``count``.
 
         Raises:
-            TooOld: the bound is broken.
+            TooOld: the bound does not hold.
         """
         left, found = list(self.waiting), list[int]()
         while len(found) < count:
@@ -120,7 +125,7 @@ class Admission:
             self.finished.remove(number)
             self.taken[number] = self.waiting.pop(number)
             if iteration - self.taken[number] > self.bound:
-                age = f"admitted at iteration {self.taken[number]}, learned from at {iteration}"
+                age = f"admitted at iteration {self.taken[number]}, trained on at {iteration}"
                 raise TooOld(f"group {number} was {age}: the bound is {self.bound}")
         return found
 

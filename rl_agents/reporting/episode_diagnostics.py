@@ -81,7 +81,7 @@ CAUTIONS = (
 )  # fmt: skip
 
 
-#: Effective sample size over samples below which a line says so (`rl_agents.losses.mismatch.effective_share`).
+#: Effective sample size over samples (`rl_agents.losses.rollout_correction.effective_share`) below which a line shows.
 LEAST_EFFECTIVE = 0.3
 EFFECTIVE = (
     "the effective sample size is {share:.0%} of what was sampled: the policy is far from the one that sampled it, or "

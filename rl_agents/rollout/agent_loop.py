@@ -1,18 +1,18 @@
 """The agent loop: episodes of one policy in text environments, many at once on one event loop.
 
 Engine and environment are awaited. An environment of microseconds runs inline, one call at a time, so that breakpoints
-in it hit; a slow one in coroutines, threads or processes (`env_pool`). What comes of an episode depends on its seed
+in it hit; a slow one in coroutines, threads or processes (`env_pool`). The result of an episode depends on its seed
 alone. An environment that raises, hangs or answers nonsense ends its own episode with the cause on record. An engine
-that fails is not the episode's fault: such episodes are reported as unfinished, to be played again with the same seed.
+that fails is not the episode's fault: such episodes are reported as unfinished, to be run again with the same seed.
 
 T3 (training only): when the truncation rule fires after a turn that ends nothing by itself, the episode
 
-- ``force_answer``: goes on for exactly one turn, before which the agent reads the environment's feedback and the
+- ``force_answer``: continues for exactly one turn, before which the agent reads the environment's feedback and the
   instruction to answer now. If that turn ends the task, it is scored as always; if not, return 0;
 - ``zero``: stops there with return 0;
 - ``keep_prefix``: stops there with the rewards it has.
 
-Its last token is terminal in all three: nothing is bootstrapped. Turns after it are never played, so that no loss and
+Its last token is terminal in all three: nothing is bootstrapped. Turns after it are never run, so that no loss and
 no advantage sees them.
 """
 
@@ -38,14 +38,14 @@ from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_
 
 @dataclass(slots=True)
 class Rollouts(Failures):
-    """What came of a list of specs; every spec is in exactly one of ``trajectories`` and ``unfinished``.
+    """The results of a list of specs; every spec is in exactly one of ``trajectories`` and ``unfinished``.
 
     ``input_error`` is set only when no episode could take a single step because of a user error (no first prompt fits
     the context, or the environment cannot be created).
 
     Attributes:
         trajectories: in the order of the specs.
-        unfinished: specs whose engine failed; play them again with the same seeds.
+        unfinished: specs whose engine failed; run them again with the same seeds.
     """
 
     #: Without repr, because asyncio.Runner reprs its task's result when it puts the handler of SIGINT back.
@@ -73,7 +73,10 @@ class Episode:
         self.must_answer = False
 
     async def play(self) -> Trajectory:
-        """Play to the end.
+        """Run to the end.
+
+        The trajectory is ``failed``, with the steps so far, when the environment failed. It has no step (cause
+        ``context_length``) when the first prompt leaves no room for a response.
 
         Raises:
             EngineError: the engine failed.
@@ -96,13 +99,13 @@ class Episode:
             self._fail(failure)
 
     async def turn(self, by_hand: str | None = None) -> None:
-        """Play one turn of an episode that goes on; ``trajectory.end_cause`` says afterwards whether it has ended.
+        """Run one turn of an episode that continues; ``trajectory.end_cause`` says afterwards whether it has ended.
 
         Args:
             by_hand: a human's action in the policy's place; the policy reads it as its own words later.
 
         Raises:
-            EngineError: the engine failed; nothing has happened, the turn may be played again.
+            EngineError: the engine failed; nothing has happened, the turn may be run again.
             InputError: the environment reports a user error, or ``by_hand`` is too long.
         """
         try:
@@ -210,26 +213,10 @@ class Episode:
         trajectory.success = bool(trajectory.steps) and not trajectory.failed and won
 
 
-async def play_episode(
-    spec: EpisodeSpec, env: TextEnv, engine: Engine, context: ContextPolicy, limits: Limits
-) -> Trajectory:
-    """Play one episode.
-
-    Returns:
-        The trajectory; ``failed`` with the steps so far when the environment failed, and without any step (cause
-        ``context_length``) when the first prompt leaves no room for a response.
-
-    Raises:
-        EngineError: the engine failed.
-        InputError: the environment reports a user error.
-    """
-    return await Episode(spec, env, engine, context, limits).play()
-
-
 async def play_episodes(
     specs: Sequence[EpisodeSpec], make_env: EnvFactory | EnvPool, engine: Engine, context: ContextPolicy, limits: Limits
 ) -> Rollouts:
-    """Play all episodes at once.
+    """Run all episodes at once.
 
     Args:
         make_env: creates an environment, or a pool that keeps environments between calls.
@@ -264,7 +251,7 @@ async def collect_episodes(
 
 
 def rollouts_of(specs: Sequence[EpisodeSpec], results: Sequence[tuple[Trajectory, str] | BaseException]) -> Rollouts:
-    """Sort what came of the specs.
+    """Sort the results of the specs.
 
     Args:
         results: of each spec the trajectory, with the line that says by how much its first prompt is too long (empty:
@@ -290,7 +277,7 @@ def rollouts_of(specs: Sequence[EpisodeSpec], results: Sequence[tuple[Trajectory
 async def _play_pooled(
     spec: EpisodeSpec, pool: EnvPool, engine: Engine, context: ContextPolicy, limits: Limits, recorder: Recorder | None
 ) -> Episode:
-    """Play one episode in an environment of the pool, which gets it back unless the episode failed."""
+    """Run one episode in an environment of the pool, which gets it back unless the episode failed."""
     try:
         env = await pool.take()
     except EnvFailure as failure:

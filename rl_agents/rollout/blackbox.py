@@ -1,6 +1,6 @@
 """Rollouts of black-box agents: one agent and one gateway session per episode, and trajectories of what was asked.
 
-The agent plays its task by itself, in a process or as a coroutine; the gateway answers its requests, with the seeds and
+The agent runs its task by itself, in a process or as a coroutine; the gateway answers its requests, with the seeds and
 prompts that the built-in loop would have for the same dialogue. When the agent ends, its session is closed and its
 calls are the trajectory's steps. What the agent's result gives goes to the step that had the last word; rewards that it
 gave to single calls stay with them.
@@ -11,7 +11,7 @@ refused), ``agent_timeout`` (its time was over: trained on, as the others are), 
 ``env.error_reward``. An episode that an engine failed is unfinished.
 
 T3 (`Steering`): the truncation rule looks at every answered call when the next one is asked. Only then is known that
-the episode goes on, and whether the turn made progress: an agent that can tell says so in its next request, as
+the episode continues, and whether the turn made progress: an agent that can tell says so in its next request, as
 ``metadata: {"progress": "true"}`` (or ``"false"``).
 """
 
@@ -73,16 +73,14 @@ class Steering:
 
     @property
     def fired(self) -> bool:
-        """Whether the episode has been cut."""
         return self.turn > 0
 
     def answered(self, step: Step) -> None:
-        """Take note of a call's answer."""
         self._answered += 1
         self._last = step
 
     def fires(self, call: ModelCall) -> bool:
-        """Look at the last answer, now that the agent goes on from it; once each."""
+        """Look at the last answer, now that the agent continues from it; once each."""
         step, self._last = self._last, None
         if step is None or self.state is None or self.fired:
             return False
@@ -124,7 +122,7 @@ class WatchedGateway(Gateway):
         """Begin to watch a session; ``truncation`` None: nothing cuts it.
 
         Args:
-            instruction: what the agent's model is told when it must answer.
+            instruction: what the agent's model reads when it must answer.
         """
         steering = Steering()
         if truncation is not None:
@@ -168,7 +166,7 @@ class BlackBox:
     """An agent and its tasks.
 
     Attributes:
-        max_turns: of the environment whose tasks it plays, as the agent is told.
+        max_turns: of the environment whose tasks it runs, as the agent receives it.
     """
 
     agent: Agent
@@ -177,7 +175,7 @@ class BlackBox:
 
 
 def load_black_box(settings: Settings) -> BlackBox | None:
-    """Return the agent of a run; None where the built-in loop plays.
+    """Return the agent of a run; None where the built-in loop runs.
 
     Raises:
         InputError: see `load_agent`.
@@ -192,7 +190,7 @@ async def collect_blackbox(
     specs: Sequence[EpisodeSpec], box: BlackBox, engine: Engine, template: ChatTemplate, limits: Limits,
     recorder: Recorder | None = None, places: asyncio.Semaphore | None = None,
 ) -> Rollouts:  # fmt: skip
-    """Play all episodes, ``agent_concurrency`` at once; the result is that of `agent_loop.collect_episodes`.
+    """Run all episodes, ``agent_concurrency`` at once; the result is that of `agent_loop.collect_episodes`.
 
     Args:
         recorder: where calls go as they are sampled, and come from again after a crash; None: nowhere.
@@ -231,7 +229,7 @@ async def _play(
     spec: EpisodeSpec, box: BlackBox, gateway: WatchedGateway, url: str, limits: Limits, places: asyncio.Semaphore,
     recorder: Recorder | None,
 ) -> Trajectory:  # fmt: skip
-    """Play one episode.
+    """Run one episode.
 
     Raises:
         EngineError: a request was left without an answer, and not by the agent's doing.
@@ -296,11 +294,10 @@ def trajectory_of(
 
 
 def _end(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, rewarded: bool, limits: Limits) -> None:
-    """Say why the episode ended."""
     result = end.result or AgentResult()
     cause = _cut(trace, end, result, len(trajectory.steps) >= limits.max_turns)
     if cause == "agent_timeout" and not trajectory.steps:
-        trajectory.end_cause, trajectory.failed = "agent_timeout: it asked nothing", True
+        trajectory.end_cause, trajectory.failed = "agent_timeout: it made no request", True
     elif cause:
         trajectory.end_cause, trajectory.truncated = cause, True
     elif problem := end.error or _lacking(trajectory, rewarded):
@@ -310,7 +307,6 @@ def _end(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, rewarded: b
 
 
 def _cut(trace: SessionTrace, end: AgentEnd, result: AgentResult, full: bool) -> str:
-    """Return which limit ended the episode, if one did: an agent may fail when a call is refused."""
     if end.timed_out:
         return "agent_timeout"
     if trace.end == "context_length":
@@ -349,7 +345,6 @@ def _end_by_rule(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, ste
 
 
 def _facts(result: AgentResult, trace: SessionTrace) -> dict[str, object]:
-    """Return what rewards and reports read, as far as there is any."""
     facts: dict[str, object] = {"references": result.references, "points": result.points, "gateway": trace.facts()}
     found = {name: value for name, value in facts.items() if value}
     return found if result.evidence is None else {**found, "evidence": result.evidence}

@@ -1,13 +1,13 @@
-"""Branching: several continuations of one state, sampled and executed side by side.
+"""Branching: several continuations of one state, sampled and executed concurrently.
 
 A runner remembers nothing between requests. A `BranchPoint` says how to reach the state again, by the environment's own
 ``restore(snapshot)`` or by a seeded reset and a replay of the actions, and what the policy has read so far, so that
 siblings share one prompt and the engine computes it once. The same request with the same seeds has the same answer,
-whoever gives it: a lost runner loses nothing.
+whichever runner gives it: a lost runner loses nothing.
 
 An environment that can be copied has two methods. ``snapshot()`` returns the episode's state as a small object that can
-be pickled and that nothing changes later; ``restore(snapshot)`` goes on from it, in this environment or in another one
-with the same options, before or after a reset.
+be pickled and that nothing changes later; ``restore(snapshot)`` continues from it, in this environment or in another
+one with the same options, before or after a reset.
 """
 
 from __future__ import annotations
@@ -37,11 +37,8 @@ class BranchPoint:
     """A state to branch at.
 
     Attributes:
-        seed: of the episode's reset.
         actions: responses that lead from the reset to the state.
         dialogue: what the policy has read; None before the start state was ever seen.
-        anchor: the state's name.
-        episode_return: rewards on the way.
         snapshot: of the environment in this state; None where there is none, or none any more.
         call: the last call on the way, by its name in the pool; 0: none.
     """
@@ -71,13 +68,12 @@ class BranchSpec:
 
 @dataclass(slots=True)
 class Child:
-    """One continuation: what was sampled, and what came of it.
+    """One continuation: a sampled step and its result.
 
     Attributes:
-        answer: of the environment.
-        end_cause: why the episode ends here, as in `Trajectory`; empty when it goes on.
+        end_cause: why the episode ends here, as in `Trajectory`; empty when it continues.
         failed: the environment failed; ``end_cause`` says how.
-        snapshot: of the state that was reached, where the episode goes on from it.
+        snapshot: of the state that was reached, where the episode continues from it.
     """
 
     step: Step
@@ -90,14 +86,12 @@ class Child:
 
 @dataclass(slots=True)
 class Expansion:
-    """What came of a `BranchSpec`.
+    """The result of a `BranchSpec`.
 
     Attributes:
         children: in the order of the seeds.
         answer, snapshot: of the state itself, when no child was asked for.
         end_cause: why there are no children: ``context_length``, or how the environment failed.
-        failed: the environment failed.
-        prompt_tokens: length of the siblings' prompt.
         env_steps: sampled actions that the environment executed; equal siblings share one execution.
         replayed_steps: steps on the way to the state.
     """
@@ -115,7 +109,7 @@ class Expansion:
 
 @dataclass(slots=True)
 class Expansions(Failures):
-    """What came of a list of requests; a request whose engine failed has no expansion and is to be asked again."""
+    """The results of a list of requests; a request whose engine failed has no expansion and is to be asked again."""
 
     expansions: list[Expansion] = field(default_factory=list, repr=False)
 
@@ -160,8 +154,6 @@ async def restore(env: TextEnv, guard: EnvGuard, copy: Any) -> None:
 
 
 class Position:
-    """An environment of the pool that can be put into one state as often as needed."""
-
     def __init__(self, point: BranchPoint, pool: EnvPool, branching: Branching, limits: Limits) -> None:
         self.point, self.pool, self.branching, self.limits = point, pool, branching, limits
         self.guard = pool.guard(None, point.task_id, point.seed, limits.env_timeout_s)
@@ -202,7 +194,7 @@ class Position:
         return answer
 
     async def take_snapshot(self) -> Any:
-        """Return a snapshot of the environment as it stands; None where it is branched by replay."""
+        """Return a snapshot of the environment; None where it is branched by replay."""
         assert self.env is not None
         if not takes_snapshots(self.env, self.branching):
             return None
@@ -212,7 +204,7 @@ class Position:
         """Return another environment on its way to the same state; None where there is no place for it."""
         try:
             env = await self.pool.take_spare()
-        except EnvFailure:  # nobody needs it
+        except EnvFailure:  # the other environments are enough
             return None
         if env is None:
             return None
@@ -225,11 +217,9 @@ class Position:
         self.guard = self.pool.guard(env, self.point.task_id, self.point.seed, self.limits.env_timeout_s)
 
     def moved(self) -> None:
-        """The environment is no longer in the state."""
         self._there = False
 
     async def broken(self) -> None:
-        """Close the environment: it failed."""
         if self.env is not None:
             env, self.env = self.env, None
             await self.pool.discard(env)
@@ -271,7 +261,7 @@ async def expand(spec: BranchSpec, pool: EnvPool, player: Player, branching: Bra
         await position.broken()
         raise
     finally:
-        position.leave()  # mid-episode, but whoever takes it begins again
+        position.leave()  # mid-episode, but the next reset begins again
         expansion.replayed_steps = position.replayed_steps
     return expansion
 
@@ -304,7 +294,7 @@ async def _sample(spec: BranchSpec, position: Position, player: Player, expansio
 
 
 async def _execute_all(steps: Sequence[Step], position: Position, player: Player) -> dict[str, Child]:
-    """Let the environment answer every step; side by side where calls are not made inline, as far as there are places.
+    """Let the environment answer every step; at once where calls are not made inline, as far as there are places.
 
     Each is answered in the same state, so that it does not matter which environment answers.
     """
@@ -315,7 +305,7 @@ async def _execute_all(steps: Sequence[Step], position: Position, player: Player
             step = waiting.popleft()
             executed[step.action] = await _execute(step, place, player)
             if place is not position and place.env is None:
-                return  # it broke: to wait for another one while `position` holds its own could be for ever
+                return  # it failed: to wait for another one while `position` holds its own could be for ever
 
     async def help_out() -> None:
         spare = await position.another() if waiting else None
@@ -335,7 +325,6 @@ async def _execute_all(steps: Sequence[Step], position: Position, player: Player
 
 
 async def _execute(step: Step, position: Position, player: Player) -> Child:
-    """Let the environment answer one sibling."""
     point = position.point
     try:
         env = await position.reach()
@@ -359,7 +348,6 @@ def _with_step(child: Child, step: Step) -> Child:
 
 
 async def expand_all(specs: Sequence[BranchSpec], pool: EnvPool, player: Player, branching: Branching) -> Expansions:
-    """Answer all requests at once."""
     with pool.watch.batch({spec.point.task_id for spec in specs}):
         answers = await asyncio.gather(*(expand(s, pool, player, branching) for s in specs), return_exceptions=True)
     result = Expansions()
@@ -373,7 +361,6 @@ async def expand_all(specs: Sequence[BranchSpec], pool: EnvPool, player: Player,
 
 
 def _too_long(specs: Sequence[BranchSpec], expansions: Sequence[Expansion], player: Player) -> str:
-    """Say so when every start state's prompt is longer than the context."""
     starts = {spec.group_id: spec.point.task_id for spec in specs if spec.seeds and not spec.point.actions}
     met = [e for e in expansions if e.group_id in starts]
     if not met or any(e.end_cause != "context_length" for e in met):

@@ -26,13 +26,11 @@ MAX_SNAPSHOT_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A state that was reached in one process, and what it showed: in any other the same must come of it.
+    """A state that was reached in one process, and what it showed: any other process must show the same.
 
     Attributes:
-        way: ``snapshot`` or ``replay``.
         actions: those that lead to the state, and one more; none where the environment failed or ended at once.
         shown: after the reset and after each action.
-        snapshot: of the state.
     """
 
     spec: EpisodeSpec
@@ -67,7 +65,7 @@ class BranchingCheck(Failures):
 async def check_branching(
     specs: Sequence[EpisodeSpec], pool: EnvPool, player: Player, branching: Branching, env_name: str
 ) -> BranchingCheck:
-    """Play an episode per spec, then reach a state of it again and again and compare what follows.
+    """Run an episode per spec, then reach a state of it again and again and compare what follows.
 
     Episodes that the environment fails are passed over: they are reported when training meets them.
     """
@@ -137,7 +135,7 @@ async def _check_episode(
         difference = str(failure)
     finally:
         for env in envs:
-            await pool.discard(env)  # whatever the check has done to it
+            await pool.discard(env)  # the check may have changed it
     if difference:
         raise InputError(_cannot(name, state.way, difference, state))
     return state
@@ -153,14 +151,12 @@ def _cannot(name: str, way: str, difference: str, state: Reached) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """An environment and the guard of its calls."""
-
     env: TextEnv
     guard: EnvGuard
 
 
 class Bystander:
-    """Another episode of the task that is played in between, as episodes of a run are: states must not mix."""
+    """Another episode of the task, interleaved as in a training run: states must not mix."""
 
     def __init__(self, env: TextEnv, trajectory: Trajectory, guard: EnvGuard) -> None:
         self.env, self.options, self.guard = env, {"task_id": trajectory.task_id}, guard
@@ -168,7 +164,7 @@ class Bystander:
         self.calls = 0
 
     async def move(self) -> None:
-        """Reset or step; whatever comes of it is nobody's business."""
+        """Reset or step; the result does not matter."""
         turn = self.calls % (len(self.actions) + 1)
         self.calls += 1
         with contextlib.suppress(EnvFailure):
@@ -214,7 +210,6 @@ async def _difference(seat: Seat, state: Reached, between: Between = undisturbed
 
 
 async def _replay(seat: Seat, state: Reached, between: Between = undisturbed) -> list[dict[str, Any]]:
-    """Everything that is shown on the way to the state."""
     seat.guard.process.reset()
     answer: Any = await seat.guard.call(seat.env.reset, seed=state.spec.seed, options={"task_id": state.task_id})
     shown = [_shown(read_reset(answer), answer[-1])]
@@ -230,7 +225,6 @@ async def _acted(seat: Seat, action: str) -> dict[str, Any]:
 
 
 def _shown(answer: EnvReply, info: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be equal in equal states."""
     return {
         "observation": answer.observation,
         "anchor": answer.anchor,
@@ -261,7 +255,7 @@ def _not_portable(snapshot: Any) -> str:
         return "snapshot() returned None in the middle of an episode"
     try:
         size = len(pickle.dumps(snapshot))
-    except Exception as error:  # whatever the object's own methods raise
+    except Exception as error:  # the object's own methods may raise anything
         return f"its snapshot cannot be pickled: {type(error).__name__}: {error}"
     if size > MAX_SNAPSHOT_BYTES:
         return f"its snapshot has {size} bytes, more than {MAX_SNAPSHOT_BYTES}: use branching=replay"

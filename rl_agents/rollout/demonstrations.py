@@ -31,9 +31,9 @@ from rl_agents.traces.formats import FIELDS
 
 
 def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> Sequence[Trajectory]:
-    """Return the dialogues of ``settings.demonstration_data``, or let the environment's demonstrator play.
+    """Return the dialogues of ``settings.demonstration_data``, or let the environment's demonstrator act.
 
-    It plays ``settings.demonstrations`` training tasks, drawn with replacement.
+    It solves ``settings.demonstrations`` training tasks, drawn with replacement.
 
     Raises:
         InputError: the environment has no demonstrator, or the table cannot be used.
@@ -62,7 +62,7 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
 
 
 def _window_writer(settings: Settings) -> TextEnv | None:
-    """Return an environment that writes the windows of ``context=window(n)`` in its own format; None: nobody does."""
+    """Return an environment that writes the windows of ``context=window(n)`` in its own format, if it has one."""
     if context_window(settings.context) is None:
         return None
     env = make_env(settings.env, settings.env_options, settings.max_turns)
@@ -72,7 +72,7 @@ def _window_writer(settings: Settings) -> TextEnv | None:
 class Dialogues(Sequence[Trajectory]):
     """The dialogues of a table, kept on disk and tokenized when they are drawn.
 
-    Traces with a known reward below 1 are left out, as `pivot extract` does: only what worked is a demonstration.
+    Traces with a known reward below 1 are excluded, as `pivot extract` does: only what worked is a demonstration.
 
     Raises:
         InputError: a row that is no dialogue, none that is left, one that is too long when it is drawn, or a
@@ -114,7 +114,7 @@ class Dialogues(Sequence[Trajectory]):
 
 
 def solves(env: TextEnv, task_id: str, actions: Iterable[str]) -> bool:
-    """Play actions until the episode ends, and say whether they solve the task."""
+    """Step through actions until the episode ends; return whether they solve the task."""
     _, info = settled(env.reset(seed=0, options={"task_id": task_id}))
     for action in actions:
         _, _, terminated, truncated, info = settled(env.step(action))
@@ -132,11 +132,11 @@ def encode_dialogue(
 ) -> Trajectory:
     """Tokenize (observation, action) turns as the policy would have read and written them.
 
-    Turns that no longer fit ``max_model_len`` are left out. Log-probabilities are 0: nobody sampled these tokens.
+    Turns that no longer fit ``max_model_len`` are excluded. Log-probabilities are 0: these tokens were not sampled.
 
     Args:
         chat: what the dialogue begins with where that is more than one user message (`context.chat_text`).
-        env: reset to the task; it plays along and writes the windows in its own format (``render_window``).
+        env: reset to the task; it is stepped along and writes the windows in its own format (``render_window``).
     """
     trajectory = _empty()
     render: RenderWindow | None = getattr(env, "render_window", None)

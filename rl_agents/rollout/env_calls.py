@@ -45,7 +45,6 @@ class QueueTimeout(CallTimeout):
 
 
 def over(deadline: Deadline) -> CallTimeout:
-    """Return what is raised when a call's time is over."""
     problem = deadline.problem() or f"no answer within {deadline.seconds:g} s"
     return (QueueTimeout if deadline.stuck else CallTimeout)(problem)
 
@@ -130,7 +129,7 @@ class EnvReply:
         new_dialogue: the observation begins a dialogue; nothing that was said before is read again.
         chat: messages and tools that a dialogue begins with, of a reset or with ``new_dialogue``; empty for one user
             message.
-        further: messages that follow the action in place of the observation; empty for one user message.
+        further: messages that follow the action instead of the observation; empty for one user message.
     """
 
     observation: str
@@ -155,19 +154,18 @@ def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any
     """Return ``call(*args, **kwargs)``, or raise `EnvFailure` when it raises or takes longer than ``timeout_s``.
 
     An `InputError` passes: the user can fix it, another episode cannot. So does an `EnvFailure`: that of an environment
-    in another process has been told already.
+    in another process has been translated already.
     """
     try:
         return call_with_timeout(timeout_s, call, *args, **kwargs)
     except (InputError, EnvFailure):
         raise
-    # Nobody cancels a plain call: a CancelledError is the environment's own.
+    # A plain call is never canceled: a CancelledError is the environment's own.
     except (CallTimeout, Exception, SystemExit, asyncio.CancelledError) as error:
         raise failure_of(call, error) from error
 
 
 def failure_of(call: Callable[..., Any], error: BaseException) -> EnvFailure:
-    """Return how an episode's record tells what a call raised."""
     if isinstance(error, CallTimeout):
         return EnvFailure(f"env_timeout: {getattr(call, '__name__', 'call')}: {error}")
     return EnvFailure(f"env_error: {type(error).__name__}: {error}{_place(error)}")
@@ -255,7 +253,7 @@ def _further(info: Any, longest: int) -> str:
     if not messages:
         return ""
     if info.get("new_dialogue"):
-        raise EnvFailure("env_garbage: info['further_messages'] beside info['new_dialogue']: write info['messages']")
+        raise EnvFailure("env_garbage: info['further_messages'] with info['new_dialogue']: use info['messages'] then")
     if isinstance(messages, list):
         messages = [_shorter(message, longest) for message in messages]
     return _json("further_messages", messages, "calls", info.get("calls") or (), further_text)
@@ -316,7 +314,7 @@ def _flag(value: Any, name: str) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """Return a value's type and the start of its text, whatever its ``__repr__`` does."""
+    """Return a value's type and the start of its text, even if its ``__repr__`` raises."""
     try:
         text = ascii(value)
     except Exception:

@@ -24,8 +24,6 @@ from rl_agents.rollout.serialization import ATTRIBUTES, MAX_BYTES, METHODS, Answ
 
 
 class Served:
-    """The environment and the episode that it is in."""
-
     def __init__(self, env: Any) -> None:
         self.env, self._folder = env, os.getcwd()  # an episode begins where the environment was made
         self._begin(0)
@@ -38,7 +36,6 @@ class Served:
 
     @property
     def has(self) -> list[str]:
-        """What it has of what it may have."""
         methods = [name for name in METHODS if callable(getattr(self.env, name, None))]
         # A property may be one only in the middle of an episode.
         return [*methods, *(name for name in ATTRIBUTES if _has(self.env, name))]
@@ -54,7 +51,7 @@ class Served:
             return Answer(result)
         try:
             return Answer(Sealed.of(result), drawn=Sealed.of(self.guard.process.drawn()))
-        except Exception as error:  # whatever the object's own methods raise
+        except Exception as error:  # the object's own methods may raise anything
             return Answer(failure=f"env_garbage: its snapshot cannot be pickled: {type(error).__name__}: {error}")
 
 
@@ -99,7 +96,7 @@ def send(pipe: Connection, answer: Answer) -> None:
     """Send an answer, or why it cannot be sent: an environment may put anything into ``info``."""
     try:
         data = answer.to_bytes()
-    except Exception as error:  # whatever its objects' own methods raise
+    except Exception as error:  # its objects' own methods may raise anything
         data = Answer(failure=f"env_garbage: its answer cannot be sent to the runner: {error}").to_bytes()
     if len(data) > MAX_BYTES:
         data = Answer(failure=f"env_garbage: its answer has {len(data)} bytes, more than {MAX_BYTES}").to_bytes()

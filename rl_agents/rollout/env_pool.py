@@ -22,11 +22,11 @@ from rl_agents.rollout.serialization import EnvRecipe
 from rl_agents.rollout.task_watch import TaskWatch
 
 Mode = Literal["inline", "thread", "process"]
-#: Environments that live at once where nobody says how many.
+#: Environments that live at once by default.
 MOST: dict[Mode, int] = {"inline": 0, "thread": 256, "process": max(8, os.cpu_count() or 1)}
-#: Threads that hang in a call, from which on a line says so.
+#: Threads that hang in a call, from which on a line warns.
 MANY_STUCK = 16
-#: Seconds that an inline call takes on average, from which on a line says so; all calls together before that.
+#: Seconds that an inline call takes on average, from which on a line warns; all calls together before that.
 LONG_S, ENOUGH_S = 0.01, 1.0
 #: What the making of environments is called among the tasks that hang: no task.
 START = ""
@@ -63,7 +63,7 @@ class Places:
             raise
 
     def spare(self) -> bool:
-        """Take a place, if there is one that nobody waits for."""
+        """Take a place, if there is a free one."""
         if self._waiting or not self._fits(1):
             return False
         self._taken += 1
@@ -74,7 +74,6 @@ class Places:
         self._wake()
 
     def _wake(self) -> None:
-        """Let those in who wait, as far as there are places."""
         while self._waiting and self._fits(self._waiting[0][0]):
             count, turn = self._waiting.popleft()
             if not turn.done():
@@ -82,7 +81,7 @@ class Places:
                 turn.set_result(None)
 
     def _fits(self, count: int) -> bool:
-        # Who needs more at once than may live gets them when nobody else has any.
+        # More at once than may live are admitted when no other environment lives.
         return not self._limit or not self._taken or self._taken + count <= self._limit
 
 
@@ -90,16 +89,11 @@ class EnvPool:
     """Hands out idle environments and creates new ones when none is idle.
 
     Args:
-        make_env: creates an environment.
-        blocking: where environments are called; ``auto``: nobody has declared it: inline, and long calls are reported.
+        blocking: where environments are called; ``auto``: not declared: inline, and long calls are reported.
         concurrency: environments alive at once; 0 takes `MOST`.
         recipe: how a process makes one; without it there are no processes.
         name: of the environment, for messages.
         start_timeout_s: seconds that making one may take; 0 is no limit.
-
-    Attributes:
-        created: how many were created.
-        mode: where environments are called.
     """
 
     def __init__(
@@ -117,7 +111,7 @@ class EnvPool:
         self._hosts: dict[int, ThreadHost] = {}
         self._stuck: list[ThreadHost] = []
         self._warns_slow, self._warns_stuck = blocking == "auto", True
-        #: Of the calls that are made here; the first one is left out, for what is loaded once.
+        #: Of the calls that are made here; the first one is excluded, for what is loaded once.
         self._calls, self._seconds = -1, 0.0
         self._places = Places(concurrency or MOST[self.mode])
 
@@ -128,11 +122,11 @@ class EnvPool:
 
     @property
     def hanging(self) -> bool:
-        """Whether a thread of an environment was left in a call that goes on."""
+        """Whether a thread of an environment was left in a call that continues."""
         return any(host.left and host.alive for host in (*self._hosts.values(), *self._stuck))
 
     async def take(self) -> TextEnv:
-        """Return an environment that nobody else uses, as soon as there may be one.
+        """Return an environment for exclusive use, as soon as there may be one.
 
         Raises:
             EnvFailure, InputError: it cannot be made.
@@ -140,12 +134,12 @@ class EnvPool:
         return (await self.take_several(1))[0]
 
     async def take_several(self, count: int) -> list[TextEnv]:
-        """Return several at once: who holds one must not wait for another."""
+        """Return several at once: an episode that holds one must not wait for another."""
         await self._places.admitted(count)
         return await self._ready(count)
 
     async def take_spare(self) -> TextEnv | None:
-        """Return one more for somebody who holds one already; None where that would mean to wait."""
+        """Return one more for an episode that holds one already; None where it would have to wait."""
         if not self._places.spare():
             return None
         return (await self._ready(1))[0]
@@ -154,7 +148,7 @@ class EnvPool:
         return EnvGuard(task_id, seed, timeout_s, self.watch, self._hosts.get(id(env)), self._took)
 
     def give_back(self, env: TextEnv) -> None:
-        """Keep the environment of an episode that ended cleanly, or that somebody stopped."""
+        """Keep the environment of an episode that ended cleanly, or was stopped."""
         host = self._hosts.get(id(env))
         if host is not None and host.over:  # stopped in the middle of a call
             self._left(self._hosts.pop(id(env)))
@@ -233,22 +227,22 @@ class EnvPool:
                 self._left(host)
 
     def _left(self, host: ThreadHost) -> None:
-        """Remember a host that was left in a call; say so when there are many."""
+        """Remember a host that was left in a call; warn when there are many."""
         self._stuck = [*(each for each in self._stuck if each.alive), host]
         if self.mode == "thread" and len(self._stuck) > MANY_STUCK and self._warns_stuck:
             self._warns_stuck = False
-            self._say(f"{len(self._stuck)} threads hang in it; env_blocking=process has processes, which are killed")
+            self._say(f"{len(self._stuck)} threads hang in its calls; with env_blocking=process they would be killed")
 
     def _took(self, seconds: float) -> None:
-        """Note how long an inline call took; say so, once, where all others wait for long ones."""
+        """Note how long an inline call took; warn once where the others wait for long ones."""
         self._calls += 1
         self._seconds += seconds if self._calls else 0.0
         if self._warns_slow and self._seconds > max(ENOUGH_S, LONG_S * self._calls):
             self._warns_slow = False
             mean = self._seconds / self._calls
             self._say(
-                f"a call takes {mean * 1e3:.0f} ms, in which all other episodes of the runner wait; declare "
-                'blocking = "thread" where it waits, "process" where it computes, or set env_blocking'
+                f"a call takes {mean * 1e3:.0f} ms and blocks all other episodes of the runner; declare "
+                'blocking = "thread" if it waits, "process" if it computes, or set env_blocking'
             )
 
     def _say(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The env runner: RLlib's actor that plays episodes. It holds environments and a tokenizer, never weights."""
+"""The env runner: RLlib's actor that runs episodes. It holds environments and a tokenizer, never weights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, Reached, check_branching, confirm_branching
 from rl_agents.rollout.env_pool import env_pool
 from rl_agents.rollout.recording import Recorder
-from rl_agents.rollout.request_queue import Batch, RequestQueue
+from rl_agents.rollout.request_queue import JobBatch, RequestQueue
 from rl_agents.rollout.task_watch import CallNote
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.store.trajectory_store import PoolError
@@ -42,7 +42,7 @@ TEXT_SPACE = gymnasium.spaces.Text(max_length=1 << 20)
 
 
 class TextEnvRunner(EnvRunner, Checkpointable):
-    """Plays many episodes at once.
+    """Runs many episodes at once.
 
     All work comes and goes by `exchange`. RLlib ends an actor whose method raises, and says why in the actor's log
     only. Therefore failing environments and engines, and user errors, are reported in a batch's answer.
@@ -52,7 +52,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         """Build tokenizer, context and an empty environment pool.
 
         Args:
-            config: an `AlgorithmConfig` with ``agent`` (`Settings`) and ``model_dir`` (where the tokenizer lies).
+            config: an `AlgorithmConfig` with ``agent`` (`Settings`) and ``model_dir`` (with the tokenizer).
             kwargs: RLlib's ``worker_index``, ``num_workers`` and so on.
 
         Raises:
@@ -76,11 +76,11 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         # One loop for life: engine clients keep connections and locks that belong to it.
         self._loop = event_loop()
         self._bench = RequestQueue(self._loop, lambda batch: METHODS[batch.method](self, batch.jobs, **batch.options))
-        # Batches of black-box agents that are played side by side share the places.
+        # Batches of black-box agents that are run concurrently share the places.
         self._places = None if self.black_box is None else asyncio.Semaphore(self.black_box.options.agent_concurrency)
 
     def set_engine(self, engine: Engine) -> None:
-        """Use an engine in this process (local mode). It belongs to the caller, who closes it."""
+        """Use an engine in this process (local mode). The caller closes it."""
         self.engine = engine
 
     def sync_engine(self, packed: PackedWeights, version: int) -> None:
@@ -125,7 +125,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
     # --- work --------------------------------------------------------------------------------------------------
 
     def exchange(
-        self, batches: Sequence[Batch] = (), wait_s: float | None = None, enough: int | None = None,
+        self, batches: Sequence[JobBatch] = (), wait_s: float | None = None, enough: int | None = None,
         drop: Collection[int] = (),
     ) -> dict[int, Any]:  # fmt: skip
         """Begin batches and return the answers of those that are done; see `RequestQueue.exchange`.
@@ -138,27 +138,26 @@ class TextEnvRunner(EnvRunner, Checkpointable):
 
     @property
     def in_progress(self) -> dict[int, int]:
-        """How many jobs are done of every batch that is not."""
         return self._bench.in_progress()
 
     def sample(  # type: ignore[override]
         self, specs: Sequence[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
     ) -> Rollouts:
-        """Play the episodes, all at once, and nothing beside them.
+        """Run the episodes, all at once, and nothing else.
 
         Args:
-            specs: what to play; the result keeps their order.
+            specs: what to run; the result keeps their order.
             temperature: of an evaluation, which never truncates; None for training.
             attempt: how often these were asked for before, see `Recorder`; None: nothing is recorded.
         """
-        batch = Batch(-1, "sample", specs, {"temperature": temperature, "attempt": attempt})
+        batch = JobBatch(-1, "sample", specs, {"temperature": temperature, "attempt": attempt})
         rollouts: Rollouts = self.exchange([batch])[batch.number]
         return rollouts
 
     def episodes(
         self, specs: Sequence[EpisodeSpec], engine: Engine, limits: Limits, recorder: Recorder | None
     ) -> Coroutine[Any, Any, Rollouts]:
-        """Play them by the built-in loop, or have black-box agents play them."""
+        """Run them by the built-in loop, or have black-box agents run them."""
         if self.black_box is None:
             return collect_episodes(specs, self.pool, engine, self.context, limits, recorder)
         template = self.context.template
@@ -173,13 +172,11 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         return task
 
     def recorder_of(self, attempt: int | None) -> Recorder | None:
-        """Return what records work that was asked for ``attempt`` times before; None: nothing is recorded."""
         if self.recorder is None or attempt is None:
             return None
         return self.recorder.at(attempt)
 
     def player(self) -> Player:
-        """Return what samples single steps; raises RuntimeError while there is no engine."""
         if self.engine is None:
             raise RuntimeError("call set_engine or set_engines first")
         return Player(self.engine, self.context, self.limits)
@@ -202,12 +199,12 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         """Take nothing, see `get_state`."""
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return what RLlib writes beside a local runner's checkpoint."""
+        """Return what RLlib writes next to a local runner's checkpoint."""
         return (), {"config": self.config}
 
     def stop(self) -> None:
-        """Give up what is played, then close environments, the event loop, and an engine that was built here."""
-        with contextlib.ExitStack() as last:  # each of these, whatever comes of those before it
+        """Give up all episodes, then close environments, the event loop, and an engine that was built here."""
+        with contextlib.ExitStack() as last:  # each of these runs even if one before it raises
             if self.pool.watch.note is not None:
                 last.callback(self.pool.watch.note.close)
             if self._hosts and self.engine is not None:
@@ -241,7 +238,6 @@ async def _sample(
 
 
 async def _expand(runner: TextEnvRunner, specs: Sequence[BranchSpec], attempt: int | None = None) -> Expansions:
-    """Sample and execute children of the states that ``specs`` name, all at once."""
     player = replace(runner.player(), recorder=runner.recorder_of(attempt))
     try:
         expansions = await expand_all(specs, runner.pool, player, runner.config.agent.branching)

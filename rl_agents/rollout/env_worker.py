@@ -1,7 +1,7 @@
 """Where an episode's environment is called: in the runner's loop, in a thread or in a process of its own.
 
 The environment or the key ``env_blocking`` says where (`rl_agents.envs.spec.EnvSpec.blocking`); nothing is measured, so
-that a run takes the same way each time. `EnvGuard` stands around every call of an episode: it keeps time, and refuses
+that a run takes the same way each time. `EnvGuard` wraps every call of an episode: it keeps time, and refuses
 tasks that are known to hang (`rl_agents.rollout.task_watch`).
 
 *inline*: calls are made one after the other in the runner's main thread. Python's and numpy's global generators are
@@ -76,14 +76,13 @@ class EpisodeState:
         self.seed = seed
 
     def applied(self) -> contextlib.AbstractContextManager[None]:
-        """While a call is made here."""
         return contextlib.nullcontext()
 
     def reset(self) -> None:
         """Begin again with the episode's seed."""
 
     def drawn(self) -> Any:
-        """The generators' states as data that `resume` takes; None where nobody has drawn, or nobody knows."""
+        """The generators' states as data that `resume` takes; None where nothing was drawn, or it is not known."""
         return None
 
     def resume(self, drawn: Any) -> None:
@@ -173,7 +172,6 @@ def _folder() -> str:
 
 @lru_cache(maxsize=256)
 def _seeded(seed: int) -> Any:
-    """State of numpy's generator after seeding; not to be changed."""
     return np.random.MT19937(seed).state
 
 
@@ -185,7 +183,7 @@ class EnvGuard:
 
     Args:
         host: the thread that calls the environment; None: it is called here.
-        took: is told the seconds of every call that is made here.
+        took: gets the seconds of every call that is made here.
 
     Attributes:
         process: what the episode has of the process in which its environment is called.
@@ -201,7 +199,6 @@ class EnvGuard:
 
     @property
     def apart(self) -> bool:
-        """Whether the environment has a process of its own."""
         return self.host is not None and self.host.may_die
 
     async def call(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -273,14 +270,12 @@ class EnvGuard:
 
 
 class _Job:
-    """A call on its way to a thread and back."""
-
     def __init__(self, call: Callable[[], Any]) -> None:
         self.call, self.loop, self.standing = call, asyncio.get_running_loop(), current() or QueueWait()
         self.answer: asyncio.Future[Any] = self.loop.create_future()
 
     def told(self, result: Any, error: BaseException | None) -> None:
-        """Bring the answer back, if somebody still waits; called in the thread."""
+        """Bring the answer back, if it is still waited for; called in the thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self._tell, result, error)
 
@@ -299,7 +294,7 @@ class ThreadHost:
     Attributes:
         env: the environment, once it is made.
         over: the thread ends after the call that it is in.
-        left: in the middle of a call, which took too long or which nobody waits for any more.
+        left: in the middle of a call, which took too long or is not waited for any more.
         may_die: it may die of a call without taking the runner with it.
     """
 
@@ -322,7 +317,7 @@ class ThreadHost:
         return EpisodeState(seed)
 
     async def make(self, make_env: EnvFactory, timeout_s: float = 0.0) -> TextEnv:
-        """Make the environment in its thread; raises as `call` does. Who is late closes it there."""
+        """Make the environment in its thread; raises as `call` does. One that is late is closed there."""
         await self.call(timeout_s, self.start, make_env)
         made: TextEnv = self.env
         return made
@@ -330,9 +325,9 @@ class ThreadHost:
     async def call(self, timeout_s: float, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Return ``call(*args, **kwargs)``; raises as `rl_agents.rollout.env_calls.call_env` does.
 
-        Who stops waiting, for whatever reason, leaves the environment behind.
+        A caller that stops waiting, for any reason, abandons the environment.
         """
-        if self.over:  # nobody would ever answer
+        if self.over:  # there would be no answer
             name = getattr(call, "__name__", "call")
             raise EnvFailure(f"env_error: {name}: the environment was left in the middle of an earlier call")
         job = _Job(lambda: call_env(0, self._finished, call, *args, **kwargs))
@@ -371,7 +366,6 @@ class ThreadHost:
                 return
 
     def interrupt(self) -> None:
-        """Raise `CallTimeout` in the call that the thread is in."""
         if self._calling and self._thread.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self._thread.ident), ctypes.py_object(CallTimeout)
@@ -466,13 +460,11 @@ class ProcessEnv:
         return self._ask("step", action)
 
     def __getattr__(self, name: str) -> Any:
-        """What only some environments have."""
         if name.startswith("_") or name not in self._has:
             raise AttributeError(name)
         return self._ask(name) if name in ATTRIBUTES else lambda *args: self._ask(name, *args)
 
     def close(self) -> None:
-        """Close the environment and end the process."""
         try:
             self._ask("close")
         finally:
@@ -505,7 +497,6 @@ class ProcessEnv:
         return answer.result
 
     def _ended(self) -> str:
-        """Wait for the end of the process, and say how it ended."""
         self._pipe.close()
         try:
             code = self._process.wait(END_S)
@@ -560,6 +551,6 @@ class ProcessHost(ThreadHost):
 
     def start(self, make_env: EnvFactory) -> None:
         self.env = self._process = ProcessEnv(self._recipe)
-        if self.over:  # nobody waited so long
+        if self.over:  # it is not waited for any more
             self._process.kill()
         self._process.open()

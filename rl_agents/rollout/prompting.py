@@ -73,8 +73,6 @@ class Reflexion(gymnasium.Wrapper[str, str, str, str]):
 
     Args:
         env: any text environment whose reset with the same seed and options begins the same task.
-        trials: attempts at most.
-        max_turns: turns of one attempt.
     """
 
     def __init__(self, env: TextEnv, trials: int, max_turns: int) -> None:
@@ -87,7 +85,6 @@ class Reflexion(gymnasium.Wrapper[str, str, str, str]):
 
     @property
     def render_window(self) -> Any:
-        """The environment's own window format, if it has one."""
         return self.env.render_window  # type: ignore[attr-defined]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -97,7 +94,7 @@ class Reflexion(gymnasium.Wrapper[str, str, str, str]):
         return self._begin()
 
     def step(self, action: str) -> StepResult:
-        """Play a turn of the attempt; or, after a failed one, take the reflection and begin the next."""
+        """Run a turn of the attempt; or, after a failed one, take the reflection and begin the next."""
         if self._reflecting:
             self._reflections.append(action.strip()[:MAX_REFLECTION])
             return then(self._begin(), _next_trial)
@@ -143,7 +140,7 @@ def _next_trial(answer: tuple[str, dict[str, Any]]) -> StepResult:
 def env_factory(settings: Settings) -> Callable[[], TextEnv]:
     """Return what makes a run's environments, wrapped as its key ``prompting`` says.
 
-    Reflexion's attempts are ReAct episodes, as in its paper. Examples are played where the first environment is made;
+    Reflexion's attempts are ReAct episodes, as in its paper. Examples are run where the first environment is made;
     there `InputError` is raised when no demonstrator solves enough tasks.
     """
 
@@ -186,12 +183,11 @@ def solved_examples(settings: Settings, make: Callable[[], TextEnv]) -> list[Sho
 
 
 def episode_text(shot: Shot) -> str:
-    """Write an episode as a person would read it."""
     return "\n".join(line for observation, action in shot for line in (observation, action))
 
 
 def _retold(observation: str, info: dict[str, Any], write: Callable[[str], str]) -> tuple[str, dict[str, Any]]:
-    """Return the observation as ``write`` has it, and the last of the messages that stand for it, if there are any."""
+    """Return the observation as ``write`` has it, and so the last of its messages, if it has any."""
     if info.get("messages"):
         *before, last = info["messages"]
         info = {**info, "messages": [*before, {**last, "content": write(str(last["content"]))}]}

@@ -1,9 +1,9 @@
 """What the agent loop writes to the pool as it samples, and what it finds there again after a crash.
 
-Every sampled response is on its way to the pool before the environment acts on it. When a run goes on after a crash,
+Every sampled response is on its way to the pool before the environment acts on it. When a run continues after a crash,
 the episodes of the iteration that was lost begin again with their old seeds. Where prompt and seed are those of a
 recorded call, its tokens are taken and nothing is sampled: the environment is brought back by the agent's own words,
-and an environment that answers differently this time asks for other prompts, which are sampled as ever.
+and an environment that answers differently this time asks for other prompts, which are sampled as usual.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ class Recorder:
         """Begin.
 
         Args:
-            sink: of the pool.
             recorded: calls to serve again, by the seed that they were sampled with.
             pool: which pool the sink belongs to, a name for `rl_agents.orchestrator.env_runner_handles.SetRecorder`.
             resumes: how often the run had been resumed.
@@ -91,7 +90,6 @@ class Recorder:
             self.sink.add(*calls)
 
     def again(self, seeds: Iterable[int]) -> list[Call]:
-        """Return the calls that were sampled with these seeds before the crash."""
         if not self._recorded:
             return []
         return [self._recorded[seed] for seed in seeds if seed in self._recorded]
@@ -114,7 +112,7 @@ class Recorder:
 class CallsOnly:
     """A gateway's sink within a run: calls go where the built-in loop's go.
 
-    What else a gateway writes down is for one that stands alone: a run names its sessions itself, and plays an episode
+    What else a gateway writes down is for a standalone gateway: a run names its sessions itself, and runs an episode
     whose runner died from its calls.
     """
 
@@ -122,7 +120,6 @@ class CallsOnly:
         self._recorder = recorder
 
     def add(self, *records: Record) -> Future[None]:
-        """Take records; see `rl_agents.store.trajectory_store.PoolSink`."""
         return self._recorder.keep(record for record in records if isinstance(record, Call))
 
     def flush(self, timeout_s: float) -> None:

@@ -2,7 +2,7 @@
 
 RLlib's env runner is a synchronous actor, and environments must be called in its main thread, where signals arrive.
 So its event loop runs only while a call of `RequestQueue.exchange` does: it takes new batches, lets all that are in
-progress go on until enough are done, and returns those. Between two exchanges everything stands still.
+progress continue until enough are done, and returns those. Between two exchanges nothing moves.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ _jobs: ContextVar[list[asyncio.Future[Any]]] = ContextVar("jobs")
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class JobBatch:
     """Jobs that one env runner does at once and answers together.
 
     Attributes:
         number: unique among all that a runner is ever given.
         method: what is to be done with the jobs.
-        options: keyword arguments of the method.
     """
 
     number: int
@@ -60,17 +59,15 @@ class Failures:
 
 
 async def gathered(jobs: Sequence[Coroutine[Any, Any, A]]) -> list[A | BaseException]:
-    """Do a batch's jobs side by side, so that `RequestQueue.in_progress` counts them; return what came of each."""
+    """Do a batch's jobs concurrently, so that `RequestQueue.in_progress` counts them; return the result of each."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
     _jobs.get([]).extend(tasks)
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class RequestQueue:
-    """Batches in progress on one event loop."""
-
-    def __init__(self, loop: asyncio.Runner, work: Callable[[Batch], Coroutine[Any, Any, Any]]) -> None:
-        """Use ``loop`` for life.
+    def __init__(self, loop: asyncio.Runner, work: Callable[[JobBatch], Coroutine[Any, Any, Any]]) -> None:
+        """All batches run on ``loop``.
 
         Args:
             work: does one batch and returns its answer; what it raises ends the exchange that meets it.
@@ -80,19 +77,19 @@ class RequestQueue:
         self._jobs: dict[int, list[asyncio.Future[Any]]] = {}
 
     def in_progress(self) -> dict[int, int]:
-        """Return how many jobs are done of every batch that nobody has fetched."""
+        """Return how many jobs are done of every batch that was not fetched."""
         return {number: sum(job.done() for job in self._jobs[number]) for number in self._tasks}
 
     def exchange(
-        self, batches: Sequence[Batch] = (), wait_s: float | None = None, enough: int | None = None,
+        self, batches: Sequence[JobBatch] = (), wait_s: float | None = None, enough: int | None = None,
         drop: Collection[int] = (),
     ) -> dict[int, Any]:  # fmt: skip
-        """Begin ``batches``, let all go on, and return the answers of those that are done, by their numbers.
+        """Begin ``batches``, let all continue, and return the answers of those that are done, by their numbers.
 
         Args:
             wait_s: return after this time with what there is; None: never before enough are done.
             enough: return as soon as so many are done; None: all.
-            drop: numbers of batches that nobody wants any more.
+            drop: numbers of batches to give up.
 
         Raises:
             BaseException: what a batch raised. All others are given up with it.
@@ -108,12 +105,12 @@ class RequestQueue:
             raise
 
     def stop(self) -> None:
-        """Give up all batches, those that were dropped, too, and wait until they have let go of what they held."""
+        """Give up all batches, those that were dropped, too, and wait until they have released what they held."""
         self._tasks.clear()
         self._loop.run(_ended())
 
     async def _go_on(
-        self, batches: Sequence[Batch], wait_s: float | None, enough: int | None, drop: Collection[int]
+        self, batches: Sequence[JobBatch], wait_s: float | None, enough: int | None, drop: Collection[int]
     ) -> None:
         for number in drop:
             if number in self._tasks:
@@ -135,7 +132,6 @@ class RequestQueue:
 
 
 async def _ended() -> None:
-    """End all other tasks of the loop."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()

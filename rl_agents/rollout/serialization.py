@@ -2,7 +2,7 @@
 
 Orders (`EnvRecipe`, `Call`) are pickled: the process trusts its runner. An `Answer` is JSON, which is neither unpickled
 nor evaluated: texts, numbers, lists, dicts, None, tuples and numpy's arrays (both as lists). What else an ``info``
-holds stays where it is, and its type arrives, which nobody misses unless it is looked at. Snapshots and generators'
+holds stays where it is, and only the name of its type arrives. Snapshots and generators'
 states are sealed: their bytes go through the runner and back, and are opened where the environment itself runs, which
 is code that is trusted there.
 """
@@ -24,7 +24,7 @@ from rl_agents.config import Settings
 
 #: Bytes of an answer at most.
 MAX_BYTES = 1 << 28
-#: What an environment may have beside `reset` and `step`, and what of it is called.
+#: What an environment may have in addition to `reset` and `step`: methods, then attributes.
 METHODS, ATTRIBUTES = ("snapshot", "restore", "render_window", "random_action"), ("answer_instruction",)
 #: The keys that say how an environment is made.
 KEYS = ("plugins", "env", "max_turns", "prompting", "prompting_shots", "prompting_trials")
@@ -53,8 +53,6 @@ class EnvRecipe:
 
     Attributes:
         settings: keys of the run, see `KEYS`, with the environment's own.
-        path: where modules are looked for.
-        folder: the working directory.
     """
 
     settings: Mapping[str, Any]
@@ -63,7 +61,6 @@ class EnvRecipe:
 
     @classmethod
     def of(cls, settings: Settings) -> EnvRecipe:
-        """Return the recipe of a run's environments."""
         own = {f"env.{name}": value for name, value in settings.env_options.items()}
         keys = {name: getattr(settings, name) for name in KEYS}
         return cls({**keys, **own}, tuple(sys.path), os.getcwd())
@@ -74,8 +71,7 @@ class Order:
     """What a process does with its generators before a call.
 
     Attributes:
-        seed: of the episode.
-        drawn: where they go on, as `Generators.drawn` had it; None: at the seed.
+        drawn: where they continue, as `Generators.drawn` had it; None: at the seed.
     """
 
     seed: int
@@ -99,7 +95,7 @@ class Answer:
     Attributes:
         result: plain data, or `Sealed`.
         failure: why there is no result, as an episode's ``end_cause``; ``user_error``: for the user to mend.
-        drawn: where the generators stand, after a snapshot; sealed.
+        drawn: the generators' states after a snapshot; sealed.
     """
 
     result: Any = None
@@ -139,7 +135,7 @@ class Answer:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON takes in place of a value that it does not know."""
+    """Return what JSON takes instead of a value that it does not know."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     return dict(value) if isinstance(value, Mapping) else {"unsent": f"{type(value).__module__}.{type(value).__name__}"}

@@ -1,4 +1,4 @@
-"""What is known of tasks whose environments hang or end their process, so that nobody waits for them again."""
+"""What is known of tasks whose environments hang or end their process, so that they are not waited for again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_SILENT_TASKS = 3
 class CallNote:
     """The tasks whose environments are being called, in a file that outlives a process which dies meanwhile.
 
-    Calls that threads make run side by side: then several tasks are suspected. They are remembered, too, and called
+    Calls that threads make run concurrently: then several tasks are suspected. They are remembered, too, and called
     one at a time from then on, so that the next death, if there is one, has but one of them to blame.
 
     Attributes:
@@ -46,7 +46,6 @@ class CallNote:
 
     @contextlib.contextmanager
     def calling(self, task_id: str) -> Iterator[None]:
-        """While the environment of a task is called."""
         self._running.append(task_id)
         self._write()
         try:
@@ -69,7 +68,6 @@ class CallNote:
 
 
 def _names(path: Path) -> list[str]:
-    """Return the tasks in a file of `CallNote`."""
     text = path.read_bytes().partition(b"\0")[0].decode(errors="replace") if path.exists() else ""
     return text.split("\n") if text else []
 
@@ -80,7 +78,7 @@ class TaskWatch:
 
     Attributes:
         answered: some environment has answered in time.
-        waited: some environment is written as coroutines, so that calls go side by side.
+        waited: some environment is written as coroutines, so that calls go concurrently.
         note: what a successor of this process will read.
     """
 
@@ -93,7 +91,7 @@ class TaskWatch:
 
     @contextlib.contextmanager
     def batch(self, tasks: Iterable[str]) -> Iterator[None]:
-        """Play a batch of these tasks, which are tried again; all others, too, when no other batch is in progress."""
+        """Run a batch of these tasks, which are tried again; all others, too, when no other batch is in progress."""
         if not self._batches:
             self.answered = False
             self._hangs.clear()
@@ -108,7 +106,6 @@ class TaskWatch:
             self._batches -= 1
 
     def noted(self, task_id: str) -> contextlib.AbstractContextManager[None]:
-        """While the environment of a task is called in this process."""
         return contextlib.nullcontext() if self.note is None else self.note.calling(task_id)
 
     def alone(self, task_id: str) -> contextlib.AbstractAsyncContextManager[None]:
@@ -126,6 +123,5 @@ class TaskWatch:
             raise EnvFailure(next(iter(self._causes.values())))
 
     def hung(self, task_id: str, cause: str, *, reset: bool) -> None:
-        """Note a call that was interrupted."""
         self._causes.setdefault(task_id, cause)
         self._hangs[task_id] += MAX_HANGS if reset else 1

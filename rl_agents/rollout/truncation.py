@@ -75,7 +75,6 @@ class SentenceTransformerEmbedder:
 
 
 def normalized(vector: Vector) -> Vector:
-    """Scale to length 1; a zero vector stays."""
     length = float(np.linalg.norm(vector))
     return vector / length if length else vector
 
@@ -102,8 +101,6 @@ class StallWindow:
         mode: ``consecutive``: progress resets the count (paper);  ``cumulative``: it does not (released code for
             CircuitDecoding).
         minimum_turns: never fire before this many steps (τ² uses 6).
-        stalls: stalls counted so far.
-        turns: steps seen so far.
 
     >>> window = StallWindow(k=2)
     >>> [window.update(progress) for progress in (False, True, False, False)]
@@ -172,8 +169,6 @@ class TurnFacts:
 
 
 class Rule(Protocol):
-    """One rule in one episode."""
-
     def fires(self, turn: TurnFacts) -> bool:
         """Take note of a turn and say whether the episode is to be truncated after it."""
         ...
@@ -198,7 +193,6 @@ class StallRule:
         return self.window.update(turn.progress)
 
     def reasons(self) -> dict[str, Any]:
-        """The turns without progress that count, and k."""
         return {"stalled_turns": list(self.stalled), "window": self.window.k}
 
 
@@ -226,7 +220,6 @@ class SimilarityRule:
         return turn.number >= self.minimum_turns and similarity_trigger(self.nearest, self.threshold)
 
     def reasons(self) -> dict[str, Any]:
-        """The cosine of the last question with the earlier one that it resembles most, and α."""
         return {"cosine": round(self.nearest, 4), "like_turn": self.like, "threshold": self.threshold}
 
 
@@ -242,7 +235,6 @@ class RandomRule:
         return turn.valid and random_trigger(self.stream, self.beta) and turn.number >= self.minimum_turns
 
     def reasons(self) -> dict[str, Any]:
-        """β."""
         return {"beta": self.beta}
 
 
@@ -257,7 +249,6 @@ class Truncation:
     """How a run truncates its training episodes.
 
     Attributes:
-        name: the rule.
         after: ``force_answer``, ``zero`` or ``keep_prefix``, see `rl_agents.rollout.agent_loop`.
         start: (the episode's seed) -> a fresh rule.
     """
@@ -323,8 +314,6 @@ def _rule_seed(episode_seed: int) -> int:
 
 @dataclass(frozen=True)
 class RuleEntry:
-    """A rule as `run.py list` shows it."""
-
     name: str
     summary: str
     reference: str

@@ -22,11 +22,9 @@ class Limits:
     """What bounds an episode, and how its responses are sampled.
 
     Attributes:
-        max_turns: steps at most.
         max_response_tokens: sampled tokens per step at most; less where the context is nearly full.
         max_model_len: prompt and response tokens at most.
         temperature: sampling temperature; 0 is greedy.
-        top_p: nucleus mass.
         env_timeout_s: seconds that one reset or step may take; 0 is no limit.
         truncation: T3; None in evaluations.
         max_observation_characters: of what an environment says at once; its middle is cut. 0: no limit.
@@ -43,7 +41,6 @@ class Limits:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Limits:
-        """Read the keys of a run; ``max_turns=0`` takes the environment's."""
         return cls(
             max_turns=episode_turns(settings),
             max_response_tokens=settings.max_response_tokens,
@@ -62,10 +59,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """Who plays: an engine that samples, a context that writes prompts, and limits. Holds no episode's state.
+    """The policy: an engine that samples, a context that writes prompts, and limits. Holds no episode's state.
 
     Attributes:
-        recorder: writes what is sampled to the pool; None: nobody does.
+        recorder: writes what is sampled to the pool; None: nothing is recorded.
     """
 
     engine: Engine
@@ -89,7 +86,6 @@ class Player:
         return self.context.prompt(dialogue, lambda task, history, observation: message)
 
     def has_room(self, prompt_ids: list[int]) -> bool:
-        """Whether the context takes a response (`least_room`)."""
         return len(prompt_ids) + least_room(self.limits.max_response_tokens) <= self.limits.max_model_len
 
     async def complete(self, prompt_ids: list[int], seed: int, parent: int = 0) -> Completion:
@@ -135,7 +131,7 @@ class Player:
         )
 
     def step_by_hand(self, prompt_ids: list[int], action: str, answer: EnvReply) -> Step:
-        """Return the step of a human player. Nobody sampled it: its log-probabilities are all 0.
+        """Return the step of a human player. It was not sampled: its log-probabilities are all 0.
 
         Raises:
             InputError: the context has no room for it.
@@ -169,7 +165,7 @@ def next_dialogue(dialogue: Dialogue, step: Step, answer: EnvReply) -> Dialogue:
 
 
 def end_cause(answer: EnvReply, turns: int, max_turns: int) -> str:
-    """Why the episode ends with this answer after ``turns`` steps; empty when it goes on."""
+    """Why the episode ends with this answer after ``turns`` steps; empty when it continues."""
     if answer.terminated:
         return "terminated"
     if turns >= max_turns:

@@ -5,6 +5,7 @@ All of it happens before the rows are split over learners and micro-batches, so 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ from rl_agents.config import Settings
 from rl_agents.data.samples import FloatArray, Row
 from rl_agents.data.step_table import step_spans
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.losses import mismatch
+from rl_agents.losses import rollout_correction
 from rl_agents.losses.kl import kl_penalty
 from rl_agents.rewards.overlong import step_penalties
 
@@ -30,19 +31,19 @@ def assign_credit(
     kl_coef: float,
     memory: Memory | None = None,
 ) -> dict[str, float]:
-    """Fill the rows' advantages from their rewards and drop what must not be learned from; return metrics.
+    """Fill the rows' advantages from their rewards and drop what must not be trained on; return metrics.
 
     Rejection comes last: credit speaks of what happened, the masks that are left of what the loss may trust.
 
     Args:
-        recipe: supervised ones have no credit; steps are weighed, and no more.
+        recipe: supervised ones have no credit; their steps are weighed only.
         rows: scored by the networks that the recipe needs.
         trajectories: what ``Row.trajectory`` counts.
         weights: factor on the advantages by group.
         kl_coef: current weight of the KL in the reward.
         memory: of the recipe's credit, where it has one.
 
-    Of rows that are learned from again (`Row.again`) metrics, groups' weights and the mismatch correction say nothing:
+    Of rows that are trained on again (`Row.again`) metrics, groups' weights and the mismatch correction say nothing:
     their ratio is against the policy that sampled them.
     """
     if recipe.credit is None:
@@ -69,7 +70,6 @@ def assign_credit(
 
 
 def _own(rows: Sequence[Row]) -> list[Row]:
-    """Rows of the iteration's own episodes."""
     return [row for row in rows if not row.again]
 
 
@@ -134,7 +134,6 @@ def credit_metrics(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def read_at(row: Row) -> NDArray[np.bool_]:
-    """Where the critic is read."""
     at: NDArray[np.bool_] = (row.mask if row.value_mask is None else row.value_mask) > 0
     return at
 
@@ -175,7 +174,7 @@ def filter_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> 
 def correct_mismatch(rows: Sequence[Row], settings: Settings) -> dict[str, float]:
     """Fill ``correction``, take rejected tokens out of ``mask``, and return how far engine and learner disagree."""
     before = sum(float(row.mask.sum()) for row in rows)
-    unit = mismatch.UNITS.get(settings.rollout_correction, "token")
+    unit = rollout_correction.UNITS.get(settings.rollout_correction, "token")
     metrics = _mismatch_metrics(rows, unit)
     if settings.rollout_correction == "none":
         return metrics
@@ -189,7 +188,7 @@ def correct_mismatch(rows: Sequence[Row], settings: Settings) -> dict[str, float
     return metrics
 
 
-def _mean_correction(rows: Sequence[Row], unit: mismatch.Unit) -> float:
+def _mean_correction(rows: Sequence[Row], unit: rollout_correction.Unit) -> float:
     """Mean weight of what has one, kept tokens, steps or rows: long steps or rows do not weigh more then."""
     kept = [(row, row.correction) for row in rows if row.correction is not None and row.mask.any()]
     if unit == "token":
@@ -199,7 +198,7 @@ def _mean_correction(rows: Sequence[Row], unit: mismatch.Unit) -> float:
     return float(np.mean(found)) if found else 0.0
 
 
-def _units(row: Row, values: FloatArray, unit: mismatch.Unit) -> list[FloatArray]:
+def _units(row: Row, values: FloatArray, unit: rollout_correction.Unit) -> list[FloatArray]:
     """Return what the sampled tokens of a row hold, unit by unit; all of them together where tokens are the unit."""
     sampled = row.mask > 0
     if unit == "step":
@@ -209,35 +208,19 @@ def _units(row: Row, values: FloatArray, unit: mismatch.Unit) -> list[FloatArray
 
 def _correction(
     settings: Settings, segments: torch.Tensor, old: torch.Tensor, rollout: torch.Tensor, mask: torch.Tensor
-) -> mismatch.Correction:
+) -> rollout_correction.Correction:
     """Apply the method that ``rollout_correction`` names, with its own constants where none are chosen."""
-    kind = settings.rollout_correction
-    cap = {"cap": settings.rollout_correction_cap} if settings.rollout_correction_cap else {}
-    bounds = (
-        {"bounds": (settings.rollout_correction_bounds[0], settings.rollout_correction_bounds[1])}
-        if settings.rollout_correction_bounds
-        else {}
-    )
-    if kind == "token_tis":
-        return mismatch.token_tis(old, rollout, mask, **cap)
-    if kind == "step_tis":
-        return mismatch.step_tis(old, rollout, mask, segments, **cap)
-    if kind == "sequence_tis":
-        return mismatch.sequence_tis(old, rollout, mask, **cap)
-    if kind == "seq_mis":
-        return mismatch.sequence_mis(old, rollout, mask, **cap, **bounds)  # type: ignore[arg-type]
-    if kind == "geo_rs":
-        return mismatch.geometric_rejection(old, rollout, mask, **bounds)
-    if kind == "k3_rs":
-        return mismatch.k3_rejection(old, rollout, mask, threshold=settings.rollout_correction_cap or 0.01)
-    if kind == "icepop":
-        return mismatch.icepop(old, rollout, mask, **bounds)
-    return mismatch.sequence_mask_tis(old, rollout, mask, **bounds)
+    method = rollout_correction.METHODS[settings.rollout_correction]
+    cap, bounds = settings.rollout_correction_cap or None, settings.rollout_correction_bounds or None
+    given = {"cap": cap, "threshold": cap, "bounds": tuple(bounds) if bounds else None, "segments": segments}
+    taken = inspect.signature(method).parameters
+    options = {name: value for name, value in given.items() if name in taken and value is not None}
+    return method(old, rollout, mask, **options)
 
 
-def _mismatch_metrics(rows: Sequence[Row], unit: mismatch.Unit) -> dict[str, float]:
+def _mismatch_metrics(rows: Sequence[Row], unit: rollout_correction.Unit) -> dict[str, float]:
     joined = [np.concatenate([part(row) for row in rows]) for part in (_old, lambda r: r.logprobs, lambda r: r.mask)]
-    found = mismatch.mismatch_metrics(*_tensors(*joined))
+    found = rollout_correction.mismatch_metrics(*_tensors(*joined))
     gaps = [gap for row in rows for gap in _units(row, _old(row) - row.logprobs, unit)]
     whole = [gap if unit == "token" else gap.sum(keepdims=True, dtype=np.float64) for gap in gaps]
     return {
@@ -245,7 +228,7 @@ def _mismatch_metrics(rows: Sequence[Row], unit: mismatch.Unit) -> dict[str, flo
         "rollout_corr/k3_kl": float(found["mismatch_k3"]),
         "rollout_corr/logprob_diff_mean": float(found["mismatch_mean"]),
         "rollout_corr/logprob_diff_max": float(found["mismatch_max"]),
-        "rollout_corr/ess": mismatch.effective_share(np.concatenate([np.zeros(0), *whole])),
+        "rollout_corr/ess": rollout_correction.effective_share(np.concatenate([np.zeros(0), *whole])),
     }
 
 

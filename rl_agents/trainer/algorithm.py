@@ -32,11 +32,16 @@ from rl_agents.learner.learner_group import AgentLearnerGroup, start_learners
 from rl_agents.learner.rl_modules import module_specs
 from rl_agents.learner.training_data import AgentTrainingData
 from rl_agents.orchestrator.offline_dataset import Recorded
-from rl_agents.orchestrator.rollout_batch import Demonstrations, Episodes, Expanding, Place
-from rl_agents.orchestrator.rollout_buffer import Given, Producer, RolloutBuffer, Sampled
-from rl_agents.orchestrator.rollout_metrics import again_metrics, rollout_metrics, staleness_metrics, updates_behind
+from rl_agents.orchestrator.rollout_batch import Demonstrations, Episodes, Expanding, TaskPosition
+from rl_agents.orchestrator.rollout_buffer import BatchBuffer, Given, Producer, RolloutBuffer, Sampled
+from rl_agents.orchestrator.rollout_metrics import (
+    rollout_metrics,
+    staleness_metrics,
+    success_replay_metrics,
+    updates_behind,
+)
 from rl_agents.orchestrator.rollout_workers import RolloutWorkers
-from rl_agents.orchestrator.streaming_rollouts import Stream
+from rl_agents.orchestrator.streaming_rollouts import StreamBuffer
 from rl_agents.resources import node_share, placement, run_bundles, runner_cpus
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.env_runner import TextEnvRunner
@@ -110,13 +115,12 @@ class AgentConfig(AlgorithmConfig):
         config = self.copy(copy_frozen=False)
         config.agent = resolve(self.agent)
         config.model_dir = self.model_dir or str(ensure_model(config.agent, AgentAlgorithm.from_settings))
-        if resolve_engine(config.agent.engine)[0] == "vllm":  # which would say so on many lines, and late
+        if resolve_engine(config.agent.engine)[0] == "vllm":  # which would report it late, on many lines
             check_context(config.agent, context_limit(read_config(config.model_dir)))
         config.apply_settings()
         return config
 
     def apply_settings(self) -> None:
-        """Derive RLlib's fields from ours."""
         agent = self.agent
         self.seed = agent.seed
         self.num_env_runners = agent.num_env_runners
@@ -143,7 +147,6 @@ class AgentConfig(AlgorithmConfig):
         return module_specs(self.agent, self.model_dir)
 
     def build_learner_group(self, **kwargs: Any) -> AgentLearnerGroup:
-        """Our learner group, fed with ragged rows."""
         spec = kwargs.get("rl_module_spec")
         return AgentLearnerGroup(config=self.copy(), module_spec=spec, placement_group=kwargs.get("placement_group"))
 
@@ -163,19 +166,17 @@ def make_buffer(
     recorded: Recorded | None,
     workers: Callable[[], RolloutWorkers],
     learners: Callable[[], AgentLearnerGroup],
-) -> RolloutBuffer | Stream:
+) -> RolloutBuffer[Any]:
     """Return what makes a run's batches.
 
     Args:
-        tasks: of training.
-        recorded: sessions to learn from; None: of other sources.
-        workers, learners: see `Sampled`.
+        recorded: sessions to train on; None: of other sources.
     """
     settings = config.agent
     source = ALGORITHMS[settings.algo].source
     sampled = Sampled(_episodes(config, tasks), workers, learners)
     if settings.stream and source == "rollouts" and recorded is None:
-        return Stream(sampled, settings.iterations)
+        return StreamBuffer(sampled, settings.iterations)
     producer: Producer = sampled
     if recorded is not None:
         producer = Given(recorded.next)
@@ -183,7 +184,7 @@ def make_buffer(
         demonstrations = Demonstrations(settings, config.model_dir)
         producer = Given(lambda iteration, position: demonstrations.next(iteration))
     ahead = bool(settings.async_level and settings.num_env_runners and source == "rollouts")
-    return RolloutBuffer(producer, settings.async_level, settings.iterations, ahead=ahead)
+    return BatchBuffer(producer, settings.async_level, settings.iterations, ahead=ahead)
 
 
 def _episodes(config: AgentConfig, tasks: Sequence[str]) -> Episodes:
@@ -194,18 +195,17 @@ def _episodes(config: AgentConfig, tasks: Sequence[str]) -> Episodes:
 class AgentAlgorithm(Algorithm):
     """RLlib algorithm whose experience is token rows of LLM agents.
 
-    It starts engines, env runners, learners and the pool, knows where the run stands, plays and learns, saves and
+    It starts engines, env runners, learners and the pool, knows where the run is, samples and learns, saves and
     restores (`rl_agents.trainer.checkpoint`), and stops everything. ``train()`` returns RLlib's result with our metrics
     under ``agent`` (see docs/reference/metrics.md). Build one with `AgentConfig.build_algo`.
 
     Attributes:
-        explorer: of a search.
         memory: what credit knows from earlier iterations.
     """
 
     settings: Settings
     policy_version: int
-    place: Place
+    place: TaskPosition
     explorer: Explorer | None
     memory: Memory | None
 
@@ -261,13 +261,13 @@ class AgentAlgorithm(Algorithm):
         #: Of the run whose checkpoint was restored last; None: of none, the run begins.
         self._restored_pool: str | None = None
         self.last_trajectories: list[Trajectory] = []
-        #: Steps that the last iteration learned from, by how many updates ago they were sampled.
+        #: Steps that the last iteration trained on, by how many updates ago they were sampled.
         self.staleness: Counter[int] = Counter()
         #: False only while a training step can be left without a trace, that is, before its first optimizer step.
         self.learning = True
         join_session(settings)
         self.callbacks = [callback() for callback in force_list(self.config.callbacks_class)]
-        self._begin_anew()
+        self._start_over()
         if self.recipe.source != "demonstrations" and self.recorded is None:
             self._start_workers()
         self._set_up_metrics()
@@ -278,8 +278,8 @@ class AgentAlgorithm(Algorithm):
             self.learner_group.abandon()
             raise
 
-    def _begin_anew(self) -> None:
-        """Set all that a checkpoint holds, but for the learners, to that of a run that has done nothing."""
+    def _start_over(self) -> None:
+        """Set all that a checkpoint holds, except for the learners, to that of a run that has done nothing."""
         self.explorer = self._new_explorer()
         self.memory = self.recipe.memory(self.settings) if self.recipe.memory else None
         self._set_counters(Counters(0, 0, 0))
@@ -292,7 +292,7 @@ class AgentAlgorithm(Algorithm):
         return Explorer(settings, self.train_tasks, states(settings), width=width, most=most, seed=settings.seed)
 
     def _started_workers(self) -> RolloutWorkers:
-        """Engines and env runners; where nobody plays for training the first evaluation starts them."""
+        """Engines and env runners; without training rollouts the first evaluation starts them."""
         if self.rollout_workers is None:
             self._start_workers()
             self._await_workers()
@@ -300,7 +300,6 @@ class AgentAlgorithm(Algorithm):
         return self.rollout_workers
 
     def _start_workers(self) -> None:
-        """Start them; engines may need longer than this call."""
         self.rollout_workers = RolloutWorkers(self.config, self.kind)
         self.env_runner_group = self.rollout_workers.env_runners
 
@@ -313,7 +312,7 @@ class AgentAlgorithm(Algorithm):
             self.rollout_workers.check_branching(self.train_tasks)
 
     def open_pool(self, path: Path) -> None:
-        """Write what is sampled and learned from now on to the pool at ``path``; a resumed run goes on in its own.
+        """Write what is sampled and learned from now on to the pool at ``path``; a resumed run continues in its own.
 
         Raises:
             InputError: another process writes to it, or the file is no pool.
@@ -347,19 +346,19 @@ class AgentAlgorithm(Algorithm):
             recorded = {seed: call for seed, call in recorded.items() if call.policy_version <= self.policy_version}
         self.buffer.served = {call.policy_version for call in recorded.values()}
         if recorded:
-            print(f"[rl_agents] {len(recorded)} recorded calls after the checkpoint are not sampled again", flush=True)
+            print(f"[rl_agents] {len(recorded)} recorded calls after the checkpoint are reused", flush=True)
         self._started_workers().collector.record(self.pool.recording(recorded))
 
     def _set_counters(self, counters: Counters) -> None:
         self._iteration, self.policy_version = counters.iteration, counters.policy_version
         self._restored_pool = counters.pool
-        self.place = Place(counters.task_position, BadTasks(dict(counters.left_out), Counter(counters.strikes)))
+        self.place = TaskPosition(counters.task_position, BadTasks(dict(counters.left_out), Counter(counters.strikes)))
         self.buffer.begin(counters.iteration, counters.policy_version, self.place, counters.in_flight)
         if self.explorer is not None:
             self.explorer.left_out = self.place.bad.left_out
         if self.rollout_workers is not None:
             self.rollout_workers.version = None
-            self.rollout_workers.collector.losses.deaths |= Counter(counters.deaths)
+            self.rollout_workers.collector.fault_tolerance.deaths |= Counter(counters.deaths)
 
     def cleanup(self) -> None:
         """Stop everything, in this order; what one of them raises is raised when all have had their turn."""
@@ -369,7 +368,7 @@ class AgentAlgorithm(Algorithm):
         with contextlib.ExitStack() as last_first:
             if self.rollout_workers is not None:
                 last_first.callback(self.rollout_workers.stop_engines)
-            if self.pool is not None:  # who goes on with the run waits for it
+            if self.pool is not None:  # a process that resumes the run waits for it
                 last_first.callback(self.pool.close)
             last_first.callback(self.buffer.join)
             last_first.callback(super().cleanup)
@@ -377,7 +376,7 @@ class AgentAlgorithm(Algorithm):
     # --- one iteration ----------------------------------------------------------------------------------------------
 
     def step(self) -> dict[str, Any]:
-        """One iteration; RLlib's own would retry behind our back, and return metrics that are no plain numbers."""
+        """One iteration; RLlib's own would retry by itself, and return metrics that are no plain numbers."""
         return {"agent": self.training_step()}
 
     def training_step(self) -> dict[str, float]:
@@ -401,7 +400,6 @@ class AgentAlgorithm(Algorithm):
         return metrics
 
     def _play_and_learn(self) -> dict[str, float]:
-        """Whole episodes, then one update."""
         experience = self.buffer.next(self.iteration)
         self.last_trajectories = experience.played
         self._keep(experience.played)
@@ -418,7 +416,7 @@ class AgentAlgorithm(Algorithm):
         """Searches: siblings at one state of every active task, one update, and so on until the budget is spent."""
         workers = self._started_workers()
         workers.version = None  # a resumed run begins with fresh engines, too
-        guarded = self._play_for_guard(workers)
+        sampled = self._sample_policy(workers)
         self.learning = True  # what a tick found out cannot be taken back
         beside: Order = "beside" if self.settings.num_env_runners else "after"
         expand, order = Expanding(workers.collector), beside if self.settings.async_level else "before"
@@ -428,7 +426,7 @@ class AgentAlgorithm(Algorithm):
             return self._learn(samples, {}, update)
 
         finished, metrics = run_iteration(explorer, self._sync_engines, expand, learn, order)
-        metrics["search/syncs"] += bool(guarded)  # made before
+        metrics["search/syncs"] += bool(sampled)  # made before
         metrics["search/optimizer_steps"] *= self.settings.epochs * self.settings.minibatches
         self.last_trajectories = finished
         self._keep(finished)
@@ -437,10 +435,10 @@ class AgentAlgorithm(Algorithm):
         self.place = self.place.after(finished, explorer.position)
         explorer.left_out = self.place.bad.left_out
         metrics["rollout/resampled_episodes"] = expand.resampled
-        return {**metrics, **rollout_metrics(finished), **explorer.metrics(), **guarded}
+        return {**metrics, **rollout_metrics(finished), **explorer.metrics(), **sampled}
 
-    def _play_for_guard(self, workers: RolloutWorkers) -> dict[str, float]:
-        """Tell the plain policy's success by episodes that nobody learns from: a search's own paths do not tell it."""
+    def _sample_policy(self, workers: RolloutWorkers) -> dict[str, float]:
+        """Measure the plain policy's success by separate episodes: a search's own paths do not show it."""
         started, settings = time.perf_counter(), self.settings
         count = 0 if settings.collapse_monitor == "off" else settings.collapse_monitor_episodes
         if not count:
@@ -483,7 +481,7 @@ class AgentAlgorithm(Algorithm):
             return metrics | skipped
         data.done = self.iteration / settings.iterations if self.explorer is not None else None
         self.learning = True
-        metrics.update(again_metrics(rows, everything, self.policy_version))
+        metrics.update(success_replay_metrics(rows, everything, self.policy_version))
         sessions = self._sessions(trajectories, *update)
         self._keep_batch(rows, everything, [*sessions, *(kept.session for kept in again)], *update)
         if self.memory is not None:
@@ -510,7 +508,7 @@ class AgentAlgorithm(Algorithm):
     def _keep_batch(
         self, rows: Sequence[Row], trajectories: Sequence[Trajectory], sessions: Sequence[str], *update: int
     ) -> None:
-        """Note what an update is about to learn from; versions of recorded sessions count another run's updates."""
+        """Note what an update is about to train on; versions of recorded sessions count another run's updates."""
         if self.recipe.credit is not None and self.recorded is None:
             own = [row for row in rows if not row.again]
             self.staleness += updates_behind(own, trajectories, self.policy_version)
@@ -518,7 +516,6 @@ class AgentAlgorithm(Algorithm):
             self.pool.add_batch(self.iteration, rows, sessions, *update)
 
     def _sync_engines(self) -> bool:
-        """Give the engines the learners' weights; False when they have them."""
         return self._started_workers().sync(self.learner_group, self.policy_version)
 
     # --- checkpoints, by our own names, RLlib's and Tune's ----------------------------------------------------------
@@ -533,9 +530,9 @@ class AgentAlgorithm(Algorithm):
         in_flight, bad, workers = self.buffer.settle(), self.place.bad, self.rollout_workers
         if self.pool is not None:
             self.pool.add_calls(in_flight)
+        deaths = dict(workers.collector.fault_tolerance.deaths) if workers is not None else {}
         counters = Counters(
-            self.iteration, self.policy_version, self.place.position,
-            dict(bad.left_out), dict(bad.strikes), dict(workers.collector.losses.deaths) if workers is not None else {},
+            self.iteration, self.policy_version, self.place.position, dict(bad.left_out), dict(bad.strikes), deaths,
             self.pool.id if self.pool is not None else "", self.buffer.in_flight(),
         )  # fmt: skip
         save_run(folder, self.learner_group, counters, self.settings, self.explorer, self.memory)
@@ -547,10 +544,10 @@ class AgentAlgorithm(Algorithm):
         self._resume_pool()
 
     def go_back(self, folder: Path) -> None:
-        """Take up the weights, optimizers and states of a checkpoint; iterations, tasks and seeds go on.
+        """Take up the weights, optimizers and states of a checkpoint; iterations, tasks and seeds continue.
 
         With the old counters the run would sample what it sampled before, and fall again. Episodes that the present
-        weights have played ahead are given up.
+        weights have run ahead are given up.
         """
         restore_policy(Path(folder), self.learner_group, self.settings, self.explorer, self.memory)
         bad, version = self.place.bad, self.policy_version + 1
@@ -562,11 +559,11 @@ class AgentAlgorithm(Algorithm):
         )  # fmt: skip
 
     def restart_learners(self, checkpoint: Path | None) -> None:
-        """Replace all learners by new ones that go on from ``checkpoint``; None: from the beginning."""
+        """Replace all learners by new ones that continue from ``checkpoint``; None: from the beginning."""
         self.learner_group.abandon()
         self.learner_group = start_learners(self.config)
         if checkpoint is None:
-            self._begin_anew()
+            self._start_over()
             self._resume_pool()
         else:
             self.restore_run_checkpoint(checkpoint)
@@ -592,12 +589,12 @@ class AgentAlgorithm(Algorithm):
     def evaluate_policy(
         self, split: str = "test", episodes: int = 128, temperature: float = 1.0, seed: int = 0
     ) -> list[Trajectory]:
-        """Play tasks with the current policy, the same ones for every seed; tasks repeat where the set is smaller."""
+        """Run tasks with the current policy, the same ones for every seed; tasks repeat where the set is smaller."""
         tasks = task_ids(self.settings.env, split, self.settings.env_options)
         return self.play(evaluation_specs(tasks, episodes, seed), temperature)
 
     def play(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> list[Trajectory]:
-        """Play episodes without learning from them; ``temperature`` None samples as in training."""
+        """Run episodes without training on them; ``temperature`` None samples as in training."""
         workers = self._started_workers()
         with self.buffer.paused():
             self._sync_engines()

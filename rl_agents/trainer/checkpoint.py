@@ -1,4 +1,4 @@
-"""Checkpoints: a Hugging Face folder, and beside it everything needed to go on exactly.
+"""Checkpoints: a Hugging Face folder, and next to it everything needed to continue exactly.
 
     hf/                         the policy, loadable by transformers and vLLM
     training_state.safetensors  critic, adapters, optimizer moments
@@ -45,7 +45,7 @@ class Counters:
     Attributes:
         iteration: completed iterations. policy_version: optimizer schedules done; engines carry it with their weights.
         task_position: tasks taken from the training stream; iterations may take more than ``tasks_per_iteration``.
-        left_out: tasks that are drawn no more, with their causes. strikes: how often a task has failed of itself
+        left_out: tasks that are no longer sampled, with their causes. strikes: how often a task has failed of itself
         (`BadTasks`). deaths: how often env runners have died in a task. pool: id of the run's pool; empty: it has none,
         or is not known; None: the run begins. in_flight: the versions that sampled the next iterations' batches
         (`rl_agents.orchestrator.rollout_buffer`), or a stream's
@@ -63,8 +63,6 @@ class Counters:
 
 
 class Learners(Protocol):
-    """What a checkpoint needs of the learner group."""
-
     def save_hf(self, folder: Path) -> None: ...
 
     def full_state(self) -> dict[str, Any]: ...
@@ -115,7 +113,7 @@ def restore_policy(
 ) -> None:
     """Take back what was learned since `save_run`, and nothing else: weights, optimizers, what is known of states.
 
-    Searches under way are given up: they would go on where they stood, and find out the same again.
+    Searches under way are given up: they would repeat what they did before.
 
     Raises:
         InputError: no complete checkpoint.
@@ -166,7 +164,6 @@ def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:
 
 
 def save_state(folder: Path, learner_state: dict[str, Any], counters: dict[str, Any], config: dict[str, Any]) -> None:
-    """Write all but ``hf/`` into ``folder``."""
     tensors: dict[str, torch.Tensor] = {}
     numbers: dict[str, Any] = {}
     for name, value in flatten(learner_state).items():
@@ -230,7 +227,6 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def unflatten(flat: dict[str, Any]) -> dict[str, Any]:
-    """Inverse of `flatten` (empty dictionaries are lost)."""
     tree: dict[str, Any] = {}
     for path, value in flat.items():
         *parents, leaf = path.split(SEPARATOR)

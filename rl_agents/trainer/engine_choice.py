@@ -1,4 +1,4 @@
-"""What ``engine=auto`` stands for: settled once, when a run begins, and kept in its configuration.
+"""The engine of ``engine=auto``: chosen once, when a run begins, and kept in its configuration.
 
 The torch engine where vLLM cannot run, and on CPUs for models and contexts up to `TORCH_PARAMETERS` and
 `TORCH_CONTEXT`. vLLM otherwise: with a GPU, with keys that only vLLM has, and for layers that the torch engine cannot
@@ -29,7 +29,7 @@ ONLY_VLLM = {key.name: key.default for key in keys_of(EngineKeys).values() if "e
 
 
 def settle_engine(settings: Settings) -> None:
-    """Put the engine in the place of ``engine=auto``, and the reason into ``settings.engine_choice``.
+    """Replace ``engine=auto`` by the engine, and write the reason into ``settings.engine_choice``.
 
     Args:
         settings: with their model's folder checked, or the starter.
@@ -87,19 +87,17 @@ def model_config(settings: Settings) -> Mapping[str, Any]:
 
 
 def _needs_vllm(settings: Settings) -> str:
-    """Say why only vLLM will do; empty where both will."""
     for name, default in ONLY_VLLM.items():
         if name in settings.explicit or getattr(settings, name) != default:
-            return f"the torch engine knows no {name}"
+            return f"the torch engine has no {name}"
     if settings.tensor_parallel > 1 or settings.gpus_per_engine:
         return "it has GPUs"
     if settings.weight_transfer not in ("auto", "object_store"):
-        return f"the torch engine knows no weight_transfer={settings.weight_transfer}"
+        return f"the torch engine has no weight_transfer={settings.weight_transfer}"
     return _uncached(settings)
 
 
 def _uncached(settings: Settings) -> str:
-    """Say so where the torch engine cannot cache the model's layers; starters it can."""
     if settings.model == "starter":
         return ""
     from rl_agents.learner.model_check import check_cached

@@ -1,9 +1,9 @@
 """Response and context lengths of a model that is no starter: measured on the environment's prompts, never guessed.
 
-Dialogues are played by script before a run and read as the model would. A dialogue of n turns needs
+Dialogues are run by script before a run and read as the model would. A dialogue of n turns needs
 base + turns_read * R  tokens, R being the length of a response: ``base`` is what the environment says, ``turns_read``
-how many responses stand in the context at most (all with ``context=append``, n + 1 with a window that repeats them, 1
-with one that does not). Both are measured: some tasks are played by the environment's demonstrator, and the prompts of
+how many responses are in the context at most (all with ``context=append``, n + 1 with a window that repeats them, 1
+with one that does not). Both are measured: some tasks are run by the environment's demonstrator, and the prompts of
 windows are tokenized twice, once with long thoughts in earlier actions.
 """
 
@@ -30,17 +30,17 @@ from rl_agents.rollout.env_pool import EnvPool, env_pool
 from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.turns import Limits, Player, next_dialogue
 
-#: Tasks whose first prompts are read, the first of them played, until the time is up.
+#: Tasks whose first prompts are read, and how many of them are run, until the time is up.
 TASKS, PLAYED_TASKS, BUDGET_S = 48, 12, 20.0
-#: Tasks that are also played with actions that nobody understands, and for how many turns.
+#: Tasks that are also run with invalid actions, and for how many turns.
 GARBLED_TASKS, GARBLED_TURNS = 3, 3
 #: Turns that a random player takes, and how it writes its actions.
 EXPLORED_TURNS, FORMS = 12, ("{}", "<think></think>\n<action>{}</action>")
 #: Seconds that one call of the environment may take, unless ``env_timeout_s`` is less.
 TIMEOUT_S = 20.0
-#: For tasks that were not among those played: of a whole dialogue, where much averages out, and of a window's prompt.
+#: For tasks that were not among those run: of a whole dialogue, where much averages out, and of a window's prompt.
 HEADROOM, WINDOW_HEADROOM = 1.15, 1.5
-#: Tokens of an observation where nobody can play.
+#: Tokens of an observation where no demonstrator can act.
 UNSEEN_OBSERVATION = 512
 #: Words of a thought in the second reading.
 THOUGHT = 256
@@ -53,12 +53,11 @@ class Dialogues:
     """What some dialogues of an environment need of a context.
 
     Attributes:
-        tasks: how many were played.
         turns: turns of an episode at most.
         shortest, longest: tokens of their first prompts.
         base: tokens of a whole dialogue's last prompt without the responses, headroom included.
         turns_read: responses that count in the context, the one that is being written included.
-        shown: whether tasks were played; otherwise observations are assumed to be as long as the first prompt, and
+        shown: whether tasks were run; otherwise observations are assumed to be as long as the first prompt, and
             `UNSEEN_OBSERVATION` at least.
     """
 
@@ -84,7 +83,7 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
 
     Args:
         settings: with ``max_turns`` and the environment's options filled in.
-        played: let the demonstrator play; otherwise only the first prompts are read.
+        played: let the demonstrator act; otherwise only the first prompts are read.
 
     Raises:
         EnvFailure: the environment raised, hung or answered nonsense in every task.
@@ -92,7 +91,7 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
     """
     timeout_s = min(TIMEOUT_S, settings.env_timeout_s or TIMEOUT_S)
     limits = Limits(UNLIMITED, UNLIMITED, UNLIMITED, env_timeout_s=timeout_s)
-    player = Player(cast(Engine, None), context, limits)  # nobody samples here
+    player = Player(cast(Engine, None), context, limits)  # nothing is sampled here
     # A prompt may be longer than the tokenizer's limit here: that is what is to be found out.
     warned = getattr(context.template.tokenizer, "deprecation_warnings", {})
     warned["sequence-length-is-longer-than-the-specified-maximum"] = True
@@ -105,7 +104,7 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
 async def _readings(
     settings: Settings, player: Player, pool: EnvPool, played: bool
 ) -> tuple[list[_Reading], list[_Reading]]:
-    """Read tasks until the time is up: as they are played, and with actions that nobody understands."""
+    """Read tasks until the time is up: as they are run, and with invalid actions."""
     grows, started = context_window(settings.context) is None, time.monotonic()
     read: list[_Reading] = []
     garbled: list[_Reading] = []
@@ -121,7 +120,7 @@ async def _readings(
                 read.append(await _read(player, env, guard, ways, grows))
                 if played and number < GARBLED_TASKS:
                     garbled.append(await _play(player, env, guard, _garbled, grows))
-            except EnvFailure as error:  # a broken task is the run's business
+            except EnvFailure as error:  # the run handles a failing task
                 failure = error
             if time.monotonic() - started > BUDGET_S:
                 break
@@ -132,7 +131,7 @@ async def _readings(
     return read, garbled
 
 
-#: How an environment is played: turn, observation and ``info`` -> the action; None ends it.
+#: How an environment is run: turn, observation and ``info`` -> the action; None ends it.
 Choose = Callable[[int, str, Mapping[str, Any]], str | None]
 
 
@@ -152,7 +151,7 @@ class _Reading:
 
 
 async def _read(player: Player, env: TextEnv, guard: EnvGuard, ways: Sequence[Choose], grows: bool) -> _Reading:
-    """Read one task as the first of ``ways`` plays it that the environment mostly understands."""
+    """Read one task as the first of ``ways`` runs it that the environment mostly understands."""
     reading = _Reading([])
     for choose in ways:
         reading = await _play(player, env, guard, choose, grows)
@@ -162,7 +161,7 @@ async def _read(player: Player, env: TextEnv, guard: EnvGuard, ways: Sequence[Ch
 
 
 async def _play(player: Player, env: TextEnv, guard: EnvGuard, choose: Choose, grows: bool) -> _Reading:
-    """Play one task and read every prompt; a window's a second time, with long thoughts in it."""
+    """Run one task and read every prompt; a window's a second time, with long thoughts in it."""
     told: Any = await guard.call(env.reset, seed=0, options={"task_id": guard.task_id})
     answer = read_reset(told, player.limits.max_observation_characters)
     dialogue = thoughtful = Dialogue.start(answer.observation, answer.chat)
@@ -188,7 +187,6 @@ async def _play(player: Player, env: TextEnv, guard: EnvGuard, choose: Choose, g
 
 
 def _demonstrated(settings: Settings, task: str) -> Choose:
-    """Play as the environment's demonstrator, if it has one that knows the task."""
     actions: list[str] = []
     with contextlib.suppress(Exception):  # some know the starter's small tasks only, and fail in their own ways
         options = read_env_options(env_spec(settings.env), settings.env_options)
@@ -199,7 +197,7 @@ def _demonstrated(settings: Settings, task: str) -> Choose:
 
 
 def _explored(settings: Settings, task: str) -> Choose:
-    """Play at random where the environment lists its actions, in the form that it understands."""
+    """Act at random where the environment lists its actions, in the form that it understands."""
     rng, form = random.Random(f"lengths/{task}"), 0
 
     def choose(turn: int, observation: str, info: Mapping[str, Any]) -> str | None:
@@ -258,7 +256,7 @@ def _sample(settings: Settings) -> list[str]:
 
 
 KEYS = ("max_response_tokens", "max_model_len")
-#: Responses where nobody says otherwise: what public recipes take, and the factor for models that think.
+#: Response lengths by default: what public recipes take, and the factor for models that think.
 RESPONSE, THINKING = 512, 4
 #: Shorter responses cut what an instructed model writes: the run is refused and the keys are named. Without a GPU they
 #: are what is taken: a core samples about 100 tokens a second from 0.1 billion parameters.
@@ -268,12 +266,12 @@ ROUND = 64
 
 
 def fill_lengths(settings: Settings, context: ContextPolicy, chosen: set[str], limit: int | None) -> None:
-    """Fill in the lengths that nobody chose, and say in ``settings.lengths`` what they are and why.
+    """Fill in the lengths that were not set, and explain in ``settings.lengths`` what they are and why.
 
     Args:
-        settings: resolved but for the lengths.
+        settings: resolved, except for the lengths.
         context: how this model's prompts are built.
-        chosen: keys that somebody chose, or that the model was made for.
+        chosen: keys that were set, or that the model was made for.
         limit: tokens that the model reads at most; None where it does not say.
 
     Raises:
@@ -345,7 +343,7 @@ def _said(settings: Settings, found: Dialogues, open_keys: Sequence[str], limit:
     if not open_keys:
         return text
     turns = f"{found.turns} turn{'s' if found.turns > 1 else ''}"
-    text += f", {need} for {turns}" + ("" if found.shown else " (observations are not known: assumed)")
+    text += f", {need} for {turns}" + ("" if found.shown else " (length of observations unknown, assumed)")
     text += f"; the model reads {limit}" if limit else ""
     if settings.max_response_tokens == SHORTEST_RESPONSE and "max_response_tokens" in open_keys:
         text += "; short responses, as there is no GPU: set max_response_tokens for longer ones"

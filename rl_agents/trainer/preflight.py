@@ -123,7 +123,7 @@ def _fit(settings: Settings, dialogues: Dialogues, how: str) -> Finding:
         f"take {need} of max_model_len={length}{how}"
     )
     if not dialogues.shown:
-        text += "; its observations are not known, assumed"
+        text += "; the length of its observations is unknown and assumed"
     if need <= length:
         return _ok("lengths", text)
     if settings.context == "append" and dialogues.shown:

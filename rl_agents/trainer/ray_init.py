@@ -26,7 +26,7 @@ from rl_agents.resources import actors, cluster_nodes, describe_placement, obsta
 from rl_agents.startup import leave_out_sklearn
 from rl_agents.trainer.ray_address import cluster_address, takes_tokens
 
-#: For a node's answer whether it can import an environment's module; who takes longer may still start.
+#: For a node's answer whether it can import an environment's module; a slower one may still start.
 IMPORT_TIMEOUT_S = 60.0
 #: Without which none of Ray's calls returns, and seconds between two looks at them.
 HELPERS, LOOK_S = ("gcs_server", "raylet"), 1.0
@@ -35,7 +35,6 @@ JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
 def quiet_libraries() -> None:
-    """Silence what Ray and transformers say at every start about themselves and not about the run."""
     leave_out_sklearn()
     from transformers.utils import logging as transformers_logging
 
@@ -74,7 +73,7 @@ def ends_with_ray(hint: str) -> Iterator[None]:
     that was joined nothing is watched: its head may be restarted.
 
     Args:
-        hint: how to go on.
+        hint: how to continue.
     """
     helpers = {child.name(): child for child in psutil.Process().children() if child.name() in HELPERS}
     over = threading.Event()

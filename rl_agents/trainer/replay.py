@@ -1,7 +1,7 @@
 """The learner's work of a run again, from its pool alone, and where it differs (docs/reference/pool.md).
 
-Nobody plays. Every update gets the episodes that it had, in their order, with the weights of their groups and the
-random numbers of the run. Three things are compared: what every step was worth (advantages, values), what the engine
+No environment runs. Every update gets the episodes that it had, in their order, with the weights of their groups and
+the random numbers of the run. Three things are compared: the value of every step (advantages, values), what the engine
 said about every token with what the weights of that version say, and the learner's state with the checkpoints.
 """
 
@@ -39,12 +39,12 @@ from rl_agents.trainer.run_store import batch_records
 
 @dataclass(frozen=True)
 class Update:
-    """What one update learned from.
+    """What one update trained on.
 
     Attributes:
         number: within the iteration of a search; None: the iteration's only one.
         sessions: its own, in the order of its rows.
-        again: those of earlier iterations that it learned from again, behind them.
+        again: those of earlier iterations that it trained on again, behind them.
     """
 
     iteration: int
@@ -58,7 +58,6 @@ class Record:
     """What a pool says about a range of iterations.
 
     Attributes:
-        updates: in order.
         stream: groups were taken as they were finished.
     """
 
@@ -95,11 +94,10 @@ class Record:
         """Whole sessions as they were recorded, in the order of ``names``."""
         found = {s.session.id: self.reader.trajectory(s, raw=True) for s in self.reader.stored(Where(ids=names))}
         if missing := [name for name in names if name not in found]:
-            raise InputError(f"{self.reader.name}: session '{missing[0]}', which was learned from, is missing")
+            raise InputError(f"{self.reader.name}: session '{missing[0]}', which was trained on, is missing")
         return [found[name] for name in names]
 
     def credit(self, update: Update) -> dict[tuple[str, int], Credit]:
-        """What the update's steps were worth, by session and step; of a step that was learned from again the last."""
         at = (update.iteration, update.number or 0)
         rows = [row for name in (*update.sessions, *update.again) for row in self.reader.credit(name)]
         return {(row.session, row.ordinal): row for row in rows if (row.iteration, row.update) == at}
@@ -127,7 +125,7 @@ def check_pool(reader: PoolReader, settings: Settings, checkpoints: Iterable[Pat
     for folder in checkpoints:
         pool = load_state(folder)[1].get("pool")
         if pool and pool != begun.facts.get("id"):
-            raise InputError(f"{reader.name}: the pool of another run: {folder} was written beside another pool")
+            raise InputError(f"{reader.name}: the pool of another run: {folder} was written with another pool")
 
 
 def refuse_unrecorded(settings: Settings, pool: Path) -> None:
@@ -138,26 +136,22 @@ def refuse_unrecorded(settings: Settings, pool: Path) -> None:
     """
     recipe = ALGORITHMS[settings.algo]
     if recipe.credit is None:
-        raise InputError(f"{recipe.name} learns from demonstrations, which no pool holds: there is nothing to replay")
+        raise InputError(f"{recipe.name} trains on demonstrations, which no pool holds: there is nothing to replay")
     if settings.pool:
         raise InputError(
-            f"the run learned from pool={settings.pool} and wrote none of its own: with the same keys `run.py --pool` "
+            f"the run trained on pool={settings.pool} and wrote none of its own: with the same keys `run.py --pool` "
             "repeats it"
         )
     if not pool.is_file():
         raise InputError(f"{pool}: no such pool; a run with save_pool=false cannot be replayed")
 
 
-# --- what each update makes of every sampled token (`rl_agents.store.token_scores`) -----------------------------------
+# --- the effect of each update on every sampled token (`rl_agents.store.token_scores`) --------------------------------
 
 
 @dataclass
 class TokenRecorder:
-    """Scores an update's rows before it and after it, and writes what stands between.
-
-    Attributes:
-        tokens: written so far.
-    """
+    """Scores an update's rows before it and after it, and writes the differences."""
 
     learners: AgentLearnerGroup
     file: TokenScores
@@ -168,14 +162,13 @@ class TokenRecorder:
     _entropy: list[FloatArray] = field(default_factory=list)
 
     def before(self, rows: Sequence[Row], sessions: Sequence[str]) -> None:
-        """Take rows with their credit, which the update is about to learn from."""
+        """Take rows with their credit, which the update is about to train on."""
         self._rows = [row for row in rows if row.advantages is not None and sessions[row.trajectory]]
         self._sessions = [sessions[row.trajectory] for row in self._rows]
         self._before = self._score("logprobs")
         self._entropy = self._score("entropy")
 
     def after(self, update: Update) -> None:
-        """Write what has become of the rows' tokens."""
         if not self._rows:
             return
         after = self._score("logprobs")
@@ -185,7 +178,7 @@ class TokenRecorder:
         self._rows.clear()
 
     def _score(self, part: str) -> list[FloatArray]:
-        """Of all sampled tokens, also those that the loss leaves out."""
+        """Of all sampled tokens, also those that the loss omits."""
         whole = [replace(row, mask=(row.segments >= 0).astype(np.float32)) for row in self._rows]
         return self.learners.score(whole, POLICY, part) if whole else []
 
@@ -219,7 +212,7 @@ SHOWN = 5
 
 
 class Replayer(AgentAlgorithm):
-    """A run's algorithm without engines and env runners; what its updates are worth is handed to `on_batch`."""
+    """A run's algorithm without engines and env runners; the credit of its updates is handed to `on_batch`."""
 
     on_batch: Callable[[Sequence[Row], Sequence[str]], None]
     #: The update's own sessions.
@@ -243,7 +236,7 @@ class Replayer(AgentAlgorithm):
     def learn_again(
         self, update: Update, trajectories: Sequence[Trajectory], weights: Mapping[int, float]
     ) -> dict[str, float]:
-        """Do one update of the record; what it learns from again is what the memory says."""
+        """Do one update of the record; what it trains on again is what the memory says."""
         self._iteration, self.names = update.iteration, update.sessions
         return self._learn(trajectories, weights, *(() if update.number is None else (update.number,)))
 
@@ -265,11 +258,10 @@ class Replay:
 
     Attributes:
         say: prints a line.
-        differences: found so far, in order.
         foreign: how many of them are tokens whose recorded log-probability is not that of the weights that sampled
             them. Where an engine rounds to 16 bits they are of no account if the weights that come out are right.
         equal: iterations whose checkpoints are equal.
-        tokens: writes what every update makes of every token; None: nothing is written.
+        tokens: writes the effect of every update on every token; None: nothing is written.
     """
 
     algo: Replayer
@@ -310,9 +302,9 @@ class Replay:
             self._learn(update, trajectories)
         found = len(self.differences) - before
         if not updates:
-            self.say(f"iteration {iteration}: nothing was learned")
+            self.say(f"iteration {iteration}: no update")
             return
-        what = f"{sessions} episodes, {steps} steps" + (f", {again} episodes again" if again else "")
+        what = f"{sessions} episodes, {steps} steps" + (f", {again} replayed episodes" if again else "")
         if updates[0].number is not None:
             what = f"{len(updates)} updates, {sessions} samples"
         how = f"{found} differences" if found else "credit equal"
@@ -333,14 +325,14 @@ class Replay:
         if self.tokens is not None:
             self.tokens.after(update)
         if metrics.get("actor/skipped_iterations"):
-            self._note(f"iteration {update.iteration}: nothing to learn from, and the run learned")
+            self._note(f"iteration {update.iteration}: nothing to train on here, but the run made an update")
         for line in self._credit:
             self._note(line)
 
     # --- credit ------------------------------------------------------------------------------------------------
 
     def _group_weights(self, update: Update) -> Mapping[int, float]:
-        """Choose groups again, round by round, as the run did, from what it played."""
+        """Choose groups again, round by round, as the run did, from its episodes."""
         if self.algo.recipe.select is None:
             return {}
         names: dict[int, str] = {}
@@ -355,7 +347,7 @@ class Replay:
             """A stream hands out as many groups as are missing, other modes always as many as an iteration has."""
             count = missing if self.record.stream else self.algo.settings.tasks_per_iteration
             if not left:
-                raise SelectionError("more groups would be needed than were played")
+                raise SelectionError("more groups are needed than were recorded")
             played.extend(trajectory for group in left[:count] for trajectory in group)
             del left[:count]
             return {"rollout/resampled_episodes": 0.0}
@@ -366,7 +358,7 @@ class Replay:
             self._note(f"iteration {update.iteration}: {error}")
             return {}
         if others := set(update.sessions) - {names[id(trajectory)] for trajectory in experience.chosen}:
-            self._note(f"iteration {update.iteration}: {min(others)} was learned from, and would not be chosen")
+            self._note(f"iteration {update.iteration}: {min(others)} was trained on, but would not be chosen")
         return experience.weights
 
     def _on_batch(self, rows: Sequence[Row], sessions: Sequence[str]) -> None:
@@ -375,7 +367,7 @@ class Replay:
         self._compare_credit(rows, sessions)
 
     def _compare_credit(self, rows: Sequence[Row], sessions: Sequence[str]) -> None:
-        """Note steps that are worth something else, those of the largest difference first."""
+        """Note steps with another credit, those of the largest difference first."""
         update = self._update
         assert update is not None
         recorded = self.record.credit(update)
@@ -391,7 +383,7 @@ class Replay:
     # --- tokens ------------------------------------------------------------------------------------------------
 
     def _compare_logprobs(self, version: int) -> None:
-        """Score what these weights sampled, whenever it is learned from; note a session's first foreign token."""
+        """Score what these weights sampled, whenever it is trained on; note a session's first foreign token."""
         names = self._versions.pop(version, [])
         settings = self.algo.settings
         if not names or settings.top_p < 1:  # the engine's are those of the nucleus
@@ -424,7 +416,7 @@ class Replay:
         if (memory := self.algo.memory) is not None:
             saved_memory = load_part(folder, MEMORY, self.algo.settings.algo)
             if json.loads(json.dumps(memory.to_json())) != saved_memory:
-                lines.append(f"{MEMORY}: what credit remembers is not what was saved")
+                lines.append(f"{MEMORY}: the state of the credit function differs from the saved one")
         if not lines:
             self.equal.append(iteration)
             tensors = sum(torch.is_tensor(value) for value in state.values())

@@ -96,19 +96,19 @@ def rate_caution(settings: Settings, shape: ModelShape | None) -> str:
 
 
 def pool_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
-    """Return what recorded sessions are learned from without, where somebody chose so, one line each."""
+    """Return what recorded sessions are trained on without, where somebody chose so, one line each."""
     if not settings.pool or recipe.credit is None or settings.rollout_correction != "none":
         return []
     if settings.old_logprobs == "learner":
-        return ["pool with rollout_correction=none: what other weights sampled is learned from as if the learner had"]
+        return ["pool with rollout_correction=none: samples of other weights count as if they were the learner's"]
     return [
-        "pool with old_logprobs=engine: clip ranges lie around the policy that sampled, and tokens that the learner "
+        "pool with old_logprobs=engine: clip ranges are around the policy that sampled, and tokens that the learner "
         "has moved out of them teach nothing; old_logprobs=learner rollout_correction=token_tis corrects instead"
     ]
 
 
 def stale_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
-    """Return what learning from older weights' rollouts goes without, where somebody chose so, one line each."""
+    """Return what training on older weights' rollouts goes without, where somebody chose so, one line each."""
     if not (settings.async_level or settings.stream) or recipe.credit is None:
         return []
     found = (
@@ -143,7 +143,7 @@ def stale_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
 
 
 def quantized_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
-    """Return what learning from a quantized engine's samples goes without, where somebody chose so, one line each."""
+    """Return what training on a quantized engine's samples goes without, where somebody chose so, one line each."""
     if settings.engine_quantization == "none" or recipe.credit is None or settings.rollout_correction != "none":
         return []
     return [
@@ -329,12 +329,12 @@ def _long_rounds(settings: Settings) -> list[str]:
         return []
     return [
         f"{rounds} rounds of agents may take {longest:g} s, and sample_timeout_s={settings.sample_timeout_s:g}: if "
-        "they do, the runner is replaced and plays them again; raise sample_timeout_s or env.agent_concurrency"
+        "they do, the runner is replaced and repeats them; raise sample_timeout_s or env.agent_concurrency"
     ]
 
 
 def _check_truncation(settings: Settings, recipe: AlgorithmSpec, spec: EnvSpec) -> None:
-    """Fill in T3's window; refuse what demonstrations, which nobody plays, and searches cannot have."""
+    """Fill in T3's window; refuse what demonstrations, which have no rollouts, and searches cannot have."""
     for name, idle in (("truncation", "none"), ("reward", "environment")):
         if recipe.source == "demonstrations" and name in settings.explicit and getattr(settings, name) != idle:
             raise InputError(f"key '{name}' has no effect with algo {recipe.name}: it learns from demonstrations")
@@ -350,7 +350,7 @@ def _check_truncation(settings: Settings, recipe: AlgorithmSpec, spec: EnvSpec) 
 
 
 def _check_environment(settings: Settings) -> None:
-    """Refuse an empty task set, and an environment of the user's own that text cannot play.
+    """Refuse an empty task set, and an environment of the user's own that text cannot step.
 
     What its code raises is left to the episodes: other tasks may be playable.
     """

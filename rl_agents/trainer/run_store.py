@@ -1,7 +1,7 @@
-"""What a training run writes to its pool, and how it goes on from it (docs/reference/pool.md).
+"""What a training run writes to its pool, and how it continues from it (docs/reference/pool.md).
 
 Env runners write every call as it is sampled (`rl_agents.rollout.recording`). The driver adds the rest: the episodes
-as they come back, what each update learns from, what its steps were worth, and checkpoints. A resumed run says so in
+as they come back, what each update trains on, the credit of its steps, and checkpoints. A resumed run is noted in
 the pool; what had been done after its checkpoint no longer counts, and the calls that were sampled there are handed to
 the runners, which serve them again.
 """
@@ -42,7 +42,7 @@ from rl_agents.store.trajectory_store import PoolWriter
 
 #: Seconds that what was written may take to reach the disk when a checkpoint waits for it.
 FLUSH_S = 60.0
-#: In local mode: seconds after which records are committed that nobody waits for, and how many are at once.
+#: In local mode: seconds after which records are committed without a flush, and how many are at once.
 COMMIT_S, COMMIT_ROWS = 0.25, 4096
 
 
@@ -72,14 +72,13 @@ class RunPool:
         self.id: str = next((event.facts.get("id", "") for event in events if event.kind == "run"), "")
 
     def begin(self) -> None:
-        """Say which run this is."""
         self.id = uuid.uuid4().hex
         run = {name: getattr(self._settings, name) for name in ("algo", "env", "seed", "model")}
         self._writer.add(Event("run", 0, {"id": self.id, **run}))
         self.flush()
 
     def resumed(self, iteration: int) -> None:
-        """The run goes on after ``iteration`` completed ones; nothing that was done later counts."""
+        """The run continues after ``iteration`` completed ones; nothing that was done later counts."""
         self.resumes += 1
         self._writer.add(Event("resumed", iteration))
         self.flush()
@@ -96,7 +95,7 @@ class RunPool:
         return SetRecorder(partial(RemotePool, self.actor), ray.put(recorded), self.resumes, self._opening)
 
     def add_sessions(self, iteration: int, trajectories: Sequence[Trajectory], update: int | None = None) -> None:
-        """Write episodes, or the siblings that the ``update``-th update of a search learns from."""
+        """Write episodes, or the siblings that the ``update``-th update of a search trains on."""
         kind: SessionKind = "episode" if update is None else "sample"
         names = self.names(iteration, trajectories, update)
         sessions = [self._session(name, kind, iteration, t) for name, t in zip(names, trajectories, strict=True)]
@@ -105,7 +104,7 @@ class RunPool:
             self._unconfirmed += [step for trajectory in trajectories for step in trajectory.steps]
 
     def add_calls(self, trajectories: Sequence[Trajectory]) -> None:
-        """Write the calls of episodes that were played ahead, those that an env runner may not have written."""
+        """Write the calls of episodes that were run ahead, those that an env runner may not have written."""
         self._writer.add(*(call_record(step, step.call) for t in trajectories for step in t.steps if step.call))
 
     def confirm(self, on_disk: bool) -> None:
@@ -122,7 +121,7 @@ class RunPool:
         return [self._name(iteration, trajectory, update) for trajectory in trajectories]
 
     def add_batch(self, iteration: int, rows: Sequence[Row], names: Sequence[str], update: int | None = None) -> None:
-        """Write what an update learns from, and what its steps are worth.
+        """Write what an update trains on, and the credit of its steps.
 
         Args:
             rows, names: see `batch_records`.
@@ -158,11 +157,11 @@ class RunPool:
 
 
 def batch_records(iteration: int, update: int, rows: Sequence[Row], names: Sequence[str]) -> list[Batch | Credit]:
-    """Return what an update learns from, and what its steps are worth.
+    """Return what an update trains on, and the credit of its steps.
 
     Args:
         rows: with their credit.
-        names: of the sessions that ``Row.trajectory`` counts; what has an empty one is in no pool, and left out.
+        names: of the sessions that ``Row.trajectory`` counts; what has an empty one is in no pool, and excluded.
     """
     rows = [row for row in rows if names[row.trajectory]]
     learned = dict.fromkeys(row.trajectory for row in rows)
@@ -177,7 +176,6 @@ def batch_records(iteration: int, update: int, rows: Sequence[Row], names: Seque
 
 
 def _local_writer(path: Path) -> PoolWriter:
-    """The writer in the process that trains, which each commit would disturb."""
     return PoolWriter(path, commit_rows=COMMIT_ROWS, wait_s=PREDECESSOR_S, idle_s=COMMIT_S)
 
 

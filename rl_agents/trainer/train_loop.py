@@ -1,4 +1,4 @@
-"""The loop around an algorithm: train, evaluate, show, keep, and stop without losing anything."""
+"""The loop around an algorithm: train, evaluate, report, save, and stop without losing anything."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def best_iteration(records: Sequence[Record], settings: Settings) -> int | None:
 
 
 def kept_iterations(records: Sequence[Record], settings: Settings, folder: RunFolder) -> set[int | None]:
-    """Iterations whose checkpoints outlive newer ones; while the guard may go back to them, the start, too."""
+    """Iterations whose checkpoints outlive newer ones; the start, too, while ``collapse_monitor`` may restore it."""
     kept: set[int | None] = {best_iteration(records, settings)}
     if settings.collapse_monitor == "restore" and not collapse_monitor.restored_to(records):
         there = [iteration for iteration, _ in folder.complete_checkpoints()]
@@ -51,7 +51,7 @@ def kept_iterations(records: Sequence[Record], settings: Settings, folder: RunFo
     return kept
 
 
-#: What ends the playing for good while the learners are as they were: a checkpoint can be written first.
+#: What ends the rollouts for good while the learners are as they were: a checkpoint can be written first.
 NO_EPISODES = (EpisodesFail, RolloutError, EngineError)
 #: Tag of a record: how often lost learners have been replaced until then.
 RESTARTS = "fault/learner_restarts"
@@ -66,7 +66,6 @@ class TrainLoop:
     Attributes:
         algo: the algorithm, restored already when the run is resumed.
         folder: the output folder; a resumed run's records end at the algorithm's iteration.
-        progress: shows each iteration.
         interrupts: signals; the caller keeps them installed.
     """
 
@@ -90,8 +89,8 @@ class TrainLoop:
         self._restarts_in_a_row = 0
         #: Seconds that the checkpoints since the last iteration took.
         self._saving = 0.0
-        #: The guard has said that the policy fell, and it has not recovered since.
-        self._fell = False
+        #: It was reported that the policy degraded, and it has not recovered since.
+        self._degraded = False
         #: Over the whole run, what it was resumed from included.
         self._restarts: int = last.get(RESTARTS, 0)
         self._trajectories = TrajectoryLog(self.folder.trajectories, self.algo.settings.save_trajectories)
@@ -109,9 +108,9 @@ class TrainLoop:
         """Train to the last iteration; return False when a signal ended the run early (after a checkpoint).
 
         Raises:
-            EpisodesFail: environments broke too many episodes (after a checkpoint).
+            EpisodesFail: environments failed too many episodes (after a checkpoint).
             RolloutError, EngineError: env runners or engines do not come back (after a checkpoint).
-            PolicyFell: the policy fell below its start, and ``collapse_monitor`` ends the run (after a checkpoint).
+            PolicyFell: the policy degraded, and ``collapse_monitor`` ends the run (after a checkpoint).
         """
         status = "failed"
         try:
@@ -135,19 +134,18 @@ class TrainLoop:
 
     @property
     def finished(self) -> bool:
-        """All iterations are done, and the last one is evaluated."""
         total = self.algo.settings.iterations
         return self._completed >= total and self._evaluated(total)
 
     def advance(self) -> Record:
         """Do one iteration and what is due with it: evaluation, records, checkpoint; return its record.
 
-        The first call evaluates the policy before training; a call at the end makes up for a missing last evaluation.
-        When learners are lost, new ones do the iterations since the last checkpoint again.
+        The first call evaluates the policy before training; a call at the end adds a missing last evaluation.
+        When learners are lost, new ones repeat the iterations since the last checkpoint.
 
         Raises:
             LearnerLost: ``max_learner_restarts`` times in a row, without getting further.
-            PolicyFell: the policy fell below its start, and ``collapse_monitor`` ends the run.
+            PolicyFell: the policy degraded, and ``collapse_monitor`` ends the run.
         """
         lost: LearnerLost | None = None
         while True:
@@ -168,7 +166,7 @@ class TrainLoop:
         self._restarts += 1
         checkpoints = self.folder.complete_checkpoints()
         iteration, checkpoint = checkpoints[-1] if checkpoints else (0, None)
-        self.progress.note(f"{error}; new learners go on after iteration {iteration}")
+        self.progress.note(f"{error}; new learners continue after iteration {iteration}")
         self.algo.restart_learners(checkpoint)
         self._completed, self._clean = iteration, True
         self.folder.cut_after(iteration)
@@ -189,7 +187,7 @@ class TrainLoop:
         ):
             self.algo.save_run_checkpoint(self.folder.checkpoint(0))
         record = self._train_one()
-        ended = self._guard(record)
+        ended = self._monitor(record)
         try:
             settings = self.algo.settings
             if settings.eval_episodes and _due(self._completed, settings.eval_interval, total):
@@ -214,7 +212,7 @@ class TrainLoop:
         try:
             self.save()
         except LearnerLost as lost:
-            self.progress.note(f"{lost}: no checkpoint after {self._completed} iterations")
+            self.progress.note(f"{lost}; no checkpoint could be written after {self._completed} iterations")
 
     def close(self, status: str) -> None:
         """Write the summary with ``status`` (done, interrupted, failed) and the plot; nothing is trained any more."""
@@ -249,38 +247,38 @@ class TrainLoop:
         times = {"timing_s/iteration": time.monotonic() - started, "timing_s/checkpoint": saving}
         return {"iteration": self._completed, **times, **metrics}
 
-    def _guard(self, record: Record) -> str:
-        """Judge the policy's success so far, in ``record`` and once in words; return why the run ends, if it does."""
+    def _monitor(self, record: Record) -> str:
+        """Test whether the policy has degraded, and write that to ``record``; return why the run ends, if it does."""
         settings = self.algo.settings
         if settings.collapse_monitor == "off":
             return ""
         verdict = collapse_monitor.judge([*self._records, record], settings.collapse_monitor_z)
         record.update(verdict.tags())
         if not verdict.fallen:
-            self._fell = self._fell and verdict.below
+            self._degraded = self._degraded and verdict.below
             return ""
         restored = collapse_monitor.restored_to(self._records)
         if settings.collapse_monitor == "stop" or (settings.collapse_monitor == "restore" and restored):
-            again = f", for the second time: it went back to iteration {restored[-1]} before" if restored else ""
+            again = f", a second time: iteration {restored[-1]} was restored before" if restored else ""
             return f"{verdict.sentence()}{again} (collapse_monitor={settings.collapse_monitor})"
-        if not self._fell:
+        if not self._degraded:
             self._say([verdict.sentence()])
-        self._fell = True
+        self._degraded = True
         if settings.collapse_monitor == "restore":
             self._restore_best(record)
         return ""
 
     def _restore_best(self, record: Record) -> None:
-        """Go on from the best checkpoint, and note so in ``record``; what is due with it is of those weights."""
+        """Restore the best checkpoint once, and write that to ``record``; its evaluation is of those weights."""
         checkpoints = dict(self.folder.complete_checkpoints())
         best = collapse_monitor.best_checkpoint(self._records, list(checkpoints))
         if best is None:
-            self._say(["there is no checkpoint to go back to"])
+            self._say(["there is no checkpoint to restore"])
             return
-        self._say([f"it goes back to the checkpoint of iteration {best}, once (guard=restore)"])
+        self._say([f"restoring the checkpoint of iteration {best}, once (collapse_monitor=restore)"])
         self._clean = False
         self.algo.go_back(checkpoints[best])
-        self._clean, self._fell = True, False
+        self._clean, self._degraded = True, False
         record[collapse_monitor.RESTORED] = float(best)
 
     def _say(self, lines: list[str]) -> None:
@@ -314,7 +312,7 @@ class TrainLoop:
         record["seconds"] = self._seconds_before + time.monotonic() - self._started
         record["cpu_seconds"] = self._cpu_before + cpu_seconds() - self._cpu_started
         if self._records and self._records[-1]["iteration"] == record["iteration"]:
-            # A resumed run makes up for the evaluation that a signal cut off.
+            # A resumed run adds the evaluation that a signal cut off.
             self._trackers.write(record, late=True)
             record = {**self._records.pop(), **record}
             self._records.append(record)
@@ -352,10 +350,7 @@ def run_summary(
     """Return what ``summary.json`` holds.
 
     Args:
-        records: of all iterations, see `RunFolder.read_metrics`.
         status: done, interrupted, fell, or failed.
-        completed: iterations.
-        restarts: of learners.
         best_checkpoint: iteration whose checkpoint is the best.
     """
     settings, checkpoints = algo.settings, folder.complete_checkpoints()

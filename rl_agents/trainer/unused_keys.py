@@ -1,4 +1,4 @@
-"""Chosen keys that change nothing: which, why, and when they may be left out."""
+"""Chosen keys that change nothing: which, why, and when they may be excluded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rl_agents.config.options import keys_of, spoken, unmet
 from rl_agents.config.sections import AsyncKeys, RewardKeys, TruncationKeys
 from rl_agents.errors import InputError
 
-#: Keys of how training episodes are played and rewarded, which a pool has behind it; also what sft plays.
+#: Keys of how training episodes are run and rewarded, which a pool has behind it; also what sft runs.
 PLAYING = {
     *keys_of(TruncationKeys), *keys_of(RewardKeys), *keys_of(AsyncKeys), "max_generation_batches",
     "demonstrations", "save_pool", "collapse_monitor", "collapse_monitor_z", "success_replay", "success_replay_weight",
@@ -67,7 +67,7 @@ def idle_keys(settings: Settings) -> dict[str, str]:
         elif recipe.source == "demonstrations" and name in SAMPLING:
             idle[name] = f"has no effect with algo {recipe.name}: it learns from demonstrations"
         elif settings.pool and name in (PLAYING if recipe.credit is None else PLAYING | {"group_size"}):
-            idle[name] = f"has no effect with pool={settings.pool}: its sessions are learned from as they were recorded"
+            idle[name] = f"has no effect with pool={settings.pool}: its sessions are trained on as they were recorded"
     return idle
 
 
@@ -82,7 +82,7 @@ def refuse_idle(settings: Settings) -> None:
 
 
 def idle_of(keys: Mapping[str, Any]) -> dict[str, str]:
-    """Return those of ``keys`` that change nothing beside the others; see `idle_keys`.
+    """Return those of ``keys`` that change nothing alongside the others; see `idle_keys`.
 
     Raises:
         InputError: unknown key or algorithm, or a value of the wrong type.
@@ -97,7 +97,7 @@ def idle_of(keys: Mapping[str, Any]) -> dict[str, str]:
 def layered(recipe: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
     """Merge a recipe's keys with those of the command line, less the recipe's that a flag gives no effect.
 
-    ``--config vspo.yaml --set vspo_mode=random`` leaves out the recipe's ``vspo_temperature``. Keys of another
+    ``--config vspo.yaml --set vspo_mode=random`` omits the recipe's ``vspo_temperature``. Keys of another
     algorithm stay, and so do those without effect in the recipe alone: they are mistakes.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Starter models: a small network built from nothing that plays an environment a little.
+"""Starter models: a small network built from nothing that solves an environment now and then.
 
     python run.py sft --env guess_numbers
 
@@ -24,7 +24,7 @@ from rl_agents.trainer.ray_init import quiet_libraries
 from rl_agents.trainer.resolve import MODEL_NOTE
 from rl_agents.trainer.warm_start_folder import STARTER_SEED, chosen_training, imitation_keys, starter_dir
 
-#: Builds an algorithm from settings: `AgentAlgorithm.from_settings`, which stands above and hands itself down.
+#: Builds an algorithm from settings: `AgentAlgorithm.from_settings`, which is passed in from above.
 BuildAlgo = Callable[[Settings], Any]
 
 
@@ -57,10 +57,6 @@ def build_starter(
 
     Args:
         build_algo: builds the algorithm that trains it.
-        env: environment name.
-        output_dir: folder to create.
-        seed: seed of weights and demonstrations.
-        set: settings over its own.
         on_iteration: called with (iteration, iterations, metrics) after each.
         model: a pretrained model to begin from; empty: the environment's small network with random weights.
     """

@@ -1,4 +1,4 @@
-"""Where a starter model lies once it is built, and what it is made like."""
+"""Where a starter model is cached, and how it is made."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def imitation_keys(starter: StarterSpec, chosen: Mapping[str, Any], model: str =
     """Return the keys of the run that imitates an environment's player.
 
     Args:
-        chosen: keys that somebody chose.
+        chosen: keys that were set.
         model: a pretrained model, which takes none of the small network's lengths and learning rates.
     """
     return {**PRETRAINED, **chosen} if model else {**starter.defaults, **starter.training, **chosen}
@@ -57,5 +57,5 @@ def starter_config(env: str, options: Mapping[str, Any] = MappingProxyType({})) 
 
 @functools.lru_cache(maxsize=64)
 def _config(build_tokenizer: Callable[[], Any], build_model: Callable[[Any, int], Any]) -> str:
-    """As JSON, so that who asks gets a copy; the network is built once a process, however often it is asked for."""
+    """As JSON, so that every caller gets a copy; the network is built once a process."""
     return json.dumps(build_model(build_tokenizer(), STARTER_SEED).config.to_dict(), default=str)

@@ -303,7 +303,7 @@ def test_what_is_remembered_goes_back_with_the_policy(beginner_model_dir: Path, 
     algo.stop()
 
 
-def test_learners_that_begin_anew_remember_nothing(beginner_model_dir: Path) -> None:
+def test_learners_that_start_over_remember_nothing(beginner_model_dir: Path) -> None:
     algo = build(beginner_model_dir)
     algo.train()
     assert len(remembered(algo).chain) > 0

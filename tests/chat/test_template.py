@@ -142,7 +142,7 @@ def test_unusable_tokenizers_are_input_errors_that_name_the_folder(tmp_path):
         None: "no chat template",
         "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}": "no special token ends every",
         "{% for m in messages %}{{ m.content }}{% if loop.last %}<|im_end|>{% endif %}{% endfor %}": "no special token",
-        "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}": "leaves out",
+        "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}": "omits",
         "{{ raise_exception('roles must alternate') }}": "chat template fails: roles must alternate",
     }
     for number, (template, message) in enumerate(cases.items()):

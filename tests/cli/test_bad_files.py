@@ -97,7 +97,7 @@ QUESTIONS: list[tuple[str, bytes, str]] = [
     ("q.json", b'[{"question": "a", "answer": "b', "it ends in the middle: is the download complete?"),
     ("q.json", b'[{"question": "a", "answer": "b"} {', "',' or ']' is missing after a value"),
     ("q.json", b'[{"question": "a" "answer": "b"}]', "a value cannot be read (Expecting ',' delimiter)"),
-    ("q.json", b"[1, 2]", "a value of another kind than expected"),
+    ("q.json", b"[1, 2]", "a value of an unexpected type"),
 ]
 
 PASSAGES: list[tuple[str, bytes, str]] = [

@@ -259,7 +259,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
         lambda run: [lose(table, "iteration = 1")(run) for table in ("sessions", "batches")], [],
         "nothing is recorded of iteration 1",
     ),
-    "a session is missing": (lose("sessions", "id = 'i1.g0.m1'"), [], "session 'i1.g0.m1', which was learned from, is"),
+    "a session is missing": (lose("sessions", "id = 'i1.g0.m1'"), [], "session 'i1.g0.m1', which was trained on, is"),
     "a call is missing": (
         lose("calls", "id = (SELECT call FROM outcomes WHERE session = 'i1.g0.m1' AND ordinal = 0)"), [],
         "the pool is damaged: call ",
@@ -288,7 +288,7 @@ def test_runs_without_a_record_of_their_own_are_refused(
 ) -> None:
     imitation = train(beginner_model_dir, tmp_path / "sft", "algo=sft", "demonstrations=64", iterations=1)
     assert main(["replay", str(imitation)]) == 2
-    assert "sft learns from demonstrations, which no pool holds" in capsys.readouterr().err
+    assert "sft trains on demonstrations, which no pool holds" in capsys.readouterr().err
     keys = [key for key in KEYS if not key.startswith("group_size")]
     offline = ["--local", "--model", str(beginner_model_dir), "--pool", str(run), "--output", str(tmp_path / "offline")]
     assert main([*offline, "--iterations", "1", "--set", *keys]) == 0

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from rl_agents.data.plain import plain
-from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.data.trajectory import Step, Trajectory, plain
 from rl_agents.rollout.env_calls import EnvReply
 
 

@@ -26,7 +26,7 @@ from rl_agents.chat.template import Append, ChatTemplate
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs.base import TextEnv
-from rl_agents.rollout.agent_loop import play_episode
+from rl_agents.rollout.agent_loop import Episode
 from rl_agents.rollout.turns import Limits
 from rl_agents.store.records import Call
 from rl_agents.web.errors import ApiError
@@ -56,7 +56,7 @@ def extends(prompt, step):
 def test_a_linear_agent_has_the_built_in_loops_prompts_tokens_and_seeds():
     engine, context = Scripted(), Append(ChatTemplate(tokenizer()))
     spec, limits = EpisodeSpec("t", 0, 0, seed=7), Limits(4, 12, MAX_LEN)
-    expected = asyncio.run(play_episode(spec, Talk(), engine, context, limits)).steps
+    expected = asyncio.run(Episode(spec, Talk(), engine, context, limits).play()).steps
 
     async def play():
         rig = Rig()

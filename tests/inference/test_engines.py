@@ -79,13 +79,13 @@ def test_sync_with_requests_under_way_leaves_no_stale_keys(rig: Rig) -> None:
 
 
 def test_turns_that_reuse_a_prefix_agree_with_teacher_forcing(rig: Rig) -> None:
-    before = rig.group.stats()[0]["cached_tokens"]
+    before = ray.get(rig.group.handles()[0].stats.remote())["cached_tokens"]
     dialogue = prompts(1, seed=3, longest=60)[0] * 2
     for turn in range(4):
         (completion,) = rig.run((dialogue, Sampling(max_tokens=16, seed=turn)))
         assert rig.worst_logprob(dialogue, completion) <= TOLERANCE
         dialogue = dialogue + completion.token_ids + [5, 6, 7]
-    assert rig.group.stats()[0]["cached_tokens"] > before
+    assert ray.get(rig.group.handles()[0].stats.remote())["cached_tokens"] > before
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.5])

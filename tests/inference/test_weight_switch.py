@@ -106,11 +106,11 @@ def test_prefixes_are_reused_under_one_version_only(rig: Rig, mode: str) -> None
     for turn in range(6):
         if turn % 3 == 0:
             weights.change()
-        before = rig.group.stats()[0]["cached_tokens"]
+        before = ray.get(rig.group.handles()[0].stats.remote())["cached_tokens"]
         (completion,) = rig.run((prompt, Sampling(16, seed=turn)))
         assert completion.policy_version == rig.version
         assert weights.worst(prompt, completion) <= TOLERANCE
-        cached.append(rig.group.stats()[0]["cached_tokens"] - before)
+        cached.append(ray.get(rig.group.handles()[0].stats.remote())["cached_tokens"] - before)
         prompt = prompt + completion.token_ids
     assert cached[0] == cached[3] == 0
     assert all(cached[1:3]) and all(cached[4:])

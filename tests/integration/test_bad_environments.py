@@ -97,7 +97,7 @@ def test_failures_beyond_the_share_end_the_run_and_below_it_they_are_said_once(
     out = capsys.readouterr().out
     # Said in the first iteration, still so in the second, over in the third: the tasks are left out.
     assert out.count("8 of 20 episodes failed; most often (8): env_garbage: reward is float nan") == 1
-    assert out.count("4 tasks are left out from now on (env_garbage: ") == 1
+    assert out.count("4 tasks are excluded from sampling from now on (env_garbage: ") == 1
     assert json.loads((tmp_path / "a/summary.json").read_text())["failed_episodes"] == 16
 
     assert train(beginner_model_dir, tmp_path / "b", "nan", *keys, "max_failed_share=0.05", bad_of_10=4) == 1
@@ -173,7 +173,7 @@ def test_tasks_that_hang_are_left_out_and_the_run_goes_on(
     keys = ("env_timeout_s=0.2", "env.train_tasks=10", "tasks_per_iteration=10")
     assert train(beginner_model_dir, tmp_path / "run", "hang", *keys, bad_of_10=2, iterations=3) == 0
     assert (
-        "2 tasks are left out from now on (env_timeout: reset: no answer within 0.2 s): seed-"
+        "2 tasks are excluded from sampling from now on (env_timeout: reset: no answer within 0.2 s): seed-"
         in capsys.readouterr().out
     )
     records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
@@ -187,7 +187,7 @@ def test_a_first_strike_counts_after_a_resume(beginner_model_dir: Path, tmp_path
     assert train(beginner_model_dir, tmp_path / "run", "nan", *keys, bad_of_10=2, iterations=1) == 0
     assert "left out" not in capsys.readouterr().out
     assert main(["--resume", str(tmp_path / "run"), "--local", "--iterations", "3"]) == 0
-    assert "2 tasks are left out from now on (env_garbage: " in capsys.readouterr().out
+    assert "2 tasks are excluded from sampling from now on (env_garbage: " in capsys.readouterr().out
     records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert [r.get("rollout/failed_episodes") for r in records] == [None, 4.0, 4.0, 0.0]
 

@@ -37,8 +37,8 @@ ALL = ("loads", "learner", "torch_engine", "shared_rows", "in_pieces")
 SLOW = ("lora", "recomputed", "round_trip", "sharded", "critic")
 KINDS = {"qwen2", "qwen3_moe", "mixtral", "gemma2", "deepseek_v3", "gpt_oss", "qwen3_next"}
 REFUSED = {
-    ("gemma2", "shared_rows"): "calculates attention in its own way",
-    ("gpt_oss", "shared_rows"): "calculates attention in its own way",
+    ("gemma2", "shared_rows"): "computes attention in its own way",
+    ("gpt_oss", "shared_rows"): "computes attention in its own way",
     ("qwen3_next", "shared_rows"): "layers with a state",
     ("qwen3_next", "torch_engine"): "the torch engine needs full attention",
 }
@@ -72,7 +72,7 @@ def test_the_same_numbers_everywhere(family: Family, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(IMAGES))
 def test_models_of_images_are_refused_in_one_line(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="models read images or sound beside text") as refusal:
+    with pytest.raises(InputError, match="models read images or sound in addition to text") as refusal:
         check_model(made(name, tmp_path).folder)
     assert "\n" not in str(refusal.value)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rl_agents.losses.mismatch import icepop, token_tis
 from rl_agents.losses.policy import ppo_loss
+from rl_agents.losses.rollout_correction import icepop, token_tis
 
 GENERATOR = torch.Generator().manual_seed(3)
 BEHAVIOR, PROXIMAL = (-3 * torch.rand(4, 6, generator=GENERATOR, dtype=torch.float64) for _ in range(2))

@@ -20,7 +20,7 @@ from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.orchestrator.collector import Collector
 from rl_agents.orchestrator.rollout_batch import Episodes
-from rl_agents.orchestrator.rollout_buffer import RolloutBuffer, Sampled
+from rl_agents.orchestrator.rollout_buffer import BatchBuffer, Sampled
 
 ITERATIONS = 6
 
@@ -72,7 +72,7 @@ class Run:
         workers = SimpleNamespace(collector=collector, push=self.push, sync=lambda learners, v: self.push(v, v))
         learners = SimpleNamespace(export_weights=lambda: self.learned)
         sampled = Sampled(episodes, lambda: workers, lambda: learners)  # type: ignore[arg-type,return-value]
-        self.buffer = RolloutBuffer(sampled, lag, ITERATIONS, ahead=ahead)
+        self.buffer = BatchBuffer(sampled, lag, ITERATIONS, ahead=ahead)
 
     def push(self, weights: int, version: int) -> None:
         assert weights == version

@@ -67,7 +67,7 @@ def test_lost_learners_go_back_and_what_was_in_flight_is_not_sampled_again(
     try:
         expected, _ = train(quiet, tmp_path / "quiet", {})
         folder, shown = train(struck, tmp_path / "struck", {3: 0})
-        assert "learner 0 of 1 died" in shown and "go on after iteration 2" in shown
+        assert "learner 0 of 1 died" in shown and "continue after iteration 2" in shown
         for mine, theirs in zip(folder.read_metrics(), expected.read_metrics(), strict=True):
             for tag in ("iteration", "rollout/return_mean", "rollout/async_level", "actor/pg_loss", "eval/return_mean"):
                 assert mine.get(tag, 0.0) == pytest.approx(theirs.get(tag, 0.0), rel=1e-4), tag

@@ -19,7 +19,7 @@ from rl_agents.rollout.agent_loop import Rollouts
 from rl_agents.rollout.branching_check import BranchingCheck, Reached
 from rl_agents.rollout.env_runner import TextEnvRunner
 from rl_agents.rollout.recording import Recorder
-from rl_agents.rollout.request_queue import Batch
+from rl_agents.rollout.request_queue import JobBatch
 from rl_agents.store.trajectory_store import PoolError
 
 
@@ -29,7 +29,7 @@ class Runner:
     def __init__(self, deadly: set[str], tells: bool = True) -> None:
         self.deadly, self.tells, self.died_in, self.deaths = deadly, tells, "", 0
 
-    def exchange(self, batches: list[Batch], *_: Any) -> dict[int, Any]:
+    def exchange(self, batches: list[JobBatch], *_: Any) -> dict[int, Any]:
         return {batch.number: getattr(self, batch.method)(batch.jobs, **batch.options) for batch in batches}
 
     @property
@@ -214,13 +214,13 @@ def test_a_runner_that_takes_long_to_come_back_is_named_once_and_joins_later() -
     collector = Collector(group, None, 10.0)
     collected = collector.collect(specs(4))
     assert len(collected.answers) == 8 and not any(t.failed for t in collected.answers)
-    assert collected.events[-1] == "env runner 0 is not back after 10 s; the others go on without it"
+    assert collected.events[-1] == "env runner 0 is not back after 10 s; the others continue without it"
     assert group.waits == [COME_BACK_S]
     assert not collector.collect(specs(4)).events and group.ids() == [1]
     assert sum(group.waits) == COME_BACK_S, "it is not waited for again"
     group.back = True
     collector.collect(specs(4))
-    assert group.ids() == [0, 1] and collector.losses.deaths == {"t0": 1}
+    assert group.ids() == [0, 1] and collector.fault_tolerance.deaths == {"t0": 1}
 
 
 @pytest.mark.parametrize("error", [PoolError("the disk is full"), TimeoutError()])
@@ -263,7 +263,7 @@ def test_a_runner_that_hangs_does_not_hold_up_what_waits_for_the_record(
     assert all(ray.get([actor.ping.remote() for actor in manager.actors().values()])) and collector.recorded()
     released = runners.send(runners.ids()[1], hang)
     assert not collector.recorded()
-    assert f"env runner {runners.ids()[1]} does not say" in (shown := capsys.readouterr().out)
+    assert f"env runner {runners.ids()[1]} did not confirm" in (shown := capsys.readouterr().out)
     assert "(sample_timeout_s=600)" in shown
     monkeypatch.setattr("rl_agents.orchestrator.collector.RECORDED_S", 600.0)
     assert not collector.recorded() and not capsys.readouterr().out, "it is waited for, and named, once"

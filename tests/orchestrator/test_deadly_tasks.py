@@ -46,8 +46,8 @@ def test_a_task_that_ends_its_process_twice_is_left_out_and_the_run_goes_on(
     folder, name = RunFolder.create(tmp_path / "run", algo.settings), f"seed-{DEADLY}"
     assert TrainLoop(algo, folder, PlainProgress(io.StringIO()), Interrupts()).run()
     assert (
-        f"1 tasks are left out from now on (env_died: the environment ends its process (os._exit, a crash in C) or "
-        f"hangs in C): {name}\n" in capsys.readouterr().out
+        f"1 tasks are excluded from sampling from now on (env_died: the environment ends its process (os._exit, a "
+        f"crash in C) or hangs in C): {name}\n" in capsys.readouterr().out
     )
     before, first, second = folder.read_metrics()
     assert before["eval/success_rate"] is not None and second["eval/success_rate"] is not None
@@ -62,8 +62,8 @@ def test_a_task_that_ends_its_process_twice_is_left_out_and_the_run_goes_on(
     counters = json.loads((checkpoint / "state.json").read_text())["counters"]
     assert list(counters["left_out"]) == [name] and counters["deaths"] == {name: 2}
     assert algo.rollout_workers is not None
-    algo.rollout_workers.collector.losses.deaths = Counter({"seed-1": 1})
+    algo.rollout_workers.collector.fault_tolerance.deaths = Counter({"seed-1": 1})
     algo.restore_run_checkpoint(checkpoint)
-    assert algo.rollout_workers.collector.losses.deaths == {name: 2, "seed-1": 1}, (
+    assert algo.rollout_workers.collector.fault_tolerance.deaths == {name: 2, "seed-1": 1}, (
         "what is known of now is not forgotten"
     )

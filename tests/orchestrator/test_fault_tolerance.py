@@ -183,8 +183,8 @@ def test_killed_learners_are_replaced_and_the_curve_is_the_same(
         expected, _ = train(quiet, tmp_path / "quiet", {})
         # The first is lost before there is a checkpoint, the second after one.
         folder, shown = train(struck, tmp_path / "struck", {1: 1, 2: 0})
-        assert "learner 1 of 2 died" in shown and "go on after iteration 0" in shown
-        assert "learner 0 of 2 died" in shown and "go on after iteration 2" in shown
+        assert "learner 1 of 2 died" in shown and "continue after iteration 0" in shown
+        assert "learner 0 of 2 died" in shown and "continue after iteration 2" in shown
         for mine, theirs in zip(folder.read_metrics(), expected.read_metrics(), strict=True):
             for tag in ("iteration", "rollout/return_mean", "rollout/response_tokens", "actor/pg_loss"):
                 assert mine.get(tag, 0.0) == pytest.approx(theirs.get(tag, 0.0), rel=1e-4), tag
@@ -222,7 +222,7 @@ def test_a_learner_and_an_engine_that_die_together_are_both_replaced(
         loop.close("done")
     finally:
         algo.stop()
-    assert "new learners go on after iteration" in shown.getvalue()
+    assert "new learners continue after iteration" in shown.getvalue()
     assert folder.read_summary()["learner_restarts"] == 1
     assert [record["iteration"] for record in folder.read_metrics()] == [1, 2, 3]
     assert algo.policy_version == 3

@@ -256,7 +256,7 @@ def test_what_is_left_out_is_counted(
     )
     assert len(opened(pool).groups) == 8
     assert (
-        "31 sessions in 8 groups; left out: 1 alone in their group, 1 excluded, 1 failed, 1 of env alfworld, "
+        "31 sessions in 8 groups; excluded: 1 alone in their group, 1 excluded, 1 failed, 1 of env alfworld, "
         "1 of kind evaluation" in capsys.readouterr().out
     )
     assert len(opened(pool, algo="reinforce++").groups) == 9, "a session alone teaches where none are compared"
@@ -265,9 +265,9 @@ def test_what_is_left_out_is_counted(
 @pytest.mark.parametrize(
     ("change", "keys", "words"),
     [
-        ("nothing", {}, "no session that grpo could learn from; left out: none"),
-        ("alone", {}, "no session that grpo could learn from; left out: 8 alone in their group"),
-        ("unsolved", {"algo": "sft"}, "left out: 32 not solved (see pool_min_return, pool_top_share)"),
+        ("nothing", {}, "no session that grpo can train on; excluded: none"),
+        ("alone", {}, "no session that grpo can train on; excluded: 8 alone in their group"),
+        ("unsolved", {"algo": "sft"}, "excluded: 32 not solved (see pool_min_return, pool_top_share)"),
         ("unsolved", {"algo": "sft", "pool_min_return": 99.0}, "32 with a return below pool_min_return=99"),
         ("other ids", {}, "holds token id 999999, and the model reads 300 ids: another tokenizer wrote it"),
         ("unsolved", {"algo": "dapo"}, "4 more groups are needed whose sessions differ in success, and all 8"),
@@ -295,7 +295,7 @@ def test_an_unusable_pool_is_exit_code_2_and_leaves_nothing(
     argv = ["--local", "--model", str(beginner_model_dir), "--output", str(tmp_path / "out"), "--pool", str(pool_of())]
     assert main(argv) == 2
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1 and "no session that grpo could learn from" in said[0]
+    assert len(said) == 1 and "no session that grpo can train on" in said[0]
     assert not (tmp_path / "out").exists()
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import EpisodesFail
-from rl_agents.orchestrator.rollout_batch import Experience, Place
-from rl_agents.orchestrator.rollout_buffer import RolloutBuffer, StaleBatch
+from rl_agents.orchestrator.rollout_batch import Experience, TaskPosition
+from rl_agents.orchestrator.rollout_buffer import BatchBuffer, StaleBatch
 
 ITERATIONS = 9
 
@@ -33,7 +33,7 @@ class Timed:
     played: list[tuple[int, int, int]] = field(default_factory=list)
     at_work: threading.Lock = field(default_factory=threading.Lock)
 
-    def play(self, iteration: int, place: Place) -> Experience:
+    def play(self, iteration: int, place: TaskPosition) -> Experience:
         assert self.at_work.acquire(blocking=False), "two batches at a time"
         version = self.engine
         time.sleep(self.delay())
@@ -62,7 +62,7 @@ class Timed:
         return True
 
 
-def learn(buffer: RolloutBuffer, producer: Timed, iterations: range, skip: tuple[int, ...] = ()) -> list[int]:
+def learn(buffer: BatchBuffer, producer: Timed, iterations: range, skip: tuple[int, ...] = ()) -> list[int]:
     """Learn as an algorithm does; return the version that sampled each batch."""
     versions = []
     for iteration in iterations:
@@ -82,7 +82,7 @@ def test_a_batch_is_sampled_by_the_weights_of_k_iterations_before(ahead: bool, l
     for seed in range(4):
         rng = random.Random(seed)
         producer = Timed(lambda rng=rng: rng.choice([0.0, 0.001, 0.005]))  # type: ignore[misc]
-        buffer = RolloutBuffer(producer, lag, ITERATIONS, ahead=ahead)
+        buffer = BatchBuffer(producer, lag, ITERATIONS, ahead=ahead)
         assert learn(buffer, producer, range(ITERATIONS)) == [max(0, i - lag) for i in range(ITERATIONS)]
         buffer.close()
         buffer.join()
@@ -96,7 +96,7 @@ def test_a_batch_is_sampled_by_the_weights_of_k_iterations_before(ahead: bool, l
 @pytest.mark.parametrize("ahead", [False, True])
 def test_lag_counts_iterations_also_those_that_learn_nothing(ahead: bool) -> None:
     producer = Timed()
-    buffer = RolloutBuffer(producer, 2, ITERATIONS, ahead=ahead)
+    buffer = BatchBuffer(producer, 2, ITERATIONS, ahead=ahead)
     after = [0, 1, 1, 1, 2, 3, 4, 5, 6, 7]  # version after so many iterations
     assert learn(buffer, producer, range(ITERATIONS), skip=(1, 2)) == [after[max(0, i - 2)] for i in range(ITERATIONS)]
     assert buffer.in_flight() == []
@@ -106,7 +106,7 @@ def test_lag_counts_iterations_also_those_that_learn_nothing(ahead: bool) -> Non
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_run_may_go_on_beyond_its_end(ahead: bool) -> None:
     producer = Timed()
-    buffer = RolloutBuffer(producer, 2, 3, ahead=ahead)
+    buffer = BatchBuffer(producer, 2, 3, ahead=ahead)
     assert learn(buffer, producer, range(3)) == [0, 0, 0]
     time.sleep(0.05)
     assert [number for number, *_ in producer.played] == [0, 1, 2], "nothing is played that nobody asks for"
@@ -117,21 +117,21 @@ def test_a_run_may_go_on_beyond_its_end(ahead: bool) -> None:
 @pytest.mark.parametrize("ahead", [False, True])
 def test_an_error_is_raised_where_its_batch_is_asked_for(ahead: bool) -> None:
     producer = Timed(fails_at=0 if not ahead else 3)
-    buffer = RolloutBuffer(producer, 2, ITERATIONS, ahead=ahead)
+    buffer = BatchBuffer(producer, 2, ITERATIONS, ahead=ahead)
     learn(buffer, producer, range(max(producer.fails_at, 0)))
     assert buffer.settle() == []
     for _ in range(2):
         with pytest.raises(EpisodesFail, match="the world fell over"):
             buffer.next(producer.fails_at)
     producer.fails_at = -1
-    buffer.begin(3, producer.learned, Place(6))
+    buffer.begin(3, producer.learned, TaskPosition(6))
     assert learn(buffer, producer, range(3, 6)) == [producer.learned - 3] * 3
     buffer.close()
 
 
 def test_a_pause_waits_for_the_batch_and_the_next_one_has_its_own_weights() -> None:
     producer = Timed(lambda: 0.02)
-    buffer = RolloutBuffer(producer, 2, ITERATIONS, ahead=True)
+    buffer = BatchBuffer(producer, 2, ITERATIONS, ahead=True)
     for iteration in range(4):
         assert learn(buffer, producer, range(iteration, iteration + 1)) == [max(0, iteration - 2)]
         with buffer.paused():
@@ -145,7 +145,7 @@ def test_a_pause_waits_for_the_batch_and_the_next_one_has_its_own_weights() -> N
 
 def test_settling_completes_what_older_weights_sample_and_no_more() -> None:
     producer = Timed(lambda: 0.03)
-    buffer = RolloutBuffer(producer, 2, ITERATIONS, ahead=True)
+    buffer = BatchBuffer(producer, 2, ITERATIONS, ahead=True)
     assert buffer.settle() == [] and buffer.in_flight() == []
     learn(buffer, producer, range(3))
     buffer.settle()
@@ -162,20 +162,20 @@ def test_a_resumed_run_has_what_was_in_flight_served(ahead: bool) -> None:
     served = {5: 3, 6: 4}
     play = producer.play
 
-    def serving(iteration: int, place: Place) -> Experience:
+    def serving(iteration: int, place: TaskPosition) -> Experience:
         experience = play(iteration, place)
         for trajectory in experience.played:
             trajectory.steps[0].policy_version = served.get(iteration, trajectory.steps[0].policy_version)
         return experience
 
     producer.play = serving  # type: ignore[method-assign]
-    buffer = RolloutBuffer(producer, 2, 12, ahead=ahead)
-    buffer.begin(5, 5, Place(9), before=[3, 4])
+    buffer = BatchBuffer(producer, 2, 12, ahead=ahead)
+    buffer.begin(5, 5, TaskPosition(9), before=[3, 4])
     assert buffer.oldest() == 3 and buffer.in_flight() == [3, 4]
     buffer.served = {3, 4}
     assert learn(buffer, producer, range(5, 10)) == [3, 4, 5, 6, 7]
     assert buffer.place.position == 9 + 3 + 1 + 2 + 3 + 1
-    buffer.begin(5, producer.learned, Place(9))
+    buffer.begin(5, producer.learned, TaskPosition(9))
     with pytest.raises(StaleBatch, match="batch 5 was sampled by versions"):
         buffer.next(5)
     buffer.close()
@@ -184,7 +184,7 @@ def test_a_resumed_run_has_what_was_in_flight_served(ahead: bool) -> None:
 def test_a_wait_ends_with_a_signal_and_closing_gives_the_batch_up() -> None:
     release = threading.Event()
     producer = Timed()
-    buffer = RolloutBuffer(producer, 1, ITERATIONS, ahead=True)
+    buffer = BatchBuffer(producer, 1, ITERATIONS, ahead=True)
 
     def interrupts() -> float:
         _raise_in_main()  # which waits for this batch
@@ -196,10 +196,10 @@ def test_a_wait_ends_with_a_signal_and_closing_gives_the_batch_up() -> None:
         buffer.next(0)
     signal.signal(signal.SIGINT, before)
     buffer.close()
-    assert buffer._thread.alive, "closing does not wait for the batch"
+    assert buffer._busy, "closing does not wait for the batch"
     release.set()
     buffer.join()
-    assert buffer._thread.started and not buffer._thread.alive
+    assert not buffer._busy
 
 
 def _raise_in_main() -> None:
@@ -209,7 +209,7 @@ def _raise_in_main() -> None:
 def test_a_checkpoint_after_a_batch_that_failed_names_the_weights_that_sampled_it() -> None:
     """So that a resumed run is served its calls, and samples no more than what is missing by other weights."""
     producer = Timed(fails_at=3)
-    buffer = RolloutBuffer(producer, 2, ITERATIONS, ahead=True)
+    buffer = BatchBuffer(producer, 2, ITERATIONS, ahead=True)
     learn(buffer, producer, range(3))
     with pytest.raises(EpisodesFail):
         buffer.next(3)

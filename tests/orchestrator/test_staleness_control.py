@@ -38,7 +38,7 @@ def test_a_slow_group_lets_a_few_pass_and_is_then_waited_for() -> None:
 def test_a_group_that_is_too_old_is_an_error() -> None:
     admission = Admission(1, 1)
     admission.finish(admission.admit())
-    with pytest.raises(TooOld, match="group 0 was admitted at iteration 0, learned from at 2: the bound is 1"):
+    with pytest.raises(TooOld, match="group 0 was admitted at iteration 0, trained on at 2: the bound is 1"):
         admission.take(1, 2)
 
 
@@ -93,7 +93,7 @@ class Schedule:
 @settings(max_examples=1000, deadline=None)
 @given(
     batch=st.integers(1, 12),
-    max_staleness=st.integers(1, 6),
+    staleness=st.integers(1, 6),
     seed=st.integers(0, 2**32),
     passing=st.sampled_from([0, 0.4]),
 )
@@ -109,7 +109,7 @@ def test_the_bound_holds_whatever_the_timing(batch: int, staleness: int, seed: i
     assert admission.admitted - admission.gone <= (admission.slack + 1) * batch
 
 
-@given(batch=st.integers(1, 8), max_staleness=st.integers(1, 5), seed=st.integers(0, 2**32))
+@given(batch=st.integers(1, 8), staleness=st.integers(1, 5), seed=st.integers(0, 2**32))
 def test_a_stream_goes_on_after_a_checkpoint(batch: int, staleness: int, seed: int) -> None:
     first = Schedule(batch, staleness, seed, 0.0)
     first.go(5)

@@ -19,16 +19,16 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.data.selection import Selected, SelectionError
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.errors import InputError, RolloutError
-from rl_agents.orchestrator import streaming_rollouts
+from rl_agents.orchestrator import collector, streaming_rollouts
 from rl_agents.orchestrator.collector import Collector
 from rl_agents.orchestrator.env_runner_handles import RunnerLost
-from rl_agents.orchestrator.rollout_batch import Episodes, Place
+from rl_agents.orchestrator.rollout_batch import Episodes, TaskPosition
 from rl_agents.orchestrator.rollout_buffer import Sampled
 from rl_agents.orchestrator.staleness_control import Admission
-from rl_agents.orchestrator.streaming_rollouts import Stream
+from rl_agents.orchestrator.streaming_rollouts import StreamBuffer
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.agent_loop import Rollouts
-from rl_agents.rollout.request_queue import Batch, RequestQueue
+from rl_agents.rollout.request_queue import JobBatch, RequestQueue
 
 TASKS = [f"t{number}" for number in range(12)]
 STEPS = 3
@@ -58,7 +58,7 @@ class Runner:
         task, self.died_in = self.died_in, ""
         return task
 
-    async def _work(self, batch: Batch) -> Rollouts:
+    async def _work(self, batch: JobBatch) -> Rollouts:
         results = await asyncio.gather(*(self._play(spec) for spec in batch.jobs), return_exceptions=True)
         for result in results:
             if isinstance(result, Killed):
@@ -153,14 +153,14 @@ class Learner:
     def __init__(self, world: World, iterations: int = 8, select: Any = None, reward: Any = None, **keys: Any) -> None:
         self.world = world
         settings = Settings.from_dict(
-            {"stream": True, "staleness": 2, "tasks_per_iteration": 4, "group_size": 2, "seed": 3, **keys}
+            {"stream": True, "max_staleness": 2, "tasks_per_iteration": 4, "group_size": 2, "seed": 3, **keys}
         )
         recipe = replace(ALGORITHMS["grpo"], select=select)
         self.collector = Collector(world, None, 20.0)  # type: ignore[arg-type]
         self.workers = SimpleNamespace(collector=self.collector, version=None, push=self.push)
         episodes = Episodes(settings, recipe, reward or make_reward(settings), TASKS)
         learners = SimpleNamespace(export_weights=lambda: "weights")
-        self.stream = Stream(Sampled(episodes, lambda: self.workers, lambda: learners), iterations)  # type: ignore[arg-type,return-value]
+        self.stream = StreamBuffer(Sampled(episodes, lambda: self.workers, lambda: learners), iterations)  # type: ignore[arg-type,return-value]
         self.groups: list[int] = []
         self.engines = threading.Event()
         self.engines.set()
@@ -234,7 +234,7 @@ def test_what_dies_is_played_again_and_the_others_go_on(world: World) -> None:
     assert {t.task_id for t in failed} == world.deadly and failed[0].end_cause.startswith("env_died: ")
     assert sum(e.metrics["rollout/resampled_episodes"] for e in batches) >= 3
     assert sorted(run.groups) == sorted(set(run.groups))
-    assert run.collector.losses.deaths[failed[0].task_id] in (2, 3), (
+    assert run.collector.fault_tolerance.deaths[failed[0].task_id] in (2, 3), (
         "the task's next group may have begun, 12 groups later"
     )
     run.stop()
@@ -244,9 +244,9 @@ def test_nobody_dies_in_a_task_that_is_known_to_be_deadly(world: World) -> None:
     """As after a resumption: two groups of it may be in flight when that becomes known."""
     run = Learner(world)
     (task,) = world.deadly = {run.stream._make(1, 0).specs[0].task_id}
-    run.collector.losses.deaths[task] = 2
+    run.collector.fault_tolerance.deaths[task] = 2
     failed = [t for e in run.learn(1) for t in e.played if t.failed]
-    assert {t.task_id for t in failed} == world.deadly and run.collector.losses.deaths[task] == 2
+    assert {t.task_id for t in failed} == world.deadly and run.collector.fault_tolerance.deaths[task] == 2
     assert task not in {spec.task_id for spec in world.asked}
     run.stop()
 
@@ -333,7 +333,7 @@ def test_who_takes_long_to_come_back_is_not_waited_for_and_gets_work_when_it_is(
 ) -> None:
     back, come_back = threading.Event(), world.come_back
     monkeypatch.setattr(world, "come_back", lambda *waits: come_back(*waits) if back.is_set() else [])
-    monkeypatch.setattr(streaming_rollouts, "COME_BACK_S", 0.2)
+    monkeypatch.setattr(collector, "COME_BACK_S", 0.2)
     run = Learner(world, iterations=20)
     run.learn(1)
     lost = run.stream._make(13, 0).specs[0].task_id
@@ -346,7 +346,7 @@ def test_who_takes_long_to_come_back_is_not_waited_for_and_gets_work_when_it_is(
     assert eventually(lambda: len(world.alive) == 2)
     check(run.learn(4), first=6)
     run.stop()
-    assert capsys.readouterr().out.count("is not back after 0 s; the others go on without it") == 1
+    assert capsys.readouterr().out.count("is not back after 0 s; the others continue without it") == 1
 
 
 def test_a_user_error_reaches_the_learner(world: World) -> None:
@@ -405,7 +405,7 @@ def test_a_resumed_stream_plays_what_was_in_flight_again_and_nothing_twice(world
 
     world.asked.clear()
     again = Learner(world)
-    again.stream.begin(4, 4, Place(place.position, place.bad), before)
+    again.stream.begin(4, 4, TaskPosition(place.position, place.bad), before)
     assert again.stream.in_flight() == before and again.stream.oldest() == oldest
     check(again.learn(4), first=4)
     again.stop()
@@ -418,8 +418,8 @@ def test_a_resumed_stream_plays_what_was_in_flight_again_and_nothing_twice(world
 def test_a_stream_that_begins_anew_forgets_what_was_being_played(world: World) -> None:
     run = Learner(world)
     run.learn(2)
-    run.stream.begin(0, 0, Place())
-    assert not [thread for thread in threading.enumerate() if thread.name in ("rollouts", "upkeep")]
+    run.stream.begin(0, 0, TaskPosition())
+    assert not [thread for thread in threading.enumerate() if thread.name == "rollouts"]
     run.groups.clear()
     check(run.learn(8))
     assert sorted(run.groups) == list(range(32)) and not any(runner.in_progress for runner in world.members)
@@ -436,13 +436,13 @@ def test_who_brings_engines_back_is_waited_for_before_a_stream_begins_anew(world
         released.wait(10)
         restored.set()
 
-    monkeypatch.setattr(run.collector.losses, "restore_engines", restore)
+    monkeypatch.setattr(run.collector.fault_tolerance, "restore_engines", restore)
     world.engine_deaths = 1
     run.stream._start()
     assert entered.wait(10)
     threading.Timer(0.3, released.set).start()
-    run.stream.begin(0, 0, Place())
-    assert restored.is_set() and not [thread for thread in threading.enumerate() if thread.name == "upkeep"]
+    run.stream.begin(0, 0, TaskPosition())
+    assert restored.is_set() and not [thread for thread in threading.enumerate() if thread.name == "rollouts"]
     run.stop()
 
 
@@ -455,18 +455,14 @@ def test_what_is_lost_while_others_are_brought_back_is_brought_back_next(world: 
         entered.set()
         released.wait(10)
 
-    monkeypatch.setattr(run.collector.losses, "restore_engines", restore)
-    world.engine_deaths = 1
+    monkeypatch.setattr(run.collector.fault_tolerance, "restore_engines", restore)
+    world.engine_deaths = 3
     run.stream._start()
-    assert entered.wait(10)
-    upkeep = run.stream._upkeep
-    assert upkeep is not None and upkeep.restoring()
-    upkeep.strike()  # by two more groups
-    upkeep.strike()
+    assert entered.wait(10) and eventually(lambda: not world.engine_deaths)
+    assert eventually(lambda: len(run.stream._admission.finished) >= 9), "the others wait for nobody"
     released.set()
-    assert eventually(lambda: len(calls) == 2 and not upkeep.restoring())
     check(run.learn(3))
-    assert calls == [0, 1]
+    assert calls == [0, 1], "once for the first loss, once for all that came while it was mended"
     run.stop()
 
 
@@ -474,7 +470,8 @@ def test_a_stream_whose_env_runners_are_gone_for_good_says_so(world: World, monk
     run = Learner(world)
     world.alive.clear()
     monkeypatch.setattr(world, "come_back", lambda *waits: [])
-    monkeypatch.setattr(streaming_rollouts, "GONE_S", 1.0)
-    with pytest.raises(RolloutError, match="no env runner is alive: 0, 1 did not come back within 1 s"):
+    monkeypatch.setattr(collector, "COME_BACK_S", 0.1)
+    monkeypatch.setattr(collector, "RESTART_PATIENCE_S", 0.2)
+    with pytest.raises(RolloutError, match=r"2 of 2 jobs missing after 6 rounds.*no env runner is alive"):
         run.learn(1)
     run.stop()

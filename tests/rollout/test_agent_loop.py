@@ -17,7 +17,7 @@ from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion
 from rl_agents.orchestrator.rollout_metrics import rollout_metrics
-from rl_agents.rollout.agent_loop import Limits, collect_episodes, play_episode, play_episodes
+from rl_agents.rollout.agent_loop import Episode, Limits, collect_episodes, play_episodes
 from rl_agents.rollout.env_pool import EnvPool
 
 CONTEXT = make_context("append", qwen())
@@ -257,7 +257,7 @@ def test_environments_that_say_little():
 
     (trajectory,) = play([2], Terse).trajectories
     assert trajectory.success and trajectory.steps[0].anchor == "begin" and trajectory.steps[0].valid
-    assert asyncio.run(play_episode(specs(2)[0], Terse(), engine(), CONTEXT, LIMITS)) == trajectory
+    assert asyncio.run(Episode(specs(2)[0], Terse(), engine(), CONTEXT, LIMITS).play()) == trajectory
 
 
 def test_windows_use_the_environments_own_format():

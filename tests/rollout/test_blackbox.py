@@ -100,7 +100,7 @@ def test_an_agent_whose_time_is_over_is_trained_with_its_cause(tasks):
         await asyncio.sleep(600)
 
     (trajectory,) = collect(idle, tasks, agent_timeout_s=0.2).trajectories
-    assert trajectory.failed and trajectory.end_cause == "agent_timeout: it asked nothing"
+    assert trajectory.failed and trajectory.end_cause == "agent_timeout: it made no request"
 
 
 def test_agents_that_fail_say_how(tasks):

@@ -183,7 +183,7 @@ def test_many_hanging_threads_are_reported_once(capsys, monkeypatch) -> None:
 
     assert all(t.failed for t in asyncio.run(played())) and pool.mode == "thread"
     line = capsys.readouterr().out
-    assert "3 threads hang in it; env_blocking=process has processes, which are killed" in line
+    assert "3 threads hang in its calls; with env_blocking=process they would be killed" in line
     assert line.count("\n") == 1
 
 
@@ -194,7 +194,7 @@ def test_long_inline_calls_are_reported_and_stay_where_they_are(capsys) -> None:
     assert pool.mode == "inline" and Slow.most == 1
     line = capsys.readouterr().out
     assert line.startswith("environment gymnasium:rollout.waiting:Slow: a call takes 1") and line.count("\n") == 1
-    assert 'declare blocking = "thread" where it waits' in line
+    assert 'declare blocking = "thread" if it waits' in line
     assert told(play(pool, range(3))) == first and not capsys.readouterr().out
     close(pool)
     for quiet in (pool_of("Slow", "inline"), EnvPool(Countdown)):  # somebody chose so; nobody waits for long

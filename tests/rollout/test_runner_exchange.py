@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rl_agents.rollout.request_queue import Batch, RequestQueue, gathered
+from rl_agents.rollout.request_queue import JobBatch, RequestQueue, gathered
 
 stopped: list[str] = []
 
 
-async def work(batch: Batch) -> Any:
+async def work(batch: JobBatch) -> Any:
     try:
         for seconds in batch.jobs:
             await asyncio.sleep(seconds)
@@ -32,8 +32,8 @@ def bench() -> Iterator[RequestQueue]:
         yield RequestQueue(loop, work)
 
 
-def batches(**seconds: float) -> list[Batch]:
-    return [Batch(number, name, [length]) for number, (name, length) in enumerate(seconds.items())]
+def batches(**seconds: float) -> list[JobBatch]:
+    return [JobBatch(number, name, [length]) for number, (name, length) in enumerate(seconds.items())]
 
 
 def test_all_are_waited_for_by_default(bench: RequestQueue) -> None:
@@ -44,7 +44,7 @@ def test_all_are_waited_for_by_default(bench: RequestQueue) -> None:
 def test_what_is_done_comes_at_once_and_the_rest_goes_on(bench: RequestQueue) -> None:
     assert bench.exchange(batches(slow=1.0, quick=0.0), 60.0, 1) == {1: 10}
     assert list(bench.in_progress()) == [0]
-    assert bench.exchange([Batch(7, "another", [0.0])], 60.0, 1) == {7: 70}
+    assert bench.exchange([JobBatch(7, "another", [0.0])], 60.0, 1) == {7: 70}
     assert bench.exchange([], 60.0, 1) == {0: 0}
 
 
@@ -55,20 +55,20 @@ def test_an_exchange_ends_when_its_time_is_over(bench: RequestQueue) -> None:
 
 def test_an_error_of_ours_ends_all_batches(bench: RequestQueue) -> None:
     with pytest.raises(ValueError, match="1"):
-        bench.exchange([Batch(0, "slow", [60.0]), Batch(1, "break", [0.0])], 5.0, 1)
-    assert bench.exchange([Batch(2, "quick", [0.0])]) == {2: 20} and stopped == ["slow"]
+        bench.exchange([JobBatch(0, "slow", [60.0]), JobBatch(1, "break", [0.0])], 5.0, 1)
+    assert bench.exchange([JobBatch(2, "quick", [0.0])]) == {2: 20} and stopped == ["slow"]
 
 
 def test_jobs_that_are_done_are_counted_by_batch() -> None:
     gates = [asyncio.Event() for _ in range(3)]
 
-    async def play(batch: Batch) -> list[Any]:
+    async def play(batch: JobBatch) -> list[Any]:
         return await gathered([gates[job].wait() for job in batch.jobs])
 
     with asyncio.Runner() as loop:
         bench = RequestQueue(loop, play)
         gates[0].set()
-        assert bench.exchange([Batch(3, "sample", [0, 1]), Batch(4, "sample", [2])], 0.01) == {}
+        assert bench.exchange([JobBatch(3, "sample", [0, 1]), JobBatch(4, "sample", [2])], 0.01) == {}
         assert bench.in_progress() == {3: 1, 4: 0}
         gates[1].set()
         assert bench.exchange([], 60.0, 1) == {3: [True, True]} and bench.in_progress() == {4: 0}

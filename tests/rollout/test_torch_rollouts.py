@@ -24,7 +24,7 @@ from rl_agents.rollout.agent_loop import Limits, play_episodes
 from rl_agents.rollout.branching import BranchPoint, BranchSpec
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.env_runner import TextEnvRunner
-from rl_agents.rollout.request_queue import Batch
+from rl_agents.rollout.request_queue import JobBatch
 
 LIMITS = Limits(max_turns=5, max_response_tokens=6, max_model_len=400)
 
@@ -158,7 +158,7 @@ def test_a_runner_that_is_stopped_ends_its_episodes_before_it_closes_environment
     runner.set_engine(Silent())
     start = BranchPoint("task-2", 7, dialogue=Dialogue.start("task 2 begins"), anchor="start")
     jobs = [BranchSpec(number, start, (1, 2)) for number in range(3)]
-    played = Batch(0, "expand", jobs), Batch(1, "sample", [EpisodeSpec(f"task-{n}", n, 0, n) for n in range(3)])
+    played = JobBatch(0, "expand", jobs), JobBatch(1, "sample", [EpisodeSpec(f"task-{n}", n, 0, n) for n in range(3)])
     assert runner.exchange(played, wait_s=0.3) == {} and len(Alive.all) == 6
     runner.stop()
     assert not Alive.all and not runner.in_progress

@@ -15,7 +15,7 @@ from scripted_model import MAX_TOKENS, write_babbler, write_model
 from rl_agents.chat.template import load_tokenizer, make_context
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.base import make_env, task_ids
-from rl_agents.rollout.agent_loop import play_episode
+from rl_agents.rollout.agent_loop import Episode
 from rl_agents.rollout.turns import Limits
 
 RUN = {"max_model_len": MAX_TOKENS, "max_response_tokens": 6, "env.prompt": "compact"}
@@ -57,7 +57,7 @@ def trained_way(server: Server, seed: int, context: str) -> Trajectory:
     limits = Limits.from_settings(settings).for_evaluation(settings.eval_temperature)
     policy = make_context(context, load_tokenizer(settings.model))
     engine = server.policy._engine
-    return server.run(play_episode(EpisodeSpec(task, 0, 0, seed), env, engine, policy, limits))
+    return server.run(Episode(EpisodeSpec(task, 0, 0, seed), env, engine, policy, limits).play())
 
 
 @pytest.mark.parametrize("context", ["append", "window(2)"])

@@ -75,13 +75,13 @@ def test_restore_goes_back_once_and_then_stops(beginner_model_dir: Path, tmp_pat
         loop.advance()
     went = algo.iteration
     (back,) = collapse_monitor.restored_to(loop.folder.read_metrics())
-    assert f"it goes back to the checkpoint of iteration {back}, once" in shown.getvalue()
+    assert f"restoring the checkpoint of iteration {back}, once" in shown.getvalue()
     assert back < went == loop.folder.complete_checkpoints()[-1][0], "iterations go on"
     if back == 0:
         assert all(torch.equal(tensor, start[name]) for name, tensor in policy_weights(algo).items())
     loop.advance()
     assert loop.advance()["collapse_monitor/sample"] > 0.15, "episodes are those of the old weights again, one behind"
-    with pytest.raises(PolicyFell, match=rf"for the second time: it went back to iteration {back} before"):
+    with pytest.raises(PolicyFell, match=rf"a second time: iteration {back} was restored before"):
         loop.run()
     assert went + 1 < algo.iteration < 20
     report = summary(tmp_path / "run")

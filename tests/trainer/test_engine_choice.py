@@ -64,8 +64,8 @@ def test_small_models_get_the_torch_engine_and_large_ones_vllm(model: Path, monk
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"kv_cache_gb": 1}, "the torch engine knows no kv_cache_gb"),
-        ({"engine_mode": "inprocess"}, "the torch engine knows no engine_mode"),
+        ({"kv_cache_gb": 1}, "the torch engine has no kv_cache_gb"),
+        ({"engine_mode": "inprocess"}, "the torch engine has no engine_mode"),
         ({"gpus_per_engine": 1}, "it has GPUs"),
     ],
 )

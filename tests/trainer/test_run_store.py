@@ -139,7 +139,7 @@ def test_a_runner_that_records_already_is_left_as_it_is(beginner_model_dir: Path
     algo.save_run_checkpoint(tmp_path / "000001")
     runner, collector = algo.env_runner_group.local_env_runner, algo.rollout_workers.collector
     before = runner.recorder
-    collector.losses.connect()
+    collector.fault_tolerance.connect()
     assert runner.recorder is before
     algo.restore_run_checkpoint(tmp_path / "000001")
     resumed = runner.recorder

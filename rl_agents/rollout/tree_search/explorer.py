@@ -1,4 +1,4 @@
-"""Many searches side by side: which states are expanded next, and what their samples change.
+"""Many searches concurrently: which states are expanded next, and what their samples change.
 
 A tick expands the current state of every active task at once; the engine sees all samples as one batch, and the
 learner makes one optimizer step of all groups. No task waits for another one's end: a tick waits for one response of
@@ -6,14 +6,14 @@ each and one environment step, and when a task is done the next one of the strea
 
 Between ticks everything is here, in the driver: runners that die take nothing with them.
 
-An iteration (`run_iteration`) has ticks and updates in turn, until the budget is spent or environments break
-everything. With a lag of 1 the next tick's states are chosen and expanded while the learner learns from the last tick,
-by the weights that it learns with: an update later than they are now. The last tick of an iteration is learned from
-before the iteration ends, so that a checkpoint holds all there is.
+An iteration (`run_iteration`) alternates ticks and updates until the budget is spent or environments fail
+everywhere. With ``async_level=1`` the states of the next tick are chosen and expanded while the learner trains on the
+last one, by the weights from before that update. The last tick of an iteration is trained on before the iteration
+ends, so that a checkpoint is complete.
 
-Searches are kept as plain data (`explorer_to_json`), so that a run can stop in the middle of them and go on. Snapshots
-of environments are not kept: after a resume a state is reached by replaying its actions. What is kept of a tree are the
-states that may still be expanded, with the paths that lead to them.
+Searches are kept as plain data (`explorer_to_json`), so that a run can stop in the middle of them and continue.
+Snapshots of environments are not kept: after a resume a state is reached by replaying its actions. Of a tree the
+states that may still be expanded are kept, with the paths that lead to them.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ import numpy as np
 
 from rl_agents.advantages.statistics import FloatArray
 from rl_agents.config.sections import SearchKeys
-from rl_agents.data.plain import plain
 from rl_agents.data.tasks import SEARCH, stream_seed, task_at
-from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.data.trajectory import Step, Trajectory, plain
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Child, Expansion
 from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes, States, state_key
@@ -41,7 +40,7 @@ from rl_agents.rollout.tree_search.tree import Mark, Node, Ranked, Search
 # --- numbers of an iteration ------------------------------------------------------------------------------------------
 
 
-#: S from which a state counts as one to learn from.
+#: S from which a state counts as one to train on.
 HIGH_SCORE = 0.5
 
 
@@ -51,9 +50,6 @@ class SearchCounts:
 
     Attributes:
         scores: S of every state that was decided on.
-        rollouts: n(s) of these states.
-        states: keys that were met.
-        steps: sampled steps, in order.
         score_versions: of states that were sampled at: the present version, and the oldest and newest behind S.
         env_steps: sampled actions that were executed; equal siblings of one state share one execution.
         replayed_steps: steps on the way to states.
@@ -169,8 +165,8 @@ class ScoreVersions:
 
 Expand = Callable[[Sequence[BranchSpec]], Sequence[Expansion]]
 
-#: States in a row that environments break, and nothing sampled in between, after which an iteration gives up; more
-#: where more tasks are searched side by side.
+#: States in a row that environments fail, and nothing sampled in between, after which an iteration gives up; more
+#: where more tasks are searched concurrently.
 PATIENCE = 8
 
 
@@ -210,14 +206,9 @@ class Explorer:
     """The searches of a run and what they know.
 
     Args:
-        tasks: names of the training tasks.
-        states: of the method.
-        width: tasks that are searched side by side.
         most: samples of one state at most (G_max).
-        seed: of the run.
 
     Attributes:
-        iteration: iterations so far.
         position: tasks taken from the training stream.
         requests: states looked at so far; numbers the groups.
         overdraft: sampled actions beyond the budget of the iterations so far.
@@ -236,11 +227,11 @@ class Explorer:
         self.last_tree: tuple[str, list[Mark]] = ("", [])
         #: Tasks whose environment failed before the start state was known.
         self._broken: list[Trajectory] = []
-        #: States in a row that environments broke.
+        #: States in a row that environments failed.
         self._fruitless = 0
         #: Trajectories that the environment ended in the present tick, with the states on their way.
         self._ended: list[tuple[list[str], Trajectory]] = []
-        #: Tasks that are drawn no more.
+        #: Tasks that are no longer sampled.
         self.left_out: Collection[str] = ()
 
     # --- an iteration ------------------------------------------------------------------------------------------
@@ -253,7 +244,7 @@ class Explorer:
         return len(self.counts.steps) + self.overdraft < self.settings.search_steps and not self._gives_up()
 
     def _gives_up(self) -> bool:
-        """Environments break all that is tried; whether the run goes on is for those to say who count failures."""
+        """Environments fail all that is tried; the checks of failed episodes decide whether the run continues."""
         return self._fruitless >= max(self.width, PATIENCE)
 
     def end_iteration(self) -> None:
@@ -273,7 +264,7 @@ class Explorer:
             expand: asks runners; here only to look at start states.
 
         Returns:
-            None at all when environments break one start state after the other.
+            None at all when environments fail one start state after the other.
 
         Raises:
             SearchError: every task's start state is closed.
@@ -285,7 +276,7 @@ class Explorer:
             done = [search for search in self.searches if search.current is None]
             for search in done:
                 self._leave(search)
-            closed = sum(bool(search.marks) for search in done)  # broken ones have not even a start state
+            closed = sum(bool(search.marks) for search in done)  # failed ones have not even a start state
             idle = 0 if any(search.expansions for search in done) else idle + closed
             if not done or self._gives_up():
                 return self._numbered(requests)
@@ -322,7 +313,6 @@ class Explorer:
     # --- choosing states ---------------------------------------------------------------------------------------
 
     def _open_searches(self, expand: Expand) -> None:
-        """Begin tasks until all places are taken, and look at their start states."""
         while len(self.searches) < self.width:
             task_id = task_at(self.tasks, self.position, self.seed, self.left_out)
             seed = stream_seed(self.seed, SEARCH, self.position)
@@ -381,7 +371,7 @@ class Explorer:
     # --- taking in ---------------------------------------------------------------------------------------------
 
     def _rank(self, request: Request, expansion: Expansion) -> list[Ranked]:
-        """Children by reward, descending; equal ones in the order of their seeds, broken ones last."""
+        """Children by reward, descending; equal ones in the order of their seeds, failed ones last."""
         search, parent = request.search, request.search.current
         assert parent is not None
         whole = [child for child in expansion.children if not child.failed]
@@ -411,14 +401,14 @@ class Explorer:
 
     def _descend(self, search: Search, children: Sequence[Ranked]) -> None:
         search.expansions += 1
-        # A sibling that ended while a better one goes on does not end the path.
+        # A sibling that ended while a better one continues does not end the path.
         search.ends += not children or children[0].node is None or bool(children[0].child.end_cause)
         self.counts.skipped += search.descend(children, backtrack=self.settings.search_backtrack)
 
     def _finish(
         self, search: Search, origin: Node, expansion: Expansion, children: Sequence[Ranked]
     ) -> Iterator[Trajectory]:
-        """Count and yield the trajectories that ended; those that broke are yielded and never counted."""
+        """Count and yield the trajectories that ended; those that failed are yielded and never counted."""
         if expansion.end_cause:
             yield self._finished(search, origin, expansion.end_cause, failed=expansion.failed)
         for item in children:
@@ -495,7 +485,7 @@ def _sibling_rewards(samples: Sequence[Trajectory]) -> list[FloatArray]:
 
 
 def outcomes(children: Sequence[Ranked]) -> Outcomes:
-    """Where the children that did not break ended up. The turn limit alone is no end: it belongs to no state."""
+    """Where the children that did not fail ended up. The turn limit alone is no end: it belongs to no state."""
     whole = [(item.node.key, _is_end(item.child), item.child.success) for item in children if item.node]
     keys, ended, solved = zip(*whole, strict=True)
     return Outcomes(keys, ended, solved)
@@ -512,7 +502,7 @@ R = TypeVar("R")
 
 #: Samples and the number of the update -> metrics of the update.
 Learn = Callable[[Sequence[Trajectory], int], Mapping[str, float]]
-#: When a tick is learned from: before the next one begins; after it, in one thread; or beside it, in two.
+#: When a tick is trained on: before the next one begins; after it, in one thread; or alongside it, in two.
 Order = Literal["before", "after", "beside"]
 #: Seconds between two looks at whether the other thread lives.
 POLL_S = 0.5
@@ -527,7 +517,7 @@ def run_iteration(
         sync: gives the engines the newest weights; false when they have them.
         expand: asks env runners; in a thread of its own with ``order="beside"``.
         learn: makes the optimizer steps of one update.
-        order: ``after`` and ``beside`` are a lag of 1, with the same results.
+        order: ``after`` and ``beside`` are ``async_level=1``, with the same results.
 
     Returns:
         The trajectories that ended, and metrics of updates and costs. ``search/optimizer_steps`` counts updates that
@@ -555,7 +545,7 @@ def run_iteration(
         try:
             learn_from_last_tick()
         except Exception:
-            with contextlib.suppress(Exception):  # env runners must be free for whoever goes on
+            with contextlib.suppress(Exception):  # env runners must be free for what comes next
                 expanded()
             raise
         asked = time.perf_counter()
@@ -609,7 +599,6 @@ def _begin(work: Callable[[], R], *, threaded: bool) -> Callable[[], R]:
 
 
 def explorer_to_json(explorer: Explorer) -> dict[str, Any]:
-    """Everything that `load_explorer` needs."""
     return {
         "position": explorer.position,
         "requests": explorer.requests,

@@ -84,7 +84,7 @@ def draw_tree(marks: Sequence[Mark], path: Path, title: str) -> None:
 
 
 def _closest(marks: Sequence[Mark], columns: Sequence[float]) -> float:
-    """Columns between the two expanded states of one depth that stand closest."""
+    """Columns between the two closest expanded states of one depth."""
     places = sorted((mark.depth, column) for mark, column in zip(marks, columns, strict=True) if mark.rollouts)
     return min((b[1] - a[1] for a, b in pairwise(places) if a[0] == b[0]), default=9.0)
 
@@ -100,7 +100,7 @@ def tree_columns(marks: Sequence[Mark]) -> list[float]:
             children[mark.parent].append(index)
     shifts = [0.0] * len(marks)
     outlines: list[tuple[list[float], list[float]]] = [([], [])] * len(marks)
-    for index in reversed(range(len(marks))):  # children stand after their parents
+    for index in reversed(range(len(marks))):  # children come after their parents
         left, right = _side_by_side(children[index], outlines, shifts)
         ends = [shifts[child] for child in (children[index] or [index])]
         middle = (ends[0] + ends[-1]) / 2 if children[index] else 0.0

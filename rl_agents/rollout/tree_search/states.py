@@ -1,13 +1,13 @@
 """How states are named, what a search asks its algorithm about them (`States`), and their values to the policy.
 
 `StateChain`: the value of the Markov chain that all sampled steps make up. A search visits what is promising, so the
-outcomes of its trajectories say little about the policy: behind the best of eight children nearly everything succeeds.
+outcomes of its trajectories reveal little about the policy: behind the best of eight children almost all succeed.
 The children themselves are honest samples of the policy, all of them, the ones that are never entered included. Counted
 as transitions between states they make a chain, and its values
 
     V(s) = (W(s) + γ·Σ_s' N(s, s')·V(s') + γ·k·V̄) / (N(s) + k)
 
-are those of the policy whatever the search prefers: N(s) steps were sampled at s, N(s, s') of them led to s', W(s)
+are those of the policy, independent of the search: N(s) steps were sampled at s, N(s, s') of them led to s', W(s)
 ended solved, the others ended unsolved; k prior steps lead to an average state of value V̄. With γ < 1 success soon is
 worth more than success late. Steps of whole episodes may carry any rewards: then W(s) is the sum of those of s
 (`rl_agents.algorithms.chain_gae`).
@@ -33,7 +33,7 @@ from rl_agents.config.sections import StateKeys
 KEY_BYTES = 12
 #: States that a method keeps; beyond, those least recently counted are forgotten and unseen again.
 MAX_STATES = 100_000
-#: `end_cause` of what is trained on beside siblings: a path of the search that ended.
+#: `end_cause` of what is trained on alongside siblings: a path of the search that ended.
 PATH = "path"
 
 
@@ -42,9 +42,7 @@ class Outcomes:
     """What the actions sampled at a state led to, each [samples].
 
     Attributes:
-        keys: states that were reached.
         ended: the trajectory ended there, by something else than the turn limit.
-        solved: and was solved.
     """
 
     keys: tuple[str, ...]
@@ -72,7 +70,7 @@ class States(Protocol):
         """Reward of each step sampled at the last state of ``path``, by what was known before; float64 [samples]."""
 
     def path_gains(self, path: Sequence[str], solved: bool) -> FloatArray:
-        """Reward of each step of a path that ended, for training on it beside siblings, [steps]; empty: none."""
+        """Reward of each step of a path that ended, for training on it alongside siblings, [steps]; empty: none."""
 
     def deviation(self, siblings: Sequence[FloatArray]) -> float | None:
         """What advantages of an update are divided by, of the rewards at each of its states; None: siblings' own."""
@@ -138,7 +136,6 @@ class StateChain:
         self._solved = True
 
     def __len__(self) -> int:
-        """States at which steps were sampled."""
         return len(self._states)
 
     def observe(self, key: str, outcomes: Outcomes) -> None:
@@ -179,7 +176,6 @@ class StateChain:
         return found
 
     def steps(self, key: str) -> float:
-        """Weight of the steps sampled at a state; 0 for an unseen one."""
         state = self._states.get(key)
         return state.steps if state else 0.0
 
@@ -226,12 +222,10 @@ class StateChain:
     # --- checkpoints -------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; `load_json` is its inverse."""
         states = {key: [state.steps, state.rewards, state.following] for key, state in self._states.items()}
         return {"states": states, "values": self._values, "mean": self._mean, "solved": self._solved and not self.turns}
 
     def load_json(self, data: Mapping[str, Any]) -> None:
-        """Replace everything by what `to_json` returned."""
         self._states = {str(k): _State(float(n), float(w), dict(f)) for k, (n, w, f) in data["states"].items()}
         self._values = {str(key): float(value) for key, value in data["values"].items()}
         self._mean, self._solved = float(data["mean"]), bool(data["solved"])

@@ -21,10 +21,7 @@ class Node:
 
     Attributes:
         parent, step: how it was reached; None for the start state.
-        answer: of the environment.
         key: under which the method knows it.
-        depth: 1 for the start state.
-        dialogue: what the policy has read.
         episode_return: the environment's rewards on the way.
         snapshot: of the environment, where it can be copied.
         place: of its mark in the search's `marks`.
@@ -42,7 +39,6 @@ class Node:
 
     @classmethod
     def start(cls, answer: EnvReply, key: str, snapshot: Any = None) -> Node:
-        """The start state."""
         return cls(None, None, answer, key, 1, Dialogue.start(answer.observation, answer.chat), 0.0, snapshot)
 
     def after(self, step: Step, answer: EnvReply, key: str, snapshot: Any = None) -> Node:
@@ -51,7 +47,6 @@ class Node:
         return Node(self, step, answer, key, self.depth + 1, dialogue, self.episode_return + step.reward, snapshot)
 
     def path(self) -> list[Node]:
-        """Nodes from the start state to this one."""
         nodes: list[Node] = []
         node: Node | None = self
         while node is not None:
@@ -63,7 +58,6 @@ class Node:
         return [node.key for node in self.path()]
 
     def steps(self) -> list[Step]:
-        """Steps from the start state to this one."""
         return [node.step for node in self.path() if node.step is not None]
 
 
@@ -103,11 +97,7 @@ class Search:
         seed: of the environment's reset and of all sampling.
         current: state to expand next; None before the start state is known, and when nothing is left.
         frontier: states to return to, the next one last.
-        finished: trajectories that ended.
-        ends: paths that were followed to their end, dropped or broken.
-        expansions: states that were sampled at.
-        opened: the start state is known.
-        marks: for the picture.
+        ends: paths that were followed to their end, dropped or failed.
     """
 
     number: int
@@ -122,7 +112,6 @@ class Search:
     marks: list[Mark] = field(default_factory=list, repr=False)
 
     def open(self, start: Node) -> None:
-        """Begin at the start state."""
         self.opened, self.current = True, start
         self.marks = [Mark(-1, 1)]
 
@@ -179,7 +168,6 @@ class Search:
         return self.current is not None
 
     def end(self) -> None:
-        """Leave the task."""
         self.current = None
         self.frontier.clear()
 

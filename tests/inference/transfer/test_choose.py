@@ -64,7 +64,7 @@ def test_what_cannot_work_is_refused(keys: dict[str, Any], kind: str, why: str) 
     [
         ({}, "vllm", False, "its CPU build has no sleep mode"),
         ({}, "torch", True, "only vLLM engines"),
-        ({"async_level": 1}, "vllm", True, "with lag or stream"),
+        ({"async_level": 1}, "vllm", True, "with async_level or stream"),
     ],
 )
 def test_engines_that_cannot_sleep(keys: dict[str, Any], kind: str, gpus: bool, why: str) -> None:

@@ -83,10 +83,10 @@ def test_a_quantized_engine_is_near_the_learner_and_not_at_it(engines: dict[str,
 @pytest.mark.parametrize(
     ("keys", "kind", "capability", "why"),
     [
-        ({}, "torch", None, "the torch engine calculates in dtype; it needs engine=vllm"),
+        ({}, "torch", None, "the torch engine computes in dtype; use engine=vllm"),
         ({"dtype": "float32"}, "vllm", None, "vLLM quantizes bfloat16 and float16 models; set dtype=bfloat16"),
-        ({}, "vllm", (8, 0), "this GPU does not calculate in FP8 .compute capability 8.0, 8.9 is needed"),
-        ({"engine_sleep": 2}, "vllm", (9, 0), "nobody has tried engines that drop quantized weights"),
+        ({}, "vllm", (8, 0), "this GPU does not compute in FP8 .compute capability 8.0, 8.9 is needed"),
+        ({"engine_sleep": 2}, "vllm", (9, 0), "dropping quantized weights during sleep is not validated"),
     ],
 )
 def test_what_cannot_be_quantized_is_one_line(

@@ -1,4 +1,4 @@
-"""Correction for the gap between the engine that sampled (π_roll) and the trainer's policy at batch start (π_old).
+"""Correction for the mismatch between the engine that sampled (π_roll) and the trainer's policy at batch start (π_old).
 
 Three policies: π_roll, π_old, π_θ. With d_j = lp_old_j - lp_roll_j and r = e^d, every function returns a `Correction`:
 weights that multiply the policy loss per token *after* clipping (not the KL, not the entropy), and the mask that is
@@ -12,6 +12,7 @@ Tokens that the engine did not sample (forced by a chat template) have no lp_rol
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -150,6 +151,19 @@ def sequence_mask_tis(
     difference = _difference(old_logprobs, rollout_logprobs, mask)
     geometric = row_mean(difference, mask).clamp(-20.0, 20.0).exp()
     return _correction(difference.clamp(-20.0, 20.0).exp(), mask, _inside(geometric, bounds))
+
+
+#: Value of the key ``rollout_correction`` -> function.
+METHODS: dict[str, Callable[..., Correction]] = {
+    "token_tis": token_tis,
+    "step_tis": step_tis,
+    "sequence_tis": sequence_tis,
+    "seq_mis": sequence_mis,
+    "geo_rs": geometric_rejection,
+    "k3_rs": k3_rejection,
+    "icepop": icepop,
+    "seq_mask_tis": sequence_mask_tis,
+}
 
 
 def effective_share(log_ratios: NDArray[np.float64]) -> float:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_agents.losses import mismatch
+from rl_agents.losses import rollout_correction as rc
 from rl_agents.losses.aggregation import aggregation_weights
 
 
@@ -23,18 +23,18 @@ MASK = tensor([[1, 1, 1], [1, 1, 0]])
 
 def step_tis(old, rollout, mask, **options):
     """All of a row is one step."""
-    return mismatch.step_tis(old, rollout, mask, torch.where(mask > 0, 0, -1), **options)
+    return rc.step_tis(old, rollout, mask, torch.where(mask > 0, 0, -1), **options)
 
 
 METHODS = [
-    mismatch.token_tis,
+    rc.token_tis,
     step_tis,
-    mismatch.sequence_tis,
-    mismatch.sequence_mis,
-    mismatch.geometric_rejection,
-    mismatch.k3_rejection,
-    mismatch.icepop,
-    mismatch.sequence_mask_tis,
+    rc.sequence_tis,
+    rc.sequence_mis,
+    rc.geometric_rejection,
+    rc.k3_rejection,
+    rc.icepop,
+    rc.sequence_mask_tis,
 ]
 
 
@@ -53,21 +53,21 @@ def token_mean(mask):
 
 
 def test_token_tis():
-    first, second = rows(apply(mismatch.token_tis))
+    first, second = rows(apply(rc.token_tis))
     assert first == pytest.approx([1.221403, 2.0, 0.740818], abs=1e-6)
     assert second == pytest.approx([1.010050, 0.980199, 0.0], abs=1e-6)
 
 
 def test_sequence_tis_truncates_the_product():
-    first, second = rows(apply(mismatch.sequence_tis))
+    first, second = rows(apply(rc.sequence_tis))
     assert first == pytest.approx([2.0] * 3)
     assert second == pytest.approx([0.990050, 0.990050, 0.0], abs=1e-6)
-    first, _ = rows(apply(mismatch.sequence_tis, cap=10.0))
+    first, _ = rows(apply(rc.sequence_tis, cap=10.0))
     assert first == pytest.approx([2.459603] * 3, abs=1e-6)
 
 
 def test_sequence_mis_rejects_the_first_row_and_shrinks_the_denominator():
-    correction = apply(mismatch.sequence_mis)
+    correction = apply(rc.sequence_mis)
     assert correction.weights[0].tolist() == [0.0, 0.0, 0.0]
     assert correction.weights[1].tolist() == pytest.approx([0.990050, 0.990050, 0.0], abs=1e-6)
     assert correction.mask.tolist() == [[0, 0, 0], [1, 1, 0]]
@@ -76,36 +76,39 @@ def test_sequence_mis_rejects_the_first_row_and_shrinks_the_denominator():
 
 def test_bounds_apply_to_r_itself():
     # Products 2.46 and 0.99; 1/r = 0.41 would pass where r must not, and the other way round.
-    assert apply(mismatch.sequence_mis, bounds=(0.9, 3.0)).mask.sum() == 5
-    assert apply(mismatch.sequence_mis, bounds=(0.3, 2.0)).mask.sum() == 2
+    assert apply(rc.sequence_mis, bounds=(0.9, 3.0)).mask.sum() == 5
+    assert apply(rc.sequence_mis, bounds=(0.3, 2.0)).mask.sum() == 2
 
 
 def test_geometric_rejection():
-    assert apply(mismatch.geometric_rejection).mask.sum() == 0
-    assert apply(mismatch.geometric_rejection, bounds=(0.995, 1.001)).mask.tolist() == [[0, 0, 0], [1, 1, 0]]
-    assert apply(mismatch.geometric_rejection, bounds=(0.999, 1.34986)).mask.tolist() == [[1, 1, 1], [0, 0, 0]]
-    assert apply(mismatch.geometric_rejection, bounds=(0.999, 1.34985)).mask.sum() == 0
+    assert apply(rc.geometric_rejection).mask.sum() == 0
+    assert apply(rc.geometric_rejection, bounds=(0.995, 1.001)).mask.tolist() == [[0, 0, 0], [1, 1, 0]]
+    assert apply(rc.geometric_rejection, bounds=(0.999, 1.34986)).mask.tolist() == [
+        [1, 1, 1],
+        [0, 0, 0],
+    ]
+    assert apply(rc.geometric_rejection, bounds=(0.999, 1.34985)).mask.sum() == 0
 
 
 def test_k3_rejection_adds_up_what_the_geometric_mean_cancels():
     rollout = tensor([[-1.0, -1.0]])
     old = rollout + tensor([[0.5, -0.5]])
     mask = tensor([[1, 1]])
-    assert mismatch.geometric_rejection(old, rollout, mask).mask.tolist() == [[1, 1]]
-    assert mismatch.k3_rejection(old, rollout, mask).mask.tolist() == [[0, 0]]
-    assert mismatch.k3_rejection(old, rollout, mask, threshold=0.13).mask.tolist() == [[1, 1]]
+    assert rc.geometric_rejection(old, rollout, mask).mask.tolist() == [[1, 1]]
+    assert rc.k3_rejection(old, rollout, mask).mask.tolist() == [[0, 0]]
+    assert rc.k3_rejection(old, rollout, mask, threshold=0.13).mask.tolist() == [[1, 1]]
 
 
 def test_icepop_keeps_raw_weights_inside_and_zeroes_outside():
-    first, _ = rows(apply(mismatch.icepop))
+    first, _ = rows(apply(rc.icepop))
     assert first == pytest.approx([1.221403, 2.718282, 0.740818], abs=1e-6)
-    correction = apply(mismatch.icepop, bounds=(0.75, 2.0))
+    correction = apply(rc.icepop, bounds=(0.75, 2.0))
     assert correction.weights[0].tolist() == pytest.approx([1.221403, 0.0, 0.0], abs=1e-6)
     assert correction.mask[0].tolist() == [1, 1, 1]
 
 
 def test_sequence_mask_tis_keeps_raw_token_weights():
-    correction = apply(mismatch.sequence_mask_tis, bounds=(0.99, 1.002))
+    correction = apply(rc.sequence_mask_tis, bounds=(0.99, 1.002))
     assert correction.weights[0].tolist() == [0.0, 0.0, 0.0]
     assert correction.weights[1].tolist() == pytest.approx([1.010050, 0.980199, 0.0], abs=1e-6)
 
@@ -134,18 +137,18 @@ def test_product_is_taken_in_log_space_and_in_double_precision():
     count = 4096
     old = torch.full((1, count), -1.0) + torch.where(torch.arange(count) % 2 == 0, 0.4, -0.4)
     old[0, 0] += 0.1
-    weights = mismatch.sequence_tis(old, torch.full((1, count), -1.0), torch.ones(1, count)).weights
+    weights = rc.sequence_tis(old, torch.full((1, count), -1.0), torch.ones(1, count)).weights
     assert weights[0, 0].item() == pytest.approx(math.exp(0.1), abs=2e-4)
 
 
 def test_all_rejected_batch_divides_by_nothing():
-    correction = apply(mismatch.geometric_rejection)
+    correction = apply(rc.geometric_rejection)
     assert correction.weights.abs().sum() == 0
     assert sum(w.sum() for w in token_mean(correction.mask)) == 0
 
 
 def test_metrics_of_the_gap():
-    metrics = mismatch.mismatch_metrics(ROLLOUT + DIFFERENCES, ROLLOUT, MASK)
+    metrics = rc.mismatch_metrics(ROLLOUT + DIFFERENCES, ROLLOUT, MASK)
     assert metrics["mismatch_kl"].item() == pytest.approx(-0.89 / 5)
     assert metrics["mismatch_mean"].item() == pytest.approx(1.53 / 5)
     assert metrics["mismatch_max"].item() == pytest.approx(1.0)
@@ -160,12 +163,12 @@ def one_row(method, *differences, **options):
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        (mismatch.token_tis, {"cap": 1e12}),
+        (rc.token_tis, {"cap": 1e12}),
         (step_tis, {"cap": 1e12}),
-        (mismatch.sequence_tis, {"cap": 1e12}),
-        (mismatch.sequence_mis, {"cap": 1e12, "bounds": (0.0, 1e12)}),
-        (mismatch.icepop, {"bounds": (0.0, 1e12)}),
-        (mismatch.sequence_mask_tis, {"bounds": (0.0, 1e12)}),
+        (rc.sequence_tis, {"cap": 1e12}),
+        (rc.sequence_mis, {"cap": 1e12, "bounds": (0.0, 1e12)}),
+        (rc.icepop, {"bounds": (0.0, 1e12)}),
+        (rc.sequence_mask_tis, {"bounds": (0.0, 1e12)}),
     ],
 )
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
@@ -174,7 +177,7 @@ def test_ratios_are_clamped_at_twenty_nats(method, options, sign):
 
 
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
-@pytest.mark.parametrize("method", [mismatch.geometric_rejection, mismatch.sequence_mask_tis])
+@pytest.mark.parametrize("method", [rc.geometric_rejection, rc.sequence_mask_tis])
 def test_geometric_means_are_clamped_at_twenty_nats(method, sign):
     edge = math.exp(sign * 20.0)
     assert one_row(method, sign * 30.0, bounds=(edge * 0.999, edge * 1.001)).mask.item() == 1.0
@@ -183,32 +186,32 @@ def test_geometric_means_are_clamped_at_twenty_nats(method, sign):
 
 def test_k3_is_r_minus_one_minus_d():
     divergence = math.expm1(0.5) - 0.5
-    assert one_row(mismatch.k3_rejection, 0.5, threshold=divergence * 1.001).mask.item() == 1.0
-    assert one_row(mismatch.k3_rejection, 0.5, threshold=divergence * 0.999).mask.item() == 0.0
+    assert one_row(rc.k3_rejection, 0.5, threshold=divergence * 1.001).mask.item() == 1.0
+    assert one_row(rc.k3_rejection, 0.5, threshold=divergence * 0.999).mask.item() == 0.0
     clamped = math.expm1(-20.0) + 20.0
-    assert one_row(mismatch.k3_rejection, -30.0, threshold=clamped * 1.001).mask.item() == 1.0
-    assert one_row(mismatch.k3_rejection, 30.0, threshold=(math.expm1(20.0) - 20.0) * 1.001).mask.item() == 1.0
-    assert one_row(mismatch.mismatch_metrics, 0.5)["mismatch_k3"].item() == pytest.approx(divergence)
+    assert one_row(rc.k3_rejection, -30.0, threshold=clamped * 1.001).mask.item() == 1.0
+    assert one_row(rc.k3_rejection, 30.0, threshold=(math.expm1(20.0) - 20.0) * 1.001).mask.item() == 1.0
+    assert one_row(rc.mismatch_metrics, 0.5)["mismatch_k3"].item() == pytest.approx(divergence)
 
 
 def test_bounds_belong_to_the_range():
-    assert one_row(mismatch.icepop, 0.0, bounds=(1.0, 2.0)).weights.item() == 1.0
-    assert one_row(mismatch.icepop, 0.0, bounds=(0.5, 1.0)).weights.item() == 1.0
-    assert one_row(mismatch.k3_rejection, 0.0, threshold=0.0).mask.item() == 1.0
+    assert one_row(rc.icepop, 0.0, bounds=(1.0, 2.0)).weights.item() == 1.0
+    assert one_row(rc.icepop, 0.0, bounds=(0.5, 1.0)).weights.item() == 1.0
+    assert one_row(rc.k3_rejection, 0.0, threshold=0.0).mask.item() == 1.0
 
 
 def test_products_are_taken_row_by_row():
     old = tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 3.0]])
-    found = mismatch.sequence_tis(old, torch.zeros_like(old), torch.ones_like(old), cap=1e12)
+    found = rc.sequence_tis(old, torch.zeros_like(old), torch.ones_like(old), cap=1e12)
     assert found.weights[:, 0].tolist() == pytest.approx([math.exp(2.0), math.exp(3.0)])
-    assert mismatch.sequence_mis(old.float(), old.float(), old).weights.dtype == torch.float32
+    assert rc.sequence_mis(old.float(), old.float(), old).weights.dtype == torch.float32
 
 
 def test_effective_share_of_the_ratios():
-    assert mismatch.effective_share(np.zeros(5)) == mismatch.effective_share(np.full(5, -700.0)) == 1.0
-    assert mismatch.effective_share(np.log([1.0, 3.0])) == pytest.approx(16 / 20)
-    assert mismatch.effective_share(np.array([800.0, 0.0, 0.0, 0.0])) == pytest.approx(0.25), "one of four carries all"
-    assert mismatch.effective_share(np.zeros(0)) == 1.0
+    assert rc.effective_share(np.zeros(5)) == rc.effective_share(np.full(5, -700.0)) == 1.0
+    assert rc.effective_share(np.log([1.0, 3.0])) == pytest.approx(16 / 20)
+    assert rc.effective_share(np.array([800.0, 0.0, 0.0, 0.0])) == pytest.approx(0.25), "one of four carries all"
+    assert rc.effective_share(np.zeros(0)) == 1.0
 
 
 def steps_of(method, differences, segments, **options):
@@ -219,26 +222,26 @@ def steps_of(method, differences, segments, **options):
 
 def test_a_step_has_the_product_of_its_tokens_cut_at_the_cap():
     # e^(0.2+1.0) = 3.320117 is cut; e^(-0.3+0.01-0.02) = 0.733447; the token between the steps was not sampled.
-    found = steps_of(mismatch.step_tis, [0.2, 1.0, 9.0, -0.3, 0.01, -0.02], [0, 0, -1, 1, 1, 1])
+    found = steps_of(rc.step_tis, [0.2, 1.0, 9.0, -0.3, 0.01, -0.02], [0, 0, -1, 1, 1, 1])
     assert found == pytest.approx([2.0, 2.0, 0.0, 0.733447, 0.733447, 0.733447], abs=1e-6)
-    found = steps_of(mismatch.step_tis, [0.2, 1.0, 9.0, -0.3, 0.01, -0.02], [0, 0, -1, 1, 1, 1], cap=5.0)
+    found = steps_of(rc.step_tis, [0.2, 1.0, 9.0, -0.3, 0.01, -0.02], [0, 0, -1, 1, 1, 1], cap=5.0)
     assert found == pytest.approx([3.320117, 3.320117, 0.0, 0.733447, 0.733447, 0.733447], abs=1e-6)
 
 
 def test_steps_of_two_rows_with_one_number_are_two_steps():
     old, mask = tensor([[0.1, 0.2], [0.3, -0.4]]), torch.ones(2, 2)
-    weights = mismatch.step_tis(old, torch.zeros_like(old), mask, torch.zeros(2, 2, dtype=torch.long)).weights
+    weights = rc.step_tis(old, torch.zeros_like(old), mask, torch.zeros(2, 2, dtype=torch.long)).weights
     assert weights[:, 0].tolist() == pytest.approx([math.exp(0.3), math.exp(-0.1)])
 
 
 def test_a_step_that_returns_where_others_lie_between_is_one_step():
-    found = steps_of(mismatch.step_tis, [0.1, 0.2, 0.3], [0, 1, 0])
+    found = steps_of(rc.step_tis, [0.1, 0.2, 0.3], [0, 1, 0])
     assert found == pytest.approx([math.exp(0.4), math.exp(0.2), math.exp(0.4)])
 
 
 def test_a_sampled_token_without_a_step_is_an_error():
     with pytest.raises(ValueError, match="negative segment"):
-        mismatch.step_tis(ROLLOUT, ROLLOUT, MASK, torch.full((2, 3), -1))
+        rc.step_tis(ROLLOUT, ROLLOUT, MASK, torch.full((2, 3), -1))
 
 
 @given(
@@ -253,15 +256,15 @@ def test_one_step_per_row_is_the_sequence_and_one_token_per_step_is_the_token(ga
         old[number, : len(row)], mask[number, : len(row)] = torch.tensor(row), 1.0
     rollout, nowhere = torch.zeros_like(old), torch.where(mask > 0, 0, -1)
     counted = torch.where(mask > 0, torch.arange(longest), -1)
-    row_weight = mismatch.sequence_tis(old, rollout, mask, cap=cap).weights
-    assert torch.allclose(mismatch.step_tis(old, rollout, mask, nowhere, cap=cap).weights, row_weight, rtol=1e-6)
-    token_weight = mismatch.token_tis(old, rollout, mask, cap=cap).weights
-    assert torch.allclose(mismatch.step_tis(old, rollout, mask, counted, cap=cap).weights, token_weight, rtol=1e-5)
+    row_weight = rc.sequence_tis(old, rollout, mask, cap=cap).weights
+    assert torch.allclose(rc.step_tis(old, rollout, mask, nowhere, cap=cap).weights, row_weight, rtol=1e-6)
+    token_weight = rc.token_tis(old, rollout, mask, cap=cap).weights
+    assert torch.allclose(rc.step_tis(old, rollout, mask, counted, cap=cap).weights, token_weight, rtol=1e-5)
 
 
 @given(st.lists(st.floats(-3, 3, width=32), min_size=2, max_size=8), st.integers(1, 7))
 def test_without_a_cap_the_steps_weights_multiply_to_the_rows(gaps, at):
     segments = [int(number >= at) for number in range(len(gaps))]
-    found = steps_of(mismatch.step_tis, gaps, segments, cap=1e12)
+    found = steps_of(rc.step_tis, gaps, segments, cap=1e12)
     product = math.prod(found[segments.index(step)] for step in set(segments))
     assert product == pytest.approx(math.exp(sum(gaps)), rel=1e-6)
