@@ -1,6 +1,6 @@
 """How long a model's weights take from one process to another: ``python -m benchmarks.gpu.transfer``.
 
-The wires under `weight_transfer` (docs/explanation/weight-updates.md), without engines: `nccl` is a broadcast in
+The wires under `weight_transfer` (docs/explanation/staleness.md), without engines: `nccl` is a broadcast in
 buckets of 256 MiB between two GPUs (`gloo` on CPUs), `ipc` a copy from memory of the same GPU that another process
 handed over, `host` a copy to the CPU's memory and back, which is `object_store` without Ray.
 """

@@ -16,55 +16,59 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 AGREES = 1e-3
 HEAD = """# Models
 
-This page says where models come from, what is refused, and which model families work with which part. `python -m
-benchmarks.model_families` writes its tables; edit benchmarks/model_families/page.py, not this page.
+This page describes how to get a model, which models are refused, and which model families work with which feature.
+`python -m benchmarks.model_families` writes this page. To change it, edit benchmarks/model_families/page.py.
 
 {text}
 
 ## Families
 
-The table comes from small random models (two layers, width 64, float32) of each family. It shows whether the parts
-fit together, and not how well a model learns. Measured with {versions}; vLLM on a CPU.
+The table is from small random models (two layers, width 64, float32) of each family. It shows whether the features
+work together, not how well a model learns. Measured with {versions}; vLLM on a CPU.
 
-- numbers: the largest difference of a log-probability, of a gradient relative to the largest one (*recomputed*), or
-  of a weight; up to {agrees:g} is rounding, written as *yes*
-- *learner*: compared with transformers' own forward pass; *torch engine*, *vLLM*: sampled tokens compared with the
-  learner, before and after new weights were loaded
-- *shared*: `prefix_sharing=true` compared with flat rows; *pieces*: logits in pieces compared with all at once
-- *LoRA*: the policy with adapters compared with the merged model, and with peft's adapter folder
-- *recomputed*: `activation_checkpointing`; *FSDP2*: one process, with adapters
-- *saved*: a checkpoint that is written and read again, with its own head and with one tied to the embedding
-- a larger number: do not train with it; *refused*: the run gives the reason before it starts
+- *yes*: the largest difference of a log-probability, of a relative gradient (*recomputed*), or of a weight is at most
+  {agrees:g}, which is rounding. A larger difference is printed; do not train with such a combination.
+- *refused*: the run prints the reason before it starts.
+- *learner*: compared with transformers' own forward pass.
+- *torch engine*, *vLLM*: sampled tokens compared with the learner, before and after new weights were loaded.
+- *shared*: `prefix_sharing=true` compared with separate rows. *chunks*: logits in chunks compared with all at once.
+- *LoRA*: the policy with adapters compared with the merged model, and with peft's adapter folder.
+- *recomputed*: `activation_checkpointing`. *FSDP2*: one process, with adapters.
+- *saved*: a checkpoint that is written and read again, with its own head and with one tied to the embedding.
+- *tools*: a short chat template in the style of the family writes tools. Otherwise a run with tools is refused.
+
+For every family, a dialogue that is extended token by token equals the text that the template writes for the whole
+dialogue.
 """
 COLUMNS = {
     "learner": "learner", "torch_engine": "torch engine", "vllm": "vLLM", "shared_rows": "shared",
-    "in_pieces": "pieces", "lora": "LoRA", "recomputed": "recomputed", "sharded": "FSDP2", "round_trip": "saved",
+    "in_pieces": "chunks", "lora": "LoRA", "recomputed": "recomputed", "sharded": "FSDP2", "round_trip": "saved",
 }  # fmt: skip
 TEXT = """## Get a model
 
 `model=` takes a folder in Hugging Face's layout with safetensors weights, or a public name with an optional
-revision, such as `model=Qwen/Qwen3-4B-Instruct-2507@main`. A name is looked up in Hugging Face's cache (`HF_HOME`).
-Runs download nothing.
+revision, such as `model=Qwen/Qwen3-4B-Instruct-2507@main`. The name must be in Hugging Face's cache (`HF_HOME`),
+because runs download nothing.
 
 ```bash
-hf auth login                                   # once, for models whose owners ask for consent
-hf download Qwen/Qwen3-4B-Instruct-2507         # --revision REV for another than main
+hf auth login                                   # once, for models that require consent
+hf download Qwen/Qwen3-4B-Instruct-2507         # --revision REV for a revision other than main
 python run.py doctor --config tune_configs/recipes/...   # reports what is missing, and whether the model fits
 ```
 
 - For a GGUF file, use `run.py model` ([tutorial](../tutorials/real-model-on-a-laptop.md)).
 - For a machine without a network, copy the cache folder `hub/models--OWNER--NAME` and set `HF_HOME`.
 - A run writes the commit it found into its `config.yaml` (`model: NAME@COMMIT`) and keeps using it.
-- On several machines the cache must be at the same path everywhere.
-- Code from a model's folder is never run (`trust_remote_code` is false).
+- On several machines, the cache must be at the same path everywhere.
+- Code in a model's folder is never run (`trust_remote_code` is false).
 - Quantized weights are refused, because gradients need 16 or 32 bits.
 
 ## What is refused
 
-The run prints one line before it starts.
+If a model or a combination is not supported, the run prints one line and ends before it starts.
 
-- **Vision and audio models** (Gemma 3 from 4B on, Qwen2.5-VL, ...). The text part of Gemma 3 can be saved as a
-  model of its own:
+- **Vision and audio models** (Gemma 3 from 4B on, Qwen2.5-VL, ...). You can save the text part of Gemma 3 as a
+  separate model:
 
   ```python
   from transformers import AutoModelForImageTextToText, AutoTokenizer, Gemma3ForCausalLM
@@ -77,24 +81,24 @@ The run prints one line before it starts.
   AutoTokenizer.from_pretrained("gemma-3-4b-it").save_pretrained("gemma-3-4b-text")
   ```
 - **Sliding windows shorter than the rows** (Mistral v0.1, Gemma 2 and 3, Olmo 3, gpt-oss): `prefix_sharing=true`
-  and the torch engine need `max_model_len` within the window. Flat rows and vLLM do not.
-- **Capped attention** (Gemma 2): attention is computed with plain matrices, whose memory grows with the square of
-  the length, and `prefix_sharing=true` is refused.
-- **longrope beyond its first length** (Phi-3 and Phi-4-mini of 128k: 4096 tokens): transformers chooses frequencies
-  by the longest row of a batch, and vLLM by `max_model_len`. Default lengths stay below the limit.
+  and the torch engine need `max_model_len` within the window. Training without prefix sharing and vLLM do not.
+- **Capped attention** (Gemma 2): attention is computed with plain matrices, so memory grows with the square of the
+  length. `prefix_sharing=true` is refused.
+- **longrope beyond its first length** (Phi-3 and Phi-4-mini of 128k: 4096 tokens): transformers selects frequencies
+  by the longest row of a batch, but vLLM by `max_model_len`. Default lengths stay below the limit.
 - **DeepSeek V2 and V3 with vLLM on a CPU**: vLLM's multi-head latent attention differs from transformers'. This was
   not tried on GPUs: check `rollout_corr/logprob_diff_max` in the first iteration.
 - **gpt-oss with vLLM** (0.32): vLLM's loader keeps the experts' first weights. Any other mixture of experts with
   this problem ends the run at the first weight update.
 - **Layers with a state (Qwen3-Next)**: the torch engine, `prefix_sharing=true`, and vLLM on a CPU are refused.
 
-Mixtures of experts: checkpoints use the file names of the original model. With `lora_rank`, experts and router get
-adapters, too (gpt-oss: attention only).
+For mixtures of experts, checkpoints use the file names of the original model. With `lora_rank`, experts and router
+also get adapters (gpt-oss: attention only).
 
 ## LoRA
 
 `lora_rank=16` trains adapters on all linear layers and freezes the base in `dtype`. Engines sample from the merged
-weights. A checkpoint holds both forms: `hf/`, the merged model, and `adapter/`, in peft's format:
+weights. A checkpoint contains both forms: the merged model in `hf/`, and the adapter in peft's format in `adapter/`:
 
 ```python
 from peft import PeftModel
@@ -117,37 +121,31 @@ needs vLLM 0.32, `dtype=bfloat16` or float16, and a GPU of compute capability 8.
 - After each update the weights are quantized again. On a CPU every tensor then equals, bit for bit, that of an
   engine started with the new weights (`tests/inference/transfer/test_quantized.py`). **It has never run on a GPU.**
   Watch `rollout_corr/logprob_diff_mean` from the second iteration on.
-- The engine is further from the learner. In three iterations of GRPO on guess_numbers (one run each, on a CPU) the
-  mean logprob mismatch was 0.013 to 0.031 with FP8 and 0.002 to 0.004 without. Use `old_logprobs=learner` and a
+- The logprob mismatch is larger. In three iterations of GRPO on guess_numbers (one run each, on a CPU) its mean was 0.013 to 0.031 with FP8 and 0.002 to 0.004 without. Use `old_logprobs=learner` and a
   `rollout_correction` ([which one](../explanation/staleness.md#corrections)).
 - The torch engine, float32, mixtures of experts, `engine_sleep=2`, and adapters over a quantized base are refused.
 """
-TEMPLATES = """Templates are short forms in each family's style. *grows exactly*: a dialogue extended token by token
-equals what the template writes for the whole dialogue. *no tools*: the template does not write tools,
-and a run with tools is refused.
-"""
 CALLS = """## Tool calls and thoughts
 
-The format of tool calls is found from the chat template: a call is rendered, and the parser that reads it back is
-used. A tokenizer with a response template (transformers' `parse_response`) is read by that. To choose a parser
-yourself, set `tool_parser=` and `reasoning_parser=` to one below or, where vLLM is installed, to one of vLLM's (18
-s of CPU time and 0.7 GB per env runner). A model whose calls no parser reads is refused before a run with tools
-begins.
+rl_agents selects the parser for tool calls from the chat template: it renders a call and uses the parser that reads it
+back. If a tokenizer has a response template (transformers' `parse_response`), that is used. To select a parser yourself,
+set `tool_parser=` and `reasoning_parser=` to a name below or, if vLLM is installed, to one of vLLM's parsers (18 s of
+CPU time and 0.7 GB per env runner). If no parser reads a model's calls, a run with tools is refused before it starts.
 
-All environments read one format, which every family may also write: thoughts in `<think>`, calls as JSON in
-`<tool_call>`. JSON without tags is a call only if it names an offered tool. Arguments that are written as text
-(XML) get the types of the tool's schema.
+All environments read one format, which every family may also write: thoughts in `<think>`, and calls as JSON in
+`<tool_call>`. JSON without tags is a call only if it names an offered tool. Arguments that are written as text (XML)
+are converted to the types of the tool's schema.
 """
 STOPS = """Thoughts (`reasoning_parser`): {thoughts}. The tag `<reasoning>` of some prompts counts as `think`.
 
 - **Stop tokens** are the template's end of turn, the tokenizer's end of sequence, and the `eos_token_id` of
   generation_config.json, in every engine.
 - **Ids beyond the tokenizer** (padded embeddings) are never sampled, and the learner ignores them.
-- **A full context:** an episode ends with `context_length` when fewer tokens remain than a quarter of
-  `max_response_tokens` (16 at most).
-- **Dates in templates** (Llama 3, gpt-oss) are the day the run began: `template_date`.
-- **Text is never control:** a special token spelled in an observation, a tool result, a tool definition, or a
-  user's message is encoded as its characters, in training, evaluation, gateway, and server.
+- **Full contexts:** an episode ends with `context_length` if fewer tokens remain than a quarter of
+  `max_response_tokens` (at most 16).
+- **Dates in templates** (Llama 3, gpt-oss) are the day on which the run started: `template_date`.
+- **Text is never control:** if an observation, a tool result, a tool definition, or a user's message contains the
+  spelling of a special token, it is encoded as plain characters, in training, evaluation, gateway, and server.
 """
 
 
@@ -156,20 +154,14 @@ def page(results: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in results["versions"].items())
     head = HEAD.format(text=TEXT.strip(), versions=versions, agrees=AGREES)
     families = results["families"]
-    lines = [head.rstrip(), "", _row(["family", "models", *COLUMNS.values()]), _row(["---"] * (2 + len(COLUMNS)))]
-    notes: list[str] = []
+    heads = ["family", "models", *COLUMNS.values(), "tools"]
+    lines = [head.rstrip(), "", _row(heads), _row(["---"] * len(heads))]
     for name, family in families.items():
         checks = family["checks"]
         whole = None if "learner" in checks else checks["loads"]
-        lines.append(_row([name, family["models"], *(_cell(whole or checks.get(column)) for column in COLUMNS)]))
-        refusals = {f["said"].removeprefix("refused: ") for f in checks.values() if f["said"].startswith("refused")}
-        notes += [f"- {name}: {refusal}" for refusal in sorted(refusals)]
-    lines += ["", "What the refusals say:", "", *notes, "", CALLS, *_families(), "## Adapters and chat templates", ""]
-    lines += [TEMPLATES, _row(["family", "matrices with adapters (LoRA)", "template"]), _row(["---"] * 3)]
-    for name, family in families.items():
-        checks = family["checks"]
-        lines.append(_row([name, checks.get("lora", {}).get("said") or "", checks["template"]["said"]]))
-    return "\n".join(lines) + "\n"
+        tools = "no" if "no tools" in checks["template"]["said"] else "yes"
+        lines.append(_row([name, family["models"], *(_cell(whole or checks.get(column)) for column in COLUMNS), tools]))
+    return "\n".join([*lines, "", CALLS, *_families()]).rstrip() + "\n"
 
 
 def _families() -> list[str]:
