@@ -107,12 +107,12 @@ CLAIMS = (
             *t3(LOST, GN_T3, at_tokens(100_000), 1, grpo=None, ppo=None, gspo=None),
         ),
         "0.1 M parameters for 7B; the same games and rules; the model starts from imitation",
-        "Episodes of the usual warm-start model of GuessNumbers end after three guesses, so there is little tail to remove. "
-        "t3_lost_threads has the same games and rules, but its warm-start model (success 0.07) at some point repeats "
-        "one guess until the turn limit (benchmarks/lost_threads.py). There T3 saves tokens and is ahead at equal "
-        "tokens. It is not ahead at equal iterations, because the steps that led to the repetition are penalized "
-        "with or without the tail. The paper's largest effects (GRPO on GuessNumbers, PPO on CircuitDecoding) would "
-        "have been detected, but did not show.",
+        "Episodes of the usual warm-start model of GuessNumbers end after three guesses, so there is little tail to "
+        "remove. t3_lost_threads has the same games and rules, but its warm-start model (success 0.07) at some point "
+        "repeats one guess until the turn limit (benchmarks/lost_threads.py). There T3 saves tokens and is ahead at "
+        "equal tokens. It is not ahead at equal iterations, because the steps that led to the repetition are "
+        "penalized with or without the tail. The paper's largest effects (GRPO on GuessNumbers, PPO on "
+        "CircuitDecoding) would have been detected, but did not show.",
     ),
     Claim(
         2,
@@ -143,9 +143,9 @@ CLAIMS = (
             Comparison(PE, "grpo + T3, force_answer, k=2", "grpo + T3, force_answer, k=4", paper=0.047),
         ),
         "0.1 M parameters for 7B; episodes of PreferenceEstimation have 4 turns",
-        "The paper varies k from 2 to 4 on CircuitDecoding. Here k=1 is the window that is too small. Claim 1 compares "
-        "with no window at all. Episodes of PreferenceEstimation have about four turns here, so k=4 never fires, and "
-        "its row compares k=2 with no truncation.",
+        "The paper varies k from 2 to 4 on CircuitDecoding. Here k=1 is the window that is too small. Claim 1 "
+        "compares with no window at all. Episodes of PreferenceEstimation have about four turns here, so k=4 never "
+        "fires, and its row compares k=2 with no truncation.",
     ),
     Claim(
         4,
@@ -159,8 +159,8 @@ CLAIMS = (
             Comparison("vspo_mixed", "vspo, random draws", "vspo, random draws, no clip", paper=0.3235),
         ),
         "0.1 M parameters for 14B; rewards of 0 and 1; mixed difficulty, as in the paper",
-        "vspo_mixed has the properties that the paper describes: mixed difficulty, and no advantage in more than half of "
-        "the groups. GRPO, VSPO and its ablations end alike there, within a narrow interval. AdamW and gradient "
+        "vspo_mixed has the properties that the paper describes: mixed difficulty, and no advantage in more than half "
+        "of the groups. GRPO, VSPO and its ablations end alike there, within a narrow interval. AdamW and gradient "
         "clipping remove any factor that all advantages share. Only the weight of one task relative to another "
         "remains, and the clip keeps it below alpha. A collapse with random draws or without the clip did not "
         "show. The paper's temperature T is not scale-free: V grows with the third power of the reward's span, so "
@@ -179,10 +179,10 @@ CLAIMS = (
             Comparison("prs_long_form", "grpo, prs", "grpo, 0-1", SILENT, -1),
         ),
         "0.1 M parameters for 14B; the warm-start model already passes the stages of PRS",
-        "The first two rows cannot test the claim. The warm-start models write well-formed answers from the first step, "
-        "and BLEU of a one-word answer is 0 or 1, so the stages reduce to the 0-1 reward. The weaker start (beginner) "
-        "and the long answers can test the claim, and there it holds. Fewer tasks without an advantage do not imply "
-        "more success (docs/research/negative-results.md, long answers).",
+        "The first two rows cannot test the claim. The warm-start models write well-formed answers from the first "
+        "step, and BLEU of a one-word answer is 0 or 1, so the stages reduce to the 0-1 reward. The weaker start "
+        "(beginner) and the long answers can test the claim, and there it holds. Fewer tasks without an advantage do "
+        "not imply more success (docs/research/negative-results.md, long answers).",
         standing="holds in the two settings that can test it",
     ),
     Claim(
@@ -212,9 +212,9 @@ CLAIMS = (
         "StepPO, table 6",
         (Comparison("steppo", "steppo", "ppo, gamma 0.99", CPU_PER_TOKEN, -1, 0.07),),
         "0.1 M parameters on a CPU; the paper measures update time on 8 H100s",
-        "This setting cannot decide the claim. The paper's gain is a smaller value head, and with 0.1 M parameters the "
-        "network costs almost nothing. Rows per step repeat the prompt, so the recipe merges them where the dialogue "
-        "only grows. Both methods then cost the same within the interval.",
+        "This setting cannot decide the claim. The paper's gain is a smaller value head, and with 0.1 M parameters "
+        "the network costs almost nothing. Rows per step repeat the prompt, so the recipe merges them where the "
+        "dialogue only grows. Both methods then cost the same within the interval.",
         standing="undecided: the setting is too far away",
     ),
     Claim(
@@ -227,10 +227,10 @@ CLAIMS = (
             Comparison(ROOMS, "steppo, gamma 0.99", "ppo, gamma 0.99"),
         ),
         "a small model; one policy update away from the sampled data, where ratios are near 1",
-        "The part on advantages holds here. With a ratio per step, the advantage of each token is spread over all tokens "
-        "of its step. So the advantages of the thought can outweigh that of the choice, and token GAE is worse than "
-        "PPO. The part on ratios cannot be decided, because both kinds of ratio are near 1 so close to the sampling "
-        "policy. Without both parts, the method equals PPO bit for bit.",
+        "The part on advantages holds here. With a ratio per step, the advantage of each token is spread over all "
+        "tokens of its step. So the advantages of the thought can outweigh that of the choice, and token GAE is worse "
+        "than PPO. The part on ratios cannot be decided, because both kinds of ratio are near 1 so close to the "
+        "sampling policy. Without both parts, the method equals PPO bit for bit.",
         standing="advantages: holds; ratios: undecided, the setting is too far away",
     ),
     Claim(
@@ -258,8 +258,8 @@ CLAIMS = (
             Comparison("three_spo_ablations", "3spo", "3spo, w/o difference", SHOPPED, paper=0.081),
         ),
         "0.1 M parameters for 1.5B; the `learned` reading, which does not backtrack; one seed",
-        "These are ablations of `reading=learned` on webshop with a constant learning rate. This reading leaves a task "
-        "when the followed path ends, so it does not backtrack. With more paths it fails there "
+        "These are ablations of `reading=learned` on webshop with a constant learning rate. This reading leaves a "
+        "task when the followed path ends, so it does not backtrack. With more paths it fails there "
         "(docs/research/negative-results.md).",
         "python -m benchmarks.equal_steps --local --world webshop --name three_spo_ablations --set eval_interval=4 "
         "--seeds N --arms 3spo ...",
@@ -283,10 +283,10 @@ CLAIMS = (
             Comparison(PANEL, "PivotRL, foreign expert", "sft, foreign expert", KEPT_FOUR, paper=0.1004),
         ),
         "0.25 M parameters for 30B; four other domains (paper: eight)",
-        "A base model for five environments is trained on webshop, and the mean success on the other four is compared. "
-        "SFT loses 0.03 with an expert that writes like the base model and 0.06 with one that does not, mostly on "
-        "multihop_qa and situation_puzzles. PivotRL loses at most 0.01. With one other domain and three seeds "
-        "(docs/research/benchmarks.md), the effect had the same direction but was within the noise.",
+        "A base model for five environments is trained on webshop, and the mean success on the other four is "
+        "compared. SFT loses 0.03 with an expert that writes like the base model and 0.06 with one that does not, "
+        "mostly on multihop_qa and situation_puzzles. PivotRL loses at most 0.01. With one other domain and three "
+        "seeds (docs/research/benchmarks.md), the effect had the same direction but was within the noise.",
         "python -m benchmarks.pivotrl_panel --local --jobs 2 --seeds N",
         tables=(evidence.panel,),
     ),

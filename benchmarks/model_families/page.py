@@ -121,15 +121,16 @@ needs vLLM 0.32, `dtype=bfloat16` or float16, and a GPU of compute capability 8.
 - After each update the weights are quantized again. On a CPU every tensor then equals, bit for bit, that of an
   engine started with the new weights (`tests/inference/transfer/test_quantized.py`). **It has never run on a GPU.**
   Watch `rollout_corr/logprob_diff_mean` from the second iteration on.
-- The logprob mismatch is larger. In three iterations of GRPO on guess_numbers (one run each, on a CPU) its mean was 0.013 to 0.031 with FP8 and 0.002 to 0.004 without. Use `old_logprobs=learner` and a
-  `rollout_correction` ([which one](../explanation/staleness.md#corrections)).
+- The logprob mismatch is larger. In three iterations of GRPO on guess_numbers (one run each, on a CPU) its mean was
+  0.013 to 0.031 with FP8 and 0.002 to 0.004 without. Use `old_logprobs=learner` and a `rollout_correction`
+  ([which one](../explanation/staleness.md#corrections)).
 - The torch engine, float32, mixtures of experts, `engine_sleep=2`, and adapters over a quantized base are refused.
 """
 CALLS = """## Tool calls and thoughts
 
 rl_agents selects the parser for tool calls from the chat template: it renders a call and uses the parser that reads it
-back. If a tokenizer has a response template (transformers' `parse_response`), that is used. To select a parser yourself,
-set `tool_parser=` and `reasoning_parser=` to a name below or, if vLLM is installed, to one of vLLM's parsers (18 s of
+back. If a tokenizer has a response template (transformers' `parse_response`), that is used. To select a parser, set
+`tool_parser=` and `reasoning_parser=` to a name below or, if vLLM is installed, to one of vLLM's parsers (18 s of
 CPU time and 0.7 GB per env runner). If no parser reads a model's calls, a run with tools is refused before it starts.
 
 All environments read one format, which every family may also write: thoughts in `<think>`, and calls as JSON in

@@ -29,9 +29,9 @@ LINK = re.compile(r"(\]\(|src=\")((?:\.\./)+[^)\s\"#]+|docs/[^)\s\"#]+)")
 CODE_LINK = re.compile(
     r"\[([^\]]+)\]\((?:\.\./)*(?:rl_agents|benchmarks|tests|clusters|tune_configs)/[^)]*\.(?:py|yaml)\)"
 )
-KEYS = """These are the keys of `--set` and of recipes, as `run.py list --keys` prints them. The keys of an environment, `env.KEY`, are
-on its page. If only some algorithms read a key, they are in brackets. *needs* lists the settings without which a key has
-no effect. Some algorithms have [their own defaults](#defaults-of-the-algorithms)."""
+KEYS = """These are the keys of `--set` and of recipes, as `run.py list --keys` prints them. The keys of an
+environment, `env.KEY`, are on its page. If only some algorithms read a key, they are in brackets. *needs* lists the
+settings without which a key has no effect. Some algorithms have [their own defaults](#defaults-of-the-algorithms)."""
 #: Page -> title and modules, whose docstrings it shows.
 MODULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "advantages": ("Advantages", ("gae", "group", "chain", "statistics")),
