@@ -118,10 +118,7 @@ bench: .venv/.ready
 	$(PY) -m benchmarks.learning_curves --algos grpo ppo
 
 # Counted work against benchmarks/results/budget.json: what a busy machine cannot change. Part of the tests, too.
-bench-# Words and phrases that the pages avoid, with what to write instead; code and the generated tables of keys are not read.
-WORDS := docs/_site/words.txt
-
-check: .venv/.ready
+bench-check: .venv/.ready
 	$(PY) -m benchmarks.bench_check
 
 clean:
