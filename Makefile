@@ -62,13 +62,19 @@ wheel: | $(UV)
 	$(UV) build --quiet --wheel --python $(PYTHON) --out-dir dist
 	@ls dist/*.whl
 
-# The documentation as a site, in site/: `python3 -m http.server --directory site`
-docs: .venv/.ready
+EXAMPLE := runs/view-example/3spo
+EXAMPLE_PAGES := runs/view-example/pages/index.html
+
+# The documentation as a site, in site/: `python3 -m http.server --directory site`. Its home page links to a recorded run.
+docs: .venv/.ready $(EXAMPLE_PAGES)
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
 
 # Records a short search and exports its pages: open runs/view-example/pages/index.html.
-EXAMPLE := runs/view-example/3spo
-view-example: .venv/.ready
+view-example:
+	rm -rf runs/view-example
+	$(MAKE) $(EXAMPLE_PAGES)
+
+$(EXAMPLE_PAGES): | .venv/.ready
 	rm -rf runs/view-example
 	$(PY) run.py --algo 3spo --env alfworld --local --iterations 3 --seed 2 --output $(EXAMPLE) --set search_steps=400 \
 		max_turns=12 tasks_per_iteration=6 group_size=6 eval_interval=3 eval_episodes=8 checkpoint_interval=1 old_logprobs=learner \
@@ -95,11 +101,16 @@ test: .venv/.ready
 test-unit: .venv/.ready
 	$(PY) -m pytest $(SIDE_BY_SIDE) -m "not (ray or rllib or servers)"
 
+# Words and phrases that the pages avoid, with what to write instead; code and the generated tables of keys are not read.
+WORDS := docs/_site/words.txt
+
 check: .venv/.ready
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -m codespell_lib README.md CONTRIBUTING.md docs rl_agents
+	$(PY) -m codespell_lib --dictionary $(WORDS) --regex "\b(?:$$(sed 's/->.*//' $(WORDS) | paste -sd '|'))(?!\w)" \
+		--ignore-regex '`[^`]*`|^    .*|^\| `env\..*' README.md CONTRIBUTING.md docs
 
 bench: .venv/.ready
 	$(PY) -m benchmarks.gpu merging

@@ -29,12 +29,14 @@ COLORS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D5
 STYLES = ("-", "--", ":")
 HEAD = """# All methods at equal environment steps
 
-Each method starts from the same model and gets the same number of environment steps. Equal for all: learning
-rate (3spo updates after every tick, so its rate is lower), penalty for invalid actions, episodes per iteration,
-and state keys. Each method keeps its own clip range, gamma and critic, from its small preset; those differ.
-Success is that of the plain policy at temperature 1 on test tasks that it was not trained on. Numbers are means
-over seeds with Student's 95 % interval, and differences are paired by seed. **Bold**: the interval is above 0.
-*Italics*: it is below 0. A row with one seed has no interval and decides nothing.
+This page compares all methods from the same start, with the same number of environment steps.
+
+- **Equal for all methods:** learning rate (except 3spo, which updates after every tick and has a lower one), penalty
+  for invalid actions, episodes per iteration, and state keys.
+- **Different:** each method keeps the clip range, gamma and critic of its small recipe.
+- **Success** is that of the plain policy at temperature 1 on test tasks, which are not trained on.
+- **Numbers** are means over seeds with Student's 95% interval, and differences are paired by seed. **Bold** means that
+  the interval is above 0, *italics* that it is below 0. A row with one seed has no interval and decides nothing.
 
 | name in the tables | keys |
 |---|---|
@@ -44,12 +46,13 @@ over seeds with Student's 95 % interval, and differences are paired by seed. **B
 | lambda 0.95 | `gae_lambda=0.95`, no `transition_prior` |
 | each episode once | `success_replay=0` |
 
-The start is trained again on every machine, with the same demonstrations in the same order, and its weights
-differ between machines in the last digits. So arms of one seed from different machines started with success
-rates that differ by up to {spread:.2f}.
+The warm-start model is trained on every machine with the same demonstrations in the same order. Its weights differ
+between machines in the last digits. So methods with the same seed on different machines start with success rates that
+differ by up to {spread:.2f}.
 
-`python -m benchmarks.equal_steps` runs the methods, and `python -m benchmarks.equal_steps_page` writes this
-page.
+To repeat the runs of a task, replace TASK by its name. `python -m benchmarks.equal_steps_page` writes this page.
+
+    python -m benchmarks.equal_steps --local --jobs 2 --world TASK --set eval_interval=4 --seeds 10
 """
 #: What the summary compares; methods of this project, which are no baselines of a paper.
 OURS = "3spo"
@@ -59,8 +62,8 @@ KIN = (OURS, "3spo, published", CHAIN, BEFORE, f"{BEFORE}, each episode once", f
        *ABLATIONS)  # fmt: skip
 SUMMARY = """## Summary
 
-3spo compared with the other methods. *Best baseline* is the published method with the highest mean on that task, so
-being ahead of it is harder than being ahead of a baseline that was chosen beforehand. 3spo was tuned on seed 0 of
+The table compares 3spo with the other methods. *Best baseline* is the published method with the highest mean on that
+task. This is a harder comparison than one with a baseline that was chosen beforehand. 3spo was tuned on seed 0 of
 alfworld, webshop, guess_numbers, circuit_decoding and taxi. The last five tasks (benchmarks/unseen_tasks.py) were
 written before 3spo had its present form and were not used for tuning.
 """
@@ -196,8 +199,7 @@ def section(name: str, world: World, arms: Mapping[str, Runs]) -> str:
     rows = "\n".join(row(arm, arms[arm], arms.get(BASELINE, {}), measure) for arm in best_first)
     return (
         f"## {name}\n\nAfter {world.budget // 1000} k environment steps.\n\n{COLUMNS}\n|{'---|' * 8}\n{rows}\n\n"
-        f"![success over environment steps](../../benchmarks/results/equal_steps_{name}.png)\n\n"
-        f"    python -m benchmarks.equal_steps --local --jobs 2 --world {name} --set eval_interval=4 --seeds 10\n"
+        f"![success over environment steps](../../benchmarks/results/equal_steps_{name}.png)\n"
     )
 
 

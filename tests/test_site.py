@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -54,3 +55,13 @@ def test_pictures_and_pages_from_outside_docs_are_found(site: Path) -> None:
 def test_nothing_is_loaded_from_other_servers(site: Path) -> None:
     found = {url for page in site.rglob("*.html") for url in LOADED.findall(page.read_text(encoding="utf-8"))}
     assert not found
+
+
+def test_the_home_page_links_to_a_recorded_run() -> None:
+    pytest.importorskip("mkdocs", reason="needs the extra `docs`")
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "_site" / "hooks.py")
+    assert spec and spec.loader
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    page = hooks.with_recorded_run((ROOT / "docs" / "README.md").read_text(encoding="utf-8"))
+    assert page.count('<a href="recorded-run/index.html">') == 2 and "<!-- run -->" not in page

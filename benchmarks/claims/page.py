@@ -18,23 +18,25 @@ from benchmarks.grid import RESULTS, Run
 DOCS = Path(__file__).parents[2] / "docs"
 IMAGES = DOCS / "images" / "claims"
 PAGE = DOCS / "research" / "claims.md"
-HEAD = f"""# The papers' claims, and what was seen here
+HEAD = f"""# The papers' claims, tested at small scale
 
-Twelve claims of five papers, tested with small models on two CPU cores. A claim that does not show here may hold in
-the paper's setting: the column *distance* says how far apart the two are, and *detectable* how small an effect our
-seeds would have found.
+This page tests twelve claims of five papers with small models on two CPU cores. A claim that does not show here may
+still hold in the setting of the paper. The column *distance* describes how the two settings differ. The column
+*detectable* gives the smallest effect that these seeds can detect.
 
 `python -m benchmarks.claims` writes this page from the results on file and benchmarks/claims/registry.py.
 `python -m benchmarks.claims 4 --until 10` runs more seeds of claim 4 until it is decided.
 
 **How a comparison is judged.** Runs with the same seed are paired. The interval is Student's, over the paired
-differences, at {CONFIDENCE:.2%}. Looking after {", ".join(map(str, LOOKS))} seeds and stopping at the first
-decision errs in 5 % of cases.
+differences, at {CONFIDENCE:.2%}. Results are judged after {", ".join(map(str, LOOKS))} seeds, until the first decision.
+The probability of a wrong decision is 5%.
 
-- *holds*: the whole interval supports the claim; *holds in direction*: only the mean does
-- *does not show*: not even the mean does; *contradicted*: the whole interval is against it
-- *detectable*: the effect that this many seeds find in {POWER:.0%} of cases
-- *seeds needed*: the seeds that find the paper's effect as reliably, and their cost
+- *holds*: the whole interval supports the claim
+- *holds in direction*: only the mean supports it
+- *does not show*: the mean does not support it
+- *contradicted*: the whole interval is against it
+- *detectable*: the effect that this number of seeds detects in {POWER:.0%} of cases
+- *seeds needed*: the number of seeds that detect the paper's effect as reliably, and their cost
 """
 COLUMNS = (
     "compared (benchmarks/results)", "measure", "effect", "paper's", "verdict", "seeds", "detectable",
@@ -115,7 +117,7 @@ def section(claim: Claim, judged: Sequence[Judged]) -> str:
         f"## Claim {claim.number}",
         f"{claim.said} ({claim.source})",
         f"**Verdict: {standing(claim, judged)}.** {claim.reading}",
-        f"![effects with intervals beside the paper's](../images/claims/{claim.number}.png)",
+        f"![effects with intervals, compared with the paper's](../images/claims/{claim.number}.png)",
         "\n".join(
             [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", *(row(own) for own in judged)],
         ),

@@ -18,7 +18,6 @@ from benchmarks.claims.measures import (
     at_steps,
     at_tokens,
 )
-from benchmarks.doc_tables import LOST_THREADS
 from benchmarks.grid import Run
 
 BUDGET, SHOPPED = at_steps(44_000), at_steps(20_000)
@@ -107,13 +106,13 @@ CLAIMS = (
             *t3(LOST, GN_T3, SUCCESS, 1, grpo=0.301, ppo=0.024, gspo=0.037),
             *t3(LOST, GN_T3, at_tokens(100_000), 1, grpo=None, ppo=None, gspo=None),
         ),
-        "0.1 M parameters for 7B; the same games and rules; a model taught by imitation",
-        "GuessNumbers' own warm-start model ends after three guesses, so there is little tail to cut. "
-        "t3_lost_threads has the same games and rules, and a warm-start model with success 0.07 that at some "
-        "point repeats one guess until the turn limit (benchmarks/lost_threads.py). There T3 saves tokens and is "
-        "ahead at equal tokens. At equal iterations it is not ahead: the steps that led into the trap are "
-        "punished with or without the tail. The paper's largest effects (GRPO on GuessNumbers, PPO on CircuitDecoding) "
-        "would have been detected, and did not show.",
+        "0.1 M parameters for 7B; the same games and rules; the model starts from imitation",
+        "Episodes of the usual warm-start model of GuessNumbers end after three guesses, so there is little tail to "
+        "remove. t3_lost_threads has the same games and rules, but its warm-start model (success 0.07) at some point "
+        "repeats one guess until the turn limit (benchmarks/lost_threads.py). There T3 saves tokens and is ahead at "
+        "equal tokens. It is not ahead at equal iterations, because the steps that led to the repetition are "
+        "penalized with or without the tail. The paper's largest effects (GRPO on GuessNumbers, PPO on "
+        "CircuitDecoding) would have been detected, but did not show.",
     ),
     Claim(
         2,
@@ -124,12 +123,11 @@ CLAIMS = (
             *t3(CD, CD_T3, TOKENS, -1, **SAVING),
             *t3(LOST, GN_T3, TOKENS, -1, **SAVING),
         ),
-        "0.1 M parameters for 7B; long tails exist only where they were built (t3_lost_threads)",
-        "A third is saved only in t3_lost_threads, whose episodes were built to have long tails. GuessNumbers "
-        "saves less, and CircuitDecoding, whose window of 3 fires late, saves a few percent. The saving grows "
-        "with the turns that are left when an episode is cut.",
-        tables=(LOST_THREADS,),
-        standing="holds where tails were built long; 2 to 22 % elsewhere",
+        "0.1 M parameters for 7B; long tails exist only in t3_lost_threads, which was built for this test",
+        "T3 saves a third only in t3_lost_threads, whose episodes were built to have long tails. On GuessNumbers it "
+        "saves less, and on CircuitDecoding, where the window of 3 fires late, a few percent. The saving grows with "
+        "the number of turns that remain when an episode is truncated.",
+        standing="holds with long tails; 2 to 22% elsewhere",
     ),
     Claim(
         3,
@@ -145,9 +143,9 @@ CLAIMS = (
             Comparison(PE, "grpo + T3, force_answer, k=2", "grpo + T3, force_answer, k=4", paper=0.047),
         ),
         "0.1 M parameters for 7B; episodes of PreferenceEstimation have 4 turns",
-        "The paper varies k from 2 to 4 on CircuitDecoding; k=1 is our window that is too small. Having no window "
-        "at all is claim 1. Episodes of PreferenceEstimation have about four turns here, so k=4 never fires: its "
-        "row compares k=2 with no truncation.",
+        "The paper varies k from 2 to 4 on CircuitDecoding. Here k=1 is the window that is too small. Claim 1 "
+        "compares with no window at all. Episodes of PreferenceEstimation have about four turns here, so k=4 never "
+        "fires, and its row compares k=2 with no truncation.",
     ),
     Claim(
         4,
@@ -161,10 +159,10 @@ CLAIMS = (
             Comparison("vspo_mixed", "vspo, random draws", "vspo, random draws, no clip", paper=0.3235),
         ),
         "0.1 M parameters for 14B; rewards of 0 and 1; mixed difficulty, as in the paper",
-        "vspo_mixed has what the paper describes: mixed difficulty, and no advantage in more than half of the "
-        "groups. GRPO, VSPO and its ablations end alike there, within a narrow interval. AdamW and gradient "
-        "clipping remove any factor that all advantages share. What remains is the weight of one task against "
-        "another, which the clip keeps below alpha. A collapse with random draws or without the clip did not "
+        "vspo_mixed has the properties that the paper describes: mixed difficulty, and no advantage in more than half "
+        "of the groups. GRPO, VSPO and its ablations end alike there, within a narrow interval. AdamW and gradient "
+        "clipping remove any factor that all advantages share. Only the weight of one task relative to another "
+        "remains, and the clip keeps it below alpha. A collapse with random draws or without the clip did not "
         "show. The paper's temperature T is not scale-free: V grows with the third power of the reward's span, so "
         "a T that is right for rewards in [0, 1] means something else for rewards in [-1, 3.1]. These runs test "
         "one span only.",
@@ -180,11 +178,11 @@ CLAIMS = (
             Comparison("multihop_qa_prs_beginner", "grpo + prs", "grpo", SILENT, -1),
             Comparison("prs_long_form", "grpo, prs", "grpo, 0-1", SILENT, -1),
         ),
-        "0.1 M parameters for 14B; the warm-start model already passes the stages that PRS adds",
-        "The first two rows are empty by construction: the warm-start models write well-formed answers from the "
-        "first step, and BLEU of a one-word answer is 0 or 1, so the stages reduce to the 0-1 reward. Only the "
-        "beginner and the long answers can test the claim, and there it holds. Fewer tasks without an advantage "
-        "are not more success: docs/research/negative-results.md has the case of the long answers.",
+        "0.1 M parameters for 14B; the warm-start model already passes the stages of PRS",
+        "The first two rows cannot test the claim. The warm-start models write well-formed answers from the first "
+        "step, and BLEU of a one-word answer is 0 or 1, so the stages reduce to the 0-1 reward. The weaker start "
+        "(beginner) and the long answers can test the claim, and there it holds. Fewer tasks without an advantage do "
+        "not imply more success (docs/research/negative-results.md, long answers).",
         standing="holds in the two settings that can test it",
     ),
     Claim(
@@ -200,12 +198,12 @@ CLAIMS = (
             ),
             Comparison("steppo", "steppo", "ppo, gamma 0.99", paper=0.0786),
         ),
-        "a small model; steps of 60 tokens (paper: 140 to 280); a world built for the mechanism",
-        "The mechanism is the number of tokens over which a reward is discounted. In steppo_rooms three steps of "
-        "sixty tokens precede one reward (the paper: four to five steps of 140 to 280 tokens). Discounted by "
-        "tokens, little of the reward reaches the first step's choice at the larger gamma, and none at the "
-        "smaller one. Discounted by steps, nearly all of it does. A discount by tokens also rewards brevity: "
-        "PPO's thoughts became shorter. The last row, steppo, is guess_numbers with a dozen tokens per step.",
+        "a small model; steps of 60 tokens (paper: 140 to 280); an environment built for this test",
+        "The effect depends on the number of tokens over which a reward is discounted. In steppo_rooms three steps of "
+        "sixty tokens precede one reward (paper: four to five steps of 140 to 280 tokens). With a discount per token, "
+        "little of the reward reaches the first step at the larger gamma, and none at the smaller one. With a "
+        "discount per step, nearly all of it does. A discount per token also rewards brevity: PPO's thoughts became "
+        "shorter. The last row, steppo, is guess_numbers with a dozen tokens per step.",
         tables=(evidence.DOORS, evidence.credit),
     ),
     Claim(
@@ -214,9 +212,9 @@ CLAIMS = (
         "StepPO, table 6",
         (Comparison("steppo", "steppo", "ppo, gamma 0.99", CPU_PER_TOKEN, -1, 0.07),),
         "0.1 M parameters on a CPU; the paper measures update time on 8 H100s",
-        "Far too different to decide: with 0.1 M parameters the trunk costs next to nothing, and the paper's gain "
-        "is a smaller value head. Per-step rows repeat the prompt; our preset merges them where the dialogue only "
-        "grows. Both methods then cost the same within the interval.",
+        "This setting cannot decide the claim. The paper's gain is a smaller value head, and with 0.1 M parameters "
+        "the network costs almost nothing. Rows per step repeat the prompt, so the recipe merges them where the "
+        "dialogue only grows. Both methods then cost the same within the interval.",
         standing="undecided: the setting is too far away",
     ),
     Claim(
@@ -229,10 +227,10 @@ CLAIMS = (
             Comparison(ROOMS, "steppo, gamma 0.99", "ppo, gamma 0.99"),
         ),
         "a small model; one policy update away from the sampled data, where ratios are near 1",
-        "The half on advantages holds here: with a step's ratio, each token's advantage is spread over all tokens "
-        "of its step, so the advantages of the thought may drown that of the choice, and token GAE is worse than "
-        "PPO. The half on ratios cannot be decided: so close to the sampling policy both kinds of ratio are near "
-        "1. Without both parts the method is PPO, to the last bit.",
+        "The part on advantages holds here. With a ratio per step, the advantage of each token is spread over all "
+        "tokens of its step. So the advantages of the thought can outweigh that of the choice, and token GAE is worse "
+        "than PPO. The part on ratios cannot be decided, because both kinds of ratio are near 1 so close to the "
+        "sampling policy. Without both parts, the method equals PPO bit for bit.",
         standing="advantages: holds; ratios: undecided, the setting is too far away",
     ),
     Claim(
@@ -246,8 +244,8 @@ CLAIMS = (
         ),
         "0.2 M parameters for 1.5B; generated houses; state keys of ours (env.anchor=role); the `learned` "
         "reading; one seed",
-        "The paper's printed equations were not tested at the paper's setting. These rows are the reading that "
-        "learns at our size: docs/algorithms/3spo.md lists the differences.",
+        "The paper's printed equations were not tested at the paper's setting. These rows use `reading=learned`. "
+        "docs/algorithms/3spo.md lists the differences.",
         "python -m benchmarks.equal_steps --local --jobs 2 --set eval_interval=4 --seeds N",
         standing="not tested at the paper's setting",
     ),
@@ -260,9 +258,9 @@ CLAIMS = (
             Comparison("three_spo_ablations", "3spo", "3spo, w/o difference", SHOPPED, paper=0.081),
         ),
         "0.1 M parameters for 1.5B; the `learned` reading, which does not backtrack; one seed",
-        "Ablations of the reading that learns, with a constant learning rate, on webshop. It leaves a task when "
-        "the followed path ends, so it does not backtrack; with more paths it fails there "
-        "(docs/algorithms/3spo.md).",
+        "These are ablations of `reading=learned` on webshop with a constant learning rate. This reading leaves a "
+        "task when the followed path ends, so it does not backtrack. With more paths it fails there "
+        "(docs/research/negative-results.md).",
         "python -m benchmarks.equal_steps --local --world webshop --name three_spo_ablations --set eval_interval=4 "
         "--seeds N --arms 3spo ...",
         standing="not tested at the paper's setting",
@@ -273,7 +271,7 @@ CLAIMS = (
         "PivotRL, figure 1",
         (Comparison("pivotrl", "PivotRL", "end-to-end GRPO", TURNS, -1, 0.75),),
         "0.25 M parameters for 30B; webshop for SWE-bench; a scripted expert",
-        "Turns of training only. Profiling costs turns, too, and is not counted; the traces existed before.",
+        "Only training turns are counted, not those of the profile and of the expert traces.",
         "python -m benchmarks.pivotrl --local --jobs 2 --seeds N",
     ),
     Claim(
@@ -285,10 +283,10 @@ CLAIMS = (
             Comparison(PANEL, "PivotRL, foreign expert", "sft, foreign expert", KEPT_FOUR, paper=0.1004),
         ),
         "0.25 M parameters for 30B; four other domains (paper: eight)",
-        "A base that plays five environments is trained on webshop, and the mean of the other four is compared. "
-        "SFT loses 0.03 of it with an expert who writes like the base and 0.06 with one who does not, most of it "
-        "in multihop_qa and situation_puzzles. PivotRL loses a hundredth at most. With one other domain and three "
-        "seeds (docs/research/benchmarks.md) the effect had this direction and was within the noise.",
+        "A base model for five environments is trained on webshop, and the mean success on the other four is "
+        "compared. SFT loses 0.03 with an expert that writes like the base model and 0.06 with one that does not, "
+        "mostly on multihop_qa and situation_puzzles. PivotRL loses at most 0.01. With one other domain and three "
+        "seeds (docs/research/benchmarks.md), the effect had the same direction but was within the noise.",
         "python -m benchmarks.pivotrl_panel --local --jobs 2 --seeds N",
         tables=(evidence.panel,),
     ),

@@ -14,7 +14,7 @@ FILE = RESULTS / "model_families.json"
 AGREES = 1e-3
 COLUMNS = {
     "learner": "learner", "torch_engine": "torch engine", "vllm": "vLLM", "shared_rows": "shared",
-    "in_pieces": "pieces", "lora": "LoRA", "recomputed": "recomputed", "sharded": "FSDP2", "round_trip": "saved",
+    "in_pieces": "chunks", "lora": "LoRA", "recomputed": "recomputed", "sharded": "FSDP2", "round_trip": "saved",
 }  # fmt: skip
 
 
@@ -30,11 +30,13 @@ def measured_with() -> str:
 
 def families() -> str:
     """What was found, one line a family."""
-    lines = [_row(["family", "models", *COLUMNS.values()]), _row(["---"] * (2 + len(COLUMNS)))]
+    heads = ["family", "models", *COLUMNS.values(), "tools"]
+    lines = [_row(heads), _row(["---"] * len(heads))]
     for name, family in stored()["families"].items():
         checks = family["checks"]
         whole = None if "learner" in checks else checks["loads"]
-        lines.append(_row([name, family["models"], *(_cell(whole or checks.get(column)) for column in COLUMNS)]))
+        tools = "no" if "no tools" in checks["template"]["said"] else "yes"
+        lines.append(_row([name, family["models"], *(_cell(whole or checks.get(column)) for column in COLUMNS), tools]))
     return "\n".join(lines)
 
 
@@ -61,15 +63,6 @@ def thoughts() -> str:
     return f"Thoughts (`reasoning_parser`): {known}. The tag `<reasoning>` of some prompts counts as `think`."
 
 
-def adapters() -> str:
-    """Which matrices LoRA adapts, and what a chat template writes."""
-    lines = [_row(["family", "matrices with adapters (LoRA)", "template"]), _row(["---"] * 3)]
-    for name, family in stored()["families"].items():
-        checks = family["checks"]
-        lines.append(_row([name, checks.get("lora", {}).get("said") or "", checks["template"]["said"]]))
-    return "\n".join(lines)
-
-
 def _cell(finding: Mapping[str, Any] | None) -> str:
     if finding is None:
         return ""
@@ -93,5 +86,4 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "model families, refusals": refusals,
     "tool parsers": parsers,
     "reasoning parsers": thoughts,
-    "model families, adapters": adapters,
 }

@@ -1,4 +1,4 @@
-"""What mkdocs adds to the pages of docs/: generated reference, and files of the repository that pages link to."""
+"""What mkdocs adds to the pages of docs/: generated reference, a recorded run, and files that pages link to."""
 
 from __future__ import annotations
 
@@ -14,16 +14,24 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from rl_agents.algorithms import ALGORITHMS
 from rl_agents.cli.listing import settings_keys
 from rl_agents.cli.parser import COMMANDS
+from rl_agents.config.options import plain_text
 
 ROOT = Path(__file__).parents[2]
+#: A run that `make docs` records and exports; the home page links to it where it exists.
+RECORDED = ROOT / "runs" / "view-example" / "pages"
+FIGURE = re.compile(r"<!-- run -->\n(<img[^>]*>)(.*?)<!-- end of run -->", re.DOTALL)
 #: Pages outside docs/, under this folder of the site.
 PROJECT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 LINK = re.compile(r"(\]\(|src=\")((?:\.\./)+[^)\s\"#]+|docs/[^)\s\"#]+)")
 CODE_LINK = re.compile(
     r"\[([^\]]+)\]\((?:\.\./)*(?:rl_agents|benchmarks|tests|clusters|tune_configs)/[^)]*\.(?:py|yaml)\)"
 )
+KEYS = """These are the keys of `--set` and of recipes, as `run.py list --keys` prints them. The keys of an
+environment, `env.KEY`, are on its page. If only some algorithms read a key, they are in brackets. *needs* lists the
+settings without which a key has no effect. Some algorithms have [their own defaults](#defaults-of-the-algorithms)."""
 #: Page -> title and modules, whose docstrings it shows.
 MODULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "advantages": ("Advantages", ("gae", "group", "chain", "statistics")),
@@ -56,6 +64,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for result in sorted((ROOT / "benchmarks" / "results").iterdir()):
         if result.suffix in (".png", ".csv", ".json"):
             files.append(File.generated(config, f"results/{result.name}", content=result.read_bytes()))
+    for page in sorted(RECORDED.rglob("*")):
+        if page.is_file():
+            path = f"recorded-run/{page.relative_to(RECORDED).as_posix()}"
+            files.append(File.generated(config, path, content=page.read_bytes()))
     return files
 
 
@@ -63,14 +75,22 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Point links that leave docs/ to where the site has their targets; a source file's link becomes its name."""
     place = page.file.src_uri
     folder = "" if place.startswith("project/") else "docs"
-    beside = posixpath.dirname(place.removeprefix("project/"))
+    own_folder = posixpath.dirname(place.removeprefix("project/"))
 
     def moved(match: re.Match[str]) -> str:
         before, link = match.groups()
-        target = posixpath.normpath(posixpath.join(folder, beside, link))
+        target = posixpath.normpath(posixpath.join(folder, own_folder, link))
         return before + posixpath.relpath(in_site(target), posixpath.dirname(place) or ".")
 
+    if place == "README.md" and (RECORDED / "index.html").is_file():
+        markdown = with_recorded_run(markdown)
     return LINK.sub(moved, without_code_links(markdown))
+
+
+def with_recorded_run(markdown: str) -> str:
+    """Make the picture of the home page a link to the recorded run."""
+    link = '<a href="recorded-run/index.html">'
+    return FIGURE.sub(rf"{link}\1</a>\2\n{link}Open a recorded run in the browser</a>\n", markdown)
 
 
 def in_site(path: str) -> str:
@@ -89,7 +109,7 @@ def without_code_links(markdown: str) -> str:
 
 def keys_page() -> str:
     """All keys of `--set` and of recipes, by section."""
-    lines = ["# Keys", "", "Written by `run.py list --keys --json`. An environment's own are on its page.", ""]
+    lines = ["# Keys", "", KEYS, ""]
     section = ""
     for entry in settings_keys():
         if entry["section"] != section:
@@ -97,7 +117,16 @@ def keys_page() -> str:
             lines += ["", f"## {section}", "", "| key | default | type | meaning |", "|---|---|---|---|"]
         cells = (f"`{entry['name']}`", f"`{entry['default']}`", _kind(entry), entry["summary"] + _readers(entry))
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", "## Defaults of the algorithms", "", *algorithm_defaults()])
+
+
+def algorithm_defaults() -> list[str]:
+    """Keys whose default depends on the algorithm, as lines of a table."""
+    lines = ["| algorithm | its own defaults |", "|---|---|"]
+    for name, spec in ALGORITHMS.items():
+        own = ", ".join(f"`{key}={plain_text(value)}`" for key, value in spec.defaults.items())
+        lines.append(f"| {name} | {own or 'none'} |")
+    return lines
 
 
 def _kind(entry: Mapping[str, Any]) -> str:
@@ -105,7 +134,8 @@ def _kind(entry: Mapping[str, Any]) -> str:
 
 
 def _readers(entry: Mapping[str, Any]) -> str:
-    return f" ({', '.join(entry['readers'])})" if entry["readers"] else ""
+    readers = f" ({', '.join(entry['readers'])})" if entry["readers"] else ""
+    return readers + (f"; needs {' and '.join(entry['needs'])}" if entry["needs"] else "")
 
 
 def commands_page() -> str:

@@ -20,8 +20,7 @@ NAMES = [
 #: Pages of docs/algorithms that several methods share.
 PAGES = {
     **dict.fromkeys(("sft", "ppo", "reinforce++", "reinforce++-baseline", "rloo"), "baselines"),
-    **dict.fromkeys(("dr-grpo", "dapo", "gspo", "cispo"), "grpo"),
-    "hgpo": "gigpo",
+    **dict.fromkeys(("dr-grpo", "dapo", "gspo", "cispo", "gigpo", "hgpo", "vspo"), "grpo"),
 }
 #: Keys that some algorithms read and others do not.
 ALGORITHM_KEYS = {key for recipe in ALGORITHMS.values() for key in recipe.reads}
