@@ -17,10 +17,9 @@ from rl_agents.store.records import Credit, Curation, Event, call_record, sessio
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.viewer.answers import VIEWS, answer
 from rl_agents.viewer.curves import ends
-from rl_agents.viewer.edit import decide
 from rl_agents.viewer.episodes import LONG as FIRST_PIECE
 from rl_agents.viewer.runs import Catalog, find_runs
-from rl_agents.viewer.server import STATIC
+from rl_agents.viewer.server import STATIC, decide
 from rl_agents.viewer.step_values import split_thoughts
 from rl_agents.web.errors import ApiError
 
@@ -230,7 +229,7 @@ def test_words_are_found_the_newest_first(catalog):
         ("episode", {"run": "on", "session": "x"}, 404, "did you mean 'one'"),
         ("episode", {"run": "one", "session": "x"}, 404, "no session 'x'"),
         ("episode", {"run": "one"}, 400, "'session' is missing"),
-        ("groups", {"run": "one", "iteration": "1.5"}, 400, "no whole number"),
+        ("groups", {"run": "one", "iteration": "1.5"}, 400, "not a whole number"),
         ("groups", {"run": "one", "iteration": "9" * 30}, 400, "out of range"),
         ("groups", {"run": "one", "iteration": "1", "min": "nan"}, 400, "no number"),
         ("group", {"run": "one", "iteration": "1", "group": "7"}, 404, "no group 7"),
@@ -276,7 +275,7 @@ def test_decisions(tmp_path):
         with pytest.raises(ApiError) as refusal:
             decide(catalog, {**place, **wrong})
         assert refusal.value.status == 400
-    with pytest.raises(ApiError, match="only reads"):
+    with pytest.raises(ApiError, match="read-only"):
         decide(find_runs([str(folder)]), {**place, "verdict": "exclude"})
 
 
