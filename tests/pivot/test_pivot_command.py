@@ -169,7 +169,7 @@ def test_every_trace_of_an_environments_expert_succeeds(env: str, keys: list[str
     file = tmp_path / "expert.jsonl"
     argv = ["pivot", "demo-traces", "--env", env, "--traces", "12", "--output", str(file)]
     assert main([*argv, *(["--set", *keys] if keys else [])]) == 0
-    assert "12 traces of the expert" in capsys.readouterr().out
+    assert "12 traces by the expert" in capsys.readouterr().out
     assert {json.loads(line)["reward"] for line in file.read_text().splitlines()} == {1.0}
 
 
