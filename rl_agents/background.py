@@ -1,4 +1,4 @@
-"""One event loop in a thread of its own, for calls of other servers: connections and bounds outlive their callers.
+"""One event loop in a separate thread for calls to other servers: connections and limits outlive their callers.
 
 Judges are asked from the driver's thread, from an env runner's event loop, and from plain code. Connections belong to
 one loop; with one for the whole process they stay open between batches, and all callers of a server share its bound.
@@ -82,7 +82,7 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 class Remembered(Generic[T]):
-    """Answers that are asked for once, however many ask at the same time; failures are not kept.
+    """Answers that are requested once, however many callers ask at the same time; failures are not kept.
 
     Args:
         limit: answers; the oldest make room.
@@ -94,7 +94,7 @@ class Remembered(Generic[T]):
         self._lock = threading.Lock()
 
     async def get(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return the answer to ``key``; who stops waiting for it does not take it from the others."""
+        """Return the answer to ``key``; a caller that stops waiting does not cancel it for the others."""
         with self._lock:
             known = self._answers.get(key)
             if known is None:
@@ -108,11 +108,13 @@ class Remembered(Generic[T]):
                 future, standing = known
         if known is None:  # without the lock, which `_forget` takes, perhaps at once
             future.add_done_callback(lambda done: self._forget(key, done))
+        waiting = asyncio.wrap_future(future)
+        waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio logs it as unseen
         with standing.followed():
-            return await asyncio.shield(asyncio.wrap_future(future))
+            return await asyncio.shield(waiting)
 
     def _forget(self, key: Hashable, done: Future[T]) -> None:
-        """Forget a failure, also one that nobody waits for any more."""
+        """Forget a failure, even if its callers have left."""
         if done.cancelled() or done.exception() is not None:
             with self._lock:
                 if key in self._answers and self._answers[key][0] is done:

@@ -1,4 +1,4 @@
-"""User errors (one line, exit code 2), what ends a run, and what a run recovers from by itself."""
+"""User errors (one line, exit code 2), errors that end a run, and errors that a run recovers from."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ class InputError(ValueError):
 
 
 class EpisodesFail(RuntimeError):
-    """Episodes are such that a run makes no sense, and would be again: the message says how many, and why."""
+    """Too many episodes fail, and would fail again: the message reports how many, and why."""
 
 
 class RolloutError(RuntimeError):
-    """Jobs could not be completed although env runners and engines were restarted."""
+    """Rollouts could not be completed although env runners and engines were restarted."""
 
 
 class PolicyFell(RuntimeError):
-    """The policy's success fell below its start, and the key ``collapse_monitor`` says that the run ends then."""
+    """The policy degraded below its start, and ``collapse_monitor`` is set to end the run then."""
 
 
 class LearnerLost(RuntimeError):
-    """A learner died or does not answer; new ones can go on from the last checkpoint."""
+    """A learner died or does not answer; new ones can continue from the last checkpoint."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
@@ -35,11 +35,12 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     choices = sorted(valid)
     lowered = {choice.lower(): choice for choice in choices}
     close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
+    begun = [choice for choice in lowered if len(name) > 2 and choice.startswith(name.lower())]
+    close = close or begun[: len(begun) == 1]
     if close:
         return f"did you mean '{lowered[close[0]]}'?"
     return "valid: " + ", ".join(choices)
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> InputError:
-    """Build the error for an unknown ``kind`` called ``name``."""
     return InputError(f"unknown {kind} '{name}': {nearest(name, valid)}")

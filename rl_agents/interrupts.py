@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a wish to stop that never leaves half a state behind."""
+"""SIGINT and SIGTERM as a request to stop that never leaves a half-written state behind."""
 
 from __future__ import annotations
 
@@ -13,23 +13,15 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-#: Signals that end the process on the spot: who sends that many has waited, and something swallows exceptions.
+#: Signals after which the process ends immediately: something swallows exceptions.
 LAST_SIGNAL = 3
 EXIT_CODE = 130
-
-
-def _never() -> bool:
-    return False
-
-
-def _always() -> bool:
-    return True
 
 
 class Interrupts:
     """Turns the first signal into ``requested``, and into a KeyboardInterrupt where stopping at once does no harm.
 
-    Outside an `abortable` block the running code goes on and asks ``requested`` when it is done. A second
+    Outside an `abortable` block the running code continues and checks ``requested`` when it is done. A second
     signal always raises. The third one ends the process at once, without clean-up: the KeyboardInterrupt may have been
     swallowed by a bare ``except:``.
     """
@@ -37,7 +29,7 @@ class Interrupts:
     def __init__(self) -> None:
         self.requested = False
         self._count = 0
-        self._may_abort: Callable[[], bool] = _never
+        self._may_abort: Callable[[], bool] = lambda: False
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -57,7 +49,7 @@ class Interrupts:
             self._previous.setdefault(number, previous)
 
     @contextmanager
-    def abortable(self, when: Callable[[], bool] = _always) -> Iterator[None]:
+    def abortable(self, when: Callable[[], bool] = lambda: True) -> Iterator[None]:
         """Let a signal raise KeyboardInterrupt inside the block, as long as ``when()`` holds."""
         if self.requested:
             raise KeyboardInterrupt
@@ -65,7 +57,7 @@ class Interrupts:
         try:
             yield
         finally:
-            self._may_abort = _never
+            self._may_abort = lambda: False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._count += 1
@@ -78,7 +70,7 @@ class Interrupts:
 
 
 def event_loop() -> asyncio.Runner:
-    """An event loop of its own, in which a signal may raise KeyboardInterrupt: tasks that it ends do not complain."""
+    """A new event loop in which a signal may raise KeyboardInterrupt without logged complaints of the ended tasks."""
     runner = asyncio.Runner()
     runner.get_loop().set_exception_handler(_report)
     return runner

@@ -1,4 +1,4 @@
-"""Modules of the user's own: found, imported once in each process, and remembered for the machines that need them.
+"""Plugins, the user's own modules: found, imported once in each process, and sent to the machines that need them.
 
 A plugin is a module that registers algorithms, environments, rewards and more (`GROUPS`) when it is imported. It is
 named by the key ``plugins``, by ``--import``, or by an entry point of an installed package (`GROUPS`). `Settings` loads
@@ -27,7 +27,7 @@ GROUPS = tuple(
         "algorithms", "environments", "rewards", "truncation_rules", "trackers", "verifiers", "judges", "agents",
     )
 )  # fmt: skip
-#: Files of the user's own modules, by name: what the workers of a cluster have to be given.
+#: Files of the user's own modules, by name; Ray sends them to the workers of a cluster.
 OWN_MODULES: dict[str, Path] = {}
 #: Modules of ``--import``: the default of the key ``plugins``.
 ASKED: list[str] = []
@@ -66,7 +66,7 @@ def _load(name: str, origin: str) -> None:
         home = own_module(module, origin)
         file = Path(getattr(home, "__file__", None) or name)
         if name.endswith(".py") and Path(name).is_file() and not file.samefile(name):
-            raise InputError(f"{origin}: a module {module} is {file} already: give the file another name")
+            raise InputError(f"{origin}: the module name {module} is taken by {file}: rename the file")
     finally:
         _loading.remove(origin)
     _loaded.add(module)
@@ -94,7 +94,7 @@ def _module_name(name: str) -> str:
 
 
 def claim(kind: str, name: str, known: Mapping[str, Any]) -> None:
-    """Note who registers ``name``; whoever registers something calls it first.
+    """Note which plugin registers ``name``; every register function calls it first.
 
     Args:
         kind: what it is, such as ``algorithm``.
@@ -135,7 +135,7 @@ def own_module(module: str, wanted: str) -> Any:
                              f"{job or ''}") from error  # fmt: skip
         raise InputError(
             f"{wanted}: there is no module {module} in {folder} or among the installed ones; "
-            f"start from the folder that holds {module.partition('.')[0]}.py, or add that folder to PYTHONPATH"
+            f"run from the folder that contains {module.partition('.')[0]}.py, or add it to PYTHONPATH"
         ) from error
     except InputError:
         raise

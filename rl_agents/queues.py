@@ -1,6 +1,6 @@
-"""How long a call stands in line for a place of ours: its server has not had that time, and no limit counts it.
+"""Time that a call waits in one of our queues: its server has not had that time, so no time limit counts it.
 
-    time that counts = time since the call began - time in which any part of it stood in line
+    time that counts = time since the call began - time in which any part of it was queued
 
 Who makes a call under a limit gives it a `QueueWait`, which goes with it into its tasks and the background loop
 (`contextvars`). Whatever lets calls go in turn wraps the wait for the turn in `in_line`.
@@ -71,11 +71,10 @@ class QueueWait:
             for wait in self._waits:
                 still = now - max(wait.since, wait.line.moved)
                 if still > max(limit_s, wait.longest_s):
-                    return f"its turn did not come: {wait.line.name} let nobody in for {still:.3g} s"
+                    return f"still queued: {wait.line.name} admitted no call for {still:.3g} s"
         return ""
 
     def begin(self, wait: Wait) -> None:
-        """A part gets in line."""
         with self._lock:
             self._since = self._since if self._waits else time.monotonic()
             self._waits.append(wait)
@@ -83,7 +82,6 @@ class QueueWait:
                 each.begin(wait)
 
     def end(self, wait: Wait) -> None:
-        """It has left the line."""
         with self._lock:
             if wait in self._waits:
                 self._waits.remove(wait)
@@ -184,7 +182,6 @@ class Deadline:
         return self._problem
 
     def extend(self, seconds: float) -> None:
-        """Give the call more time."""
         self._end, self._problem = self._end + seconds, ""
 
     def _waited(self) -> float:

@@ -1,4 +1,4 @@
-"""What a run needs of a Ray cluster, as placement group bundles, and whether a cluster can ever hold it.
+"""The resources of a run as placement group bundles, and whether a cluster can ever hold them.
 
 A trial of Tune starts actors of its own. Unless their resources are part of the trial's placement group, trials that
 have started take the CPUs for which the actors of others wait, and all wait for ever (ray issue 25239). So a trial
@@ -69,7 +69,6 @@ def node_share(resource: str) -> Bundle:
 
 
 def first_engine_bundle(settings: Settings) -> int:
-    """Return the index of engine 0's bundle."""
     return 1 + settings.num_env_runners + settings.num_learners
 
 
@@ -81,7 +80,7 @@ def placement(bundles: Sequence[Bundle]) -> PlacementGroupFactory:
 
 
 def set_engine_gpus(settings: Settings, cluster_gpus: float) -> None:
-    """Say how many GPUs an engine actor takes when nobody did: ``tensor_parallel`` in a cluster that has any.
+    """Set how many GPUs an engine actor takes unless the user did: ``tensor_parallel`` in a cluster that has any.
 
     Outside Tune an engine group looks for itself; the driver of a trial may sit on a node without GPUs.
     """
@@ -151,7 +150,7 @@ def room_for_all(settings: Settings) -> bool:
 
 
 def obstacle(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]], what: str) -> str:
-    """Say in one sentence why ``what`` can never start on these nodes; nothing when it can."""
+    """Return one sentence on why ``what`` can never start on these nodes; empty when it can."""
     unplaced = place(processes, nodes).unplaced
     if unplaced is None:
         return ""

@@ -1,4 +1,4 @@
-"""What makes processes start with less CPU; a run has many of them, and each imports a few thousand modules."""
+"""Faster process start: a run has many processes, and each imports a few thousand modules."""
 
 from __future__ import annotations
 

@@ -37,7 +37,6 @@ from pathlib import Path
 
 import pytest
 import side_by_side
-from first_cause import pytest_runtest_setup  # noqa: F401  (a hook)
 from judge_server import vllm_judge
 from side_by_side import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
 

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -43,9 +42,9 @@ DEAF = """
 import time
 from rl_agents.interrupts import Interrupts
 with Interrupts() as interrupts, interrupts.abortable():
-    print("ready", flush=True)
     while True:
         try:
+            print("waiting", flush=True)
             time.sleep(60)
         except:
             print("swallowed", flush=True)
@@ -58,43 +57,11 @@ def test_the_third_signal_ends_a_process_that_swallows_exceptions() -> None:
     )
     try:
         assert child.stdout is not None
-        for said, number in [("ready", signal.SIGTERM), ("swallowed", signal.SIGINT), ("swallowed", signal.SIGTERM)]:
-            assert child.stdout.readline() == f"{said}\n"
-            time.sleep(0.5)  # until it sleeps: an exception elsewhere is not swallowed
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+            while child.stdout.readline() != "waiting\n":  # from there on an exception is swallowed
+                assert child.poll() is None
             child.send_signal(number)
         _, err = child.communicate(timeout=30)
         assert (child.returncode, err) == (130, "ended by the third signal\n")
     finally:
         child.kill()
-
-
-#: Locks a mutex of C twice; the C library waits on, whatever signal arrives.
-STUCK = """
-import ctypes
-from rl_agents.interrupts import Interrupts
-from rl_agents.rollout.env_calls import call_with_timeout
-lock, libc = ctypes.create_string_buffer(256), ctypes.CDLL(None)
-with Interrupts() as interrupts, interrupts.abortable():
-    libc.pthread_mutex_lock(lock)
-    print("ready", flush=True)
-    call_with_timeout(0.2, libc.pthread_mutex_lock, lock)
-"""
-
-
-def test_nothing_but_sigkill_ends_c_code_that_never_returns() -> None:
-    """As docs/explanation/architecture.md says of local mode; should this fail one day, it can promise more."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", STUCK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
-    )
-    try:
-        assert child.stdout is not None and child.stdout.readline() == "ready\n"
-        time.sleep(2)  # from the line to the call in C
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
-            child.send_signal(number)
-            time.sleep(0.3)
-        assert child.poll() is None, child.communicate()
-        child.kill()
-        assert child.wait(timeout=30) == -signal.SIGKILL
-    finally:
-        child.kill()
-        child.communicate()

@@ -95,7 +95,7 @@ def test_it_lists_helps_and_refuses_from_any_folder(installed: Path, tmp_path: P
 
 def test_3spo_is_the_same_as_in_the_repository(installed: Path, tmp_path: Path) -> None:
     stopped = call(installed, tmp_path, "--algo", "3spo", "--set", "groupsize=4")
-    assert "--algo 3spo without --env takes the preset tune_configs/recipes/alfworld_3spo" in stopped.stdout
+    assert "--algo 3spo without --env uses the preset tune_configs/recipes/alfworld_3spo" in stopped.stdout
     assert (stopped.returncode, stopped.stderr) == (2, "error: unknown key 'groupsize': did you mean 'group_size'?\n")
 
 

@@ -141,7 +141,7 @@ def _readers(entry: Mapping[str, Any]) -> str:
 def commands_page() -> str:
     """`--help` of every command."""
     os.environ.setdefault("COLUMNS", "110")
-    parts = ["# Commands", "", "What `run.py COMMAND --help` prints; `run.py` alone trains.", ""]
+    parts = ["# Commands", "", "What `run.py COMMAND --help` prints; `train` is the default command.", ""]
     for name, (module, summary) in COMMANDS.items():
         parts += [f"## {name}", "", summary[0].upper() + summary[1:] + ".", ""]
         parser = getattr(importlib.import_module(module), "build_parser", None)

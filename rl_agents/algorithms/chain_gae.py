@@ -244,7 +244,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Ch
 
 ALGORITHM = AlgorithmSpec(
     name="chain-gae",
-    summary="step GAE whose critic is no network but the Markov chain of all sampled steps, by the names of states",
+    summary="step GAE with values estimated from transition counts over visited states instead of a critic network",
     reference="ours: docs/algorithms/chain-gae.md; step GAE is that of StepPO (arXiv 2604.18401), equation 6",
     credit=credit,
     memory=ChainCritic,

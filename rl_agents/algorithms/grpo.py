@@ -68,7 +68,7 @@ def policy_loss(inputs: LossInputs, settings: PolicyGradientKeys) -> tuple[torch
 
 ALGORITHM = AlgorithmSpec(
     name="grpo",
-    summary="PPO whose critic is the mean return of a group of rollouts of the same task",
+    summary="PPO with the mean return of a group of rollouts of the same task as baseline",
     reference="Shao et al. 2024, DeepSeekMath (arXiv 2402.03300), section 4.1",
     credit=credit,
     policy_loss=policy_loss,

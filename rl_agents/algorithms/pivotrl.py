@@ -84,8 +84,7 @@ def select(trajectories: Sequence[Trajectory], settings: object, generator: np.r
 
 ALGORITHM = AlgorithmSpec(
     name="pivotrl",
-    summary="GRPO on single turns from states of expert traces, where the initial policy neither always nor never acts "
-    "acceptably",
+    summary="GRPO on single turns of expert traces where the initial policy sometimes succeeds and sometimes fails",
     reference="PivotRL (arXiv 2603.21383), algorithm 1 and equation 7",
     credit=credit,
     policy_loss=policy_loss,

@@ -44,7 +44,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Re
 
 ALGORITHM = AlgorithmSpec(
     name="reinforce++",
-    summary="PPO with the mean return of the batch as critic, KL in the reward and one rollout per task enough",
+    summary="PPO with the batch mean return as baseline and the KL in the reward; one rollout per task is enough",
     reference="Hu et al. 2025, REINFORCE++ (arXiv 2501.03262), section 3",
     credit=credit,
     policy_loss=policy_loss,

@@ -29,7 +29,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Gr
 
 ALGORITHM = AlgorithmSpec(
     name="reinforce++-baseline",
-    summary="Dr.GRPO whose advantages are divided by one deviation, that of all tokens of the batch",
+    summary="Dr.GRPO with advantages divided by their standard deviation over all tokens of the batch",
     reference="Hu et al. 2025, REINFORCE++ (arXiv 2501.03262), section 3",
     credit=credit,
     policy_loss=policy_loss,

@@ -20,7 +20,7 @@ def policy_loss(inputs: LossInputs, settings: object) -> tuple[torch.Tensor, dic
 
 ALGORITHM = AlgorithmSpec(
     name="sft",
-    summary="maximum likelihood of a demonstrator's turns: policy gradient with advantage 1 on somebody else's actions",
+    summary="supervised fine-tuning: maximum likelihood of demonstrated turns",
     reference="the SFT baseline of PivotRL (arXiv 2603.21383), section 3",
     policy_loss=policy_loss,
     keys=DemonstrationKeys,

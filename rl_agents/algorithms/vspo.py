@@ -182,7 +182,7 @@ def select(trajectories: Sequence[Trajectory], settings: VspoKeys, generator: np
 
 ALGORITHM = AlgorithmSpec(
     name="vspo",
-    summary="GRPO that gives the weight of tasks whose rollouts agree to the most valuable other tasks of the batch",
+    summary="GRPO that moves the weight of tasks whose rollouts all agree to the most valuable tasks of the batch",
     reference="PRS and VSPO (arXiv 2512.07478), equations 16-20",
     credit=credit,
     policy_loss=policy_loss,

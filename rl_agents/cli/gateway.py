@@ -1,4 +1,4 @@
-"""``python run.py gateway``: a model server for agents of any framework, whose every call is kept as a step."""
+"""``python run.py gateway``: a model server for agents of any framework that records every call as a step."""
 
 from __future__ import annotations
 
@@ -36,40 +36,34 @@ CUT = ("context_length", "max_calls")
 
 
 def build_parser() -> Parser:
-    """Return the parser of the gateway command."""
     parser = Parser(
-        "gateway", "Serve a model to agents of any framework and keep every call as a step to learn from.",
-        epilog="keys of --set: the run's (max_model_len, max_response_tokens, ...); docs/reference/gateway.md",
-    )  # fmt: skip
-    parser.add_argument("--model", metavar="DIR", help="a model folder")
-    parser.add_argument("--checkpoint", metavar="DIR", help="a run's folder (its newest checkpoint) or a checkpoint")
-    parser.add_argument(
-        "--pool",
-        metavar="FILE",
-        help="where sessions and calls are kept: a file, made if there is none",
+        "gateway",
+        epilog="--set takes a run's keys (max_model_len, max_response_tokens, ...); see docs/reference/gateway.md",
     )
+    parser.add_argument("--model", metavar="DIR", help="a Hugging Face model folder")
+    parser.add_argument("--checkpoint", metavar="DIR", help="a run folder (its newest checkpoint) or a checkpoint")
+    parser.add_argument("--pool", metavar="FILE", help="file that records sessions and calls; created if missing")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8100, metavar="N", help="port (default: 8100)")
-    parser.add_argument("--admin-key-env", metavar="NAME", help="environment variable with the key that opens sessions")
+    parser.add_argument(
+        "--admin-key-env", metavar="NAME", help="environment variable with the key for opening sessions"
+    )
     parser.add_argument("--engine", choices=("auto", "vllm", "torch"), default="auto", help="engine (default: auto)")
     parser.add_argument(
         "--reasoning", choices=("keep", "as_sent"), default="keep",
-        help="what becomes of thoughts that clients do not send back: kept (default), or left out as sent",
+        help="reasoning that a client does not send back: keep it in the prompt (default), or use messages as sent",
     )  # fmt: skip
-    parser.add_argument("--max-calls", type=int, default=0, metavar="N", help="calls per session (default: any number)")
+    parser.add_count("--max-calls", 0, "most calls per session (default: no limit)", least=0)
     parser.add_settings_flag()
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the gateway command; return its exit code."""
     args = build_parser().parse(argv)
     if bool(args.model) == bool(args.checkpoint):
-        raise InputError("one of --model DIR and --checkpoint DIR is needed")
+        raise InputError("gateway needs either --model DIR or --checkpoint DIR")
     if not args.pool:
-        raise InputError("--pool FILE is needed: where sessions and calls are kept")
-    if args.max_calls < 0:
-        raise InputError(f"--max-calls {args.max_calls}: must be 0 or more")
+        raise InputError("gateway needs --pool FILE, which records sessions and calls")
     check_port(args.host, args.port)
     admin = admin_key(args.admin_key_env)
     show_start(sys.stdout)
@@ -95,7 +89,7 @@ def admin_key(variable: str | None) -> str:
     """
     if variable is None:
         key = secrets.token_urlsafe(24)
-        print(f"admin key (for POST /rl/sessions; not kept anywhere): {key}", flush=True)
+        print(f"admin key for POST /rl/sessions (shown only here): {key}", flush=True)
         return key
     return read_key(variable)
 
@@ -117,7 +111,7 @@ async def _serve(
     args: argparse.Namespace, settings: EngineSettings, template: ChatTemplate, limits: GatewayLimits,
     pool: PoolWriter, admin: str, interrupts: Interrupts,
 ) -> None:  # fmt: skip
-    """Serve until a signal; sessions that are open then go on when the gateway is started again."""
+    """Serve until a signal; open sessions resume when the gateway is started again."""
     engine = build_engine(settings)
     try:
         gateway = Gateway(engine, template, limits, pool)
@@ -129,8 +123,8 @@ async def _serve(
             await asyncio.wrap_future(pool.add(*records))
 
         async with serving(gateway, admin, args.host, args.port, on_end) as url:
-            goes_on = f"; {len(again)} sessions go on" if again else ""
-            print(f"gateway of {limits.model_name} at {url}/v1, sessions at {url}/rl/sessions{goes_on}", flush=True)
+            resumed = f"; {len(again)} open sessions resumed" if again else ""
+            print(f"gateway of {limits.model_name} at {url}/v1, sessions at {url}/rl/sessions{resumed}", flush=True)
             with interrupts.abortable(lambda: False):
                 while not interrupts.requested:
                     await asyncio.sleep(WAKE_S)
@@ -140,7 +134,7 @@ async def _serve(
 
 
 def ended_trajectory(opening: Opening, trace: SessionTrace) -> Trajectory:
-    """Return what an outsider's session leaves behind; the session's reward is its last step's."""
+    """Return the trajectory of an ended session; its reward is added to the last step."""
     cut = trace.end in CUT
     if trace.steps:
         trace.steps[-1].reward += trace.reward or 0.0

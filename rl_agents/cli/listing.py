@@ -32,49 +32,47 @@ KINDS = (*FIRST_KINDS, "rewards", "verifiers", "judges", "agents", *PRESETS)
 ENGINES: list[Entry] = [
     {
         "name": "auto",
-        "summary": "vllm where it can run, torch for small models on CPUs; a run prints which and why",
+        "summary": "vllm where it can run, torch for small models on CPUs; each run prints its choice and the reason",
         "reference": "docs/how-to/scale.md",
     },
     {
         "name": "vllm",
-        "summary": "continuous batching and prefix cache; CUDA build on GPUs, CPU build elsewhere",
+        "summary": "continuous batching and prefix caching, on GPUs or (CPU build) on CPUs",
         "reference": "Kwon et al. 2023, PagedAttention, https://arxiv.org/abs/2309.06180",
     },
     {
         "name": "torch",
-        "summary": "a readable KV-cache engine: for small models, for --local, without vLLM, and as vLLM's reference",
+        "summary": "a small built-in engine with a KV cache: for small models, --local, and machines without vLLM",
         "reference": "rl_agents/inference/torch_engine.py",
     },
 ]
 NO_TRUNCATION: list[Entry] = [
     {
         "name": "none",
-        "summary": "episodes end by the environment's rules, the turn limit or the context length",
+        "summary": "no truncation rule: episodes end by the environment, the turn limit or the context length",
         "reference": "-",
     }
 ]  # and those of rl_agents.rollout.truncation
 ADAPTER: Entry = {
     "name": "gymnasium:<id>",
-    "summary": "any environment of gymnasium's, or gymnasium:<module>:<class or id> of your own",
+    "summary": "any Gymnasium environment, or your own as gymnasium:<module>:<class or id>",
     "reference": "docs/environments/gymnasium.md",
 }
 
 
 def build_parser() -> Parser:
-    """Return the parser of the list command."""
-    parser = Parser("list", "List algorithms, environments, engines and truncation rules, or presets, or all keys.")
-    parser.add_argument("what", nargs="?", metavar="WHAT", help=f"list only these: {', '.join(KINDS)}")
+    parser = Parser("list")
+    parser.add_argument("what", nargs="?", metavar="WHAT", help=f"list only one kind: {', '.join(KINDS)}")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--keys", action="store_true", help="list the keys of --set and of presets instead")
     parser.add_argument(
         "--algo", metavar="NAME", help="with --keys: only the keys of this algorithm, with its defaults"
     )
-    parser.add_argument("--schema", action="store_true", help="print the JSON schema of recipes, for editors")
+    parser.add_argument("--schema", action="store_true", help="print the JSON schema of recipe files, for editors")
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the list command; return its exit code."""
     args = build_parser().parse(argv)
     if args.algo and not args.keys:
         raise InputError("--algo needs --keys")
@@ -99,7 +97,7 @@ def listed(what: str | None, for_programs: bool = False) -> dict[str, list[Entry
         InputError: there is no such kind.
     """
     if what is not None and what not in KINDS:
-        raise unknown("kind of things", what, KINDS)
+        raise unknown("kind", what, KINDS)
     if what in PRESETS:
         return {what: presets(typing.cast(Kind, what))}
     everything = catalogue()

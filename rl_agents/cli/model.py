@@ -1,4 +1,4 @@
-"""``python run.py model``: a GGUF file, also one that an installed package ships, as a Hugging Face folder to train."""
+"""``python run.py model``: convert a GGUF file, or one that an installed package ships, into a model to train."""
 
 from __future__ import annotations
 
@@ -62,21 +62,18 @@ SHIPPED = {
 
 
 def build_parser() -> Parser:
-    """Return the parser of the model command."""
     names = "\n".join(f"  {name:11}{model.about} (package {model.package})" for name, model in SHIPPED.items())
     parser = Parser(
         "model",
-        "Write the model of a GGUF file as a Hugging Face folder with safetensors in float32, and check it.",
-        epilog=f"models that a Python package ships:\n{names}\n\nNothing is downloaded or installed.",
+        epilog=f"models that a Python package ships:\n{names}\n\nThis command downloads and installs nothing.",
     )
-    parser.add_argument("source", metavar="NAME|FILE.gguf", help="a model of the list below, or any GGUF file")
+    parser.add_argument("source", metavar="NAME|FILE.gguf", help="a model from the list below, or any GGUF file")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the model command; return its exit code."""
     args = build_parser().parse(argv)
     file, shipped = locate(args.source)
     RunFolder.check_free(args.output)
@@ -106,7 +103,7 @@ def locate(source: str) -> tuple[Path, Shipped | None]:
     if missing := [f"{name}=={PINS[name]}" for name in packages if not version_of(name)]:
         about = f" ({shipped.about})" if shipped and len(missing) == len(packages) else ""
         how = pip_command("install --no-deps " + " ".join(missing))
-        raise InputError(f"{source}{about}: {' and '.join(missing)} not installed; `{how}` brings what is missing")
+        raise InputError(f"{source}{about}: {' and '.join(missing)} not installed; install with `{how}`")
     if shipped is None:
         return Path(source), None
     spec = find_spec(shipped.module)  # found, not imported: the package wants llama.cpp
@@ -233,22 +230,21 @@ def _compare(file: Path, said: Mapping[str, Any], config: Mapping[str, Any], tok
     }
     for name, value in pairs.items():
         if name in said and not (value == said[name] or (isinstance(value, float) and math.isclose(value, said[name]))):
-            raise InputError(f"{file}: {name} is {said[name]}, and the converted model has {value}")
+            raise InputError(f"{file}: {name} is {said[name]}, but the converted model has {value}")
 
 
 def _check_text(file: Path, report: Mapping[str, Any], shipped: Shipped | None) -> None:
-    """Refuse a model that cannot read plain English, or that is not the one it should be."""
+    """Refuse a model that cannot read plain English, or that is not the expected one."""
     perplexity, answer = report["perplexity"], report["answer"]
     if shipped is None and not perplexity < MOST_PERPLEXITY:
         raise InputError(f"{file}: perplexity {perplexity:g} on plain English: weights or tokenizer were misread")
     if shipped and not math.isclose(perplexity, shipped.perplexity, rel_tol=0.02):
-        raise InputError(f"{file}: perplexity {perplexity:g} on two sentences, {shipped.perplexity:g} is expected")
+        raise InputError(f"{file}: perplexity {perplexity:g} on two sentences; expected {shipped.perplexity:g}")
     if shipped and not (shipped.answer in answer and report["answer_ends"]):
-        raise InputError(f"{file}: {QUESTION} It answers {answer!r}; {shipped.answer} and an end were expected")
+        raise InputError(f"{file}: {QUESTION} Answer: {answer!r}; expected {shipped.answer} and an end of turn")
 
 
 def as_text(report: Mapping[str, Any], args: argparse.Namespace) -> str:
-    """Return the report and the next command."""
     tied = ", tied embeddings" if report["tied"] else ""
     end = "" if report["answer_ends"] else f" (cut after {ANSWER_TOKENS} tokens)"
     return "\n".join([

@@ -1,4 +1,4 @@
-"""``python run.py new environment my_game``: a plugin to begin with, and its test, which passes as written."""
+"""``python run.py new environment my_game``: write a plugin skeleton and its test, which passes as written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl_agents.envs.base import is_environment
 from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.errors import InputError
 from rl_agents.installation import called_here
-from rl_agents.reporting.tracker_libraries import TRACKERS
+from rl_agents.reporting.trackers import TRACKERS
 from rl_agents.rewards.base import REWARDS
 from rl_agents.rewards.judges import JUDGES
 from rl_agents.rewards.verifiers import VERIFIERS
@@ -26,7 +26,7 @@ class Kind:
 
     Attributes:
         text, test: the file and its test.
-        flags: how ``run.py`` goes on to use it.
+        flags: the flags of ``run.py`` that use it.
         taken: whether there is one of this name.
     """
 
@@ -57,11 +57,10 @@ KINDS = {
 
 
 def build_parser() -> Parser:
-    """Return the parser of the new command."""
-    parser = Parser("new", "Write a plugin to begin with, NAME.py, and its test, test_NAME.py.")
-    parser.add_argument("kind", choices=tuple(KINDS))
-    parser.add_argument("name", metavar="NAME", help="small letters, digits and _; also the name on the command line")
-    parser.add_argument("--folder", type=Path, default=Path(), metavar="DIR", help="where (default: here)")
+    parser = Parser("new", epilog="NAME.py is the plugin, and test_NAME.py its test.")
+    parser.add_argument("kind", choices=tuple(KINDS), metavar="KIND", help=f"what to write: {', '.join(KINDS)}")
+    parser.add_argument("name", metavar="NAME", help="its name: lowercase letters, digits and _")
+    parser.add_argument("--folder", type=Path, default=Path(), metavar="DIR", help="where to write (default: here)")
     return parser
 
 
@@ -69,18 +68,18 @@ def run(argv: Sequence[str]) -> int:
     """Run the new command; return its exit code.
 
     Raises:
-        InputError: a name that is none for a module, or is taken; a file that is there.
+        InputError: not a module name, a name that is taken, or a file that exists.
     """
     args = build_parser().parse(argv)
     name, kind = args.name, KINDS[args.kind]
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise InputError(f"'{name}' is no name for a module: small letters, digits and _, a letter first")
+        raise InputError(f"'{name}' is not a module name: use lowercase letters, digits and _, starting with a letter")
     if kind.taken(name):
-        raise InputError(f"the {args.kind} '{name}' exists: choose another name")
+        raise InputError(f"the {args.kind} '{name}' already exists: choose another name")
     files = {args.folder / f"{name}.py": kind.text, args.folder / f"test_{name}.py": kind.test}
     for path in files:
         if path.exists():
-            raise InputError(f"{path} exists: it is left as it is")
+            raise InputError(f"{path} already exists and was left unchanged")
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.format(name=name), encoding="utf-8")

@@ -25,55 +25,39 @@ from rl_agents.traces.files import read_tool_file
 from rl_agents.traces.turns import DEDUPLICATION, Extraction, extract_turns, statistics_table
 
 SUMMARY = "Prepare expert traces for `--algo pivotrl --env pivot`: extract turns, profile them, keep the pivots."
-STEPS = {
-    "demo-traces": "write example traces of a scripted expert",
-    "extract": "read traces and write their turns",
-    "small-model": "write a small untrained model for the traces",
-    "profile": "play every turn K times with the initial policy",
-    "filter": "keep the pivots, or as many random turns",
-}
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one step of the pivot command; return its exit code."""
-    steps = "\n".join(f"  {name:12} {summary}" for name, summary in STEPS.items())
+    steps = "\n".join(f"  {name:12} {summary}" for name, (_, summary) in STEPS.items())
     if not argv:
         raise InputError(f"pivot needs a step: {', '.join(STEPS)} (see run.py pivot --help)")
     if argv[0] in ("-h", "--help"):
         print(as_called(f"usage: run.py pivot STEP ...\n\n{SUMMARY}\n\nsteps (run.py pivot STEP --help):\n{steps}"))
         return 0
     if argv[0] not in STEPS:
-        raise unknown("step of pivot", argv[0], STEPS)
-    runners: dict[str, Callable[[Sequence[str]], int]] = {
-        "demo-traces": demo_traces,
-        "extract": extract,
-        "small-model": small_model,
-        "profile": profile,
-        "filter": filter_turns,
-    }
-    return runners[argv[0]](argv[1:])
+        raise unknown("pivot step", argv[0], STEPS)
+    return STEPS[argv[0]][0](argv[1:])
 
 
 def demo_traces(argv: Sequence[str]) -> int:
     """Write a scripted expert's traces as JSON lines."""
-    parser = Parser("pivot demo-traces", "Write traces of an environment's scripted player as OpenAI chats.")
+    parser = Parser("pivot demo-traces", "Write traces of an environment's scripted player as OpenAI chat messages.")
     parser.add_argument("--output", type=Path, required=True, metavar="F.jsonl", help="file to write")
     parser.add_argument(
-        "--env", default="pivot", metavar="NAME", help="environment with a scripted player (default: the help desk)"
-    )
-    parser.add_argument("--traces", type=int, default=400, metavar="N", help="number of traces (default: 400)")
+        "--env", default="pivot", metavar="NAME",
+        help="environment with a scripted player (default: pivot, a customer-service help desk)",
+    )  # fmt: skip
+    parser.add_count("--traces", 400, "number of traces")
     parser.add_argument(
-        "--mediocre", action="store_true", help="use the player that the starter imitates even where there is an expert"
+        "--mediocre", action="store_true", help="use the imperfect demonstrator even where there is an expert"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
+    parser.add_seed()
     parser.add_settings_flag()
     args = parser.parse(argv)
     from rl_agents.algorithms import Settings
 
-    if args.traces < 1:
-        raise InputError(f"--traces {args.traces}: must be at least 1")
     if args.mediocre and args.env == "pivot":
-        raise InputError("--mediocre: the help desk has an expert only")
+        raise InputError("--mediocre: environment pivot only has an expert")
     _check_free(args.output)
     settings = Settings.from_dict(parse_assignments(args.set))
     read_env_options(env_spec(args.env), settings.env_options, chosen=settings.env_options)
@@ -83,12 +67,11 @@ def demo_traces(argv: Sequence[str]) -> int:
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(text, "utf-8")
     player = "demonstrator" if args.mediocre or not has_expert(args.env) else "expert"
-    print(f"{args.traces} traces of the {player}: {args.output}")
+    print(f"{args.traces} traces by the {player}: {args.output}")
     return 0
 
 
 def extract(argv: Sequence[str]) -> int:
-    """Read trace files; write their turns."""
     args = _extract_parser().parse(argv)
     from rl_agents.traces.loading import read_trace_files, refuse_defects
     from rl_agents.traces.store import TURNS_FILE, nemo_gym_row, write_turns
@@ -113,7 +96,7 @@ def extract(argv: Sequence[str]) -> int:
     )
     extracted = extract_turns(reading.traces, rules)
     if not extracted.turns:
-        raise InputError(f"no turns are left of {len(reading.traces)} traces; left out: {dict(extracted.left_out)}")
+        raise InputError(f"no turns are left of {len(reading.traces)} traces; excluded: {dict(extracted.left_out)}")
     print(statistics_table(extracted.turns, _token_counter(args.model) if args.model else None))
     write_turns(args.output / TURNS_FILE, extracted.turns)
     if args.nemo_gym:
@@ -121,7 +104,7 @@ def extract(argv: Sequence[str]) -> int:
         args.nemo_gym.write_text("".join(rows), "utf-8")
     left_out = {"defective traces": len(reading.defects), **extracted.left_out}
     said = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count) or "nothing"
-    print(f"{len(extracted.turns)} turns of {len(reading.traces)} traces; left out: {said}")
+    print(f"{len(extracted.turns)} turns from {len(reading.traces)} traces; excluded: {said}")
     print(f"turns: {args.output / TURNS_FILE}")
     return 0
 
@@ -131,40 +114,30 @@ def small_model(argv: Sequence[str]) -> int:
     parser = Parser("pivot small-model", "Write a small untrained model with a tokenizer trained on the traces.")
     parser.add_argument("--traces", type=Path, required=True, metavar="F", help="output of pivot extract, or traces")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="output folder")
-    parser.add_argument("--vocabulary", type=int, default=2048, metavar="N", help="tokens (default: 2048)")
-    parser.add_argument("--hidden-size", type=int, default=64, metavar="N", help="multiple of 32 (default: 64)")
-    parser.add_argument("--layers", type=int, default=2, metavar="N", help="layers (default: 2)")
-    parser.add_argument("--max-tokens", type=int, default=8192, metavar="N", help="context length (default: 8192)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
+    parser.add_seed()
     args = parser.parse(argv)
-    for name, least in (("vocabulary", 300), ("hidden_size", 32), ("layers", 1), ("max_tokens", 64)):
-        if getattr(args, name) < least:
-            raise InputError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least {least}")
-    if args.hidden_size % 32:
-        raise InputError(f"--hidden-size {args.hidden_size}: must be a multiple of 32")
     _check_free(args.output)
     from rl_agents.pivot.small_model import build_small_model
     from rl_agents.traces.loading import load_turns
     from rl_agents.trainer.ray_init import quiet_libraries
 
     quiet_libraries()
-    sizes = {"vocabulary": args.vocabulary, "hidden_size": args.hidden_size, "layers": args.layers}
     turns = load_turns(args.traces)
     with nothing_left(args.output):
-        parameters = build_small_model(turns, args.output, max_tokens=args.max_tokens, seed=args.seed, **sizes)
+        parameters = build_small_model(turns, args.output, seed=args.seed)
     print(f"untrained model of {parameters / 1e6:.2f} M parameters: {args.output}")
     return 0
 
 
 def profile(argv: Sequence[str]) -> int:
-    """Play every turn K times; write means and variances."""
+    """Run every turn K times; write means and variances."""
     from rl_agents.cli.pivot_profile import run as run_profile
 
     return run_profile(argv)
 
 
 def filter_turns(argv: Sequence[str]) -> int:
-    """Keep the pivots of a profile, or as many turns at random; draw the profile."""
+    """Keep the pivots of a profile, or as many turns at random; plot the profile."""
     args = _filter_parser().parse(argv)
     from rl_agents.pivot.filter import Rule, choose_at_random, choose_pivots, plot_profile, read_profile
     from rl_agents.traces.store import PIVOTS_FILE, PROFILE_FILE, write_table
@@ -181,7 +154,7 @@ def filter_turns(argv: Sequence[str]) -> int:
     if not keep.any():
         raise InputError(
             f"{source}: none of {len(mean)} turns has a variance above {rule.min_variance:g} and a mean below "
-            f"{rule.max_mean:g}; raise --max-mean, or take another model or verifier (--random N draws without regard)"
+            f"{rule.max_mean:g}; raise --max-mean, use another model or verifier, or draw at random with --random N"
         )
     write_table(output, table.filter(keep))
     picture = output.with_suffix(".png")
@@ -194,52 +167,52 @@ def filter_turns(argv: Sequence[str]) -> int:
 
 
 def _extract_parser() -> Parser:
-    parser = Parser("pivot extract", "Read expert traces and write every assistant turn with the state before it.")
+    parser = Parser("pivot extract", "Read expert traces and write every assistant turn with its history.")
     parser.add_argument(
         "--traces", type=Path, nargs="+", required=True, metavar="F",
-        help="tables (JSONL, JSON, CSV, Parquet, a folder, hub:NAME) of OpenAI chats, NeMo-Gym rows, tau-bench "
+        help="tables (JSONL, JSON, CSV, Parquet, a folder, hub:NAME) with OpenAI chats, NeMo-Gym rows, tau-bench "
         "histories, ShareGPT conversations or prompts with responses; or a pool",
     )  # fmt: skip
     parser.add_argument(
-        "--columns", metavar="A:B,...", help="what is read: column, such as messages:dialogue,tools:tools_json"
+        "--columns", metavar="FIELD:COLUMN,...", help="columns to read, such as messages:dialogue,tools:tools_json"
     )
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="output folder")
-    parser.add_argument("--skip-bad", action="store_true", help="leave out defective traces (each is reported)")
+    parser.add_argument("--skip-bad", action="store_true", help="skip defective traces (each is reported)")
     parser.add_argument(
-        "--min-reward", type=float, default=1.0, metavar="R", help="leave out traces with a reward below R (default: 1)"
+        "--min-reward", type=float, default=1.0, metavar="R", help="skip traces with a reward below R (default: 1)"
     )
-    parser.add_argument("--only-calls", action="store_true", help="leave out turns without a tool call")
-    parser.add_argument("--single-calls", action="store_true", help="leave out turns with several tool calls")
-    parser.add_argument("--drop-failed-calls", action="store_true", help="leave out calls whose result is an error")
+    parser.add_argument("--only-calls", action="store_true", help="skip turns without a tool call")
+    parser.add_argument("--single-calls", action="store_true", help="skip turns with several tool calls")
+    parser.add_argument("--drop-failed-calls", action="store_true", help="skip calls whose result is an error")
     parser.add_argument(
         "--deduplicate", choices=DEDUPLICATION, default="turn",
-        help="keep one of all turns with equal state and action (`turn`) or equal action (`action`) (default: turn)",
+        help="keep one of the turns with the same state and action (`turn`, default) or the same action (`action`)",
     )  # fmt: skip
     parser.add_argument(
         "--thoughts", choices=("apart", "inline"), default="apart",
-        help="`apart`: the chat template decides, and imitation leaves them out; `inline`: part of the text",
+        help="reasoning: `apart` (default): as the chat template renders it, not imitated; `inline`: part of the text",
     )  # fmt: skip
     parser.add_argument("--tools", type=Path, metavar="F.json", help="tool definitions for traces that have none")
-    parser.add_argument("--infer-tools", action="store_true", help="infer such definitions from the calls")
-    parser.add_argument("--model", type=Path, metavar="DIR", help="count tokens of this model instead of characters")
+    parser.add_argument("--infer-tools", action="store_true", help="infer tool definitions from the calls")
+    parser.add_argument("--model", type=Path, metavar="DIR", help="count this model's tokens instead of characters")
     parser.add_argument("--nemo-gym", type=Path, metavar="F.jsonl", help="also write the turns as NeMo-Gym rows")
     return parser
 
 
 def _filter_parser() -> Parser:
-    parser = Parser("pivot filter", "Keep the turns with an open outcome: variance above 0 and mean below λ_diff.")
+    parser = Parser("pivot filter", "Keep the pivots: turns with a score variance above 0 and a mean below λ_diff.")
     parser.add_argument("--traces", type=Path, required=True, metavar="DIR", help="output of pivot profile")
-    parser.add_argument("--output", type=Path, metavar="F.parquet", help="output file (default: beside the profile)")
+    parser.add_argument("--output", type=Path, metavar="F.parquet", help="output file (default: next to the profile)")
     parser.add_argument("--max-mean", type=float, default=0.6, metavar="M", help="λ_diff (default: 0.6)")
     parser.add_argument(
         "--min-variance", type=float, default=1e-9, metavar="V", help="variances up to V count as 0 (default: 1e-9)"
     )
-    parser.add_argument("--at-most", type=int, default=0, metavar="N", help="keep at most the N hardest (default: all)")
+    parser.add_count("--at-most", 0, "keep at most the N hardest (default: all)", least=0)
     parser.add_argument(
         "--random", type=int, nargs="?", const=0, metavar="N",
         help="draw N random turns instead; without N, as many as would be kept (the paper's ablation)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
+    parser.add_seed()
     return parser
 
 
@@ -264,12 +237,12 @@ def demonstrated_records(
 ) -> Iterator[dict[str, Any]]:
     """Yield records of OpenAI's chat form, one per episode.
 
-    The reward of an episode is 1 where its actions, played again, solve the task; `pivot extract` keeps those.
+    The reward of an episode is 1 where its actions, run again, solve the task; `pivot extract` keeps those.
 
     Args:
         env: environment; ``pivot`` is the help desk.
         options: the environment's own.
-        mediocre: the demonstrator whom the starter model imitates plays, even where there is an expert.
+        mediocre: use the demonstrator of the warm-start model even where there is an expert.
         max_turns: of an episode; 0 takes the environment's.
 
     Raises:
@@ -297,3 +270,13 @@ def demonstrated_records(
 def has_expert(env: str) -> bool:
     """Whether an environment has a scripted player without bad habits."""
     return env == "pivot" or starter_spec(env).expert is not None
+
+
+#: Step -> (its function, what it does).
+STEPS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
+    "demo-traces": (demo_traces, "write example traces by a scripted expert"),
+    "extract": (extract, "read traces and write their turns"),
+    "small-model": (small_model, "write a small untrained model for the traces"),
+    "profile": (profile, "run every turn K times with the initial policy and score the actions"),
+    "filter": (filter_turns, "keep the pivots, or as many random turns"),
+}

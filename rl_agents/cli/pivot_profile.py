@@ -33,37 +33,31 @@ from rl_agents.rewards.verifiers import VerifierOptions, make_verifier, self_che
 from rl_agents.traces.turns import Turn
 
 CANDIDATES_FILE, SUMMARY_FILE = "candidates.parquet", "profile.json"
+#: Turns that are rolled out at once; part of what an interrupted profile is recognized by.
+CHUNK = 64
 #: What a profile depends on besides turns, model and verifier.
 SAMPLING_KEYS = ("temperature", "top_p", "max_response_tokens", "max_model_len", "dtype")
 
 
 def build_parser() -> Parser:
-    """Return the parser of this step."""
-    parser = Parser("pivot profile", "Play every turn K times with the initial policy and score the actions.")
+    parser = Parser("pivot profile", "Run every turn K times with the initial policy and score the actions.")
     parser.add_argument("--traces", type=Path, required=True, metavar="F", help="output of pivot extract, or traces")
     parser.add_argument("--model", required=True, metavar="DIR", help="a Hugging Face model folder, or `starter`")
     parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: the folder of the turns)")
-    parser.add_argument("--rollouts", type=int, default=8, metavar="K", help="rollouts per turn (default: 8)")
-    parser.add_argument("--verifier", metavar="NAME", help="shorthand for --set env.verifier=NAME (default: tool_call)")
-    parser.add_argument("--limit", type=int, default=0, metavar="N", help="only N turns, spread over the file")
-    parser.add_argument("--chunk", type=int, default=64, metavar="N", help="turns in flight at once (default: 64)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
+    parser.add_count("--rollouts", 8, "rollouts per turn", least=2, metavar="K")
+    parser.add_argument("--verifier", metavar="NAME", help="same as --set env.verifier=NAME (default: tool_call)")
+    parser.add_count("--limit", 0, "only N turns, spread over the file (default: all)", least=0)
+    parser.add_seed()
     parser.add_argument(
-        "--skip-bad",
-        action="store_true",
-        help="leave out turns that the verifier refuses or the template cannot write",
+        "--skip-bad", action="store_true", help="skip turns that the verifier or the chat template rejects"
     )
-    parser.add_argument("--local", action="store_true", help="no actors: everything in this process")
+    parser.add_argument("--local", action="store_true", help="run in a single process, without Ray actors")
     parser.add_settings_flag()
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run this step; return its exit code."""
     args = build_parser().parse(argv)
-    for name, least in (("rollouts", 2), ("chunk", 1), ("limit", 0)):
-        if getattr(args, name) < least:
-            raise InputError(f"--{name} {getattr(args, name)}: must be at least {least}")
     folder = args.output or (args.traces if args.traces.is_dir() else args.traces.parent)
     check_writable(folder / CANDIDATES_FILE)
     parts = count_parts(folder)
@@ -81,7 +75,7 @@ def _profile(args: argparse.Namespace, folder: Path) -> int:
         _write_candidates(folder, turns)
     claim_folder(folder, _key(settings, turns, args))
     for reason, count in left_out.items():
-        print(f"{count} turns are left out: {reason}", file=sys.stderr)
+        print(f"excluded turns: {count} {reason}", file=sys.stderr)
     outcomes, seconds = _play(settings, turns, folder, args)
     path = write_profile(folder, turns, outcomes)
     summary = {**profile_summary(outcomes), "left_out": left_out, "seconds": round(seconds, 1)}
@@ -97,7 +91,7 @@ def _flags(args: argparse.Namespace) -> dict[str, Any]:
     flags = parse_assignments(args.set)
     for name in ("algo", "env", "model", "seed", "group_size", "env.pivots"):
         if name in flags:
-            raise InputError(f"--set {name}={flags[name]}: pivot profile has a flag for it, or sets it itself")
+            raise InputError(f"--set {name}={flags[name]}: use the flag of pivot profile, or omit it: profile sets it")
     if args.verifier:
         flags["env.verifier"] = args.verifier
     return flags
@@ -121,10 +115,10 @@ def _verified(turns: list[Turn], flags: dict[str, Any], skip_bad: bool) -> tuple
     if not check.failures:
         return turns, {}
     if not skip_bad:
-        raise InputError(f"verifier {options.verifier}: {check.summary()} (--skip-bad leaves them out)")
+        raise InputError(f"verifier {options.verifier}: {check.summary()} (--skip-bad skips them)")
     refused = {turn.turn_id for turn, _ in check.failures}
     kept = [turn for turn in turns if turn.turn_id not in refused]
-    return kept, {"refused by their verifier": len(refused)}
+    return kept, {"rejected by their verifier": len(refused)}
 
 
 def _settings(args: argparse.Namespace, flags: dict[str, Any], turns: list[Turn], folder: Path) -> Settings:
@@ -172,7 +166,7 @@ def _fitting(turns: Sequence[Turn], settings: Settings, skip_bad: bool) -> tuple
             kept.append(turn)
     if not kept:
         raise InputError(
-            f"none of {len(turns)} turns fits into max_model_len={settings.max_model_len} with "
+            f"none of {len(turns)} turns fits in max_model_len={settings.max_model_len} with "
             f"max_response_tokens={settings.max_response_tokens}; raise --set max_model_len=..."
         )
     return kept, len(turns) - len(kept)
@@ -184,7 +178,7 @@ def _key(settings: Settings, turns: Sequence[Turn], args: argparse.Namespace) ->
         "turns": hashlib.sha256("".join(turn.turn_id for turn in turns).encode()).hexdigest()[:16],
         "model": _weights_digest(_model_dir(settings)),
         "rollouts": args.rollouts,
-        "chunk": args.chunk,
+        "chunk": CHUNK,
         "seed": args.seed,
         **{name: getattr(settings, name) for name in SAMPLING_KEYS},
         **options,
@@ -221,7 +215,7 @@ def _play(
     try:
         print(f"{algo.engine_description} {len(turns)} turns x {args.rollouts} rollouts", file=sys.stderr)
         outcomes = profile_turns(
-            algo, turns, folder, rollouts=args.rollouts, chunk=args.chunk, seed=args.seed, on_progress=_Progress()
+            algo, turns, folder, rollouts=args.rollouts, chunk=CHUNK, seed=args.seed, on_progress=_Progress()
         )
     except KeyboardInterrupt:
         print("interrupted; run the same command again to continue", file=sys.stderr)
@@ -259,8 +253,8 @@ def _sentence(summary: dict[str, Any]) -> str:
     if not summary["turns"]:
         return "no turn could be scored"
     miss = summary["exact_miss_rate"]
-    told = "no rollout was acceptable" if miss != miss else f"exact matching would refuse {miss:.0%} of the acceptable"
+    exact = "no rollout was acceptable" if miss != miss else f"exact matching would reject {miss:.0%} of the acceptable"
     return (
         f"{summary['turns']:.0f} turns, mean score {summary['mean_score']:.2f}: {summary['uninformative_share']:.0%} "
-        f"uninformative ({summary['solved_share']:.0%} always 1, {summary['failed_share']:.0%} always 0); {told}"
+        f"uninformative ({summary['solved_share']:.0%} always 1, {summary['failed_share']:.0%} always 0); {exact}"
     )

@@ -1,4 +1,4 @@
-"""``python run.py play``: an environment by itself, before anyone trains: observations, actions, rewards."""
+"""``python run.py play``: run an environment without a model and print observations, actions and rewards."""
 
 from __future__ import annotations
 
@@ -34,40 +34,37 @@ Act = Callable[[EnvReply, Mapping[str, Any]], str | None]
 
 
 def build_parser() -> Parser:
-    """Return the parser of the play command."""
-    parser = Parser("play", "Play an environment without a model and show what it says and pays.")
+    parser = Parser("play")
     parser.add_argument("--env", metavar="NAME", default="guess_numbers", help="environment (default: guess_numbers)")
     parser.add_argument(
         "--policy", metavar="NAME", default="scripted",
-        help="`scripted` (default): the environment's expert, else its demonstrator; `random`: one of the admissible "
-        "actions, else of demonstrated ones, else words of the observation; `human`: lines of stdin",
+        help="`scripted` (default): the environment's expert, else its demonstrator; `random`: an admissible action, "
+        "else a demonstrated one, else words of the observation; `human`: you type the actions",
     )  # fmt: skip
-    parser.add_argument("--task", metavar="ID", help="task to play (default: the first ones of the split)")
+    parser.add_argument("--task", metavar="ID", help="task (default: the first tasks of the split)")
     parser.add_argument("--split", choices=("train", "test"), default="train", help="task set (default: train)")
-    parser.add_argument("--episodes", type=int, default=1, metavar="N", help="episodes (default: 1)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
+    parser.add_count("--episodes", 1, "number of episodes")
+    parser.add_seed()
     parser.add_settings_flag()
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Play; return 1 when the environment broke every episode."""
+    """Run the episodes; return 1 when all of them failed in the environment."""
     args = build_parser().parse(argv)
     if args.policy not in POLICIES:
         raise InputError(f"--policy {args.policy}: {nearest(args.policy, POLICIES)}")
-    if args.episodes < 1 or args.seed < 0:
-        raise InputError("--episodes must be at least 1, and --seed at least 0")
     settings, starter = play_settings(args)
     tasks = [args.task] if args.task else task_ids(settings.env, args.split, settings.env_options)
     policy = Policy(settings, starter, args.policy, tasks)
     keys = " ".join(f"env.{name}={value}" for name, value in settings.env_options.items())
     outcomes: list[Outcome] = []
     envs = env_pool(settings)
-    # Not `asyncio.run`, which would keep Ctrl-C from somebody who is asked for an action.
+    # Not `asyncio.run`, which would hold back Ctrl-C while a person is asked for an action.
     with contextlib.closing(asyncio.new_event_loop()) as loop:
         env = loop.run_until_complete(made(envs, settings.env))
         try:
-            print(f"{settings.env}, policy {args.policy}: {policy.means()}\n{keys or 'all keys at their defaults'}")
+            print(f"{settings.env}, policy {args.policy}: {policy.means()}\n{keys or 'env keys: all defaults'}")
             for number in range(args.episodes):
                 if outcomes and outcomes[-1].failed:
                     loop.run_until_complete(envs.discard(env))
@@ -85,7 +82,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def play_settings(args: argparse.Namespace) -> tuple[Settings, StarterSpec | None]:
-    """Settings with the environment's keys as its starter takes them, under what ``--set`` says.
+    """Settings with the environment keys of its warm-start model, overridden by ``--set``.
 
     Raises:
         InputError: unknown environment or key.
@@ -124,7 +121,7 @@ async def made(envs: EnvPool, name: str) -> TextEnv:
 
 
 async def play(env: TextEnv, guard: EnvGuard, act: Act, settings: Settings) -> Outcome:
-    """Play an episode and print it; calls are guarded and read as in training."""
+    """Run and print one episode; calls are guarded and read as in training."""
     task, seed = guard.task_id, guard.process.seed
     print(f"\n=== task {task}, seed {seed}")
     total, turns, cause, answer = 0.0, 0, "", EnvReply("")
@@ -147,7 +144,7 @@ async def play(env: TextEnv, guard: EnvGuard, act: Act, settings: Settings) -> O
         print(f"=== failed: {failure}")
         return Outcome(total, False, True)
     if turns:
-        _show("--- the end:", answer.observation)
+        _show("--- final observation:", answer.observation)
     success = is_success(answer, total) and not cause.startswith("stopped")
     metrics = "".join(f", {name} {value:g}" for name, value in answer.metrics.items())
     print(f"=== {cause}: return {total:g}, {'solved' if success else 'not solved'}, {turns} turns{metrics}")
@@ -167,15 +164,14 @@ class Policy:
     def means(self) -> str:
         """Say what the policy's name means in this environment."""
         if self.name == "human":
-            return "one line of stdin per turn, an empty line or the end of the input stops"
+            return "type one line per turn; an empty line stops"
         if self.name == "scripted":
             assert self.starter is not None
-            return "the environment's expert" if self.starter.expert else "the environment's demonstrator, which errs"
-        other = "another demonstrated action of these tasks" if self.starter else "words of the observation"
-        return f"an admissible action where the environment names them, else {other}"
+            return "the environment's expert" if self.starter.expert else "the environment's imperfect demonstrator"
+        other = "a demonstrated action of these tasks" if self.starter else "words of the observation"
+        return f"a random admissible action where the environment lists them, else {other}"
 
     def start(self, env: TextEnv, task: str, seed: int) -> Act:
-        """Return an episode's player."""
         rng = random.Random(seed)
         if self.name == "human":
             return _ask

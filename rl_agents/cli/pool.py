@@ -1,4 +1,4 @@
-"""``python run.py pool``: what a run sampled: list it, read it, decide about it, export it."""
+"""``python run.py pool``: list, read, curate and export the trajectories of a run."""
 
 from __future__ import annotations
 
@@ -26,26 +26,25 @@ from rl_agents.store.files import pool_file
 from rl_agents.store.reader import PoolReader, Stored, Where, statistics
 from rl_agents.store.records import Curation, Verdict
 
-SUMMARY = "Read and curate the pool of a run (RUN/pool.sqlite, or the file): every call, episode and decision."
+SUMMARY = "Read and curate the trajectory store of a run. RUN is a run folder or a pool file."
 ACTIONS = {
     "list": "list sessions",
     "show": "print one session step by step",
-    "exclude": "let nobody learn from sessions, or from one of their steps",
-    "keep": "take an exclusion back",
-    "reward": "set the reward of a session (of its last step), or of one step",
-    "weight": "set how much a session, or one of its steps, counts",
-    "note": "leave words about sessions, or one of their steps; nothing else changes",
-    "decisions": "list what was decided, with numbers to undo it by",
-    "undo": "take decisions back",
-    "export": "write sessions as .jsonl or .parquet",
-    "stats": "count what there is, and what it costs",
+    "exclude": "exclude sessions, or one of their steps, from training",
+    "keep": "include excluded sessions or steps again",
+    "reward": "set the reward of a session (at its last step) or of one step",
+    "weight": "set the training weight of a session or of one step",
+    "note": "attach a comment to sessions or to one of their steps",
+    "decisions": "list the decisions with their numbers, which `undo` takes",
+    "undo": "undo decisions",
+    "export": "write sessions to a .jsonl or .parquet file",
+    "stats": "print counts and sizes",
 }
-#: Session names that are compared with a misspelt one.
+#: Session names that are compared with a misspelled one.
 COMPARED = 20_000
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one action; return its exit code."""
     if not argv or argv[0] in ("-h", "--help"):
         lines = "\n".join(f"  {name:10} {summary}" for name, summary in ACTIONS.items())
         usage = f"usage: run.py pool RUN ACTION ...\n\n{SUMMARY}\n\nactions (run.py pool RUN ACTION --help):\n{lines}"
@@ -53,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
         return 0
     if len(argv) < 2 or argv[1] not in ACTIONS:
         if len(argv) < 2 or argv[1] in ("-h", "--help"):
-            raise InputError(f"run.py pool {argv[0]}: what to do? one of: {', '.join(ACTIONS)}")
+            raise InputError(f"run.py pool {argv[0]}: an action is missing; valid: {', '.join(ACTIONS)}")
         raise unknown("action of pool", argv[1], ACTIONS)
     runners: dict[str, Callable[[Parser, str, Sequence[str]], None]] = {
         "list": _list, "show": _show, "decisions": _decisions, "undo": _undo, "export": _export, "stats": _stats,
@@ -65,11 +64,9 @@ def run(argv: Sequence[str]) -> int:
 
 def _list(parser: Parser, place: str, argv: Sequence[str]) -> None:
     _add_filters(parser)
-    parser.add_argument("--limit", type=int, default=50, metavar="N", help="the newest N (default: 50; 0: all)")
-    parser.add_argument("--json", action="store_true", help="print a line of JSON per session")
+    parser.add_count("--limit", 50, "only the newest N (default: 50; 0: all)", least=0)
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line and session")
     args = parser.parse(argv)
-    if args.limit < 0:
-        raise InputError(f"--limit {args.limit}: must not be negative")
     with PoolReader(pool_file(place)) as reader:
         found, total = _newest(reader, _where(args), args.limit)
         if args.json:
@@ -79,14 +76,14 @@ def _list(parser: Parser, place: str, argv: Sequence[str]) -> None:
             print("no session matches" + _still_open(reader))
         else:
             print(sessions_table(found))
-            print(f"{len(found)} of {total} sessions" + (", the newest (--limit 0: all)" * (len(found) < total)))
+            print(f"{len(found)} of {total} sessions" + (", the newest ones (--limit 0: all)" * (len(found) < total)))
 
 
 def _still_open(reader: PoolReader) -> str:
     """Say how many sessions of a gateway are not listed because they have not ended; empty where there are none."""
     opened = {opening.session for opening in reader.openings()}
     count = len(opened - {stored.session.id for stored in reader.stored()})
-    return f"; {count} not listed, still open: a session is listed when it ends" if count else ""
+    return f"; {count} still open: a session is listed when it ends" if count else ""
 
 
 def _newest(reader: PoolReader, where: Where, limit: int) -> tuple[Sequence[Stored], int]:
@@ -99,9 +96,9 @@ def _newest(reader: PoolReader, where: Where, limit: int) -> tuple[Sequence[Stor
 
 
 def _show(parser: Parser, place: str, argv: Sequence[str]) -> None:
-    parser.add_argument("session", help="id, or its beginning where no other session begins so")
-    parser.add_argument("--ids", action="store_true", help="print token ids and log-probabilities, too")
-    parser.add_argument("--raw", action="store_true", help="rewards as they were recorded")
+    parser.add_argument("session", metavar="SESSION", help="session id, or a unique prefix of it")
+    parser.add_argument("--ids", action="store_true", help="also print token ids and log-probabilities")
+    parser.add_argument("--raw", action="store_true", help="show the recorded rewards, without decisions")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     args = parser.parse(argv)
     with PoolReader(pool_file(place)) as reader:
@@ -118,17 +115,17 @@ def _show(parser: Parser, place: str, argv: Sequence[str]) -> None:
 def _decide(verdict: str) -> Callable[[Parser, str, Sequence[str]], None]:
     def decide(parser: Parser, place: str, argv: Sequence[str]) -> None:
         if verdict in ("reward", "weight"):
-            parser.add_argument("value", type=float, help="number")
+            parser.add_argument("value", type=float, metavar="NUMBER", help=f"the {verdict}")
         if verdict == "note":
-            parser.add_argument("text", help="the words, for others")
+            parser.add_argument("text", metavar="TEXT", help="the comment")
         parser.add_argument(
-            "sessions", nargs="*", metavar="SESSION", help="ids, or their beginnings; or use the filters"
+            "sessions", nargs="*", metavar="SESSION", help="session ids or unique prefixes; or use filters"
         )
         _add_filters(parser)
-        parser.add_argument("--step", type=int, default=WHOLE, metavar="N", help="only this step, from 0")
-        parser.add_argument("--by", default=user_name(), metavar="NAME", help=f"who decides (default: {user_name()})")
+        parser.add_argument("--step", type=int, default=WHOLE, metavar="N", help="only this step, counted from 0")
+        _add_author(parser)
         if verdict != "note":
-            parser.add_argument("--why", default="", metavar="TEXT", help="the reason, for others")
+            parser.add_argument("--why", default="", metavar="TEXT", help="the reason")
         args = parser.parse(argv, mixed=True)
         if verdict == "note":
             if not args.text.strip():
@@ -154,24 +151,24 @@ def _record(path: Path, verdict: Verdict, args: argparse.Namespace) -> None:
     where = chosen[0].session.id if len(chosen) == 1 else f"{len(chosen)} sessions"
     step = "" if args.step == WHOLE else f", step {args.step}"
     span = f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
-    print(f"{what}: {where}{step} (undo {span} takes it back)")
+    print(f"{what}: {where}{step} (to undo: undo {span})")
 
 
 def _chosen(reader: PoolReader, args: argparse.Namespace) -> list[Stored]:
     where = _where(args)
     if args.sessions:
         if where != Where():
-            raise InputError("name sessions, or choose them by filters, not both")
+            raise InputError("give session ids or filters, not both")
         return [find_session(reader, name) for name in dict.fromkeys(args.sessions)]
     if where == Where():
-        raise InputError("which sessions? name some, or choose them by filters such as --failed or --iteration 3")
+        raise InputError("no sessions chosen: name some, or use filters such as --failed or --iteration 3")
     if not (found := list(reader.stored(where))):
         raise InputError("no session matches")
     return found
 
 
 def _decisions(parser: Parser, place: str, argv: Sequence[str]) -> None:
-    parser.add_argument("--json", action="store_true", help="print a line of JSON per decision")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line and decision")
     args = parser.parse(argv)
     with PoolReader(pool_file(place)) as reader:
         rows = reader.curation()
@@ -179,13 +176,13 @@ def _decisions(parser: Parser, place: str, argv: Sequence[str]) -> None:
         for number, row in rows:
             print(json.dumps(plain(decision_row(number, row))))
     else:
-        print(decisions_table(rows) if rows else "nothing was decided")
+        print(decisions_table(rows) if rows else "no decisions yet")
 
 
 def _undo(parser: Parser, place: str, argv: Sequence[str]) -> None:
-    parser.add_argument("numbers", nargs="+", metavar="NUMBER", help="of decisions, or N-M; `decisions` lists them")
-    parser.add_argument("--by", default=user_name(), metavar="NAME", help=f"who decides (default: {user_name()})")
-    parser.add_argument("--why", default="", metavar="TEXT", help="the reason, for others")
+    parser.add_argument("numbers", nargs="+", metavar="NUMBER", help="decision number, or a range N-M; see `decisions`")
+    _add_author(parser)
+    parser.add_argument("--why", default="", metavar="TEXT", help="the reason")
     args = parser.parse(argv)
     path = pool_file(place)
     with PoolReader(path) as reader:
@@ -194,29 +191,29 @@ def _undo(parser: Parser, place: str, argv: Sequence[str]) -> None:
     chosen = [number for word in args.numbers for number in _span(word)]
     for number in chosen:
         if number not in rows:
-            there = f"they are numbered 1 to {max(rows)}" if rows else "nothing was decided"
+            there = f"valid: 1 to {max(rows)}" if rows else "there are no decisions yet"
             raise InputError(f"undo {number}: no such decision; {there}")
         if number in undone or rows[number].undoes:
-            reason = "was taken back already" if number in undone else "takes another back: decide again instead"
+            reason = "was already undone" if number in undone else "is itself an undo: make the decision again instead"
             raise InputError(f"undo {number}: decision {number} {reason}")
     curate(
         path, [Curation(rows[n].session, rows[n].verdict, rows[n].ordinal, None, args.by, args.why, n) for n in chosen]
     )
-    print(f"{len(chosen)} decision{'s' * (len(chosen) != 1)} taken back")
+    print(f"{len(chosen)} decision{'s' * (len(chosen) != 1)} undone")
 
 
 def _span(word: str) -> range:
     first, _, last = word.partition("-")
     if not first.isdecimal() or not (last or first).isdecimal():
-        raise InputError(f"undo {word}: a number is needed, or two such as 3-7")
+        raise InputError(f"undo {word}: a number or a range such as 3-7 is needed")
     return range(int(first), int(last or first) + 1)
 
 
 def _export(parser: Parser, place: str, argv: Sequence[str]) -> None:
     _add_filters(parser)
-    parser.add_argument("--output", type=Path, required=True, metavar="F", help="new file, .jsonl or .parquet")
-    parser.add_argument("--steps", action="store_true", help="a row per step (default: a row per session)")
-    parser.add_argument("--raw", action="store_true", help="as recorded: all sessions, no decision applied")
+    parser.add_argument("--output", type=Path, required=True, metavar="F", help="new file: .jsonl or .parquet")
+    parser.add_argument("--steps", action="store_true", help="write one row per step (default: per session)")
+    parser.add_argument("--raw", action="store_true", help="export all sessions as recorded, without decisions")
     args = parser.parse(argv)
     with PoolReader(pool_file(place)) as reader:
         count = export(reader, args.output, _where(args), steps=args.steps, raw=args.raw)
@@ -232,7 +229,7 @@ def _stats(parser: Parser, place: str, argv: Sequence[str]) -> None:
 
 
 def find_session(reader: PoolReader, name: str) -> Stored:
-    """Return the session of that id, or the only one whose id begins so.
+    """Return the session with this id, or the only one whose id starts with it.
 
     Raises:
         InputError: there is none, or several; the message names the nearest.
@@ -244,34 +241,41 @@ def find_session(reader: PoolReader, name: str) -> Stored:
     if len(begin_so) == 1:
         return next(reader.stored(Where(ids=begin_so)))
     if begin_so:
-        raise InputError(f"session '{name}': several begin so: {', '.join(begin_so[:2])} ...")
+        raise InputError(f"session '{name}': the prefix is not unique: {', '.join(begin_so[:2])} ...")
     if reader.one("SELECT count(*) FROM openings WHERE session = ?", name)[0]:
-        raise InputError(f"session '{name}' has not ended: it can be read afterwards")
+        raise InputError(f"session '{name}' is still open: it can be read when it has ended")
     names = reader.names("", COMPARED)
-    hint = nearest(name, names) if names else "there are none"
+    hint = nearest(name, names) if names else "the pool has no sessions"
     raise InputError(
         f"unknown session '{name}'" + (f": {hint}" if "mean" in hint or len(names) < 8 else "; see `list`")
     )
 
 
+def _add_author(parser: Parser) -> None:
+    parser.add_argument("--by", default=user_name(), metavar="NAME", help=f"author (default: {user_name()})")
+
+
 def _add_filters(parser: Parser) -> None:
     add = parser.add_argument
-    add("--iteration", type=int, metavar="N", help="of this iteration")
-    add("--env", metavar="NAME", help="of this environment")
-    add("--task", metavar="ID", help="of this task")
-    add("--group", type=int, metavar="N", help="of this group (with --iteration)")
-    add("--kind", choices=("episode", "sample", "gateway", "evaluation"), help="of this kind")
-    add("--state", choices=("ready", "leased", "trained"), help="not learned from, learned from, held by a checkpoint")
+    add("--iteration", type=int, metavar="N", help="only sessions of this iteration")
+    add("--env", metavar="NAME", help="only of this environment")
+    add("--task", metavar="ID", help="only of this task")
+    add("--group", type=int, metavar="N", help="only of this group (with --iteration)")
+    add("--kind", choices=("episode", "sample", "gateway", "evaluation"), help="only of this kind")
+    add(
+        "--state", choices=("ready", "leased", "trained"),
+        help="ready: not trained on yet; leased: trained on since the last checkpoint; trained: before it",
+    )  # fmt: skip
     solved = parser.add_mutually_exclusive_group()
-    solved.add_argument("--success", action="store_true", default=None, help="that solved the task")
-    solved.add_argument("--unsolved", action="store_false", dest="success", help="that did not")
-    add("--failed", action="store_true", default=None, help="that the environment or the judge broke")
+    solved.add_argument("--success", action="store_true", default=None, help="only solved ones")
+    solved.add_argument("--unsolved", action="store_false", dest="success", help="only unsolved ones")
+    add("--failed", action="store_true", default=None, help="only those whose environment or judge failed")
     excluded = parser.add_mutually_exclusive_group()
-    excluded.add_argument("--excluded", action="store_true", default=None, help="that are not to be learned from")
-    excluded.add_argument("--included", action="store_false", dest="excluded", help="that are")
-    add("--lost", action="store_true", help="of iterations that a resumed run took back and played again")
-    add("--min-return", type=float, metavar="X", help="whose rewards sum to at least X")
-    add("--max-return", type=float, metavar="X", help="whose rewards sum to at most X")
+    excluded.add_argument("--excluded", action="store_true", default=None, help="only excluded ones")
+    excluded.add_argument("--included", action="store_false", dest="excluded", help="only included ones")
+    add("--lost", action="store_true", help="only of iterations that a resumed run discarded and repeated")
+    add("--min-return", type=float, metavar="X", help="only with a return of at least X")
+    add("--max-return", type=float, metavar="X", help="only with a return of at most X")
 
 
 def _where(args: argparse.Namespace) -> Where:

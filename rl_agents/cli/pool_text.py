@@ -1,4 +1,4 @@
-"""Sessions and decisions of a pool as text for people and as rows for programs."""
+"""Sessions and decisions of a pool, as text and as rows for programs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,10 @@ def session_row(stored: Stored) -> Row:
 
 
 def decision_row(number: int, row: Curation) -> Row:
-    """Return what `decisions --json` prints about one."""
     return {"number": number, **asdict(row)}
 
 
 def sessions_table(sessions: Iterable[Stored]) -> str:
-    """Return a line per session."""
     head = ("session", "iter", "task", "group", "steps", "tokens", "return", "result", "ended by", "state", "curation")
     rows = [
         (
@@ -45,12 +43,11 @@ def sessions_table(sessions: Iterable[Stored]) -> str:
 
 
 def decisions_table(rows: Sequence[tuple[int, Curation]]) -> str:
-    """Return a line per decision."""
     undone = {row.undoes for _, row in rows if row.undoes}
     lines = [
         (
             number, _verdict(row), row.session, "" if row.ordinal == WHOLE else row.ordinal, row.by, row.why,
-            "taken back" if number in undone else "",
+            "undone" if number in undone else "",
         )
         for number, row in rows
     ]  # fmt: skip
@@ -82,7 +79,6 @@ def full_session(
 
 
 def statistics_text(figures: Row) -> str:
-    """Return `statistics` as a table."""
     width = max(map(len, figures))
     return "\n".join(f"{name.replace('_', ' '):{width}}  {_figure(value)}" for name, value in figures.items())
 
@@ -113,7 +109,7 @@ def _step(ordinal: int, step: Step, worth: Credit | None, weight: float, with_id
         value = "" if worth.value is None else f", value {worth.value:.3f}"
         notes.append(f"advantage {worth.advantage:.3f}{value} (iteration {worth.iteration})")
     if step.next_step is not None:
-        notes.append("read by none" if step.next_step < 0 else f"read by step {step.next_step}")
+        notes.append("not continued" if step.next_step < 0 else f"continued by step {step.next_step}")
     lines = [f"\n--- step {ordinal}: {', '.join(notes)}", "environment:", _block(step.observation), "agent:",
              _block(step.action)]  # fmt: skip
     if with_ids:
@@ -130,7 +126,7 @@ def _brief(facts: Row) -> str:
 
 
 def _result(stored: Stored) -> str:
-    return "broken" if stored.session.failed else "solved" if stored.session.success else "unsolved"
+    return "failed" if stored.session.failed else "solved" if stored.session.success else "unsolved"
 
 
 def _state(stored: Stored) -> str:

@@ -33,26 +33,26 @@ WRITE_TOKEN = "write token of your account: `hf auth login`, or HF_TOKEN"
 
 
 def build_parser() -> Parser:
-    """Return the parser of the push command."""
-    parser = Parser("push", "Publish a checkpoint with a model card: on the Hugging Face Hub, or as a folder.")
-    parser.add_argument("run", type=Path, metavar="RUN", help="a run's folder, or one of its checkpoints")
-    parser.add_argument("repo", nargs="?", metavar="OWNER/NAME", help="repository on the Hub; made when it is missing")
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="write the same into a new folder; no network")
+    parser = Parser("push")
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder or one of its checkpoints")
+    parser.add_argument("repo", nargs="?", metavar="OWNER/NAME", help="repository on the Hub; created if missing")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="write a new local folder instead; needs no network")
     parser.add_argument(
-        "--adapter", action="store_true", help="the LoRA adapter alone, as peft's folder (default: the merged model)"
+        "--adapter",
+        action="store_true",
+        help="publish only the LoRA adapter, in PEFT's layout (default: the merged model)",
     )
     parser.add_argument(
-        "--license", metavar="ID", help="license in the card, such as apache-2.0 (default: the base model's own)"
+        "--license", metavar="ID", help="license for the card, such as apache-2.0 (default: the base model's)"
     )
-    parser.add_argument("--public", action="store_true", help="make a public repository (default: private)")
+    parser.add_argument("--public", action="store_true", help="make the repository public (default: private)")
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the push command; return its exit code."""
     args = build_parser().parse(argv)
     if bool(args.repo) == bool(args.folder):
-        raise InputError("push wants a repository (OWNER/NAME) or --folder DIR, one of them")
+        raise InputError("push needs either a repository (OWNER/NAME) or --folder DIR")
     folder, iteration, checkpoint = RunFolder.locate(args.run)
     check_weights(folder, checkpoint, args.adapter)
     if args.folder:
@@ -86,7 +86,7 @@ def check_repo(name: str) -> str:
     except HFValidationError as error:
         raise InputError(f"{name}: {str(error).splitlines()[0]}") from None
     if name.count("/") != 1:
-        raise InputError(f"{name}: a repository is OWNER/NAME; for a folder say --folder {name}")
+        raise InputError(f"{name}: a repository is OWNER/NAME; for a local folder use --folder {name}")
     return name
 
 
@@ -97,27 +97,26 @@ def check_weights(folder: RunFolder, checkpoint: Path, adapter: bool) -> None:
         InputError: what it lacks.
     """
     if not list(checkpoint.glob("hf/*.safetensors*")):
-        raise InputError(f"{checkpoint}: holds no weights (hf/*.safetensors)")
+        raise InputError(f"{checkpoint}: no weights (hf/*.safetensors)")
     if adapter and not list(checkpoint.glob("adapter/*.safetensors")):
         if not folder.load_settings().lora_rank:
-            raise InputError(f"{checkpoint}: has no adapter: the run trains all weights (lora_rank=0); leave --adapter")
+            raise InputError(f"{checkpoint}: no adapter: the run trains all weights (lora_rank=0); omit --adapter")
         raise InputError(
-            f"{checkpoint}: written before adapters were kept; --resume {folder.path} writes the next with its own"
+            f"{checkpoint}: written by a version that kept no adapters; --resume {folder.path} writes the next with one"
         )
 
 
 def terms_of(folder: RunFolder, named: str | None) -> dict[str, str]:
-    """Return the card's fields of the license; one line says so where nobody names one."""
+    """Return the card's license fields; prints one line where no license is known."""
     if named:
         return {"license": check_license(named)}
     found = license_of(folder.load_settings().model)
     if not found:
-        print("license: not in the card, since the base model is not here or names none; --license ID adds it")
+        print("license: not in the card, since no license was found for the base model; --license ID adds one")
     return found
 
 
 def what(card: CardOf) -> str:
-    """Say what was published."""
     return "adapter and card" if card.adapter else "model and card"
 
 
@@ -135,7 +134,7 @@ def write_model(card: CardOf, checkpoint: Path, target: Path, name: str) -> None
 
 
 def write_adapter(source: Path, target: Path) -> None:
-    """Copy peft's two files; of a base in a local folder strangers see its name alone."""
+    """Copy PEFT's two files; the path of a local base model is reduced to its name."""
     shutil.copytree(source, target, dirs_exist_ok=True)
     file = target / "adapter_config.json"
     config = json.loads(file.read_text(encoding="utf-8"))
@@ -158,10 +157,10 @@ def upload(model: Path, repo: str, args: argparse.Namespace, message: str) -> st
     try:
         api.create_repo(repo, private=not args.public, exist_ok=True)
         if not args.public and api.repo_info(repo).private is False:
-            raise InputError(f"push {repo}: it is there already, and public: say --public, or choose another name")
+            raise InputError(f"push {repo}: the repository exists and is public: add --public, or choose another name")
         api.upload_folder(repo_id=repo, folder_path=model, commit_message=message)
     except OfflineModeIsEnabled:
-        raise InputError(f"push {repo}: HF_HUB_OFFLINE is set; unset it, or write --folder DIR") from None
+        raise InputError(f"push {repo}: HF_HUB_OFFLINE is set; unset it, or use --folder DIR") from None
     except LocalTokenNotFoundError:
         raise InputError(f"push {repo}: needs a {WRITE_TOKEN}") from None
     except HfHubHTTPError as error:

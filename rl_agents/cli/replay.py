@@ -1,4 +1,4 @@
-"""``python run.py replay RUN --iterations a:b``: the learner's work of a run once more, compared with its record."""
+"""``python run.py replay RUN --iterations a:b``: repeat a run's learner updates and compare with the record."""
 
 from __future__ import annotations
 
@@ -24,29 +24,27 @@ if TYPE_CHECKING:
 #: Within a checkpoint.
 CONFIG = "config.yaml"
 SUMMARY = (
-    "Repeat what a run's learner did from the run's pool, without playing, and compare: credit, log-probabilities,\n"
-    "weights. Exit code 0: equal; 1: something differs."
+    "Repeat the learner updates of a run from its pool, without rollouts, and compare advantages,\n"
+    "log-probabilities and weights with the recorded ones. Exit code 0: equal; 1: different."
 )
 
 
 def build_parser() -> Parser:
-    """Return the parser of the replay command."""
     parser = Parser("replay", SUMMARY)
-    parser.add_argument("run", type=Path, metavar="RUN", help="a run's folder")
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
     parser.add_argument(
         "--iterations", metavar="A:B",
-        help="from the checkpoint of A completed iterations (0: the start) to B (default: 0 to the newest checkpoint)",
+        help="from the checkpoint after A iterations (0: the start) to B (default: 0 to the newest checkpoint)",
     )  # fmt: skip
     parser.add_argument(
         "--tokens", action="store_true",
-        help="write what the learner made of every sampled token (advantage, ratio, gap, entropy, correction, mask) to "
-        f"RUN/{TOKENS_FILE}, where `run.py view` finds it",
+        help="write the learner's values for every sampled token (advantage, ratio, logprob mismatch, entropy, "
+        f"correction, mask) to RUN/{TOKENS_FILE}, which `run.py view` shows",
     )  # fmt: skip
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the replay command; return its exit code."""
     args = build_parser().parse(argv)
     folder = RunFolder(args.run.resolve())
     if not folder.config_file.is_file():
@@ -55,11 +53,11 @@ def run(argv: Sequence[str]) -> int:
     kept = dict(folder.complete_checkpoints())
     done = max([0, *kept, *(record["iteration"] for record in folder.read_metrics())])
     if not done:
-        raise InputError(f"{args.run}: the run has not completed an iteration: there is nothing to replay")
+        raise InputError(f"{args.run}: nothing to replay: the run has completed no iteration")
     start, end = chosen_range(args.iterations or f"0:{max(kept, default=done)}", done)
     if start and start not in kept:
         there = ", ".join(["0 (the start)", *map(str, sorted(kept))])
-        raise InputError(f"--iterations {start}:{end}: no checkpoint of {start} iterations; there are: {there}")
+        raise InputError(f"--iterations {start}:{end}: no checkpoint at iteration {start}; available: {there}")
     settings = settings_of(folder, start, end, kept)
     show_start(sys.stdout)
     from rl_agents.trainer.replay import (
@@ -113,7 +111,7 @@ def chosen_range(text: str, done: int) -> tuple[int, int]:
 
 
 def settings_of(folder: RunFolder, start: int, end: int, kept: Mapping[int, Path]) -> Settings:
-    """Return what the learner's keys were in the range: a run that was resumed may have gone on with others.
+    """Return the learner's keys in the range: a resumed run may have continued with others.
 
     Raises:
         InputError: they changed within it.
@@ -127,15 +125,15 @@ def settings_of(folder: RunFolder, start: int, end: int, kept: Mapping[int, Path
         for name in sorted(learner_keys(settings)):
             if (old := getattr(settings, name)) != (new := getattr(later, name)):
                 raise InputError(
-                    f"--iterations {start}:{end}: the run went on with {name}={new} in place of {old} after iteration "
-                    f"{before} or later; replay {start}:{before} and {before}:{end}"
+                    f"--iterations {start}:{end}: {name} changed from {old} to {new} when the run was resumed after "
+                    f"iteration {before} or later; replay {start}:{before} and {before}:{end}"
                 )
         before = iteration
     return settings
 
 
 def learner_keys(settings: Settings) -> set[str]:
-    """Return the keys that decide about updates."""
+    """Return the keys that affect updates."""
     sections = (ModelKeys, LossKeys, PolicyGradientKeys, CriticKeys, OptimizerKeys)
     found = {name for section in sections for name in keys_of(section)} | {"temperature", "seed"}
     found |= ALGORITHMS[settings.algo].reads
@@ -146,10 +144,10 @@ def learner_keys(settings: Settings) -> set[str]:
 def verdict(found: Replay, what: str, equal: bool, end: int, kept: Sequence[int]) -> str:
     """Return the last line; ``kept`` are the completed iterations of the checkpoints that there are."""
     if not equal:
-        return f"{what}: {len(found.differences)} differences from the record; first: {found.differences[0]}"
+        return f"{what}: {len(found.differences)} differences from the record; the first: {found.differences[0]}"
     if end in found.equal:
-        return f"{what}: equal bit for bit, credit and weights"
+        return f"{what}: equal bit for bit, advantages and weights"
     at = f"weights up to checkpoint {max(found.equal)}" if found.equal else "no weights"
-    at += f"; to compare those of iteration {end}, train with keep_checkpoints=0"
+    at += f"; to compare the weights of iteration {end}, train with keep_checkpoints=0"
     at += f", or replay 0:{kept[-1]}, which compares with checkpoints {', '.join(map(str, kept))}" if kept else ""
-    return f"{what}: equal in what is recorded: credit; {at}"
+    return f"{what}: equal in what is recorded: advantages; {at}"

@@ -20,35 +20,35 @@ from rl_agents.serving.options import ServingOptions
 from rl_agents.trainer.ray_address import cluster_address, describe_session
 from rl_agents.web.security import check_address
 
-#: Actors that Serve starts beside the replicas: controller and proxy; the gateway asks for no CPU.
+#: Actors that Serve starts alongside the replicas: controller and proxy; the gateway asks for no CPU.
 SERVE_ACTORS = 2
 APPLICATION = "rl_agents"
 HEALTH_S = 5.0
 
 
 def build_parser() -> Parser:
-    """Return the parser of the serve command."""
     parser = Parser(
-        "serve", "Host a trained agent: OpenAI's (chat, Responses) and Anthropic's APIs, sessions, and a web page.",
-        epilog="keys of --set: the server's (docs/how-to/serve.md) and the run's (max_model_len, dtype, env.KEY ...)",
+        "serve",
+        "Serve a trained agent over HTTP in three API dialects (OpenAI Chat Completions, OpenAI Responses,\n"
+        "Anthropic Messages), with agent sessions and a web page.",
+        epilog="--set takes the server's keys (docs/how-to/serve.md) and the run's (max_model_len, dtype, env.KEY ...)",
     )  # fmt: skip
-    parser.add_argument("--checkpoint", metavar="DIR", help="a run's folder, a checkpoint, or a model folder")
+    parser.add_argument("--checkpoint", metavar="DIR", help="a run folder, a checkpoint, or a model folder")
     parser.add_argument(
         "--adapter", action="append", dest="adapters", metavar="NAME=DIR",
-        help="a LoRA adapter over the checkpoint: the model NAME; more than one may be given",
+        help="a LoRA adapter on top of the checkpoint, served as model NAME; may be repeated",
     )  # fmt: skip
-    parser.add_argument("--follow", action="store_true", help="load each newer checkpoint of the run")
+    parser.add_argument("--follow", action="store_true", help="load each new checkpoint of the run as it is written")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="port (default: 8000)")
-    parser.add_argument("--api-key-env", metavar="NAME", help="environment variable with the API key")
-    parser.add_argument("--admin-key-env", metavar="NAME", help="environment variable with the key of /admin")
+    parser.add_argument("--api-key-env", metavar="NAME", help="environment variable that holds the API key")
+    parser.add_argument("--admin-key-env", metavar="NAME", help="environment variable that holds the key for /admin")
     parser.add_argument("--engine", choices=("auto", "vllm", "torch"), help="engine (default: auto)")
     parser.add_settings_flag()
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the serve command; return its exit code."""
     args = build_parser().parse(argv)
     names = ("checkpoint", "follow", "api_key_env", "admin_key_env", "engine")
     flags = {name: getattr(args, name) for name in names} | {"adapters": ",".join(args.adapters or []) or None}
@@ -105,7 +105,7 @@ def _start(application: Any, args: argparse.Namespace) -> None:
 
     if serve.status().proxies:
         raise InputError(
-            "this Ray cluster already runs Serve; add the agent to it with: "
+            "this Ray cluster already runs Ray Serve; add the agent to it with: "
             f"serve run rl_agents.serving.app:build checkpoint={Path(args.checkpoint or '').resolve()}"
         )
     serve.start(http_options={"host": args.host, "port": args.port}, logging_config={"log_level": "WARNING"})

@@ -1,4 +1,4 @@
-"""``python run.py sft``: the model that training starts from: an environment's small one, or a pretrained one."""
+"""``python run.py sft``: train the warm-start model, from a small random network or from a pretrained model."""
 
 from __future__ import annotations
 
@@ -20,28 +20,26 @@ from rl_agents.trainer.warm_start_folder import imitation_keys, starter_dir
 
 
 def build_parser() -> Parser:
-    """Return the parser of the sft command."""
-    parser = Parser("sft", "Imitate an environment's scripted demonstrator: from nothing, or from a pretrained model.")
+    parser = Parser("sft")
     parser.add_argument("--env", default="guess_numbers", metavar="NAME", help="environment (default: guess_numbers)")
-    parser.add_argument("--model", metavar="DIR", help="pretrained model folder (default: a small network)")
+    parser.add_argument("--model", metavar="DIR", help="pretrained model to start from (default: a small network)")
     parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: the cache)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
+    parser.add_seed()
     parser.add_argument("--iterations", type=int, metavar="N", help="training iterations (default: the environment's)")
     parser.add_settings_flag()
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the sft command; return its exit code."""
     args = build_parser().parse(argv)
     if args.output:
         RunFolder.check_free(args.output)
     keys = plan(args)
     options = env_keys(keys)
     if args.model and not args.output:
-        raise InputError(f"--model {args.model}: name --output DIR for what it becomes")
+        raise InputError(f"--model {args.model}: give --output DIR for the trained model")
     if not args.output and (args.seed or not keys.items() <= starter_spec(args.env, options).defaults.items()):
-        raise InputError("--seed, --iterations and --set make another model than the cached one: name --output DIR")
+        raise InputError("--seed, --iterations and --set make a model other than the cached one: give --output DIR")
     from rl_agents.trainer.algorithm import AgentAlgorithm
     from rl_agents.trainer.warm_start import build_starter
 
@@ -49,15 +47,15 @@ def run(argv: Sequence[str]) -> int:
     check_writable(output, "the cache")
     with nothing_left(*([output] if args.output else [])):
         build_starter(AgentAlgorithm.from_settings, args.env, output, args.seed, keys, _show, args.model or "")
-    print(f"starter model of {args.env}: {output}", flush=True)
+    print(f"warm-start model for {args.env}: {output}", flush=True)
     return 0
 
 
 def plan(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the chosen keys, checked as far as they can be before the demonstrations are played.
+    """Return the chosen keys, checked as far as possible before demonstrations are collected.
 
     Raises:
-        InputError: an environment that nobody plays, an unknown or mistyped key, or keys that cannot work together.
+        InputError: no scripted player, an unknown or mistyped key, or keys that exclude each other.
     """
     env_spec(args.env)
     keys = merge_flags(args.set, {"iterations": args.iterations})

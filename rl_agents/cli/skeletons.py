@@ -1,4 +1,4 @@
-"""What ``run.py new`` writes: a plugin of each kind, and its test, which passes as written; ``{name}`` is filled in."""
+"""Templates of ``run.py new``: a plugin of each kind and its test, which passes as written; ``{name}`` is filled in."""
 
 ALGORITHM = '''"""An algorithm: {name}."""
 
@@ -29,7 +29,7 @@ def credit(rows, trajectories, settings):
 register(
     AlgorithmSpec(
         name="{name}",
-        summary="returns less a constant",
+        summary="returns minus a constant",
         reference="{name}.py",
         credit=credit,
         policy_loss=policy_loss,
@@ -50,7 +50,7 @@ def test_returns_less_the_baseline():
     ALGORITHMS["{name}"].credit(rows, episodes, settings)
     assert rows[0].advantages.max() == 0.75
 """
-ENVIRONMENT = '''"""An environment: {name}, in which the agent says a number back."""
+ENVIRONMENT = '''"""An environment: {name}, in which the agent repeats a number."""
 
 import gymnasium
 from gymnasium.spaces import Text
@@ -60,7 +60,7 @@ from rl_agents.envs.base import environment
 
 @environment("{name}")
 class Game(gymnasium.Env):
-    """What else a class may have: docs/environments/gymnasium.md."""
+    """Optional attributes and methods: docs/environments/gymnasium.md."""
 
     observation_space = action_space = Text(max_length=1000)
     max_turns = 3
@@ -77,12 +77,12 @@ class Game(gymnasium.Env):
         return f"say {{self.number}}", {{"anchor": self.number}}
 
     def step(self, action):
-        """Judge an answer, the whole response of the model."""
+        """Score an answer, the whole response of the model."""
         right = action.strip() == self.number
         return "yes" if right else f"say {{self.number}}", float(right), right, False, {{"success": right}}
 
     def demonstrate(self, observation, random):
-        """A mediocre player, whom the starter model imitates."""
+        """An imperfect player, which the warm-start model imitates."""
         return random.choice([self.number, "0"])
 '''
 ENVIRONMENT_TEST = """from rl_agents import plugins
@@ -103,7 +103,7 @@ REWARD = '''"""A reward: {name}."""
 from rl_agents.rewards.base import reward
 
 
-@reward("{name}", "1 for success, less 0.05 a turn")
+@reward("{name}", "1 for success, minus 0.05 per turn")
 def score(trajectory):
     """Score one finished episode."""
     return float(trajectory.success) - 0.05 * len(trajectory.steps)
@@ -127,9 +127,9 @@ VERIFIER = '''"""A verifier: {name}."""
 from rl_agents.rewards.verifiers import verifier
 
 
-@verifier("{name}", "the same tools, whatever their arguments; any message for a message")
+@verifier("{name}", "the same tools with any arguments; any message for a message")
 def score(turn, response):
-    """Score an action, 0 to 1, where the expert called ``turn.calls`` or said ``turn.text``, which has to score 1."""
+    """Score an action from 0 to 1; the expert's own (``turn.calls`` or ``turn.text``) must score 1."""
     return [call.name for call in response.calls] == [call.name for call in turn.calls]
 '''
 VERIFIER_TEST = """from rl_agents import plugins
@@ -149,11 +149,11 @@ JUDGE = '''"""A judge: {name}."""
 from rl_agents.rewards.judges import judge
 
 
-@judge("{name}", "a reference, or every point, stands in the answer word for word")
+@judge("{name}", "a reference, or every point, occurs in the answer word for word")
 def judged(reading, asked):
-    """Say whether an answer is right and made up nothing (``verdict``), or says all that it has to (``complete``).
+    """Whether an answer is correct without inventions (``verdict``), or covers every point (``complete``).
 
-    One that asks a server is ``async def``.
+    A judge that calls a server is ``async def``.
     """
     said = reading.answer.lower()
     if asked == "complete":
@@ -181,9 +181,9 @@ import httpx
 from rl_agents.envs.blackbox.agents import agent
 
 
-@agent("{name}", "asks once; the task's answer has to stand in what it is told")
+@agent("{name}", "asks once; the task's answer must occur in the reply")
 async def solve(task, client):
-    """Play a task through the gateway, with whatever client; return the result (docs/environments/blackbox.md)."""
+    """Solve a task through the gateway, with any client; return the reward (docs/environments/blackbox.md)."""
     headers = {{"Authorization": f"Bearer {{client.api_key}}"}}
     body = {{"model": "policy", "messages": [{{"role": "user", "content": task["question"]}}]}}
     async with httpx.AsyncClient(base_url=client.base_url, headers=headers, timeout=None) as model:
@@ -191,28 +191,28 @@ async def solve(task, client):
     reply.raise_for_status()
     return float(task["answer"] in reply.json()["choices"][0]["message"]["content"])
 '''
-TRACKER = '''"""A tracker: {name}, which writes test success into a file of the run's folder."""
+TRACKER = '''"""A tracker: {name}, which writes test success to a file in the run's folder."""
 
 from rl_agents.reporting.trackers import TrackerEntry, register_tracker
 
 
 class Lines:
-    """One run; what raises here is said once, and the run goes on without this tracker."""
+    """One run; if a method raises, the run continues without this tracker, after one warning."""
 
     def __init__(self, run):
         self.id, self.path = run.name, run.folder / "{name}.txt"
 
     def log(self, iteration, metrics):
-        """Note the numbers of an iteration."""
+        """Log the numbers of an iteration."""
         if "eval/success_rate" in metrics:
             with self.path.open("a") as file:
                 print(iteration, metrics["eval/success_rate"], file=file)
 
     def episodes(self, iteration, text):
-        """Note some episodes of an evaluation, as Markdown."""
+        """Log some episodes of an evaluation, as Markdown."""
 
     def close(self, status):
-        """The run has ended: done, interrupted, fell or failed."""
+        """Called when the run has ended: done, interrupted, fell or failed."""
 
 
 register_tracker(TrackerEntry("{name}", Lines))

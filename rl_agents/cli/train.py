@@ -26,7 +26,7 @@ from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.progress import make_progress
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.reporting.tracker_libraries import check_trackers
+from rl_agents.reporting.trackers import check_trackers
 from rl_agents.trainer.ray_address import describe_session
 from rl_agents.trainer.unused_keys import layered
 
@@ -42,7 +42,7 @@ class RunPlan:
     """A run that has been checked and not started.
 
     Attributes:
-        resumed: completed iterations, and the checkpoint to go on from (None: none was written); None: a new run.
+        resumed: completed iterations, and the checkpoint to resume from (None: none was written); None: a new run.
     """
 
     settings: Settings
@@ -51,14 +51,13 @@ class RunPlan:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the train command; return its exit code."""
     args = build_parser().parse(argv)
     if args.version:
         print(version_text())
         return 0
     plan = plan_resume(args) if args.resume else plan_new(args)
     if plan.resumed and plan.resumed[0] == plan.settings.iterations and _is_finished(plan):
-        print(f"{plan.output} has finished its {plan.settings.iterations} iterations; raise --iterations to continue")
+        print(f"{plan.output} has completed all {plan.settings.iterations} iterations; raise --iterations to continue")
         return 0
     if plan.settings.num_env_runners or plan.settings.num_learners:
         print(f"[rl_agents] {describe_session()}", flush=True)
@@ -86,7 +85,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def taken_back(plan: RunPlan) -> AbstractContextManager[None]:
-    """Leave nothing of a new run that an input error ends before its first iteration; a resumed one stays as it is."""
+    """Remove a new run's folder when bad input ends it before its first iteration; a resumed run stays as it is."""
     folder = RunFolder(plan.output)
     if plan.resumed:
         return nullcontext()
@@ -115,20 +114,20 @@ def plan_new(args: argparse.Namespace) -> RunPlan:
 
 
 def chosen_algorithm(flags: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """What ``--algo`` means where no recipe is named: flags, and the preset to take (empty: none); says what changes.
+    """Return the flags, and the preset to use (empty: none) where no recipe is named; prints which.
 
     An algorithm that is named without environment and model may bring its preset.
     """
     algo = ALGORITHMS.get(str(flags.get("algo", "")))
     if algo is None or not algo.preset or not flags.keys().isdisjoint(("env", "model")):
         return dict(flags), ""
-    print(f"--algo {algo.name} without --env takes the preset tune_configs/recipes/{algo.preset}", flush=True)
+    print(f"--algo {algo.name} without --env uses the preset tune_configs/recipes/{algo.preset}", flush=True)
     return {name: value for name, value in flags.items() if name != "algo"}, str(preset_files()[Path(algo.preset).stem])
 
 
 def without_preset(settings: Settings) -> str:
-    """Say what a model is trained with where no preset is named, and which presets there are for the same."""
-    text = f"--algo {settings.algo} on {settings.env} without --config: the defaults of the algorithm, not a paper's"
+    """Return one line on the keys of a run without a preset, naming the presets that match."""
+    text = f"no --config for {settings.algo} on {settings.env}: using the algorithm's defaults, not a paper's settings"
     fitting = [
         path.name
         for path in preset_files().values()
@@ -137,8 +136,8 @@ def without_preset(settings: Settings) -> str:
         and keys.get("model", "starter") != "starter"
     ]
     if not fitting:
-        return f"{text}; no preset in tune_configs/recipes is for both"
-    return f"{text}; presets for both: " + ", ".join(f"tune_configs/recipes/{name}" for name in fitting)
+        return f"{text}; no preset in tune_configs/recipes fits"
+    return f"{text}; matching presets: " + ", ".join(f"tune_configs/recipes/{name}" for name in fitting)
 
 
 def plan_resume(args: argparse.Namespace) -> RunPlan:
@@ -149,7 +148,7 @@ def plan_resume(args: argparse.Namespace) -> RunPlan:
     """
     folder, iteration, checkpoint = RunFolder.resumable(args.resume)
     if args.config:
-        raise InputError(f"--config with --resume: the run's own {folder.config_file} is used; change keys with --set")
+        raise InputError(f"--config with --resume: the run continues with {folder.config_file}; change keys with --set")
     if args.output and args.output.resolve() != folder.path.resolve():
         raise InputError(f"--output with --resume: the run continues in {folder.path}")
     settings, flags = folder.load_settings(), named_flags(args)
@@ -176,7 +175,7 @@ def named_flags(args: argparse.Namespace) -> dict[str, Any]:
 def chosen_settings(preset: Mapping[str, Any], flags: Mapping[str, Any], preset_name: str | None) -> Settings:
     """Stack defaults < preset < flags; `resolve` slips the algorithm's defaults under what was chosen.
 
-    Keys of the preset that a flag gives no effect are left out (`rl_agents.trainer.unused_keys.layered`).
+    Keys of the preset that a flag leaves without effect are dropped (`rl_agents.trainer.unused_keys.layered`).
 
     Raises:
         InputError: unknown key or bad value; a preset's error names its file.
@@ -199,7 +198,7 @@ def _check_flat(preset: Mapping[str, Any]) -> None:
         if isinstance(value, Mapping) and not name.startswith("env."):
             inner = next(iter(value), "KEY")
             written = f"env.{inner}" if name == "env" else inner
-            raise InputError(f"'{name}' is a section; keys are flat here: write `{written}: ...` at the left margin")
+            raise InputError(f"'{name}' is a section, but keys are flat: write `{written}: ...` at the top level")
 
 
 def describe(settings: Settings) -> str:
@@ -212,7 +211,6 @@ def describe(settings: Settings) -> str:
 
 
 def build_algorithm(settings: Settings) -> TrainableAgent:
-    """Build the RLlib algorithm that ``settings`` describe."""
     from rl_agents.trainer.algorithm import AgentAlgorithm
 
     return AgentAlgorithm.from_settings(settings)
@@ -222,12 +220,12 @@ def resolve_settings(settings: Settings, notes: TextIO | None = None) -> Setting
     """Check the configuration and fill in the algorithm's and the starter model's defaults.
 
     Args:
-        notes: for the line that says what takes seconds; default: standard output.
+        notes: where the "loading libraries" line goes; default: standard output.
 
     Raises:
         InputError: anything that cannot work, the cheap checks first.
     """
-    # Typing errors are reported before torch is imported, which takes seconds; then a line says what takes them.
+    # Typing errors are reported before torch is imported, which takes seconds.
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
     env_spec(settings.env)

@@ -43,23 +43,21 @@ class SweepPlan:
 
 
 def build_parser() -> Parser:
-    """Return the parser of the tune command."""
-    parser = Parser("tune", "Run a sweep: one preset with varying keys, each run a trial of Ray Tune.")
-    named = "its name (`run.py list sweeps`), or a file (docs/how-to/tune.md)"
+    parser = Parser("tune")
+    named = "a sweep by name (`run.py list sweeps`) or a YAML file (docs/how-to/tune.md)"
     parser.add_argument("sweep", nargs="?", type=Path, metavar="SWEEP", help=named)
-    parser.add_argument("--config", type=Path, metavar="SWEEP", help="the same")
+    parser.add_argument("--config", type=Path, metavar="SWEEP", help="same as SWEEP")
     parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: runs/sweep-NAME-TIME)")
     parser.add_argument("--resume", type=Path, metavar="DIR", help="continue the sweep in DIR")
-    parser.add_argument("--local", action="store_true", help="no actors: each trial in one process")
+    parser.add_argument("--local", action="store_true", help="run each trial in a single process")
     parser.add_argument("--iterations", type=int, metavar="N", help="training iterations of every trial")
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of the first run of each point")
+    parser.add_argument("--seed", type=int, metavar="N", help="first seed of each point (default: the sweep's, else 0)")
     parser.add_settings_flag()
     parser.add_argument("--json", action="store_true", help="print only the results as JSON, on one line")
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the tune command; return its exit code."""
     args = build_parser().parse(argv)
     with redirect_stdout(sys.stderr if args.json else sys.stdout):
         plan = plan_resume(args) if args.resume else plan_new(args)
@@ -80,7 +78,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def first_lines(trials: Iterable[Settings]) -> list[str]:
-    """What is to be said before the trials start, once for all that it holds for: lengths, and cautions."""
+    """Lines to print before the trials start, each once: engine choice, lengths and warnings."""
     from rl_agents.trainer.resolve import cautions
 
     resolved = list(trials)
@@ -90,7 +88,7 @@ def first_lines(trials: Iterable[Settings]) -> list[str]:
 
 
 def taken_back(plan: SweepPlan) -> AbstractContextManager[None]:
-    """Leave nothing of a new sweep of which no trial could begin; a resumed one stays as it is."""
+    """Remove a new sweep's folder when bad input ends it; a resumed sweep stays as it is."""
     resumed = (plan.output / SWEEP_FILE).exists()
     return nullcontext() if resumed else nothing_left(plan.output)
 
@@ -102,7 +100,7 @@ def plan_new(args: argparse.Namespace) -> SweepPlan:
         InputError: anything wrong with the file, a key, the output folder, or the settings of any trial.
     """
     if args.sweep and args.config:
-        raise InputError(f"--config {args.config} beside {args.sweep}: one sweep at a time")
+        raise InputError(f"--config {args.config} and {args.sweep}: give one sweep")
     named = args.sweep or args.config
     if named is None:
         raise InputError(
@@ -130,14 +128,13 @@ def plan_resume(args: argparse.Namespace) -> SweepPlan:
             raise InputError(f"{flag} with --resume: the sweep continues as {file} describes it")
     sweep = load_sweep(file)
     if args.local and not sweep.local:
-        raise InputError(f"--local with --resume: the trials of {args.resume} have actors")
-    if not chooses_engine(sweep):  # begun by an earlier version, which took vLLM wherever it runs
+        raise InputError(f"--local with --resume: the trials of {args.resume} use Ray actors")
+    if not chooses_engine(sweep):  # started by an earlier version, which took vLLM wherever it runs
         sweep = sweep.with_keys({"engine": resolve_engine("auto")[0]})
     return SweepPlan(sweep, args.resume.resolve(), resolve_trials(sweep, str(file)))
 
 
 def chooses_engine(sweep: Sweep) -> bool:
-    """Whether somebody chose the trials' engine."""
     return sweep.local or "engine" in sweep.space or sweep.keys.get("engine", "auto") != "auto"
 
 
@@ -177,18 +174,17 @@ def describe(plan: SweepPlan) -> str:
     """Return two lines: what varies, and how many runs that makes."""
     sweep = plan.sweep
     points = len(sweep.trials) // sweep.seeds
-    scheduler = "asha" if sweep.asha else "pbt" if sweep.pbt else "all to the end"
+    scheduler = "asha" if sweep.asha else "pbt" if sweep.pbt else "no early stopping"
     first = next(iter(plan.settings.values()))
     keys = " x ".join(sweep.space)
     return (
         f"sweep {sweep.name}: {keys}, {points} points, {sweep.seeds} seed{'s' if sweep.seeds > 1 else ''} each, "
         f"{len(sweep.trials)} runs of {first.iterations} iterations of {first.algo} on {first.env} ({scheduler})\n"
-        f"output: {plan.output} (all trials in TensorBoard: tensorboard --logdir {plan.output}/trials)"
+        f"output: {plan.output} (TensorBoard: tensorboard --logdir {plan.output}/trials)"
     )
 
 
 def _tune(plan: SweepPlan, interrupts: Interrupts) -> dict[str, Any]:
-    """Run what is left, and write the results."""
     from rl_agents.resources import run_bundles
     from rl_agents.trainer.algorithm import AgentAlgorithm
     from rl_agents.trainer.ray_init import ends_with_ray, ensure_ray, quiet_libraries
@@ -220,7 +216,7 @@ def all_bad_input(results: Mapping[str, Any]) -> str:
 
 
 def print_outcome(plan: SweepPlan, results: Mapping[str, Any], interrupted: bool) -> None:
-    """Print the table and what to do with it."""
+    """Print the results table and the next commands."""
     print("\n" + (plan.output / "results.md").read_text(encoding="utf-8"))
     if results["best"] is not None:
         so_far = "" if results["status"] == "done" else f" (best of {results['best']['of']})"
@@ -228,7 +224,7 @@ def print_outcome(plan: SweepPlan, results: Mapping[str, Any], interrupted: bool
     if results["plot"]:
         print(f"plot: {plan.output / results['plot']}")
     if interrupted or results["status"] != "done":
-        print(f"not all trials are done; resume with: {called()} tune --resume {plan.output}")
+        print(f"some trials are not done; resume with: {called()} tune --resume {plan.output}")
     print(f"output: {plan.output}", flush=True)
 
 

@@ -1,14 +1,14 @@
-"""``python run.py view``: pages about runs, while they go on and afterwards."""
+"""``python run.py view``: web pages about runs, while they train and afterwards."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import secrets
-import socket
 import sys
 import webbrowser
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rl_agents.cli.parser import Parser
@@ -28,26 +28,21 @@ PORT, PORTS = 8200, 20
 
 
 def build_parser() -> Parser:
-    """Return the parser of the view command."""
-    parser = Parser(
-        "view", "Look at runs: curves, groups, episodes, tokens, search trees, and why a step got its advantage.",
-        epilog="the pages only read; docs/how-to/inspect-a-run.md",
-    )  # fmt: skip
+    parser = Parser("view", epilog="The pages are read-only without --edit; see docs/how-to/inspect-a-run.md")
     add = parser.add_argument
-    add("runs", nargs="+", metavar="RUN", help="folders of runs or sweeps, or a pool's file")
-    add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1); others need a token")
-    add("--port", type=int, metavar="N", help=f"port (default: the first free one from {PORT})")
+    add("runs", nargs="+", metavar="RUN", help="run folders, sweep folders, or pool files")
+    add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1); any other requires a token")
+    add("--port", type=int, metavar="N", help=f"port (default: the first free port from {PORT})")
     add("--open", action="store_true", help="open the page in a browser")
-    add("--token", action="store_true", help="ask for a token also on this machine, which other users may share")
-    add("--edit", action="store_true", help="allow decisions on the page: exclude, relabel, note (asks for a token)")
+    add("--token", action="store_true", help="require a token even on this machine, for machines with several users")
+    add("--edit", action="store_true", help="allow edits on the page: exclude, relabel, annotate (requires a token)")
     add("--export", type=Path, metavar="FOLDER", help="write the pages into a new folder that opens without a server")
-    add("--last", type=int, metavar="N", help="with --export: the newest N iterations (default: 3; 0: all)")
-    add("--text", action="store_true", help="print a digest for a terminal instead")
+    parser.add_count("--last", None, "with --export: the newest N iterations (default: 3; 0: all)", least=0)
+    add("--text", action="store_true", help="print a text summary instead")
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the view command; return its exit code."""
     args = build_parser().parse(argv, mixed=True)
     _check(args)
     catalog = find_runs(args.runs, args.edit)
@@ -69,27 +64,18 @@ def run(argv: Sequence[str]) -> int:
 def _check(args: argparse.Namespace) -> None:
     if args.last is not None and args.export is None:
         raise InputError("--last is for --export FOLDER")
-    if args.last is not None and args.last < 0:
-        raise InputError(f"--last {args.last}: must be 0 or more")
     if args.text and (args.export is not None or args.edit):
-        raise InputError("--text prints and is done; leave out --export and --edit")
+        raise InputError("--text excludes --export and --edit")
     if args.export is not None and args.edit:
-        raise InputError("--edit needs the server; an export only shows")
+        raise InputError("--edit excludes --export: an export is read-only")
 
 
 def _free_port(host: str) -> int:
     """Return the first free port from `PORT` on; 0, any, where there is none."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for port in range(PORT, PORT + PORTS):
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError as error:
-                if isinstance(error, socket.gaierror):
-                    raise InputError(f"--host {host}: {error.strerror}") from None
-                continue
-        return port
+        with suppress(InputError):
+            check_port(host, port)
+            return port
     return 0
 
 
@@ -97,8 +83,9 @@ async def _serve(args: argparse.Namespace, catalog: Catalog, port: int, token: s
     """Serve until a signal."""
     try:
         async with listening(make_app(catalog, token), args.host, port, "run explorer") as url:
+            shown = next(iter(catalog.runs)) if len(catalog.runs) == 1 else f"{len(catalog.runs)} runs"
             address = f"{url}/#token={token}" if token else f"{url}/"
-            print(f"{_what(catalog)} at {address}\nstop  Ctrl-C", flush=True)
+            print(f"{shown} at {address}\nstop  Ctrl-C", flush=True)
             if args.open:
                 webbrowser.open(address)
             while not interrupts.requested:
@@ -106,8 +93,3 @@ async def _serve(args: argparse.Namespace, catalog: Catalog, port: int, token: s
     except OSError as error:
         raise InputError(f"cannot listen on {args.host} port {port}: {error.strerror or error}") from None
     print("stopping", file=sys.stderr, flush=True)
-
-
-def _what(catalog: Catalog) -> str:
-    names = list(catalog.runs)
-    return names[0] if len(names) == 1 else f"{len(names)} runs"

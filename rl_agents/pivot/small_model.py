@@ -18,6 +18,8 @@ from rl_agents.traces.turns import Turn
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 CALL_TAGS = ("<tool_call>", "</tool_call>")
+#: Tokens of the vocabulary, and of the context.
+VOCABULARY, MAX_TOKENS = 2048, 8192
 
 #: The form of Qwen 2.5 and 3: tools as JSON in the system message, calls as JSON between tags.
 CHAT_TEMPLATE = (
@@ -61,14 +63,10 @@ def trace_tokenizer(texts: Iterable[str], vocabulary: int, max_tokens: int) -> P
     return tokenizer
 
 
-def build_small_model(
-    turns: Sequence[Turn], output: Path, *, vocabulary: int, hidden_size: int, layers: int, max_tokens: int, seed: int
-) -> int:
+def build_small_model(turns: Sequence[Turn], output: Path, seed: int) -> int:
     """Write tokenizer and untrained model in Hugging Face layout; return the number of parameters."""
-    tokenizer = trace_tokenizer(_texts(turns), vocabulary, max_tokens)
-    model = small_qwen3(
-        tokenizer, seed, hidden_size=hidden_size, layers=layers, heads=max(1, hidden_size // 32), rope_theta=10_000.0
-    )
+    tokenizer = trace_tokenizer(_texts(turns), VOCABULARY, MAX_TOKENS)
+    model = small_qwen3(tokenizer, seed, hidden_size=64, layers=2, heads=2, rope_theta=10_000.0)
     model.save_pretrained(output, safe_serialization=True)
     tokenizer.save_pretrained(output)
     return int(model.num_parameters())

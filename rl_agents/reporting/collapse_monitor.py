@@ -1,4 +1,4 @@
-"""Whether the plain policy has fallen below its start: from samples of its success, one per iteration, a verdict.
+"""Whether the plain policy has degraded below its start, judged from one sample of its success per iteration.
 
 An iteration's sample is the mean over its tasks, m, with a standard error e between tasks and the number of tasks n
 (`rl_agents.data.success`). A window of iterations pools them:
@@ -10,10 +10,10 @@ iterations on, and ever better until the window is full. The policy is *below* w
 
     M_start - M_now > z·√(E_start² + E_now²)
 
-and has *fallen* where it is so twice in a row. Measured over runs of 100 iterations without any change, z = 3.5
+and has *degraded* where it is so twice in a row. Measured over runs of 100 iterations without any change, z = 3.5
 raises a false alarm in fewer than 1 % of them, z = 3 in 2 to 3 % (tests/reporting/test_collapse_monitor.py).
 
-All is a function of the records of metrics.jsonl, so that a resumed run's guard goes on exactly.
+Everything is a function of the records of metrics.jsonl, so that a resumed run continues with the same verdicts.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Verdict:
         """Return both numbers, for people."""
         assert self.start is not None and self.now is not None
         return (
-            f"the policy's success has fallen below its start: {self.now.mean:.2f} +- {self.now.error:.2f}, "
+            f"the policy has degraded below its start: success {self.now.mean:.2f} +- {self.now.error:.2f}, "
             f"at the start {self.start.mean:.2f} +- {self.start.error:.2f}"
         )
 
@@ -136,7 +136,7 @@ def restored_to(records: Sequence[Mapping[str, Any]]) -> list[int]:
 def best_checkpoint(records: Sequence[Mapping[str, Any]], iterations: Sequence[int]) -> int | None:
     """Return the best of some checkpoints, the earliest of equals; None: there is none.
 
-    By evaluation where trained weights were evaluated (those without an evaluation are left out), else by the last
+    By evaluation where trained weights were evaluated (those without an evaluation are excluded), else by the last
     window that ended with the checkpoint's iteration. The start, which has no window, counts by the first window.
     """
     rates = {r["iteration"]: r["eval/success_rate"] for r in records if r.get("eval/success_rate") is not None}

@@ -1,4 +1,4 @@
-"""What a run or an evaluation says about its episodes: why they fail, and what most of them have in common."""
+"""Warnings about the episodes of a run or an evaluation: why they fail, and problems that most of them share."""
 
 from __future__ import annotations
 
@@ -15,30 +15,16 @@ from rl_agents.installation import called
 
 #: Training iterations over which failed episodes are counted: one bad minute of a service does not end a run.
 WINDOW = 3
-#: Share of the episodes from which something is worth a line.
+#: Share of the episodes above which a problem is reported.
 MOST = 0.5
-#: Change of a share after which it is said again.
+#: Change of a share after which it is reported again.
 NEWS = 0.25
 
 
-def _cut_by_context(episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
-    return _share(t.end_cause == "context_length" for t in episodes)
-
-
-def _cut_by_response_limit(episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
-    return _share(any(step.finish_reason == "length" for step in t.steps) for t in episodes)
-
-
-def _unreadable_when_cut(episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
-    return _share(any(step.finish_reason == "length" and not step.valid for step in t.steps) for t in episodes)
-
-
-def _never_valid(episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
-    return _share(not any(step.valid for step in t.steps) for t in episodes if t.steps)
-
-
-def _without_advantage(episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
-    return float(record.get("rollout/zero_advantage_share") or 0.0)
+def _cut(episodes: Sequence[Trajectory], invalid_only: bool = False) -> float:
+    """Share with a response that was cut at the token limit, and with ``invalid_only`` made invalid by that."""
+    cut = [[s for s in t.steps if s.finish_reason == "length"] for t in episodes]
+    return _share(any(not (invalid_only and step.valid) for step in steps) for steps in cut)
 
 
 @dataclass(frozen=True)
@@ -57,24 +43,24 @@ class Caution:
 
 CAUTIONS = (
     Caution(
-        "context", _cut_by_context,
+        "context", lambda episodes, _: _share(t.end_cause == "context_length" for t in episodes),
         "are cut by the context (max_model_len={max_model_len}) before the task ends, and count as not solved: raise "
         "max_model_len, lower max_response_tokens={max_response_tokens}, or rebuild prompts with context=window(n)",
     ),
     Caution(
-        "response", _cut_by_response_limit,
+        "response", lambda episodes, _: _cut(episodes),
         "have a response cut at max_response_tokens={max_response_tokens}, so that its end is missing: raise it (and "
         "max_model_len={max_model_len} with it)",
     ),
     Caution(
-        "validity", _never_valid,
-        "never act in a form that the environment can read: look at the form that the prompt asks for, and at what "
-        "comes instead (trajectories/latest.md of a run); imitate the environment's player first ({imitate}), or take "
+        "validity", lambda episodes, _: _share(not any(s.valid for s in t.steps) for t in episodes if t.steps),
+        "never contain a valid action: compare the format that the prompt asks for with the actual responses "
+        "(trajectories/latest.md of a run); imitate the environment's scripted player first ({imitate}), or use "
         "a larger model",
     ),
     Caution(
-        "advantage", _without_advantage,
-        "have no advantage, because all of their group got the same reward, and teach nothing: tasks are too easy or "
+        "advantage", lambda _, record: float(record.get("rollout/zero_advantage_share") or 0.0),
+        "have no advantage, because their whole group got the same reward, and give no gradient: tasks are too easy or "
         "too hard for the policy; raise group_size={group_size}, choose other tasks, or set dynamic_sampling where the "
         "algorithm has it",
     ),
@@ -84,32 +70,32 @@ CAUTIONS = (
 #: Effective sample size over samples (`rl_agents.losses.rollout_correction.effective_share`) below which a line shows.
 LEAST_EFFECTIVE = 0.3
 EFFECTIVE = (
-    "the effective sample size is {share:.0%} of what was sampled: the policy is far from the one that sampled it, or "
-    "is another model; learn from newer sessions (a lower lag or staleness), take fewer iterations or a lower lr, or "
-    "raise kl_coef"
+    "the effective sample size is {share:.0%} of the samples: the policy is far from the one that sampled them, or is "
+    "another model; train on newer sessions (lower async_level or max_staleness), for fewer iterations or with a lower "
+    "lr, or raise kl_coef"
 )
 
 
 @dataclass
 class EpisodeWatch:
-    """Counts failed episodes, and says each thing once, or again when its share has changed much."""
+    """Counts failed episodes, and reports each problem once, or again when its share has changed much."""
 
     settings: Settings
     _told: dict[str, float] = field(default_factory=dict)
     _recent: deque[FailedEpisodes] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def after_training(self, episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> list[str]:
-        """Return the lines that an iteration's episodes are worth."""
+        """Return the warnings for an iteration's episodes."""
         failed = FailedEpisodes.of(episodes)
         self._recent.append(failed)
         return self._failures("episodes", failed) + self._cautions(episodes, record)
 
     def after_evaluation(self, episodes: Sequence[Trajectory]) -> list[str]:
-        """Return the line that an evaluation's failed episodes are worth."""
+        """Return the warning for an evaluation's failed episodes."""
         return self._failures("evaluation episodes", FailedEpisodes.of(episodes))
 
     def of_policy(self, episodes: Sequence[Trajectory]) -> list[str]:
-        """Return the lines that a policy's evaluation by itself is worth, of which no training speaks."""
+        """Return the warnings for an evaluation outside of training."""
         return self.after_evaluation(episodes) + self._cautions(episodes, {})
 
     def check_training(self) -> None:
@@ -140,16 +126,16 @@ class EpisodeWatch:
         return lines + self._effective(float(record.get("rollout_corr/ess", 1.0)))
 
     def _share_of(self, caution: Caution, played: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
-        """Of a limit that somebody chose, count what it makes unreadable: short answers may be meant."""
+        """Of a limit that the user chose, count only invalid actions: short answers may be intended."""
         meant = caution.name == "response" and "max_response_tokens" in self.settings.explicit
-        return (_unreadable_when_cut if meant else caution.share)(played, record)
+        return _cut(played, invalid_only=True) if meant else caution.share(played, record)
 
     def _imitate(self) -> str:
         model = "" if self.settings.model == "starter" else f" --model {self.settings.model} --output DIR"
         return f"{called()} sft --env {self.settings.env}{model}"
 
     def _effective(self, share: float) -> list[str]:
-        """Say when few samples begin to carry the estimate, and not again before it was better meanwhile."""
+        """Warn when few samples carry the estimate, and not again before it has recovered."""
         was_low, low = "effective" in self._told, share < LEAST_EFFECTIVE
         if low:
             self._told["effective"] = share

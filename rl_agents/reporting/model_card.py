@@ -49,12 +49,12 @@ def card_of(folder: RunFolder, iteration: int) -> CardOf:
     settings = folder.load_settings()
     defaults = type(settings)().to_dict()
     chosen = {k: v for k, v in published_config(settings).items() if v != defaults.get(k) and k not in LEFT_OUT}
-    builds = json.loads(folder.build_file.read_text(encoding="utf-8")) if folder.build_file.is_file() else []
+    builds = folder.read_builds()
     return CardOf(folder, iteration, folder.read_metrics(), chosen, builds[-1] if builds else {})
 
 
 def published_config(settings: Settings) -> dict[str, Any]:
-    """The settings of a run as strangers may see them: no secrets, and of a local model its folder's name alone."""
+    """The settings of a run for publication: no secrets, and only the folder name of a local model."""
     shown = shown_config(settings.to_dict())
     model = str(shown.get("model", "starter"))
     return {**shown, "model": model if is_public(model) else Path(model).name}
@@ -85,7 +85,7 @@ An agent trained with rl_agents ({version}): `{algo}` on `{env}`,
 {_figures(card)}
 {_picture(card)}
 
-What was chosen, the rest as by default (`config.yaml` has all):
+Keys that were set; the others are defaults (`config.yaml` has all of them):
 
 ```yaml
 {yaml.safe_dump(card.chosen, sort_keys=False, allow_unicode=True).strip()}
@@ -126,7 +126,7 @@ def is_public(model: str) -> bool:
 
 def _from(base: str) -> str:
     if base == "starter":
-        return "the environment's starter model"
+        return "the environment's warm-start model"
     return f"`{base}`" if is_public(base) else "a model in a local folder"
 
 

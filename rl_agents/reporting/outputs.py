@@ -1,4 +1,4 @@
-"""Exit code 2 means that nothing was written: outputs are checked before work begins, and taken back when it cannot."""
+"""Exit code 2 means that nothing was written: outputs are checked first, and removed when bad input ends the work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rl_agents.errors import InputError
 
-#: The traceback of what broke. A folder that holds nothing else is free.
+#: The traceback of a failure. A folder that holds nothing else is free.
 ERROR_LOG = "error.log"
 
 
@@ -39,7 +39,7 @@ def nothing_left(*outputs: Path, begun: Callable[[], bool] = lambda: False) -> I
 
     Args:
         outputs: files or folders; what folders held before stays.
-        begun: whether there is work that can be gone on with. Then all is kept, and the error becomes a
+        begun: whether there is work that can be continued. Then all is kept, and the error becomes a
             `RuntimeError`: exit code 1.
     """
     before = {path: set(path.iterdir()) if path.is_dir() else None for path in outputs}

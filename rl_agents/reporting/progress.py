@@ -30,7 +30,7 @@ def _short_exponent(value: float) -> str:
     return f"{value:.0e}".replace("e-0", "e-").replace("e+00", "").replace("e+0", "e+")
 
 
-#: (label, tag, how to write the value; `z`: without the sign of a zero); a column whose tag is absent is left out.
+#: (label, tag, how to write the value; `z`: without the sign of a zero); a column whose tag is absent is not shown.
 COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("success", "rollout/success_rate", "{:.2f}".format),
     ("policy", "collapse_monitor/success", "{:.2f}".format),
@@ -71,7 +71,7 @@ def evaluation_text(record: Record) -> str:
 
 
 def seconds_text(record: Record) -> str:
-    """Return what an iteration took with the checkpoint before it, which waits for a batch that is played ahead."""
+    """Return the seconds of an iteration and of the checkpoint before it, which waits for rollouts under way."""
     seconds = record.get("timing_s/iteration")
     return "" if seconds is None else f"{seconds + record.get('timing_s/checkpoint', 0.0):.1f}"
 

@@ -1,4 +1,4 @@
-"""A run's output folder: what lies where, written so that it can be resumed after a kill at any moment.
+"""A run's output folder, written so that the run can be resumed after a kill at any moment.
 
 config.yaml            resolved configuration
 build.json             version, commit and libraries that it ran with, since which iteration
@@ -8,10 +8,10 @@ success.png            success over iterations
 search_tree.png        searches: one task's explored tree, refreshed with every checkpoint
 checkpoints/000010/    complete when the name is digits only; `hf/` inside is a Hugging Face model
 trajectories/          000010.jsonl, eval-000010.jsonl, latest.md
-pool.sqlite            every step, what was learned from it, and decisions about it (docs/reference/pool.md)
-tokens.sqlite          every token in the learner, after `run.py replay --tokens` (docs/how-to/inspect-a-run.md)
+pool.sqlite            every step, its advantage, and decisions about it (docs/reference/pool.md)
+tokens.sqlite          the learner's values for every token, written by `run.py replay --tokens`
 tensorboard/
-error.log              traceback, when something broke
+error.log              traceback of a failure
 """
 
 from __future__ import annotations
@@ -55,20 +55,19 @@ class RunFolder:
 
     @staticmethod
     def check_free(path: Path) -> None:
-        """Refuse a folder that already holds something, but for what a failed start left behind.
+        """Refuse a folder that is not empty, except for the log of a failed start.
 
         Raises:
             InputError: the folder is not empty, is a file, or cannot be written.
         """
         check_writable(path)
         if path.exists() and not path.is_dir():
-            raise InputError(f"--output {path}: a file of that name exists")
+            raise InputError(f"--output {path}: a file with that name exists")
         if path.is_dir() and any(entry.name != ERROR_LOG for entry in path.iterdir()):
             raise InputError(f"--output {path}: not empty; choose another folder, or continue with --resume {path}")
 
     @classmethod
     def create(cls, path: Path, settings: Settings) -> RunFolder:
-        """Make the folder of a new run and save its configuration."""
         cls.check_free(path)
         folder = cls(path)
         (path / ERROR_LOG).unlink(missing_ok=True)
@@ -102,7 +101,7 @@ class RunFolder:
 
     @classmethod
     def resumable(cls, path: Path) -> tuple[RunFolder, int, Path | None]:
-        """Like `locate`; a run that was killed before its first checkpoint begins again with its pool (None).
+        """Like `locate`; a run that was killed before its first checkpoint starts again with its pool (None).
 
         Raises:
             InputError: as `locate`, and there is no pool either.
@@ -127,7 +126,7 @@ class RunFolder:
         self._note_build()
 
     def _note_build(self) -> None:
-        """Add this build to build.json, unless it is the last one's; a run may go on with another one."""
+        """Add this build to build.json, unless it is the last one; a run may continue with another build."""
         builds = self.read_builds()
         now = {"from_iteration": self.read_metrics()[-1]["iteration"] if self.read_metrics() else 0, **this_build()}
         if not builds or {**builds[-1], "from_iteration": 0} != {**now, "from_iteration": 0}:
@@ -146,11 +145,10 @@ class RunFolder:
             file.write(json.dumps(json_safe(record)) + "\n")
 
     def write_metrics(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Replace metrics.jsonl."""
         replace_text(self.metrics_file, "".join(json.dumps(json_safe(record)) + "\n" for record in records))
 
     def read_metrics(self) -> list[Record]:
-        """Return all records; a last line torn by a kill is left out."""
+        """Return all records except a last line torn by a kill."""
         if not self.metrics_file.exists():
             return []
         records = []
@@ -198,7 +196,6 @@ class RunFolder:
             shutil.rmtree(doomed)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write summary.json."""
         replace_text(self.summary_file, json.dumps(json_safe(summary), indent=2) + "\n")
 
     def read_summary(self) -> Record:
@@ -210,7 +207,7 @@ class RunFolder:
 
 
 def restored_settings(config_file: Path) -> Settings:
-    """Read the resolved configuration of a run, so that resolving it again changes nothing.
+    """Read the resolved configuration of a run; resolving it again changes nothing.
 
     Raises:
         InputError: missing or broken.

@@ -1,11 +1,10 @@
-"""Intervals that say how far a measured mean can be trusted."""
+"""Confidence intervals of measured means."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from statistics import NormalDist, fmean, stdev
 
 from rl_agents.data.trajectory import Trajectory
@@ -21,7 +20,6 @@ class Interval:
     n: int
 
     def to_dict(self) -> dict[str, float]:
-        """Plain data for JSON."""
         return asdict(self)
 
     def clipped(self, low: float, high: float) -> Interval:
@@ -63,38 +61,15 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> In
     return Interval(rate, low, high, trials)
 
 
-@cache
 def student_quantile(probability: float, degrees: int) -> float:
-    """Quantile of Student's t for 0.5 <= probability < 1, by bisection of `_student_cdf`."""
-    low, high = 0.0, 1e6
-    for _ in range(200):
-        middle = (low + high) / 2
-        if _student_cdf(middle, degrees) < probability:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    """Quantile of Student's t distribution."""
+    from scipy.special import stdtrit  # late: half a second; `scipy.stats` takes two
 
-
-def _student_cdf(t: float, degrees: int) -> float:
-    """P(T <= t), t >= 0, in closed form for whole degrees of freedom (Abramowitz & Stegun 26.7.3-4).
-
-    Written out because importing scipy.stats takes two seconds.
-    """
-    angle = math.atan(t / math.sqrt(degrees))
-    cosine, sine = math.cos(angle), math.sin(angle)
-    odd = degrees % 2
-    term = cosine if odd else 1.0
-    total = term if degrees > 1 else 0.0
-    for k in range(2 + odd, degrees, 2):
-        term *= (k - 1) / k * cosine * cosine
-        total += term
-    inside = 2 / math.pi * (angle + sine * total) if odd else sine * total
-    return 0.5 + inside / 2
+    return float(stdtrit(degrees, probability))
 
 
 def success_interval(trajectories: Sequence[Trajectory]) -> Interval:
-    """Success rate with its Wilson interval; an episode that its environment broke counts as not solved."""
+    """Success rate with its Wilson interval; an episode that failed in its environment counts as not solved."""
     return wilson_interval(sum(t.success for t in trajectories), len(trajectories))
 
 

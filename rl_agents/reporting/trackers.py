@@ -1,7 +1,8 @@
-"""The same numbers as metrics.jsonl, for trackers of others: Weights & Biases, MLflow, trackio, or one of your own.
+"""The numbers of metrics.jsonl for experiment trackers: Weights & Biases, MLflow, trackio, or your own.
 
 TensorBoard and ``metrics.jsonl`` are always written; ``trackers`` adds others (docs/how-to/inspect-a-run.md). A
-tracker that fails or is slow never ends a run nor holds it up: it is said once, and the tracker is left alone.
+tracker that fails or is slow never ends or delays a run: one warning, and the tracker is no longer called.
+Its library is imported when it opens.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import queue
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,19 +24,19 @@ from rl_agents.errors import InputError, unknown
 from rl_agents.plugins import claim
 from rl_agents.reporting.run_folder import Record
 
-#: In the run's folder: what each tracker calls the run, and the last iteration that it was told.
+#: In the run's folder: each tracker's id of the run, and the last iteration that was logged there.
 STATE_FILE = "trackers.json"
-#: A value under such a name, or within a URL, is a secret and leaves the machine with nobody.
+#: A value under such a name, or within a URL, is a secret and never leaves the machine.
 SECRET = re.compile(r"(?:^|_)(?:key|token|secret|password)$")
 CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 QUERY = re.compile(r"(://[^\s?]+)\?\S+")
-#: Seconds after a run's end that a tracker's server is waited for.
+#: Seconds to wait for a tracker's server after the end of a run.
 PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker is told of a run.
+    """A run as a tracker sees it.
 
     Attributes:
         folder: the run's output folder; what a tracker writes offline belongs below it.
@@ -74,7 +76,7 @@ class TrackerEntry:
     """A tracker that can be named.
 
     Attributes:
-        open: begins a run, or goes on with it.
+        open: begins or continues a run.
         library: module that it needs; empty: none.
         install: what installs it.
     """
@@ -130,14 +132,14 @@ def _shown(value: Any) -> Any:
 
 
 class Trackers:
-    """All trackers of a run: each is told everything once, in order, and none can harm the run.
+    """All trackers of a run: each receives everything once, in order, and none can harm the run.
 
-    They are told from a thread of their own, so that a slow server holds up nothing but its own figures.
+    They are called from a separate thread, so that a slow server delays nothing but its own figures.
     """
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.folder, self.say = folder, say
-        #: Calls that raised, by tracker; after the first one it is left alone.
+        #: Calls that raised, by tracker; the first one disables it.
         self.failures: dict[str, int] = {}
         self._open: dict[str, Tracker] = {}
         self._state: dict[str, dict[str, Any]] = {}
@@ -148,7 +150,7 @@ class Trackers:
     def of(
         cls, folder: Path, names: Sequence[str], project: str, config: Mapping[str, Any], say: Callable[[str], None]
     ) -> Trackers:
-        """Open the trackers of ``names`` for the run in ``folder``; what it was resumed from is gone on with."""
+        """Open the trackers of ``names`` for the run in ``folder``; a resumed run continues its own records."""
         trackers = cls(folder, say)
         path = folder / STATE_FILE
         if path.is_file():
@@ -164,20 +166,20 @@ class Trackers:
         return trackers
 
     def write(self, record: Record, late: bool = False) -> None:
-        """Tell each tracker the tagged numbers of a record; an iteration that it knows already is left out.
+        """Log the tagged numbers of a record to each tracker, unless it already has the iteration.
 
         Args:
-            late: they belong to an iteration that was told before, such as an evaluation that a signal cut off.
+            late: they belong to an iteration that was logged before, such as an evaluation that a signal cut off.
         """
         metrics = {tag: float(value) for tag, value in record.items() if "/" in tag and value is not None}
         self._calls.put(partial(self._log, int(record["iteration"]), metrics, late))
 
     def episodes(self, iteration: int, text: str) -> None:
-        """Show each tracker some episodes of an evaluation."""
+        """Log some episodes of an evaluation to each tracker."""
         self._calls.put(partial(self._show, iteration, text))
 
     def close(self, status: str) -> None:
-        """Tell each tracker how the run ended, and wait until all of it is told, `PATIENCE_S` at most."""
+        """Log how the run ended, and wait up to `PATIENCE_S` until everything is logged."""
         if self._thread is None:
             return
         self._calls.put(partial(self._end, status))
@@ -185,7 +187,9 @@ class Trackers:
         self._thread.join(PATIENCE_S)
         if self._thread.is_alive():
             left = ", ".join(self._open)
-            self.say(f"[rl_agents] trackers {left}: not done {PATIENCE_S:.0f} s after the run; they are left alone")
+            self.say(
+                f"[rl_agents] trackers {left}: still busy {PATIENCE_S:.0f} s after the run; not waiting any longer"
+            )
         self._thread = None
 
     def _tell(self) -> None:
@@ -222,9 +226,100 @@ class Trackers:
             self.failures[name] = self.failures.get(name, 0) + 1
             self._open.pop(name, None)
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            self.say(f"[rl_agents] tracker {name} is left alone from here on: {reason}; the run goes on")
+            self.say(f"[rl_agents] tracker {name} failed and is disabled: {reason}; the run continues")
             return False
         return True
 
     def _save(self) -> None:
         replace_text(self.folder / STATE_FILE, json.dumps(self._state, indent=1) + "\n")
+
+
+#: Longest value that MLflow takes for a parameter.
+LONGEST_PARAMETER = 500
+ENDED = {"done": "FINISHED", "interrupted": "KILLED", "fell": "FAILED", "failed": "FAILED"}
+
+
+class WandbTracker:
+    """Weights & Biases; ``WANDB_MODE=offline`` writes below the run's folder, for ``wandb sync``."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        import wandb
+
+        self._wandb: Any = wandb
+        self._run: Any = wandb.init(
+            project=run.project, name=run.name, group=run.group or None, config=dict(run.config), dir=str(run.folder),
+            id=run.known_as or None, resume="allow" if run.known_as else None,
+            settings=wandb.Settings(console="off", silent=True),
+        )  # fmt: skip
+        self.id = str(self._run.id)
+
+    def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=iteration)
+
+    def episodes(self, iteration: int, text: str) -> None:
+        """A table with one row; the metrics of the iteration come behind it."""
+        table = self._wandb.Table(columns=["iteration", "episodes"], data=[[iteration, text]])
+        self._run.log({"eval/episodes": table}, step=iteration)
+
+    def close(self, status: str) -> None:
+        self._run.finish(exit_code=0 if status == "done" else 1)
+
+
+class MlflowTracker:
+    """MLflow; ``MLFLOW_TRACKING_URI`` names the server, else MLflow writes to the current folder."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        from mlflow.entities import Metric, Param, RunTag
+        from mlflow.tracking import MlflowClient
+
+        self._metric: Any = Metric
+        self._client: Any = MlflowClient()
+        self.id = run.known_as or self._create(run, Param, RunTag)
+        self._client.update_run(self.id, status="RUNNING")
+
+    def _create(self, run: TrackedRun, parameter: Any, tag: Any) -> str:
+        found = self._client.get_experiment_by_name(run.project)
+        experiment = found.experiment_id if found else self._client.create_experiment(run.project)
+        made = self._client.create_run(experiment, tags={"mlflow.runName": run.name, "group": run.group})
+        parameters = [parameter(name, str(value)[:LONGEST_PARAMETER]) for name, value in run.config.items()]
+        for start in range(0, len(parameters), 100):  # as many as one call takes
+            self._client.log_batch(made.info.run_id, params=parameters[start : start + 100])
+        return str(made.info.run_id)
+
+    def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
+        now = int(time.time() * 1000)
+        values = [self._metric(tag.replace("+", "p"), value, now, iteration) for tag, value in metrics.items()]
+        self._client.log_batch(self.id, metrics=values)
+
+    def episodes(self, iteration: int, text: str) -> None:
+        """An artifact per evaluation."""
+        self._client.log_text(self.id, text, f"episodes/{iteration:06d}.md")
+
+    def close(self, status: str) -> None:
+        self._client.set_terminated(self.id, ENDED.get(status, "FAILED"))
+
+
+class TrackioTracker:
+    """trackio: a local database; ``trackio show`` displays it."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        import trackio
+
+        self.id = run.known_as or run.name
+        resume = {"resume": "must"} if run.known_as else {}
+        self._run: Any = trackio.init(project=run.project, name=self.id, config=dict(run.config), embed=False, **resume)
+
+    def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=iteration)
+
+    def episodes(self, iteration: int, text: str) -> None:
+        """A text next to the numbers."""
+        self._run.log({"eval/episodes": text}, step=iteration)
+
+    def close(self, status: str) -> None:
+        self._run.finish()
+
+
+register_tracker(TrackerEntry("wandb", WandbTracker, "wandb", "pip install wandb"))
+register_tracker(TrackerEntry("mlflow", MlflowTracker, "mlflow", "pip install mlflow-skinny"))
+register_tracker(TrackerEntry("trackio", TrackioTracker, "trackio", "pip install trackio"))

@@ -1,4 +1,4 @@
-"""What the loop around an algorithm, and whatever else drives a run, needs of it."""
+"""The interface between an algorithm and the code that drives a run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TrainableAgent(Protocol):
     def evaluate_policy(
         self, split: str = "test", episodes: int = 128, temperature: float = 1.0, seed: int = 0
     ) -> list[Trajectory]:
-        """Play episodes of a task set without learning."""
+        """Run episodes of a task set without training."""
         ...
 
     def save_run_checkpoint(self, folder: Path) -> None:
@@ -50,11 +50,11 @@ class TrainableAgent(Protocol):
     def restore_run_checkpoint(self, folder: Path) -> None: ...
 
     def go_back(self, folder: Path) -> None:
-        """Take up the weights, optimizers and states of a checkpoint; iterations, tasks and seeds go on."""
+        """Load the weights, optimizers and states of a checkpoint; iterations, tasks and seeds continue."""
         ...
 
     def restart_learners(self, checkpoint: Path | None) -> None:
-        """Replace all learners; the new ones go on from ``checkpoint``, or from the beginning."""
+        """Replace all learners; the new ones continue from ``checkpoint``, or from the beginning."""
         ...
 
     def stop(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What a run shows beside metrics.jsonl: the same numbers for TensorBoard, episodes as text, a picture of success."""
+"""Outputs of a run besides metrics.jsonl: TensorBoard, episodes as text, and a plot of success."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ class TensorBoardLog:
         self._writer = SummaryWriter(str(folder), purge_step=purge)  # type: ignore[no-untyped-call]
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Add one record."""
         for tag, value in record.items():
             if "/" in tag and value is not None:
                 self._writer.add_scalar(tag, value, record["iteration"])  # type: ignore[no-untyped-call]
@@ -48,7 +47,6 @@ class TensorBoardLog:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Finish the file."""
         self._writer.close()  # type: ignore[no-untyped-call]
 
 
@@ -65,7 +63,6 @@ class TrajectoryLog:
         self.keep = keep
 
     def write(self, iteration: int, trajectories: Sequence[Trajectory], evaluation: bool = False) -> None:
-        """Save the first episodes of an iteration; ``latest.md`` shows its best, worst and failed one."""
         if not self.keep or not trajectories:
             return
         prefix = "eval-" if evaluation else ""
@@ -83,7 +80,7 @@ def readable(title: str, trajectories: Sequence[Trajectory]) -> str:
         parts.append(_episode("Best", max(played, key=_merit)))
         parts.append(_episode("Worst", min(played, key=_merit)))
     failed = next((t for t in trajectories if t.failed), None)
-    parts.append(_episode("Failed", failed) if failed else "## Failed\n\nNone: no environment broke.\n")
+    parts.append(_episode("Failed", failed) if failed else "## Failed\n\nNone: no environment failed.\n")
     return "\n".join(parts)
 
 
@@ -114,7 +111,7 @@ def _block(text: str) -> str:
 
 def plot_success(records: Sequence[Mapping[str, Any]], path: Path, title: str) -> bool:
     """Draw success over iterations: training rollouts as a line, evaluations as points with their 95 % band, and what
-    the guard makes of the plain policy, with two standard errors and its start.
+    the collapse monitor estimates for the plain policy, with two standard errors and its start.
 
     Args:
         records: lines of metrics.jsonl.
@@ -171,5 +168,5 @@ def _draw_guard(axes: Any, records: Sequence[Mapping[str, Any]]) -> None:
     mean, error = ([r[f"collapse_monitor/success{part}"] for r in records] for part in ("", "_se"))
     low, high = ([m + side * e for m, e in zip(mean, error, strict=True)] for side in (-2, 2))
     axes.fill_between(iterations, low, high, color="#d55e00", alpha=0.12, linewidth=0)
-    axes.plot(iterations, mean, color="#d55e00", linewidth=1.6, label="plain policy, training tasks (guard)")
+    axes.plot(iterations, mean, color="#d55e00", linewidth=1.6, label="plain policy (collapse monitor)")
     axes.axhline(records[-1]["collapse_monitor/start"], color="#d55e00", linewidth=1, linestyle=":", label="its start")

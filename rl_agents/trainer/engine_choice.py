@@ -73,7 +73,7 @@ def small_models(kind: str) -> str:
 
     if kind == "torch" or torch.cuda.is_available():
         return ""
-    return f" Up to {LIMITS} engine=auto takes torch, which costs less on CPUs."
+    return f" For models of up to {LIMITS}, engine=auto uses torch, which is faster on CPUs."
 
 
 def model_config(settings: Settings) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from rl_agents.reporting.episode_diagnostics import EpisodeWatch
 from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.reporting.statistics import evaluation_metrics
-from rl_agents.reporting.tracker_libraries import Trackers
+from rl_agents.reporting.trackers import Trackers
 from rl_agents.reporting.trainable import TrainableAgent
 from rl_agents.reporting.views import TensorBoardLog, TrajectoryLog, plot_success, readable
 

@@ -37,11 +37,16 @@ def ensure_model(settings: Settings, build_algo: BuildAlgo) -> Path:
     folder = starter_dir(env, settings.starter_iterations, options)
     if not (folder / "model.safetensors").is_file():
         starter = starter_spec(env, options)
-        print(f"[rl_agents] building the starter model of {env} ({starter.takes}, once)", flush=True)
+        print(f"[rl_agents] training the warm-start model for {env} ({starter.takes}, once)", flush=True)
         chosen = {name: value for name, value in starter.defaults.items() if name.startswith("env.")}
         keys = {**chosen, **chosen_training(settings.starter_iterations)}
-        build_starter(build_algo, env, folder, STARTER_SEED, keys)
+        build_starter(build_algo, env, folder, STARTER_SEED, keys, _show_quarters)
     return folder
+
+
+def _show_quarters(iteration: int, iterations: int, metrics: Mapping[str, float]) -> None:
+    if iteration * 4 % iterations < 4:
+        print(f"[rl_agents] warm-start model: {iteration / iterations:.0%}", flush=True)
 
 
 def build_starter(

@@ -1,7 +1,7 @@
-"""Running a sweep: what is left to do, handed to Tune, watched, and stopped when it is asked to.
+"""Running a sweep: hand the remaining trials to Tune, watch them, and stop on a signal.
 
-Who decides about running trials: nobody, ASHA, or population based training. Tune does not save its schedulers, so that
-`Tuner.restore` would forget what ASHA has seen; a resumed sweep hands the trials that are left to a new `Tuner`.
+Trials run to the end, or ASHA or population based training stops or changes them. Tune does not save its schedulers, so
+`Tuner.restore` would forget what ASHA has seen; a resumed sweep hands the remaining trials to a new `Tuner`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def make_scheduler(sweep: Sweep, iterations: int, history: History) -> TrialSche
     Args:
         sweep: the sweep.
         iterations: of the longest trial.
-        history: what trials reached before a resumed sweep was stopped.
+        history: results of trials before a resumed sweep was stopped.
     """
     if sweep.asha is not None:
         asha = sweep.asha
@@ -66,7 +66,7 @@ def make_scheduler(sweep: Sweep, iterations: int, history: History) -> TrialSche
 
 
 class ResumableAsha(AsyncHyperBandScheduler):
-    """ASHA that counts what the trials of a stopped sweep had reached, those that are over included."""
+    """ASHA that counts the results of all trials of a stopped sweep, including finished ones."""
 
     def __init__(self, history: History, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -77,7 +77,7 @@ class ResumableAsha(AsyncHyperBandScheduler):
             self._replay(stand_in, name)
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        """Take a trial in; one that goes on meets each rung once, so its stand-in gives way to it."""
+        """Add a trial; a resumed one counts once at each rung, so its stand-in is removed."""
         super().on_trial_add(tune_controller, trial)
         name = trial.custom_dirname
         if name in self._history:
@@ -121,7 +121,7 @@ class SweepFolder:
     """Paths of a sweep.
 
     Attributes:
-        path: ``sweep.yaml``, ``outcomes.json``, ``results.*``, ``best.yaml`` and the plot lie here.
+        path: ``sweep.yaml``, ``outcomes.json``, ``results.*``, ``best.yaml`` and the plot are here.
     """
 
     path: Path
@@ -164,7 +164,7 @@ def run_sweep(sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings
 
     Args:
         sweep: the sweep.
-        folder: its folder; trials with a checkpoint there go on from it.
+        folder: its folder; trials with a checkpoint there continue from it.
         settings: resolved settings of each trial, by name.
         interrupts: signals; a first one stops all trials after their iteration under way.
 
@@ -274,14 +274,14 @@ TUNE_ENVIRONMENT: Mapping[str, str] = {
 
 
 def quiet_tune() -> None:
-    """Set what Tune reads from the environment, and silence what `SweepMonitor` says already."""
+    """Set what Tune reads from the environment, and silence what `SweepMonitor` prints already."""
     os.environ.update(TUNE_ENVIRONMENT)
     for name in ("ray.tune.tune", "ray.tune.execution.tune_controller"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 class SweepMonitor(Callback):
-    """Tells the user how trials fare, records how they end, and sees when the rest can never start."""
+    """Prints the progress of trials, records how they end, and notices when the rest can never start."""
 
     def __init__(
         self, sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings], interrupts: Interrupts
@@ -297,7 +297,7 @@ class SweepMonitor(Callback):
         self._noted: dict[str, set[str]] = {}
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Look now and then whether the cluster has become too small; a node may have died."""
+        """Check every `LOOK_S` whether the cluster has become too small; a node may have died."""
         now = time.monotonic()
         if self.sweep.autoscaling or now - self._looked < LOOK_S:
             return
@@ -329,7 +329,7 @@ class SweepMonitor(Callback):
             self._say(name, f"iteration {result[ITERATION]}/{total}, {self.sweep.metric} {value:.3g}")
 
     def _pass_on(self, name: str, notes: Sequence[str]) -> None:
-        """Say each thing once for every trial, and what can be done about it with the first one only."""
+        """Print each note once per trial, and its advice only with the first trial."""
         for note in notes:
             kind = re.sub(r"\d+", "#", note)
             trials = self._noted.setdefault(kind, set())
@@ -345,12 +345,12 @@ class SweepMonitor(Callback):
             self._say(name, f"{STOPPED_EARLY} {reason}")
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._say(trial.custom_dirname, f"failed, goes on from its last checkpoint ({_last_line(trial)})")
+        self._say(trial.custom_dirname, f"failed, restarts from its last checkpoint ({_last_line(trial)})")
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         name, reason = trial.custom_dirname, _last_line(trial)
         self.folder.note(name, FAILED, reason)
-        self._say(name, f"{FAILED} {self.sweep.max_failures + 1} times, given up: {reason}")
+        self._say(name, f"{FAILED} {self.sweep.max_failures + 1} times, not restarted: {reason}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Tune saves its run configuration; this object belongs to this process."""

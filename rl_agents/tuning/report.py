@@ -1,6 +1,6 @@
-"""What a sweep found: one result for each trial and, over its seeds, each point; the best one as a recipe; pictures.
+"""Results of a sweep: one per trial and, over its seeds, per point; the best point as a recipe; plots.
 
-A picture is a heat map when two keys vary over grids, else one panel for each key.
+The plot is a heat map when two keys vary over grids, else one panel for each key.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TrialResult:
         seconds: of the loop.
         episodes: of the evaluation that the value is of, for success rates.
         not_finite: tag -> first iteration at which it was NaN or infinite.
-        lineage: whom it took over (population based training).
+        lineage: the trials that it copied (population based training).
     """
 
     name: str
@@ -186,7 +186,7 @@ def markdown(sweep: Sweep, points: Sequence[PointResult]) -> str:
 def _explanation(sweep: Sweep) -> str:
     is_rate = sweep.metric == RATE
     over = (
-        f"mean over {sweep.seeds} seeds, Student-t interval over them{', at least Wilson over all episodes' * is_rate}"
+        f"mean over {sweep.seeds} seeds, Student-t interval over seeds{', at least Wilson over all episodes' * is_rate}"
         if sweep.seeds > 1
         else "one run for each point, Wilson interval over the episodes of its last evaluation" if is_rate
         else "one run for each point"
@@ -208,19 +208,19 @@ def _row(names: Sequence[str], point: PointResult) -> list[str]:
 
 
 def trial_notes(trial: TrialResult) -> list[str]:
-    """Return sentences about what went wrong in a trial, and whom it took over."""
+    """Return sentences about what went wrong in a trial, and which trials it copied."""
     notes = []
     if trial.reason and trial.status not in (DONE, STOPPED_EARLY):
         notes.append(f"{trial.name}: {trial.status}: {trial.reason}")
     if trial.not_finite:
         tags = ", ".join(f"{tag} (first at iteration {since})" for tag, since in trial.not_finite.items())
         notes.append(f"{trial.name}: not finite: {tags}")
-    notes.extend(f"{trial.name}: took over {e['from']} at iteration {e['iteration']}" for e in trial.lineage)
+    notes.extend(f"{trial.name}: copied {e['from']} at iteration {e['iteration']}" for e in trial.lineage)
     return notes
 
 
 def recipe(sweep: Sweep, best: PointResult, of: str) -> str:
-    """Return the best point, ``of`` those that compete, as a recipe for ``run.py --config``."""
+    """Return the best point as a recipe for ``run.py --config``; ``of`` counts the candidates."""
     keys = {name: value for name, value in {**sweep.keys, **best.keys}.items() if name != "seed"}
     idle = idle_of(sweep.run_keys(keys))
     keys = {name: value for name, value in keys.items() if name not in idle}
@@ -235,7 +235,7 @@ def recipe(sweep: Sweep, best: PointResult, of: str) -> str:
     return "\n".join([*comment, yaml.safe_dump(keys, sort_keys=False, allow_unicode=True)])
 
 
-#: Okabe and Ito's colors, which everybody tells apart; dashes where there are more lines than colors.
+#: Okabe and Ito's colors, which color-blind readers can tell apart; dashes where there are more lines than colors.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9", "#5b6770")
 DASHES = ("-", "--", ":", "-.")
 BLUE = COLORS[0]
@@ -283,7 +283,7 @@ def _heat_map(figure: Any, sweep: Sweep, points: Sequence[PointResult]) -> None:
             interval = point.interval
             means[row][column] = interval.mean
             bounds = "" if math.isnan(interval.low) else f"\n[{interval.low:.2f}, {interval.high:.2f}]"
-            notes[row][column] = f"{interval.mean:.3f}{bounds}" + ("" if point.status == "done" else "\nnot done")
+            notes[row][column] = f"{interval.mean:.3f}{bounds}" + ("" if point.status == "done" else "\nunfinished")
     axes = figure.add_subplot()
     low, high = _color_range(points)
     image = axes.imshow(means, cmap="viridis", aspect="auto", vmin=low, vmax=high)
@@ -333,7 +333,7 @@ def _panels(figure: Any, sweep: Sweep, points: Sequence[PointResult]) -> None:
             axes.set_xticks(range(len(set(places))), sorted(set(map(short, values))))
         _style(axes, name)
     panels[0].set_ylabel(f"{sweep.metric}, mean of the seeds", fontsize=13)
-    hollow = "" if all(point.status == "done" for point in shown) else "; hollow: not done"
+    hollow = "" if all(point.status == "done" for point in shown) else "; hollow: unfinished"
     figure.suptitle(f"{sweep.name}\npoints with 95 % intervals{hollow}", fontsize=14)
 
 
@@ -347,7 +347,7 @@ def _whisker(axes: Any, place: float, point: PointResult) -> None:
 
 
 def _population(figure: Any, sweep: Sweep, points: Sequence[PointResult], folder: Path) -> None:
-    """The metric of every member over iterations; a circle where it took over a better one."""
+    """The metric of every trial over iterations; a circle where it copied a better one."""
     axes = figure.add_subplot()
     drawn = 0
     for point in points:
@@ -365,7 +365,7 @@ def _population(figure: Any, sweep: Sweep, points: Sequence[PointResult], folder
                 axes.plot([event["iteration"]], after[:1] or [curve[-1][1]], "o", color=color, fillstyle="none")
     _style(axes, "completed iterations")
     axes.set_ylabel(sweep.metric, fontsize=13)
-    axes.set_title(f"{sweep.name} (circles: took over a better member)", fontsize=14)
+    axes.set_title(f"{sweep.name} (circles: copied a better trial)", fontsize=14)
     if len(points) <= LEGEND_ROWS:
         figure.legend(fontsize=11, frameon=False, loc="outside lower center", ncols=2, title="last keys")
 

@@ -1,4 +1,4 @@
-"""A sweep file: which recipe, which keys vary, how often, and who decides when a trial may stop."""
+"""A sweep file: the recipe, the keys that vary, the number of runs, and the scheduler."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def parse_choice(name: str, value: Any) -> Choice:
         if not value:
             raise InputError(f"space: {name}: the list is empty")
         if any(value.index(item) != position for position, item in enumerate(value)):
-            raise InputError(f"space: {name}: a value stands twice in {value}")
+            raise InputError(f"space: {name}: a value occurs twice in {value}")
         return Grid(tuple(value))
     if not isinstance(value, dict):
         raise InputError(f"space: {name}: write a list of values, or {{low: A, high: B, log: true}}, not {value!r}")
@@ -102,7 +102,7 @@ def parse_choice(name: str, value: Any) -> Choice:
 def _parse_range(name: str, value: Mapping[str, Any]) -> Range:
     kind = KEYS[name].kind if name in KEYS else float
     if kind not in (int, float):
-        raise InputError(f"space: {name}: a range needs a key that is a number; write a list of values")
+        raise InputError(f"space: {name}: only a number can have a range; write a list of values")
     try:
         low, high = float(value["low"]), float(value["high"])
     except KeyError as error:
@@ -115,7 +115,7 @@ def _parse_range(name: str, value: Mapping[str, Any]) -> Range:
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise InputError(f"space: {name}: low={low:g} must be below high={high:g}")
     if log and low <= 0:
-        raise InputError(f"space: {name}: low={low:g}: a logarithmic range lies above 0")
+        raise InputError(f"space: {name}: low={low:g}: must be above 0 with log: true")
     return Range(low, high, log, whole=kind is int)
 
 
@@ -178,7 +178,7 @@ class Asha:
 
     grace: int = key(10, "iterations that every trial gets", ge=1)
     reduction: float = key(
-        3.0, "eta: at the iterations grace * eta^k the best 1/eta of all trials that came so far go on", gt=1
+        3.0, "eta: at the iterations grace * eta^k the best 1/eta of the trials seen so far continue", gt=1
     )
 
 
@@ -186,10 +186,10 @@ class Asha:
 class Pbt:
     """Population based training (Jaderberg et al. 2017, arXiv 1711.09846)."""
 
-    interval: int = key(10, "iterations between two looks at the population", ge=1)
+    interval: int = key(10, "iterations between two comparisons of the population", ge=1)
     quantile: float = key(
         0.25,
-        "share of the population at its end that takes over weights and keys of the same share at its top",
+        "share of the worst trials that copy weights and keys from the same share of the best",
         gt=0,
         le=0.5,
     )
@@ -203,17 +203,17 @@ Part = TypeVar("Part", Asha, Pbt)
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """Keys of a sweep file beside ``recipe``, ``set``, ``space``, ``asha`` and ``pbt``."""
+    """Keys of a sweep file besides ``recipe``, ``set``, ``space``, ``asha`` and ``pbt``."""
 
-    name: str = key("", "what tables and pictures call it; the file's name without .yaml unless it says otherwise")
+    name: str = key("", "name in tables and plots; default: the file name without .yaml")
     samples: int = key(1, "draws of the ranges for each combination of the grids", ge=1)
     seeds: int = key(1, "runs of each point, with the seeds `seed`, `seed + 1`, ...", ge=1)
-    metric: str = key("eval/success_rate", "what is compared: a tag of metrics.jsonl")
-    mode: Literal["max", "min"] = key("max", "whether large or small values of it are good")
+    metric: str = key("eval/success_rate", "the metric to compare: a tag of metrics.jsonl")
+    mode: Literal["max", "min"] = key("max", "whether large or small values are better")
     max_failures: int = key(2, "restarts of a failed trial, each from its last checkpoint", ge=0)
-    max_concurrent: int = key(0, "trials at a time; 0: as many as the cluster has room for", ge=0)
+    max_concurrent: int = key(0, "trials at a time; 0: as many as fit on the cluster", ge=0)
     autoscaling: bool = key(False, "the cluster may grow, so a trial that does not fit waits")
-    local: bool = key(False, "every trial in one process with the torch engine")
+    local: bool = key(False, "run every trial in a single process with the torch engine")
 
 
 #: Keys of a sweep that are read as they are, with their types from `Sweep`.
@@ -248,11 +248,10 @@ class Sweep(SweepOptions):
         return int(self.keys.get("seed", 0))
 
     def trial(self, name: str) -> TrialSpec:
-        """Return the trial called ``name``."""
         return next(trial for trial in self.trials if trial.name == name)
 
     def settings(self, trial: TrialSpec, keys: Mapping[str, Any] | None = None) -> Settings:
-        """Return the settings of a trial, not resolved yet; keys that have no effect on it are left out.
+        """Return the settings of a trial, not resolved yet, without keys that have no effect on it.
 
         Args:
             trial: which one.
@@ -278,7 +277,7 @@ class Sweep(SweepOptions):
         return {**keys, **(LOCAL_KEYS if self.local else {})}
 
     def to_yaml(self) -> str:
-        """Return the text of a sweep file that says the same without the recipe's file."""
+        """Return the text of an equal sweep file that does not need the recipe's file."""
         plain = {name: getattr(self, name) for name in PLAIN_KEYS}
         parts = {name: asdict(part) for name in ("asha", "pbt") if (part := getattr(self, name)) is not None}
         data = {"set": dict(self.keys), "space": self.source["space"], **plain, **parts}
@@ -311,7 +310,7 @@ def _sweep(data: dict[str, Any], folder: Path, assignments: Mapping[str, Any], l
     space = {str(name): parse_choice(str(name), value) for name, value in canonical(_mapping(data, "space")).items()}
     keys = {**_recipe(data, folder), **canonical(_mapping(data, "set")), **assignments}
     if plugins := Settings.from_dict({"plugins": keys.get("plugins", [])}).plugins:
-        keys["plugins"] = plugins  # with those of --import, which trials are not told otherwise
+        keys["plugins"] = plugins  # with those of --import, which trials receive in no other way
     options = read_options(SweepOptions, {name: data[name] for name in PLAIN_KEYS if name in data})
     sweep = Sweep(
         keys=keys, space=space, asha=_part(data, "asha", Asha), pbt=_part(data, "pbt", Pbt), source=data,
@@ -344,9 +343,9 @@ def _part(data: Mapping[str, Any], name: str, kind: type[Part]) -> Part | None:
 
 def _check(sweep: Sweep, assignments: Mapping[str, Any]) -> None:
     if not re.fullmatch(r"[\w.-]+", sweep.name):
-        raise InputError(f"name='{sweep.name}': letters, digits, dots and dashes only, it names a folder")
+        raise InputError(f"name='{sweep.name}': only letters, digits, dots and dashes, since it names a folder")
     if not sweep.space:
-        raise InputError("space: no key varies; for one run use: run.py --config RECIPE")
+        raise InputError("space: no key varies; for a single run use: run.py --config RECIPE")
     for where, names in (("space", sweep.space), ("set", sweep.keys)):
         for name in names:
             if name not in KEYS and not name.startswith("env."):
@@ -355,7 +354,7 @@ def _check(sweep: Sweep, assignments: Mapping[str, Any]) -> None:
         if name in assignments:
             raise InputError(f"--set {name}={assignments[name]}: the sweep varies {name} itself")
     if "seed" in sweep.space:
-        raise InputError("space: seed is no key to choose by; write `seeds: N` for N runs of each point")
+        raise InputError("space: seed cannot vary; write `seeds: N` for N runs of each point")
     _check_samples(sweep)
     _check_idle(sweep)
     _ = sweep.trials  # too many are refused here
@@ -381,16 +380,16 @@ def _check_schedulers(sweep: Sweep) -> None:
     if sweep.pbt is None:
         return
     if sweep.seeds > 1:
-        raise InputError("pbt: trials learn from each other, so `seeds` has no meaning; run the sweep again instead")
+        raise InputError("pbt: trials depend on each other, so `seeds` has no meaning; run the sweep again instead")
     if len(sweep.trials) < 2:
         raise InputError("pbt: a population needs at least 2 trials; raise `samples`")
     if sweep.max_concurrent:
-        raise InputError("pbt: members take turns where there is no room for all; leave max_concurrent at 0")
+        raise InputError("pbt: trials take turns where not all of them fit; leave max_concurrent at 0")
     for name in sweep.space:
         if name.startswith("env.") or name in fixed_keys():
             raise InputError(f"pbt: {name} cannot change during a run")
 
 
 def fixed_keys() -> set[str]:
-    """Keys that make a run what it is, so that no checkpoint of another value can be taken over."""
+    """Keys that identify a run, so that no checkpoint with another value can be copied."""
     return {name for section in (RunKeys, ModelKeys, EngineKeys) for name in keys_of(section)}

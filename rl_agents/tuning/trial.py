@@ -22,19 +22,19 @@ from rl_agents.trainer.lengths import KEYS
 from rl_agents.trainer.train_loop import TrainLoop
 from rl_agents.tuning.sweep import Sweep
 
-#: In the folder that Tune takes for a checkpoint: where the run's own checkpoint lies.
+#: In the folder that Tune takes for a checkpoint: where the run's own checkpoint is.
 POINTER = "checkpoint.json"
-#: Beside the run's files: whom a trial of population based training took over, and when.
+#: In the run's folder: the trials that a trial of population based training copied, and when.
 LINEAGE = "lineage.jsonl"
-#: Trials keep that many checkpoints at least while others may take them over.
+#: Checkpoints that trials keep at least, as others may copy them.
 PBT_CHECKPOINTS = 5
-#: Seconds that a trial waits for the process that played it before, which may still write its last checkpoint.
+#: Seconds that a trial waits for its previous process, which may still write its last checkpoint.
 PREDECESSOR_S = 300.0
 #: Keys of a trial's result that schedulers read.
 ITERATION, VALUE = "iteration", "value"
 #: Why a trial ended without being done.
 DIVERGED, BAD_INPUT = "diverged", "bad_input"
-#: Key of a result: what the run says to its user since the last one, a list of lines.
+#: Key of a result: lines for the user since the last one.
 NOTES = "notes"
 
 
@@ -75,7 +75,7 @@ class SweepTrial(tune.Trainable):
         self.algo: TrainableAgent | None = None
         self.lock: Lock | None = None
         self.value, self.notes, self.problem = math.nan, Notes(), ""
-        #: Where the run goes on; None begins it.
+        #: The checkpoint to continue from; None: a new run.
         self.start: Path | None = None
         name = self._storage.trial_dir_name if self._storage is not None else config["trial"]["name"]
         self.folder = RunFolder(self.output / "trials" / name)
@@ -162,7 +162,7 @@ class SweepTrial(tune.Trainable):
                 raise unknown("metric", metric, tags)
 
     def _end(self, why: str, reason: str) -> dict[str, Any]:
-        """End the trial; trying again would come out the same."""
+        """End the trial; a restart would end the same way."""
         iteration = self.algo.iteration if self.algo is not None else 0
         if self.loop is not None:
             self.loop.save()
@@ -185,7 +185,7 @@ class SweepTrial(tune.Trainable):
         (Path(checkpoint_dir) / POINTER).write_text(json.dumps(pointer), encoding="utf-8")
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:  # type: ignore[override]
-        """Go on from the checkpoint that Tune names, an own one or that of a better trial of the population.
+        """Continue from the checkpoint that Tune names: its own, or that of a better trial of the population.
 
         After a crash Tune names what it knew last; then the run's own later checkpoints win.
         """
@@ -208,7 +208,7 @@ class SweepTrial(tune.Trainable):
         return bool(events) and (events[-1]["from"], events[-1]["iteration"]) == (donor, iteration)
 
     def cleanup(self) -> None:
-        """Leave an unfinished run so that it can go on, free its actors, and let another process go on with it."""
+        """Save an unfinished run, free its actors, and let another process continue it."""
         try:
             if self.loop is not None:
                 self.loop.save()
@@ -225,7 +225,7 @@ class SweepTrial(tune.Trainable):
 
 
 class Notes:
-    """Progress that nobody watches: the driver of the sweep reports for all trials, and says what is noted here."""
+    """Progress of a trial: the driver of the sweep prints its notes and reports for all trials."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -248,6 +248,6 @@ class Notes:
 
 
 def read_lineage(folder: Path) -> list[dict[str, Any]]:
-    """Return whom the trial in ``folder`` took over: ``iteration``, ``from`` (a trial's name) and the new ``keys``."""
+    """Return which trials the one in ``folder`` copied: ``iteration``, ``from`` (a trial's name) and new ``keys``."""
     path = folder / LINEAGE
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

@@ -81,7 +81,6 @@ def from_weighted_group(units: Sequence[Unit], name: str, factors: Sequence[floa
 
 
 def group_figures(totals: Sequence[float]) -> dict[str, Any]:
-    """Mean and deviation of a group's returns."""
     finite = [total for total in totals if math.isfinite(total)]
     if not finite:
         return {"members": len(totals), "mean": None, "deviation": None}

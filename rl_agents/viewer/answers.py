@@ -1,4 +1,4 @@
-"""Every question that a page may ask, and the function that answers it; the server and the export ask the same."""
+"""Every view that a page may request, and the function that answers it; server and export use the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sweep(asked: Asked) -> dict[str, Any]:
     """What ``results.json`` of a sweep says, with the names of the runs that are shown of it."""
     name = asked.text("sweep")
     if name not in asked.catalog.sweeps:
-        raise ApiError(404, f"no sweep '{name}' here", "unknown_sweep", "sweep")
+        raise ApiError(404, f"unknown sweep '{name}'", "unknown_sweep", "sweep")
     file = asked.catalog.sweeps[name] / RESULTS
     try:
         results = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
@@ -55,7 +55,7 @@ def answer(catalog: Catalog, view: str, values: Mapping[str, str]) -> str:
         ApiError: an unknown view, run, session or parameter, or a pool that cannot be read.
     """
     if view not in VIEWS:
-        raise ApiError(404, f"no view '{view[:40]}'", "unknown_view")
+        raise ApiError(404, f"unknown view '{view[:40]}'", "unknown_view")
     try:
         return compact(VIEWS[view](Asked(catalog, values)))
     except InputError as error:

@@ -10,7 +10,7 @@ from typing import Any
 from rl_agents.viewer.query_params import Asked
 from rl_agents.viewer.runs import Run
 
-#: Points of a curve that a page gets at most: more than it has pixels help nobody.
+#: Points of a curve that a page gets at most, about as many as it has pixels.
 POINTS = 400
 #: Tags of the shares of episodes that ended so; causes that a chart tells apart.
 END, CAUSES = "end_cause/", 7
@@ -27,7 +27,7 @@ HEADLINES = (
 
 
 def runs(asked: Asked) -> dict[str, Any]:
-    """What the start page shows of every run, but for the curves."""
+    """What the start page shows of every run, except the curves."""
     catalog = asked.catalog
     catalog.refresh()
     found = list(catalog.runs.values())
@@ -74,7 +74,7 @@ def last_iteration(run: Run) -> int | None:
 
 
 def series(asked: Asked) -> dict[str, Any]:
-    """All curves of a run: tag -> [[iteration, value]...], values that are no numbers left out."""
+    """All curves of a run: tag -> [[iteration, value]...], without values that are not numbers."""
     run = asked.run
     points: dict[str, list[tuple[int, float]]] = {}
     for record in run.records():

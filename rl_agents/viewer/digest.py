@@ -60,7 +60,7 @@ def _iteration(catalog: Catalog, run: str, iteration: int) -> list[str]:
             lines += [_step(catalog, run, row) for row in rows[:STEPS]]
     if steps["lowest"]:
         return lines
-    return [*lines, "  all advantages are 0" if steps["learned"] else "  nobody learned from it yet"]
+    return [*lines, "  all advantages are 0" if steps["learned"] else "  not trained on yet"]
 
 
 def _step(catalog: Catalog, run: str, row: Mapping[str, Any]) -> str:

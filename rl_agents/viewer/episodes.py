@@ -78,7 +78,6 @@ def episode(asked: Asked) -> dict[str, Any]:
 
 
 def text(asked: Asked) -> dict[str, Any]:
-    """A piece of a long text."""
     name, start = asked.text("field"), max(0, asked.whole("start", 0))
     if name not in FIELDS:
         raise ApiError(400, f"no field '{name[:40]}': one of {', '.join(FIELDS)}", "unknown_field", "field")

@@ -1,4 +1,4 @@
-"""A folder of pages that opens from disk: the same scripts, with their answers in files beside them.
+"""A folder of pages that opens from disk: the same scripts, with their answers in files next to them.
 
 A page that is opened from disk may not fetch files, but it may load scripts: answers stand in ``data/N.js``, each of
 which hands over a dictionary from question to answer; ``data/index.js`` says which question is in which file. Answers
@@ -57,7 +57,6 @@ class Bundle:
     size: int = 0
 
     def ask(self, view: str, **values: Any) -> dict[str, Any]:
-        """Ask what a page would ask."""
         data: dict[str, Any] = json.loads(answer(self.catalog, view, {name: str(v) for name, v in values.items()}))
         return data
 
@@ -96,7 +95,7 @@ def question(view: str, **values: Any) -> str:
     return f"{view}?{'&'.join(pairs)}"
 
 
-#: What encodeURIComponent leaves as it is, beside letters and digits.
+#: What encodeURIComponent leaves as it is, besides letters and digits.
 SAFE = "-_.!~*'()"
 
 
@@ -115,7 +114,7 @@ def export(catalog: Catalog, folder: Path, last: int) -> str:
         InputError: the folder is not empty, or cannot be written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"--export {folder}: exists and is not empty")
+        raise InputError(f"--export {folder}: is not empty")
     try:
         (folder / "data").mkdir(parents=True, exist_ok=True)
         return _export(Bundle(folder, catalog), last)

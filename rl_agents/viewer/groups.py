@@ -24,7 +24,7 @@ class Filter:
     """Which groups; each test holds for at least one member, `flat` for the group as a whole.
 
     Attributes:
-        flat: all of its advantages are 0, so that nothing was learned from it.
+        flat: all of its advantages are 0, so that it gave no gradient.
     """
 
     outcome: str = ""
@@ -85,14 +85,12 @@ def steps(asked: Asked) -> dict[str, Any]:
 
 
 def around(reader: PoolReader, iteration: int) -> dict[str, int | None]:
-    """The iterations before and after this one."""
     before = reader.one("SELECT max(iteration) FROM sessions WHERE iteration < ?", iteration)[0]
     after = reader.one("SELECT min(iteration) FROM sessions WHERE iteration > ?", iteration)[0]
     return {"before": before, "after": after}
 
 
 def session_row(stored: Stored, worth: Mapping[int, Worth]) -> dict[str, Any]:
-    """One session in a line."""
     session, decision = stored.session, stored.decision
     advantages = [w.advantage for w in worth.values()]
     return {

@@ -35,18 +35,16 @@ class Asked:
         return found
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """Return a whole number; raises `ApiError` (400)."""
         text = self.text(name, None if default is None else str(default))
         try:
             found = int(text)
         except ValueError:
-            raise bad_request(f"parameter '{name}': '{text[:40]}' is no whole number", name) from None
+            raise bad_request(f"parameter '{name}': '{text[:40]}' is not a whole number", name) from None
         if not -(2**63) <= found < 2**63:
             raise bad_request(f"parameter '{name}' is out of range", name)
         return found
 
     def number(self, name: str) -> float | None:
-        """Return a number, None where none is given; raises `ApiError` (400)."""
         text = self.text(name, "")
         if not text:
             return None
@@ -55,5 +53,5 @@ class Asked:
         except ValueError:
             found = math.nan
         if not math.isfinite(found):
-            raise bad_request(f"parameter '{name}': '{text[:40]}' is no number", name)
+            raise bad_request(f"parameter '{name}': '{text[:40]}' is not a number", name)
         return found

@@ -30,7 +30,7 @@ class Run:
 
     Attributes:
         name: in addresses and titles; unique among the runs that are shown.
-        folder: its output folder; of a pool alone the folder that it lies in.
+        folder: its output folder; of a pool alone the folder that contains it.
         pool: its pool's file, whether or not it is there.
         alone: there is no run folder, only a pool.
         sweep: name of the sweep that it is a trial of; empty: none.
@@ -62,7 +62,6 @@ class Run:
         return self._records[1]
 
     def summary(self) -> Record:
-        """Return summary.json; empty where there is none."""
         try:
             return {} if self.alone else self.folder.read_summary()
         except (json.JSONDecodeError, OSError):
@@ -70,7 +69,6 @@ class Run:
 
     @property
     def has_pool(self) -> bool:
-        """Whether there is a pool to read."""
         return self.pool.is_file()
 
     def reader(self) -> PoolReader:
@@ -91,7 +89,7 @@ class Run:
         return "-".join(f"{size:x}.{at // 1_000_000:x}" for size, at in self._files())
 
     def is_live(self) -> bool:
-        """Whether somebody writes to it now, or did a moment ago."""
+        """Whether it was written to within `LIVE_S`."""
         newest = max(at for _, at in self._files())
         return time.time() - newest / 1e9 < LIVE_S and self.summary().get("status") != "done"
 
@@ -110,7 +108,7 @@ def _plain_yaml(path: Path) -> Record:
 
 
 def _written(path: Path) -> Written:
-    """How a file stands; zeros where there is none."""
+    """Size and time of change of a file; zeros where there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -139,7 +137,7 @@ class Catalog:
             ApiError: there is none of that name.
         """
         if name not in self.runs:
-            raise ApiError(404, f"no run '{name}' here: {nearest(name, self.runs)}", "unknown_run", "run")
+            raise ApiError(404, f"unknown run '{name}': {nearest(name, self.runs)}", "unknown_run", "run")
         return self.runs[name]
 
     def refresh(self) -> None:
@@ -174,7 +172,7 @@ def find_runs(places: Sequence[str], edit: bool = False) -> Catalog:
 
 
 def _neighbors(path: Path) -> str:
-    """Say which folder beside a missing one may be meant."""
+    """Suggest an existing folder with a name like a missing one's."""
     if not path.parent.is_dir():
         return ""
     names = [entry.name for entry in path.parent.iterdir() if entry.is_dir()]
@@ -186,7 +184,7 @@ def _is_sweep(path: Path) -> bool:
     if not (path / TRIALS).is_dir() or (path / "config.yaml").is_file():
         return False
     if not _trials(path):
-        raise InputError(f"{path}: a sweep without any run yet (trials/ is empty)")
+        raise InputError(f"{path}: a sweep without runs so far (trials/ is empty)")
     return True
 
 
@@ -201,7 +199,7 @@ def _run(path: Path) -> Run:
             path.stem if path.name != POOL_FILE else path.resolve().parent.name, RunFolder(path.parent), path, True
         )
     if not path.is_dir():
-        raise InputError(f"{path}: neither a folder nor a pool")
+        raise InputError(f"{path}: neither a folder nor a pool file")
     folder = RunFolder(path.resolve())
     if not folder.config_file.is_file() and not folder.pool.is_file():
         raise InputError(f"{path}: not the output folder of a run (no config.yaml, no {POOL_FILE})")

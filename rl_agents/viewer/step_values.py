@@ -1,4 +1,4 @@
-"""What steps were worth: the last credit of every step, read for many sessions at once."""
+"""Advantages and values of steps: the last ones of every step, read for many sessions at once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def excerpt(response: str, most: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Of one step: means over its sampled tokens, in the last update that learned from it."""
+    """Of one step: means over its sampled tokens, in the last update that trained on it."""
 
     advantage: float
     value: float | None
@@ -45,7 +45,7 @@ class Worth:
 
 
 def worth_of(reader: PoolReader, sessions: Sequence[str]) -> dict[str, dict[int, Worth]]:
-    """Return session -> ordinal -> what the step was worth; sessions that nobody learned from are missing."""
+    """Return session -> ordinal -> value of the step; sessions that were not trained on are missing."""
     found: dict[str, dict[int, Worth]] = {}
     for part in parts(sessions):
         query = (
@@ -59,10 +59,10 @@ def worth_of(reader: PoolReader, sessions: Sequence[str]) -> dict[str, dict[int,
 
 
 def extremes(reader: PoolReader, iteration: int, most: int = EXTREMES) -> dict[str, Any]:
-    """Return the steps of an iteration's sessions with the lowest and with the highest advantages, zeros left out.
+    """Return the steps of an iteration's sessions with the lowest and with the highest advantages, without zeros.
 
     Steps of a session with the same advantage are one row, that of the first, which says in ``alike`` how many. Where
-    some advantages are below zero, the lowest are; the same above it. ``learned``: an update has learned from it.
+    some advantages are below zero, the lowest are; the same above it. ``learned``: an update has trained on it.
     """
     query = "SELECT 1 FROM sessions s JOIN credit c ON c.session = s.id WHERE s.iteration = ? LIMIT 1"
     learned = reader.one(query, iteration)
@@ -84,7 +84,7 @@ def _merged(rows: Sequence[dict[str, Any]], sign: int, most: int) -> list[dict[s
 
 
 def _ordered(reader: PoolReader, iteration: int, order: str) -> list[dict[str, Any]]:
-    # Of a session that was learned from again after a resumption the last row counts.
+    # Of a session that was trained on again after a resumption the last row counts.
     query = (
         "SELECT c.session, c.ordinal, c.advantage, c.value, sessions.task_id, sessions.kind, o.action, "
         "o.reward FROM sessions JOIN credit c ON c.session = sessions.id "

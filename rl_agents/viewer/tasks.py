@@ -41,10 +41,10 @@ def _history(run: Run, name: str) -> list[dict[str, Any]]:
 
 
 def search(asked: Asked) -> dict[str, Any]:
-    """Words in what agents read and wrote, the newest first, for a moment; ``next`` goes on from there."""
+    """Words in what agents read and wrote, the newest first, for up to `SEARCH_S`; ``next`` continues from there."""
     words = asked.text("text").strip()
     if not words:
-        raise bad_request("what is to be found?", "text")
+        raise bad_request("search text is required", "text")
     with asked.run.reader() as reader:
         newest = reader.one("SELECT max(number) FROM outcomes")[0] or 0
         before = asked.whole("before", newest + 1)
@@ -80,7 +80,7 @@ def _scan(reader: PoolReader, words: str, before: int) -> tuple[list[dict[str, A
 
 
 def _found(texts: dict[str, str], words: str) -> dict[str, Any]:
-    """Where the words stand, with what stands around them."""
+    """The place of the words, with the text around them."""
     for part, text in texts.items():
         if (place := text.lower().find(words.lower())) >= 0:
             start = max(0, place - AROUND)

@@ -28,7 +28,7 @@ _DECODING = threading.Lock()
 
 
 def tokens(asked: Asked) -> dict[str, Any]:
-    """One step's tokens; log-probabilities, versions and, after a replay, ``scores`` stand beside the sampled ones."""
+    """One step's tokens; log-probabilities, versions and, after a replay, ``scores`` accompany the sampled ones."""
     run, ordinal, whole = asked.run, asked.whole("ordinal"), asked.text("whole", "") == "1"
     with run.reader() as reader:
         stored = find(reader, asked.text("session"))
@@ -38,7 +38,7 @@ def tokens(asked: Asked) -> dict[str, Any]:
         call = _call(reader, outcomes[ordinal].call)
         learned = (stored.session.id, ordinal)
         worth = worth_of(reader, learned[:1]).get(learned[0], {}).get(learned[1])
-        if worth is None and stored.session.kind == "episode":  # a step of a search is learned from among its siblings
+        if worth is None and stored.session.kind == "episode":  # a step of a search is trained on among its siblings
             samples = samples_of(reader, stored.session.seed)
             learned = (samples[str(call.id)][0], 0) if str(call.id) in samples else learned
             worth = worth_of(reader, learned[:1]).get(learned[0], {}).get(learned[1])
@@ -63,7 +63,7 @@ def tokens(asked: Asked) -> dict[str, Any]:
 
 
 def scores(run: Run, session: str, ordinal: int, sampled: int) -> dict[str, Any] | None:
-    """What the learner made of a step's tokens, as a replay has written it; None without one."""
+    """The learner's values for a step's tokens, as written by a replay; None without one."""
     if run.alone or (found := read_step(run.folder.path / TOKENS_FILE, session, ordinal)) is None:
         return None
     if found.numbers.shape[1] != sampled:  # of another pool
@@ -133,7 +133,7 @@ def _tokenizer(file: str, _changed: int) -> Any:
 
 
 def tokenizer_file(run: Run) -> Path | None:
-    """Return where the run's tokenizer lies: in its newest checkpoint, or in the model that it began with."""
+    """Return the run's tokenizer file: of its newest checkpoint, or of the model that it started from."""
     if run.alone:
         return None
     model = run.settings().get("model")

@@ -94,7 +94,6 @@ def tree(asked: Asked) -> dict[str, Any]:
 
 
 def _take(reader: PoolReader, nodes: dict[int, Node], stored: Stored) -> None:
-    """Add the states of a sample or of a path."""
     session, sample = stored.session, stored.session.kind == "sample"
     outcomes = reader.outcomes(session.id)
     facts: Mapping[str, Any] = session.facts.get("search") or {}

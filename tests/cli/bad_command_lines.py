@@ -193,12 +193,12 @@ ROWS = """
 train --bogus => unknown flag '--bogus': did you mean '--output'?
 train extra => unexpected argument 'extra' (see run.py --help)
 --local=yes => argument --local: ignored explicit argument 'yes' (see run.py --help)
-eval --model x --checkpoint y => --checkpoint and --model both say what to evaluate: give one, or --compare DIR DIR fo
-eval --model x --compare y => --model and --compare both say what to evaluate: give one, or --compare DIR DIR for seve
+eval --model x --checkpoint y => --checkpoint and --model exclude each other; --compare DIR DIR takes several policies
+eval --model x --compare y => --model and --compare exclude each other; --compare DIR DIR takes several policies
 eval --compare starter starter => --compare starter starter: a policy is named twice
-eval --compare starter --env gues => unknown environment 'gues': valid: alfworld, blackbox, circuit_decoding, guess_num
+eval --compare starter --env gues => unknown environment 'gues': did you mean 'guess_numbers'?
 eval --model . --episodes 0 => --episodes 0: must be at least 1
-eval --model . --seed -1 => --seed -1: must not be negative
+eval --model . --seed -1 => --seed -1: must be at least 0
 eval --model . --temperature -1 => .: no Hugging Face model there (no config.json)
 eval --model . --temperature x => argument --temperature: invalid float value: 'x' (see run.py eval --help)
 eval --model . --seeds 0 => --seeds 0: must be at least 1
@@ -210,8 +210,8 @@ sft --env mcp => environment mcp has no scripted player that sft could imitate
 sft --set algo=ppo => --set algo=ppo: the sft command has a flag for it, or does not use it
 sft --set iterations=0 --output o => iterations=0: must be at least 1
 sft --set seed=3 => --set seed=3: the sft command has a flag for it, or does not use it
-sft --iterations 3 => --seed, --iterations and --set make another model than the cached one: name --output DIR
-sft --seed 4 => --seed, --iterations and --set make another model than the cached one: name --output DIR
+sft --iterations 3 => --seed, --iterations and --set make a model other than the cached one: give --output DIR
+sft --seed 4 => --seed, --iterations and --set make a model other than the cached one: give --output DIR
 sft --iterations x => argument --iterations: invalid int value: 'x' (see run.py sft --help)
 sft --output o --set group_sz=3 => unknown key 'group_sz': did you mean 'group_size'?
 sft --output o --iterations 3 --set iterations=4 => iterations is given twice: by its flag (3) and by --set iterations=4
@@ -221,11 +221,11 @@ tune --resume . => --resume .: not the output folder of a sweep (no sweep.yaml)
 tune nowhere.yaml --iterations x => argument --iterations: invalid int value: 'x' (see run.py tune --help)
 tune --resume . --iterations 3 => --resume .: not the output folder of a sweep (no sweep.yaml)
 list --key => unknown flag '--key': did you mean '--keys'?
-list extra => unknown kind of things 'extra': valid: agents, algorithms, engines, environments, judges, r
-list recpies => unknown kind of things 'recpies': did you mean 'recipes'?
+list extra => unknown kind 'extra': valid: agents, algorithms, engines, environments, judges, r
+list recpies => unknown kind 'recpies': did you mean 'recipes'?
 doctor --quik => unknown flag '--quik': did you mean '--quick'?
 pivot => pivot needs a step: demo-traces, extract, small-model, profile, filter (see run.py pivot --help)
-pivot extrct => unknown step of pivot 'extrct': did you mean 'extract'?
+pivot extrct => unknown pivot step 'extrct': did you mean 'extract'?
 pivot extract => the following arguments are required: --traces, --output (see run.py pivot extract --help)
 pivot extract --traces nowhere --output o => nowhere: no such file or folder
 pivot profile --traces nowhere --model m => nowhere: no such file or folder
@@ -238,7 +238,35 @@ serve --checkpoint . --set max_replica=3 => unknown key 'max_replica': did you m
 serve --port 99999999 --checkpoint . => --port 99999999: must be between 1 and 65535
 evl => unknown command 'evl': did you mean 'eval'?
 TRAIN => unknown command 'TRAIN': did you mean 'train'?
-help => unknown command 'help': did you mean 'eval'?
 --env multihop_qa --set env.retriever=dense => env.retriever=dense needs env.retriever_model=DIR
+--algo grop => unknown algorithm 'grop': did you mean 'grpo'?
+--set groupsize=4 => unknown key 'groupsize': did you mean 'group_size'?
+--set lr => --set lr: write it as key=value
+--set lr=fast => lr='fast': a number is needed
+--set env.color=red => env.color
+--iteration 3 => unknown flag '--iteration': did you mean '--iterations'?
+--seed 1 --set seed=2 => seed is given twice
+--algo grpo --set group_size=1 => group_size=1
+--algo grpo --set critic_lr=0.1 => critic_lr
+--set model=no/such/model => no/such/model
+--set seed=1e23 => must be at most 4294967295
+--set env_timeout_s=-1 => env_timeout_s=-1.0: must not be negative
+--set 'betas=[0.9, 1.5]' => betas=[0.9, 1.5]: must be below 1
+--set lr_decay=2 => lr_decay=2.0: must be at most 1
+--set kl_estimator=k2 => key 'kl_estimator' has no effect without kl_coef
+--set judge_url=http://here => key 'judge_url' has no effect without reward=prs
+--algo vspo --set vspo_mode=none vspo_alpha=3 => without vspo_mode other than none
+--pool nowhere => nowhere: no such pool
+--pool p --set group_size=4 => key 'group_size' has no effect with pool=p
+--pool p --algo chain-gae --set success_replay=4 => key 'success_replay' has no effect with pool=p
+--pool p --set pool=q => pool is given twice
+--pool p --algo 3spo --env guess_numbers => pool=p: 3spo samples at states of its own choice
+--algo grpo extra => unexpected argument 'extra'
+trian => unknown command 'trian': did you mean 'train'?
+eval => eval needs one of --checkpoint DIR, --model DIR and --compare DIR DIR ...
+eval --model nowhere => nowhere: no Hugging Face model there
+eval --checkpoint nowhere => nowhere: no such folder
+eval --model . --split dev => invalid choice: 'dev'
+sft --env gues_numbers --output starter => did you mean 'guess_numbers'?
 --set iterations=1e30 => must be at most 1000000000
 """.strip().splitlines()

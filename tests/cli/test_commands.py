@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -71,10 +69,12 @@ def test_list_and_help_import_neither_torch_nor_ray() -> None:
         assert done.returncode == 0, argv
 
 
-def test_help_names_the_other_commands(capsys) -> None:
-    assert main(["--help"]) == 0
+@pytest.mark.parametrize("line", ["", "help", "--help", "help eval"])
+def test_help(line: str, capsys) -> None:
+    assert main(line.split()) == 0
     text = capsys.readouterr().out
-    assert all(name in text for name in ("eval", "sft", "list", "doctor", "--resume", "exit codes"))
+    words = ("--compare",) if "eval" in line else ("eval", "sft", "list", "doctor", "--resume", "exit codes")
+    assert all(word in text for word in words)
 
 
 def test_eval_prints_only_json(tmp_path, monkeypatch, capsys) -> None:

@@ -61,7 +61,7 @@ def test_a_folder_that_is_not_the_files_is_refused() -> None:
     tokenizer = SimpleNamespace(eos_token_id=2)
     command._compare(Path("f.gguf"), said, config, tokenizer)
     for wrong in ({"num_hidden_layers": 29}, {"rope_parameters": {"rope_theta": 1e4}}, {"tie_word_embeddings": False}):
-        with pytest.raises(InputError, match="and the converted model has"):
+        with pytest.raises(InputError, match="but the converted model has"):
             command._compare(Path("f.gguf"), said, {**config, **wrong}, tokenizer)
     with pytest.raises(InputError, match="eos_token_id is 0"):
         command._compare(Path("f.gguf"), {**said, "tokenizer.ggml.eos_token_id": 0}, config, tokenizer)

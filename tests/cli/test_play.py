@@ -71,7 +71,7 @@ def test_random_play_of_an_environment_in_a_process(capsys: pytest.CaptureFixtur
         (["--env", "gymnasium:FrozenLake-v1"], "has no scripted player; use --policy random or human"),
         (["--env", "guess_number"], "did you mean 'guess_numbers'?"),
         (["--set", "env.promt=x"], "prompt"),
-        (["--episodes", "0"], "--episodes must be at least 1"),
+        (["--episodes", "0"], "--episodes 0: must be at least 1"),
     ],
 )
 def test_bad_input_is_one_line(flags: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

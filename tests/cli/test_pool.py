@@ -39,7 +39,7 @@ def call(capsys, folder, *argv: str) -> str:
 
 
 def test_an_open_session_is_not_passed_over_in_silence(run_folder, tmp_path, capsys):
-    assert "1 not listed, still open" in call(capsys, run_folder, "list", "--task", "none")
+    assert "1 still open" in call(capsys, run_folder, "list", "--task", "none")
     with PoolWriter(tmp_path / "ended.sqlite") as pool:
         pool.add(Opening(NAMES[0], 0, 0, 1, "t"), *session_records(dialogue(0), NAMES[0], iteration=0, env="guess"))
     assert call(capsys, tmp_path / "ended.sqlite", "list", "--task", "none") == "no session matches\n"
@@ -62,7 +62,7 @@ def test_list_is_a_table(run_folder, capsys):
         "trained",
         "0",
     ]
-    assert "broken" in lines[6] and "\\x1b[31mred" in lines[6] and "\x1b" not in lines[6]
+    assert "failed" in lines[6] and "\\x1b[31mred" in lines[6] and "\x1b" not in lines[6]
     assert lines[-1] == "8 of 8 sessions"
 
 
@@ -109,10 +109,10 @@ def test_show_reads_like_a_dialogue(run_folder, capsys):
 
 def test_decisions_are_made_listed_and_undone(run_folder, capsys):
     assert call(capsys, run_folder, "exclude", "--why", "env bug", "--by", "ann", NAMES[1], "i00-g0-m2") == (
-        "exclude: 2 sessions (undo 1-2 takes it back)\n"
+        "exclude: 2 sessions (to undo: undo 1-2)\n"
     )
     assert "exclude: " in call(capsys, run_folder, "exclude", "--failed")
-    assert call(capsys, run_folder, "reward", "-2.5", NAMES[3]) == f"reward -2.5: {NAMES[3]} (undo 4 takes it back)\n"
+    assert call(capsys, run_folder, "reward", "-2.5", NAMES[3]) == f"reward -2.5: {NAMES[3]} (to undo: undo 4)\n"
     call(capsys, run_folder, "reward", "9", NAMES[3], "--step", "0")
     call(capsys, run_folder, "weight", "0.5", "--iteration", "1")
     call(capsys, run_folder, "keep", NAMES[1])
@@ -121,10 +121,10 @@ def test_decisions_are_made_listed_and_undone(run_folder, capsys):
     with PoolReader(run_folder / "pool.sqlite") as reader:
         assert [t.seed for t in reader.trajectories()] == [0, 1, 3, 4, 6, 7]
         assert [t.episode_return for t in reader.trajectories()][2] == 9 + 0.25 - 2.5
-    assert call(capsys, run_folder, "undo", "1-3", "4", "--why", "oops") == "4 decisions taken back\n"
+    assert call(capsys, run_folder, "undo", "1-3", "4", "--why", "oops") == "4 decisions undone\n"
     assert call(capsys, run_folder, "list", "--excluded").startswith("no session matches;")
     text = call(capsys, run_folder, "decisions")
-    assert text.splitlines()[1].split() == ["1", "exclude", NAMES[1], "ann", "env", "bug", "taken", "back"]
+    assert text.splitlines()[1].split() == ["1", "exclude", NAMES[1], "ann", "env", "bug", "undone"]
     assert text.splitlines()[-1].split() == ["14", "undo", "4", NAMES[3], getpass.getuser(), "oops"]
     assert json.loads(call(capsys, run_folder, "decisions", "--json").splitlines()[0])["why"] == "env bug"
     assert "weight 0.5" in call(capsys, run_folder, "show", NAMES[4])
@@ -191,7 +191,7 @@ def test_export_of_parquet_holds_the_same(run_folder, capsys, tmp_path):
 
 
 BAD = """
-POOL => what to do? one of: list, show
+POOL => an action is missing; valid: list, show
 POOL lst => unknown action of pool 'lst': did you mean 'list'?
 nowhere list => nowhere: no such pool
 EMPTY list => pool.sqlite: no such pool
@@ -199,24 +199,24 @@ GARBAGE list => not a pool, or a damaged one
 POOL list --iteration x => argument --iteration: invalid int value: 'x'
 POOL list --succes => unknown flag '--succes': did you mean '--success'?
 POOL list --success --unsolved => not allowed with argument --success
-POOL list --limit -1 => --limit -1: must not be negative
+POOL list --limit -1 => --limit -1: must be at least 0
 POOL list --state red => invalid choice: 'red'
-POOL show => the following arguments are required: session
+POOL show => the following arguments are required: SESSION
 POOL show i00-g0-mm => unknown session 'i00-g0-mm': did you mean 'i00-g0-m
-POOL show i00 => session 'i00': several begin so: i00-g0-m3, i00-g0-m2 ...
-POOL show open => session 'open' has not ended
-POOL exclude => which sessions? name some, or choose them by filters
-POOL exclude i00-g0-m0 --failed => name sessions, or choose them by filters, not both
-POOL note => the following arguments are required: text
+POOL show i00 => session 'i00': the prefix is not unique: i00-g0-m3, i00-g0-m2 ...
+POOL show open => session 'open' is still open
+POOL exclude => no sessions chosen: name some, or use filters
+POOL exclude i00-g0-m0 --failed => give session ids or filters, not both
+POOL note => the following arguments are required: TEXT
 POOL exclude --min-return 99 => no session matches
 POOL exclude i00-g0-m0 --step 3 => --step 3: session 'i00-g0-m0' has steps 0 to 2
 POOL exclude i00-g0-m0 --step -2 => --step -2: session 'i00-g0-m0' has steps 0 to 2
-POOL reward i00-g0-m0 => argument value: invalid float value: 'i00-g0-m0'
+POOL reward i00-g0-m0 => argument NUMBER: invalid float value: 'i00-g0-m0'
 POOL reward nan i00-g0-m0 => reward nan: must be a number
 POOL weight -1 i00-g0-m0 => weight -1: must be a number, 0 or above
-POOL undo 1 => undo 1: no such decision; nothing was decided
-POOL undo x => undo x: a number is needed, or two such as 3-7
-POOL undo 1-x => undo 1-x: a number is needed
+POOL undo 1 => undo 1: no such decision; there are no decisions yet
+POOL undo x => undo x: a number or a range such as 3-7 is needed
+POOL undo 1-x => undo 1-x: a number or a range
 POOL export => the following arguments are required: --output
 POOL export --output a.csv => --output a.csv: '.csv' is no known form; valid: .jsonl, .parquet
 POOL export --output POOL/taken.jsonl => taken.jsonl: exists already
@@ -246,7 +246,7 @@ def test_bad_input_is_one_line(run_folder, tmp_path, capsys, line, monkeypatch):
 
 def test_a_note_leaves_an_exclusion(run_folder, capsys):
     call(capsys, run_folder, "exclude", NAMES[0])
-    assert call(capsys, run_folder, "note", "looks odd", NAMES[0]) == f"note: {NAMES[0]} (undo 2 takes it back)\n"
+    assert call(capsys, run_folder, "note", "looks odd", NAMES[0]) == f"note: {NAMES[0]} (to undo: undo 2)\n"
     assert NAMES[0] in call(capsys, run_folder, "list", "--excluded")
     assert "looks odd" in call(capsys, run_folder, "decisions")
 
@@ -254,7 +254,7 @@ def test_a_note_leaves_an_exclusion(run_folder, capsys):
 def test_an_undone_decision_is_not_undone_again(run_folder, capsys):
     call(capsys, run_folder, "exclude", NAMES[0])
     call(capsys, run_folder, "undo", "1")
-    for number, words in (("1", "was taken back already"), ("2", "decide again instead"), ("9", "numbered 1 to 2")):
+    for number, words in (("1", "was already undone"), ("2", "make the decision again"), ("9", "valid: 1 to 2")):
         assert main(["pool", str(run_folder), "undo", number]) == 2
         assert words in capsys.readouterr().err
 

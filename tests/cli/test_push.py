@@ -120,11 +120,11 @@ def test_an_adapter_that_a_checkpoint_lacks_is_refused(
     adapted: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["push", str(run), "--folder", str(tmp_path / "x"), "--adapter"]) == 2
-    assert "has no adapter: the run trains all weights (lora_rank=0); leave --adapter" in capsys.readouterr().err
+    assert "no adapter: the run trains all weights (lora_rank=0); omit --adapter" in capsys.readouterr().err
     old = shutil.copytree(adapted, tmp_path / "old")
     shutil.rmtree(old / "checkpoints" / "000004" / "adapter")
     assert main(["push", str(old), "--folder", str(tmp_path / "x"), "--adapter"]) == 2
-    assert "written before adapters were kept" in capsys.readouterr().err and not (tmp_path / "x").exists()
+    assert "written by a version that kept no adapters" in capsys.readouterr().err and not (tmp_path / "x").exists()
 
 
 def test_licenses_of_base_models(tmp_path: Path) -> None:
@@ -143,11 +143,11 @@ def test_licenses_of_base_models(tmp_path: Path) -> None:
     ("flags", "line"),
     [
         (["--folder", "x", "--license", "no such"], "--license no such: an identifier of the Hub's, such as"),
-        ([], "push wants a repository (OWNER/NAME) or --folder DIR, one of them"),
-        (["me/agent", "--folder", "x"], "push wants a repository (OWNER/NAME) or --folder DIR, one of them"),
-        (["agent"], "agent: a repository is OWNER/NAME; for a folder say --folder agent"),
+        ([], "push needs either a repository (OWNER/NAME) or --folder DIR"),
+        (["me/agent", "--folder", "x"], "push needs either a repository (OWNER/NAME) or --folder DIR"),
+        (["agent"], "agent: a repository is OWNER/NAME; for a local folder use --folder agent"),
         (["me/a gent"], "me/a gent: Repo id must use alphanumeric chars"),
-        (["me/agent"], "push me/agent: HF_HUB_OFFLINE is set; unset it, or write --folder DIR"),
+        (["me/agent"], "push me/agent: HF_HUB_OFFLINE is set; unset it, or use --folder DIR"),
     ],
 )
 def test_bad_wishes_are_one_line(run: Path, flags: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,7 +159,7 @@ def test_a_run_without_weights_is_refused(tmp_path: Path, capsys: pytest.Capture
     folder = RunFolder.create(tmp_path / "run", Settings())
     folder.checkpoint(1).mkdir(parents=True)
     assert main(["push", str(tmp_path / "run"), "--folder", str(tmp_path / "out")]) == 2
-    assert "holds no weights" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    assert "no weights (hf/*.safetensors)" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 class Refuses(BaseHTTPRequestHandler):

@@ -68,7 +68,7 @@ def test_learning_again_gives_the_same_weights(
     capsys.readouterr()
     assert main(["replay", str(folder)]) == 0
     out = capsys.readouterr().out
-    assert out.splitlines()[-1] == f"replay of 0:{iterations}: equal bit for bit, credit and weights"
+    assert out.splitlines()[-1] == f"replay of 0:{iterations}: equal bit for bit, advantages and weights"
     assert out.count("tensors equal bit for bit") == iterations
     assert "credit equal, engine's logprobs within" in out
 
@@ -83,7 +83,7 @@ def test_a_stream_is_replayed_with_the_groups_that_it_took(
     capsys.readouterr()
     assert main(["replay", str(tmp_path / "run"), "--iterations", "1:3"]) == 0
     out = capsys.readouterr().out
-    assert out.splitlines()[-1] == "replay of 1:3: equal bit for bit, credit and weights"
+    assert out.splitlines()[-1] == "replay of 1:3: equal bit for bit, advantages and weights"
     assert "credit equal" in out
 
 
@@ -91,14 +91,14 @@ def test_from_checkpoint_to_checkpoint(run: Path, capsys: pytest.CaptureFixture[
     assert main(["replay", str(run), "--iterations", "1:2"]) == 0
     iteration, checkpoint, verdict = capsys.readouterr().out.splitlines()
     assert iteration.startswith("iteration 1: 16 episodes") and checkpoint.startswith("checkpoint 2: 97 tensors equal")
-    assert verdict == "replay of 1:2: equal bit for bit, credit and weights"
+    assert verdict == "replay of 1:2: equal bit for bit, advantages and weights"
 
 
 def test_what_the_learner_made_of_every_token_is_written(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One optimizer step: what has a positive advantage became more likely, and engine and learner agree."""
     assert main(["replay", str(run), "--iterations", "1:2", "--tokens"]) == 0
     out = capsys.readouterr().out
-    assert out.splitlines()[-1] == "replay of 1:2: equal bit for bit, credit and weights"
+    assert out.splitlines()[-1] == "replay of 1:2: equal bit for bit, advantages and weights"
     with PoolReader(run / "pool.sqlite") as reader:
         rows = [row for session in reader.sessions(Where(iteration=1)) for row in reader.credit(session.id)]
         credits = {(row.session, row.ordinal): row for row in rows}
@@ -133,7 +133,7 @@ def test_a_resumed_run_is_replayed_as_it_went_on(
         assert f"replay of {range_}: equal bit for bit" in capsys.readouterr().out
     assert main(["replay", str(folder)]) == 2
     error = capsys.readouterr().err
-    assert "the run went on with lr=0.001 in place of " in error and "; replay 0:2 and 2:4" in error
+    assert " to 0.001 when the run was resumed" in error and "; replay 0:2 and 2:4" in error
 
 
 def test_what_credit_remembers_comes_from_the_checkpoint_and_is_compared(
@@ -220,15 +220,15 @@ def test_without_a_checkpoint_at_the_end_credit_is_all_that_is_compared(
 ) -> None:
     shutil.rmtree(run / "checkpoints" / "000003")
     assert main(["replay", str(run), "--iterations", "0:3"]) == 0
-    assert "equal in what is recorded: credit; weights up to checkpoint 2" in capsys.readouterr().out
+    assert "equal in what is recorded: advantages; weights up to checkpoint 2" in capsys.readouterr().out
     shutil.rmtree(run / "checkpoints" / "000001")  # as by default, the last ones alone are kept
     assert main(["replay", str(run), "--iterations", "0:1"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "replay of 0:1: equal in what is recorded: credit; no weights; to compare those of iteration 1, train with "
-        "keep_checkpoints=0, or replay 0:2, which compares with checkpoints 2"
+        "replay of 0:1: equal in what is recorded: advantages; no weights; to compare the weights of iteration 1, "
+        "train with keep_checkpoints=0, or replay 0:2, which compares with checkpoints 2"
     )
     assert main(["replay", str(run)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "replay of 0:2: equal bit for bit, credit and weights"
+    assert capsys.readouterr().out.splitlines()[-1] == "replay of 0:2: equal bit for bit, advantages and weights"
 
 
 def lose(*parts: str) -> Callable[[Path], object]:
@@ -245,7 +245,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     "too far": (str, ["--iterations", "0:9"], "--iterations 0:9: the run has completed 3 iterations"),
     "no checkpoint": (
         lambda run: shutil.rmtree(run / "checkpoints" / "000001"), ["--iterations", "1:3"],
-        "--iterations 1:3: no checkpoint of 1 iterations; there are: 0 (the start), 2, 3",
+        "--iterations 1:3: no checkpoint at iteration 1; available: 0 (the start), 2, 3",
     ),
     "no pool": (
         lambda run: (run / "pool.sqlite").unlink(), [], "no such pool; a run with save_pool=false cannot be replayed"

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import yaml
 from coin_agent import CoinAgent, coin_episode
 
+from rl_agents.algorithms import ALGORITHMS
 from rl_agents.cli import main
+from rl_agents.cli.parser import main_parser
+from rl_agents.cli.train import plan_new
+from rl_agents.cli.tune import resolve_trials
+from rl_agents.trainer.algorithm import AgentConfig
+from rl_agents.trainer.resolve import resolve
+from rl_agents.tuning.sweep import load_sweep
+
+ROOT = Path(__file__).parents[2]
 
 KEYS = ["--set", "eval_episodes=32", "save_trajectories=2", "eval_interval=2", "checkpoint_interval=2", "model=starter"]
 
@@ -168,7 +178,7 @@ def test_a_finished_run_has_nothing_to_resume(agents, tmp_path, capsys) -> None:
     assert main(["--iterations", "2", "--output", str(out), *KEYS]) == 0
     assert main(["--resume", str(out)]) == 0
     assert len(agents) == 1
-    assert "has finished its 2 iterations" in capsys.readouterr().out
+    assert "has completed all 2 iterations" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -281,3 +291,26 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(agents, tmp_path, monkeyp
         assert sorted(path.name for path in (out / "checkpoints").iterdir()) == kept
         assert summary(out)["checkpoint_best"] == ("checkpoints/000002" if name == "best" else None)
         assert summary(out)["checkpoint"] == "checkpoints/000008"
+
+
+def test_3spo_is_one_configuration_however_it_is_started(tmp_path) -> None:
+    """From flags, Python, a recipe, a sweep, and README's job line, which brings a preset."""
+    algorithm_keys = [field.name for field in fields(ALGORITHMS["3spo"].keys)]
+
+    def planned(*flags: str):
+        return plan_new(main_parser().parse([*flags, "--local", "--output", str(tmp_path / "out")])).settings
+
+    recipe, sweep = tmp_path / "recipe.yaml", tmp_path / "sweep.yaml"
+    recipe.write_text("algo: 3spo\nenv: guess_numbers\n")
+    sweep.write_text("set: {algo: 3spo, env: guess_numbers, engine: torch}\nspace: {lr: [1.0e-4, 1.0e-5]}\n")
+    (job,) = [line for line in (ROOT / "README.md").read_text().splitlines() if "ray job submit" in line]
+    started = [
+        planned("--algo", "3spo", "--env", "guess_numbers"),
+        planned("--config", str(recipe)),
+        planned(*job.partition(" python run.py ")[2].split()),
+        resolve(AgentConfig().environment("guess_numbers").training(algo="3spo").local().agent),
+        *resolve_trials(load_sweep(sweep), str(sweep)).values(),
+    ]
+    first, *others = [[getattr(settings, name) for name in ["algo", *algorithm_keys]] for settings in started]
+    assert all(other == first for other in others) and started[0].reading == "learned"
+    assert started[2].env == "alfworld"

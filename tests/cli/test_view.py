@@ -51,7 +51,7 @@ def test_the_export_is_whole_and_safe(run_folder, tmp_path, capsys):
     assert plain > 4 * len(file)  # what answers have in common is there once
     assert "Content-Security-Policy" in (out / "index.html").read_text("utf-8")
     assert main(["view", str(run_folder), "--export", str(out)]) == 2
-    assert "exists and is not empty" in capsys.readouterr().err
+    assert "is not empty" in capsys.readouterr().err
 
 
 def unpacked(text):
@@ -66,9 +66,9 @@ def unpacked(text):
         (["RUN/config.yaml"], "config.yaml: not a pool, or a damaged one"),
         (["RUN", "--port", "70000"], "--port 70000: must be between 1 and 65535"),
         (["RUN", "--last", "2"], "--last is for --export FOLDER"),
-        (["RUN", "--export", "RUN/x", "--last", "-1"], "--last -1: must be 0 or more"),
-        (["RUN", "--export", "RUN/x", "--edit"], "--edit needs the server"),
-        (["RUN", "--text", "--edit"], "leave out --export and --edit"),
+        (["RUN", "--export", "RUN/x", "--last", "-1"], "--last -1: must be at least 0"),
+        (["RUN", "--export", "RUN/x", "--edit"], "--edit excludes --export"),
+        (["RUN", "--text", "--edit"], "--text excludes --export and --edit"),
         (["RUN", "--exprot", "x"], "unknown flag '--exprot': did you mean '--export'?"),
         ([], "RUN"),
     ],

@@ -63,6 +63,6 @@ def test_a_sweep_by_name_and_a_recipe_by_name_inside_of_one(capsys: pytest.Captu
     Path("mine.yaml").write_text("recipe: guess_numbers_dapo\nspace: {lr: [1.0e-4, 2.0e-4]}\n", encoding="utf-8")
     assert planned("mine.yaml") == {"dapo"}
     assert main(["tune", "vspo_small", "--config", "lr_asha"]) == 2
-    assert "one sweep at a time" in capsys.readouterr().err
+    assert "give one sweep" in capsys.readouterr().err
     assert main(["tune", "vspo_smal"]) == 2
     assert "unknown sweep 'vspo_smal': did you mean 'vspo_small'?" in capsys.readouterr().err

@@ -171,7 +171,7 @@ def test_observations_without_text_are_refused(folder: Path, nothing: str) -> No
 
 
 BROKEN = {
-    "gymnasium:nowhere:Mine": "there is no module nowhere in FOLDER or among the installed ones; start from the folder",
+    "gymnasium:nowhere:Mine": "there is no module nowhere in FOLDER or among the installed ones; run from the folder",
     "gymnasium:mine:Mien": "registers no environment 'Mien' and has no class of that name; it has: Lost-v0, Mine",
     "gymnasium:mine:Lost-v0": "its entry point mine:Lost cannot be loaded",
     "gymnasium:typo:Mine": "line 2) cannot be imported: NameError",

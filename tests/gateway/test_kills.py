@@ -163,8 +163,8 @@ def test_bad_command_lines_are_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SHORT_KEY", "short")
     pool = ["--pool", str(tmp_path / "pool.sqlite")]
     for argv, said in (
-        ([], "one of --model DIR and --checkpoint DIR is needed"),
-        (["--model", "x"], "--pool FILE is needed"),
+        ([], "gateway needs either --model DIR or --checkpoint DIR"),
+        (["--model", "x"], "gateway needs --pool FILE"),
         (["--model", "x", *pool, "--admin-key-env", "SHORT_KEY"], "SHORT_KEY has 5 characters"),
         (["--model", str(tmp_path / "none"), *pool, "--port", "0"], "--port 0"),
         (["--model", str(tmp_path), *pool, "--max-calls", "-1"], "--max-calls -1"),

@@ -123,7 +123,7 @@ def test_a_run_says_once_what_keeps_its_episodes_from_teaching(
     assert train(beginner_model_dir, tmp_path / "run", "invalid", *keys, iterations=3) == 0
     out = capsys.readouterr().out
     assert out.count("have a response cut at max_response_tokens=1") == 1
-    assert out.count("never act in a form that the environment can read") == 1
+    assert out.count("never contain a valid action") == 1
     assert out.count("have no advantage") == 1
     assert "are cut by the context" not in out
 

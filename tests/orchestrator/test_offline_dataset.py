@@ -312,7 +312,7 @@ def test_a_whole_run_without_evaluations(
     assert not (tmp_path / "out" / "pool.sqlite").exists(), "what it learned from is in a pool already"
     capsys.readouterr()
     assert main(["--resume", output]) == 0
-    assert "has finished its 2 iterations" in capsys.readouterr().out
+    assert "has completed all 2 iterations" in capsys.readouterr().out
 
 
 def test_defaults_correct_for_the_policy_that_sampled(pool_of: Callable[..., Path]) -> None:

@@ -107,7 +107,7 @@ def test_filter_random_and_training(profiled: Path, beginner: Path, tmp_path: Pa
 def test_profiling_with_actors(ray_session: None, tmp_path: Path) -> None:
     traces, model, folder = (str(tmp_path / name) for name in ("desk.jsonl", "model", "profile"))
     assert main(["pivot", "demo-traces", "--output", traces, "--traces", "6"]) == 0
-    assert main(["pivot", "small-model", "--traces", traces, "--output", model, "--hidden-size", "32"]) == 0
+    assert main(["pivot", "small-model", "--traces", traces, "--output", model]) == 0
     argv = ["pivot", "profile", "--traces", traces, "--model", model, "--output", folder, "--limit", "8"]
     assert main([*argv, "--rollouts", "2", "--set", "engine=torch", "max_response_tokens=8"]) == 0
     rows = read_table(tmp_path / "profile" / "profile.parquet").to_pylist()
@@ -123,7 +123,7 @@ def test_real_traces_from_file_to_training_step(tmp_path: Path, capsys) -> None:
     said = capsys.readouterr().out
     assert "828 turns of 200 traces; left out: 116 traces with a low reward, 1 duplicates" in said
     assert "| get_reservation_details | 151 | 18% |" in said
-    assert main(["pivot", "small-model", "--traces", str(folder), "--output", str(model), "--hidden-size", "32"]) == 0
+    assert main(["pivot", "small-model", "--traces", str(folder), "--output", str(model)]) == 0
     long = ["max_model_len=8192", "max_response_tokens=8"]
     argv = ["pivot", "profile", "--traces", str(folder), "--model", str(model), "--local", "--limit", "6"]
     assert main([*argv, "--rollouts", "2", "--set", *long]) == 0
@@ -169,7 +169,7 @@ def test_every_trace_of_an_environments_expert_succeeds(env: str, keys: list[str
     file = tmp_path / "expert.jsonl"
     argv = ["pivot", "demo-traces", "--env", env, "--traces", "12", "--output", str(file)]
     assert main([*argv, *(["--set", *keys] if keys else [])]) == 0
-    assert "12 traces of the expert" in capsys.readouterr().out
+    assert "12 traces by the expert" in capsys.readouterr().out
     assert {json.loads(line)["reward"] for line in file.read_text().splitlines()} == {1.0}
 
 
@@ -177,23 +177,28 @@ def test_traces_of_the_mediocre_player(tmp_path: Path, capsys) -> None:
     file = tmp_path / "t.jsonl"
     argv = ["pivot", "demo-traces", "--env", "webshop", "--traces", "12", "--output", str(file), "--mediocre"]
     assert main([*argv, "--set", "env.catalogue=small", "env.prompt=compact"]) == 0
-    assert "12 traces of the demonstrator" in capsys.readouterr().out
+    assert "12 traces by the demonstrator" in capsys.readouterr().out
     assert {json.loads(line)["reward"] for line in file.read_text().splitlines()} == {0.0, 1.0}
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["pivot", "extrakt"], "unknown step of pivot 'extrakt': did you mean 'extract'?"),
+        (["pivot", "extrakt"], "unknown pivot step 'extrakt': did you mean 'extract'?"),
         (["pivot", "extract", "--output", "x"], "--traces"),
         (["pivot", "extract", "--traces", "none.jsonl", "--output", "x"], "none.jsonl: no such file"),
         (["pivot", "profile", "--traces", "x", "--model", "y", "--rollouts", "1"], "--rollouts 1: must be at least 2"),
         (["pivot", "profile", "--traces", "none.parquet", "--model", "y"], "none.parquet: no such file"),
-        (["pivot", "profile", "--traces", "x", "--model", "y", "--set", "algo=grpo"], "--set algo=grpo: pivot profile"),
+        (
+            ["pivot", "profile", "--traces", "x", "--model", "y", "--set", "algo=grpo"],
+            "--set algo=grpo: use the flag",
+        ),
         (["pivot", "filter", "--traces", "none.parquet"], "none.parquet: no such file"),
         (["pivot", "demo-traces", "--output", "x.jsonl", "--traces", "0"], "--traces 0: must be at least 1"),
-        (["pivot", "demo-traces", "--output", "x.jsonl", "--mediocre"], "--mediocre: the help desk has an expert only"),
-        (["pivot", "small-model", "--traces", "x", "--output", "y", "--hidden-size", "40"], "a multiple of 32"),
+        (
+            ["pivot", "demo-traces", "--output", "x.jsonl", "--mediocre"],
+            "environment pivot only has an expert",
+        ),
     ],
 )
 def test_bad_input_is_one_line(argv: list[str], message: str, tmp_path: Path, monkeypatch, capsys) -> None:
@@ -216,7 +221,7 @@ def test_turns_that_the_verifier_refuses_or_that_are_too_long(profiled: Path, be
     assert "7 of 8 demonstrated actions score 1" in capsys.readouterr().err
     assert main([*argv, "--skip-bad"]) == 0
     said = capsys.readouterr().err
-    assert "1 turns are left out: refused by their verifier" in said and "1 turns are left out: too long" in said
+    assert "excluded turns: 1 rejected by their verifier" in said and "excluded turns: 1 too long" in said
     assert read_table(tmp_path / "profile.parquet").num_rows == 6
 
 

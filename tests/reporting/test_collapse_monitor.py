@@ -49,7 +49,7 @@ def test_a_fall_is_told_the_second_time_and_in_plain_numbers() -> None:
     first = next(i for i, verdict in enumerate(verdicts) if verdict.below)
     assert [v.fallen for v in verdicts] == [False] * (first + 1) + [True] * (len(records) - first - 1)
     assert verdicts[-1].sentence() == (
-        "the policy's success has fallen below its start: 0.23 +- 0.02, at the start 0.50 +- 0.02"
+        "the policy has degraded below its start: success 0.23 +- 0.02, at the start 0.50 +- 0.02"
     )
     assert verdicts[-1].tags()["collapse_monitor/below"] == 1.0
 

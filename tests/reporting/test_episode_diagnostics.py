@@ -60,7 +60,7 @@ def test_agents_that_raise_end_a_run_only_where_nothing_else_is_left() -> None:
     [
         ([episode("context_length")] * 3 + [episode()], {}, "75% of the episodes are cut by the context (max_model_le"),
         ([episode(finish="length")] * 3 + [episode()], {}, "75% of the episodes have a response cut at max_response_t"),
-        ([episode(valid=False)] * 3 + [episode()], {}, "75% of the episodes never act in a form"),
+        ([episode(valid=False)] * 3 + [episode()], {}, "75% of the episodes never contain a valid"),
         ([episode()], {"rollout/zero_advantage_share": 0.9}, "90% of the episodes have no advantage"),
     ],
 )
@@ -78,7 +78,7 @@ def test_a_policy_that_is_only_evaluated_is_told_of_as_well() -> None:
     episodes = [broken()] + [episode("context_length", finish="length", valid=False)] * 3
     failed, *rest = EpisodeWatch(Settings.from_dict({"max_model_len": 64})).of_policy(episodes)
     assert failed == "1 of 4 evaluation episodes failed; most often (1): env_error: boom"
-    assert [line.split()[4:6] for line in rest] == [["are", "cut"], ["have", "a"], ["never", "act"]]
+    assert [line.split()[4:6] for line in rest] == [["are", "cut"], ["have", "a"], ["never", "contain"]]
     assert "max_model_len=64" in rest[0] and EpisodeWatch(Settings()).of_policy([episode()] * 4) == []
 
 
@@ -94,7 +94,7 @@ def test_a_policy_far_from_the_one_that_sampled_is_named_whenever_it_gets_there(
 
     assert lines(0.6) == [] == lines(0.3)
     (line,) = lines(0.12)
-    assert line.startswith("the effective sample size is 12% of what was sampled")
+    assert line.startswith("the effective sample size is 12% of the samples")
     assert lines(0.1) == [] == lines(0.29), "it is said once"
     assert lines(0.31) == []
     assert len(lines(0.29)) == 1, "and again when it was better meanwhile"

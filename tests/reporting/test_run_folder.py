@@ -72,7 +72,7 @@ def test_create_refuses_a_folder_in_use(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="not empty"):
         RunFolder.create(tmp_path, Settings())
-    with pytest.raises(InputError, match="a file of that name"):
+    with pytest.raises(InputError, match="a file with that name"):
         RunFolder.check_free(tmp_path / "file")
 
 

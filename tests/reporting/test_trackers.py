@@ -18,8 +18,7 @@ import pytest
 from rl_agents.cli import main
 from rl_agents.errors import InputError
 from rl_agents.reporting import trackers
-from rl_agents.reporting.tracker_libraries import Trackers
-from rl_agents.reporting.trackers import TRACKERS, TrackedRun, TrackerEntry, check_trackers, shown_config
+from rl_agents.reporting.trackers import TRACKERS, TrackedRun, TrackerEntry, Trackers, check_trackers, shown_config
 from tests.cli.coin_agent import CoinAgent
 
 ROOT = Path(__file__).parents[2]
@@ -142,7 +141,7 @@ def test_a_tracker_that_fails_is_left_alone_and_said_once(tmp_path: Path, lines:
     for iteration in range(4):
         told.write({"iteration": iteration, "a/b": 1.0})
     told.close("done")
-    assert said == ["[rl_agents] tracker lines is left alone from here on: no space left on device; the run goes on"]
+    assert said == ["[rl_agents] tracker lines failed and is disabled: no space left on device; the run continues"]
     assert told.failures == {"lines": 1} and "done" not in lines.told
 
 
@@ -178,7 +177,7 @@ def test_a_slow_tracker_holds_up_nothing(tmp_path: Path, lines: type[Lines], mon
     for iteration in range(100):
         told.write({"iteration": iteration, "a/b": 1.0})
     told.close("done")
-    assert "lines: not done" in said[0]
+    assert "lines: still busy" in said[0]
     release.set()
     for thread in [each for each in threading.enumerate() if each.name == "trackers"]:
         thread.join(10)

@@ -87,14 +87,17 @@ def test_plot_of_nothing_is_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / "success.png").exists()
 
 
-def test_tensorboard_forgets_what_a_resumed_run_does_again(tmp_path: Path) -> None:
+def test_tensorboard_forgets_what_a_resumed_run_does_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     first = TensorBoardLog(tmp_path)
     for iteration in range(1, 6):
         first.write({"iteration": iteration, "rollout/success_rate": 0.1, "seconds": 3.0, "actor/grad_norm": None})
     first.close()
-    time.sleep(1.1)  # files are read in the order of their names, which hold the second
+    later = time.time() + 2
+    monkeypatch.setattr(
+        time, "time", lambda: later
+    )  # files are read in the order of their names, which hold the second
     second = TensorBoardLog(tmp_path, resumed_at=3)
     second.write({"iteration": 4, "rollout/success_rate": 0.9})
     second.close()
@@ -129,7 +132,7 @@ def test_readable_shows_best_worst_and_failed() -> None:
     assert best < worst < failed
     assert "ended by env_error: KeyError" in text[failed:]
     assert "    ```\n    fenced" in text[worst:failed] and "invalid" in text[worst:failed]
-    assert "no environment broke" in readable("Iteration 1", [episode(True)])
+    assert "no environment failed" in readable("Iteration 1", [episode(True)])
 
 
 def test_evaluation_counts_broken_episodes_as_not_solved() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rl_agents.reporting.tracker_libraries import Trackers
+from rl_agents.reporting.trackers import Trackers
 
 CONFIG = {"lr": 0.1, "pool": "postgresql://me:word@host/db", "api_key": "hidden", "note": None}
 

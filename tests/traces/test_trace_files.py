@@ -106,7 +106,7 @@ def test_good_traces_are_kept_only_when_the_user_says_so(tmp_path: Path, short_l
     assert f"{len(DEFECTS)} of {len(DEFECTS) + 1} traces are defective; --skip-bad" in error[-1]
     assert main([*argv, "--skip-bad"]) == 0
     said = capsys.readouterr()
-    assert f"2 turns of 1 traces; left out: {len(DEFECTS)} defective traces" in said.out
+    assert f"2 turns from 1 traces; excluded: {len(DEFECTS)} defective traces" in said.out
     assert len(said.err.splitlines()) == len(DEFECTS)
 
 

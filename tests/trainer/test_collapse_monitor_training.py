@@ -45,7 +45,7 @@ def test_warn_says_it_once_and_goes_on(beginner_model_dir: Path, tmp_path: Path)
     loop, shown = open_loop(algo, tmp_path / "run")
     assert loop.run()
     text = shown.getvalue()
-    assert text.count("the policy's success has fallen below its start: 0.0") == 1
+    assert text.count("the policy has degraded below its start: success 0.0") == 1
     assert "below start 0." in text.splitlines()[-1]
     records = loop.folder.read_metrics()
     assert [r["collapse_monitor/sample"] for r in records[1:]] == [r["rollout/success_rate"] for r in records[1:]]
@@ -57,7 +57,7 @@ def test_warn_says_it_once_and_goes_on(beginner_model_dir: Path, tmp_path: Path)
 def test_stop_ends_the_run_with_a_checkpoint_and_says_why(beginner_model_dir: Path, tmp_path: Path) -> None:
     algo = build(beginner_model_dir, collapse_monitor="stop")
     loop, _ = open_loop(algo, tmp_path / "run")
-    with pytest.raises(PolicyFell, match=r"fallen below its start: 0\.\d\d \+- .* \(collapse_monitor=stop\)$"):
+    with pytest.raises(PolicyFell, match=r"below its start: success 0\.\d\d \+- .* \(collapse_monitor=stop\)$"):
         loop.run()
     ended = algo.iteration
     assert 4 <= ended < 8

@@ -152,7 +152,7 @@ def test_a_run_without_preset_says_what_it_runs(
         argv = ["--algo", "3spo", "--env", env, "--model", str(model), "--local", "--output", str(tmp_path / "out")]
         plan_new(main_parser().parse(argv))
         out = capsys.readouterr().out
-        assert out.startswith(f"--algo 3spo on {env} without --config: the defaults") and said in out
+        assert out.startswith(f"no --config for 3spo on {env}: using the algorithm's defaults") and said in out
 
 
 def test_model_is_given_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,8 +94,8 @@ def test_failures_are_told_with_their_last_line(
     watch.on_trial_error(2, [], trial(0, Trial.ERROR, error_file=str(error)))
     watch.on_trial_recover(3, [], trial(1, Trial.RUNNING, error_file=str(tmp_path / "none")))
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == "trial 1/3 lr=0.0001: failed, goes on from its last checkpoint (OSError: no space left)"
-    assert said[1] == "trial 1/3 lr=0.0001: failed 3 times, given up: OSError: no space left"
+    assert said[0] == "trial 1/3 lr=0.0001: failed, restarts from its last checkpoint (OSError: no space left)"
+    assert said[1] == "trial 1/3 lr=0.0001: failed 3 times, not restarted: OSError: no space left"
     assert said[2].endswith("(its process died)")
     assert folder.outcomes[SWEEP.trials[0].name] == {"status": "failed", "reason": "OSError: no space left"}
 

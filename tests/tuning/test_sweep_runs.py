@@ -119,7 +119,7 @@ def test_a_killed_trial_tries_again_and_a_stopped_sweep_goes_on(
     assert tune(path, "--output", output) == 130
     thread.join()
     said = capsys.readouterr().out
-    assert "trial 1/2 lr=0.0001: failed, goes on from its last checkpoint" in said
+    assert "trial 1/2 lr=0.0001: failed, restarts from its last checkpoint" in said
     assert f"python run.py tune --resume {output}" in said
     before = iterations(first)
     assert before == list(range(len(before))), "nothing lost, nothing twice"

@@ -17,10 +17,9 @@ from rl_agents.store.records import Credit, Curation, Event, call_record, sessio
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.viewer.answers import VIEWS, answer
 from rl_agents.viewer.curves import ends
-from rl_agents.viewer.edit import decide
 from rl_agents.viewer.episodes import LONG as FIRST_PIECE
 from rl_agents.viewer.runs import Catalog, find_runs
-from rl_agents.viewer.server import STATIC
+from rl_agents.viewer.server import STATIC, decide
 from rl_agents.viewer.step_values import split_thoughts
 from rl_agents.web.errors import ApiError
 
@@ -226,19 +225,19 @@ def test_words_are_found_the_newest_first(catalog):
 @pytest.mark.parametrize(
     ("view", "values", "status", "words"),
     [
-        ("nothing", {}, 404, "no view"),
+        ("nothing", {}, 404, "unknown view"),
         ("episode", {"run": "on", "session": "x"}, 404, "did you mean 'one'"),
         ("episode", {"run": "one", "session": "x"}, 404, "no session 'x'"),
         ("episode", {"run": "one"}, 400, "'session' is missing"),
-        ("groups", {"run": "one", "iteration": "1.5"}, 400, "no whole number"),
+        ("groups", {"run": "one", "iteration": "1.5"}, 400, "not a whole number"),
         ("groups", {"run": "one", "iteration": "9" * 30}, 400, "out of range"),
-        ("groups", {"run": "one", "iteration": "1", "min": "nan"}, 400, "no number"),
+        ("groups", {"run": "one", "iteration": "1", "min": "nan"}, 400, "not a number"),
         ("group", {"run": "one", "iteration": "1", "group": "7"}, 404, "no group 7"),
         ("tokens", {"run": "one", "session": "i1.g0.m0", "ordinal": "2"}, 404, "no step 2"),
         ("text", {"run": "one", "session": "i1.g0.m0", "ordinal": "0", "field": "x"}, 400, "no field"),
         ("tree", {"run": "one", "seed": "5"}, 404, "no search"),
-        ("sweep", {"sweep": "x"}, 404, "no sweep"),
-        ("search", {"run": "one", "text": " "}, 400, "found?"),
+        ("sweep", {"sweep": "x"}, 404, "unknown sweep"),
+        ("search", {"run": "one", "text": " "}, 400, "search text is required"),
     ],
 )
 def test_what_makes_no_sense_is_refused(catalog, view, values, status, words):
@@ -276,7 +275,7 @@ def test_decisions(tmp_path):
         with pytest.raises(ApiError) as refusal:
             decide(catalog, {**place, **wrong})
         assert refusal.value.status == 400
-    with pytest.raises(ApiError, match="only reads"):
+    with pytest.raises(ApiError, match="read-only"):
         decide(find_runs([str(folder)]), {**place, "verdict": "exclude"})
 
 

@@ -219,7 +219,7 @@ def test_what_the_learner_made_of_tokens(page, server):
     for words in ("ratio 0.500", "advantage \u22121.500", "entropy 2", "correction 2", "mask in the loss"):
         assert words in said, said
     page.get_by_label("mask").check()
-    page.wait_for_selector(".scale:has-text('sampled, left out of the loss')")
+    page.wait_for_selector(".scale:has-text('sampled, excluded from the loss')")
     page.click("summary:has-text('All numbers as a table')")
     rows = page.locator("details[data-key=numbers] tbody tr")
     rows.nth(2).wait_for()

@@ -52,7 +52,7 @@ def test_answers_are_json_of_ascii_and_never_kept(folder):
     assert found.status_code == 200 and found.content.isascii() and found.headers["cache-control"] == "no-store"
     assert found.headers["content-type"] == "application/json" and found.headers["x-content-type-options"] == "nosniff"
     refused = call(make_app(find_runs([folder])), "/api/episode?run=nobody&session=x")
-    assert refused.status_code == 404 and "no run 'nobody'" in refused.json()["error"]["message"]
+    assert refused.status_code == 404 and "unknown run 'nobody'" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@
   const { el } = V;
   const KEYS = [
     ["j, k", "next and previous row or step"],
-    ["Enter", "open it"],
-    ["[ and ]", "page before and after"],
+    ["Enter", "open"],
+    ["[ and ]", "previous and next page"],
     ["u", "one level up"],
-    ["/", "find words"],
+    ["/", "search"],
     ["\u2190 \u2192 \u2191 \u2193", "move along curves and tokens, through a tree"],
-    ["?", "these keys"],
+    ["?", "show these keys"],
   ];
   const dialog = document.getElementById("keys");
   dialog.append(

@@ -79,14 +79,14 @@ window.view = {};
   async function fromExport(key) {
     places ??= unpack(exported().places);
     const shard = (await places)[key];
-    if (shard === undefined) throw new Error(`This export does not hold that (${exported().note}).`);
+    if (shard === undefined) throw new Error(`This export does not contain that (${exported().note}).`);
     if (!shards.has(shard)) shards.set(shard, load(shard).then(unpack));
     return (await shards.get(shard))[key];
   }
 
   // JSON, deflated, in base64.
   async function unpack(text) {
-    if (!window.DecompressionStream) throw new Error("This browser cannot read an export: it takes one of 2023 or later.");
+    if (!window.DecompressionStream) throw new Error("This browser cannot read an export: a browser from 2023 or later is needed.");
     const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
   }

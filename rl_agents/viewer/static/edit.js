@@ -15,7 +15,7 @@
         el("b", {}, worded(d)),
         d.by ? ` by ${d.by}` : "",
         d.why ? [": ", V.marked(d.why)] : "",
-        d.undone ? " (taken back)" : V.edit ? [" ", button("undo", () => send({ run, session: data.id, undo: d.number }))] : null,
+        d.undone ? " (undone)" : V.edit ? [" ", button("undo", () => send({ run, session: data.id, undo: d.number }))] : null,
       ),
     );
     return V.panel("Decisions", rows.length ? el("ul", {}, rows) : null, V.edit ? form(run, data, -1) : null);

@@ -63,7 +63,7 @@
       el(
         "p",
         { class: "quiet" },
-        "One lane for each conversation. Solid: goes on; dashed: begins from a rewritten history; dotted: its answer is read there.",
+        "One lane for each conversation. Solid: continues; dashed: starts from a rewritten history; dotted: its answer is read there.",
       ),
       el(
         "div",

@@ -69,7 +69,7 @@
   function extremes(run, steps) {
     if (!steps.lowest.length)
       return steps.learned
-        ? V.empty("All advantages are 0.", "The members of every group got the same reward, so there is nothing to learn.")
+        ? V.empty("All advantages are 0.", "The members of every group got the same reward, so there is no gradient.")
         : V.empty("Not trained on yet.", "Advantages appear when an update has used these steps.");
     const limit = V.largest([...steps.lowest, ...steps.highest].map((s) => s.advantage));
     const list = (rows) =>
@@ -129,7 +129,7 @@
         "label",
         { class: "check" },
         el("input", { type: "checkbox", name: "flat", value: "1", checked: values.flat === "1" }),
-        "nothing to learn (all advantages 0)",
+        "no gradient (all advantages 0)",
       ),
       el("button", {}, "Filter"),
       Object.keys(values).length ? V.link(V.to("i", [run, iteration]), {}, "clear") : null,

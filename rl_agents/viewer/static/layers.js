@@ -55,9 +55,9 @@
       legend: () => [
         [GREEN, "sampled: in the loss"],
         ["transparent", "read: not in the loss"],
-        ...(out ? [[GREY, values ? "sampled, left out of the loss" : "excluded"]] : []),
+        ...(out ? [[GREY, values ? "sampled, excluded from the loss" : "excluded"]] : []),
       ],
-      tell: (i) => (kept(i) ? "in the loss" : "left out of the loss"),
+      tell: (i) => (kept(i) ? "in the loss" : "excluded from the loss"),
     };
   };
 
@@ -77,7 +77,7 @@
     if (learned || data.advantage !== null)
       found.advantage = {
         title: "advantage",
-        about: learned ? "of each token, as it stood in the loss" : "the mean of the step, which all of its tokens share here",
+        about: learned ? "of each token, as used in the loss" : "the mean of the step, which all of its tokens share here",
         ...around(advantages, reach(advantages, 2), (v) => V.signed(v, 1), (i) => V.signed(advantages[i], 3)),
       };
     if (learned) {
@@ -91,19 +91,19 @@
         },
       };
       found.gap = {
-        title: "engine gap",
+        title: "logprob mismatch",
         about:
-          "the learner\u2019s log-probability before the update less the engine\u2019s: rounding, and what was learned between sampling and learning",
+          "the learner\u2019s log-probability before the update minus the engine\u2019s: rounding, and updates between sampling and training",
         ...around(learned.gap, reach(learned.gap, 1e-4), small, (i) => small(learned.gap[i])),
       };
       found.entropy = {
         title: "entropy",
-        about: "of the distribution that the token was drawn from, in nats, by the learner before the update",
+        about: "of the distribution that the token was sampled from, in nats, as the learner computes it before the update",
         ...rising(learned.entropy, reach(learned.entropy, 1), (s) => `${V.num(s, 2)} nats`),
       };
       found.correction = {
         title: "correction",
-        about: "the factor on the token\u2019s loss for the difference between engine and learner; 1 where none is made",
+        about: "the factor on the token\u2019s loss that corrects the logprob mismatch; 1 without correction",
         ...ratio(learned.correction),
       };
     }

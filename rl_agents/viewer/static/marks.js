@@ -12,7 +12,7 @@
   function byVspo(data, m) {
     const why = (data.steps.find((step) => step.why) || {}).why || {};
     const drawn = m.agrees
-      ? "dropped: its members agree, so that there is nothing to learn; its weight went to others"
+      ? "dropped: all its members have the same return; its weight went to other tasks"
       : why.times
         ? `drawn ${why.times} times in all: its advantages count ${V.num(why.factor)} times${m.clip ? ` (bounded by \u03b1 = ${V.num(m.alpha)}; without the bound ${why.times} times)` : ""}`
         : data.steps.some((step) => step.why)
@@ -57,8 +57,8 @@
     );
     return V.panel(
       `Progressive reward (${m.form} form): stage by stage`,
-      el("table", { class: "rows small" }, V.head("stage", "#reward", "is reached with"), el("tbody", {}, rows)),
-      m.paid === undefined || m.paid === null ? null : V.facts([["what the environment paid", V.num(m.paid)]]),
+      el("table", { class: "rows small" }, V.head("stage", "#reward", "requires"), el("tbody", {}, rows)),
+      m.paid === undefined || m.paid === null ? null : V.facts([["environment reward", V.num(m.paid)]]),
     );
   }
 
@@ -66,10 +66,10 @@
   V.cutBecause = (m) => {
     const b = m.because || {};
     if (b.stalled_turns)
-      return `${V.count(b.stalled_turns.length, "turn")} without progress (${b.stalled_turns.map((t) => `step ${t - 1}`).join(", ")}), ${b.window} fire it`;
+      return `${V.count(b.stalled_turns.length, "turn")} without progress (${b.stalled_turns.map((t) => `step ${t - 1}`).join(", ")}), ${b.window} trigger the cut`;
     if (b.cosine !== undefined) {
       const like = b.like_turn ? `resembles that of step ${b.like_turn - 1}` : "resembles none";
-      return `the question ${like}: cosine ${V.num(b.cosine, 3)}, above ${V.num(b.threshold)} fires it`;
+      return `the question ${like}: cosine ${V.num(b.cosine, 3)}, above ${V.num(b.threshold)} triggers the cut`;
     }
     if (b.beta !== undefined) return `a coin, with probability ${V.num(b.beta)} at each turn`;
     return Object.entries(b)

@@ -46,7 +46,7 @@
         ["S(s)", n.score === null ? null : V.num(n.score)],
         ["n(s)", V.num(n.n)],
         ["expanded at tick", n.tick],
-        ["reached by weights of version", n.version],
+        ["sampled with policy version", n.version],
       ]),
       n.observation ? V.block(n.observation) : null,
       ...table(n.children, "Sampled here"),

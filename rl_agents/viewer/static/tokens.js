@@ -54,7 +54,7 @@
       about,
       info,
       map,
-      data.decoded ? null : V.empty("The run has left no tokenizer: tokens are shown as their ids."),
+      data.decoded ? null : V.empty("No tokenizer was found for this run: tokens are shown as ids."),
       data.response.left_out ? V.empty(`${V.num(data.response.left_out)} further sampled tokens are not shown.`) : null,
       V.tokenTable(data, layers, (i, id) => text(data.response, i, id)),
       origin(data),
@@ -69,13 +69,13 @@
     if (data.scores) {
       const { iteration, update } = data.scores;
       const which = update ? `${V.iterationName(iteration)}, update ${update}` : V.iterationName(iteration);
-      return el("p", { class: "quiet" }, `${held} What the learner made of the tokens was computed again by a replay: ${which}.`);
+      return el("p", { class: "quiet" }, `${held} The learner\u2019s values were recomputed by a replay: ${which}.`);
     }
     if (!data.replay) return el("p", { class: "quiet" }, held);
     return el(
       "p",
       { class: "quiet" },
-      `${held} Ratio, gap, entropy, correction and mask of each token come from a replay of the learner\u2019s work: `,
+      `${held} Ratio, logprob mismatch, entropy, correction and mask of each token come from a replay of the learner updates: `,
       el("code", {}, data.replay),
     );
   }
