@@ -25,8 +25,8 @@ from typing import Any
 import psutil
 
 from rl_agents.envs.alfworld.families import FAMILIES
-from rl_agents.envs.alfworld.game_file import load_game
 from rl_agents.envs.alfworld.native import NativeGame, State
+from rl_agents.envs.alfworld.official import load_game
 from tests.envs.alfworld import differential
 
 RESULTS = Path(__file__).with_name("results") / "alfworld_engines.json"
