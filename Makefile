@@ -12,7 +12,7 @@ TORCH_SOURCE := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS),$(if $(fil
 # Exact tested versions; a CUDA torch wants another triton than the CPU build's vLLM.
 CONSTRAINTS := $(if $(filter vllm,$(EXTRA)),constraints-cuda.txt,constraints.txt)
 
-# The real TextWorld engine for env.backend=textworld, in an environment of its own; it needs Python below 3.13.
+# The TextWorld engine that ours is compared with, in an environment of its own; it needs Python below 3.13.
 ALFWORLD_PYTHON ?= $(PYTHON)
 ALFWORLD_PY := .venv-alfworld/bin/python
 ALFWORLD_EXTRA := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["alfworld"], sep="\n")

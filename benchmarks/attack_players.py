@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl_agents.envs.base import make_env, starter_spec, task_ids
-from rl_agents.envs.long_form_qa.almanac import ASPECTS, TOWNS
+from rl_agents.envs.long_form_qa.tasks import ASPECTS, TOWNS
 from rl_agents.envs.webshop.demonstrations import in_style
 from rl_agents.rewards.grounding import sentences
 from rl_agents.rewards.wording import words
@@ -122,13 +122,14 @@ def any_movie(game: Game) -> str:
 
 
 def _movie_name(movie: Any, game: Game) -> str:
-    from rl_agents.envs.movie_recommendation.prompts import movie_name
+    from rl_agents.envs.movie_recommendation.env import movie_name
 
     return movie_name(movie, game.env.state.task.size, game.env._prompt)
 
 
 def any_candidates(game: Game) -> str:
-    from rl_agents.envs.circuit_decoding.prompts import answer_text
+    """Name a candidate by chance for each circuit."""
+    from rl_agents.envs.circuit_decoding.env import answer_text
 
     task = game.env.state.task
     picked = [game.rng.randrange(len(task.tables)) for _ in task.hidden]

@@ -19,8 +19,7 @@ from rl_agents.envs.guess_numbers import SPEC as NUMBERS
 from rl_agents.envs.guess_numbers.demonstrations import STARTER as NUMBERS_STARTER
 from rl_agents.envs.guess_numbers.demonstrations import reading_order
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
-from rl_agents.envs.guess_numbers.rules import codes
-from rl_agents.envs.guess_numbers.tasks import task_ids
+from rl_agents.envs.guess_numbers.tasks import codes, task_ids
 
 __all__ = ["SPEC", "STARTER", "demonstrate", "make", "task_ids"]
 

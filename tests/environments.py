@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rl_agents.envs.base import env_spec, make_env, read_env_options
+from rl_agents.envs.base import env_spec, make_env, named_env, read_env_options
 
 
 def with_keywords(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,3 +27,14 @@ def outcome(name: str, task_id: str, dialogue: Sequence[tuple[str, str]], **opti
     for _, action in dialogue:
         info = env.step(action)[4]
     return info
+
+
+def starts(name: str, task: str, **fixed: Any) -> Callable[..., Any]:
+    """A function that begins a task, by default ``task``, in an environment with options, ``fixed`` ones among them."""
+
+    def started(task_id: str = task, **options: Any) -> Any:
+        env = named_env(name, **{**fixed, **options})
+        env.reset(options={"task_id": task_id})
+        return env
+
+    return started

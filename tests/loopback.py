@@ -7,7 +7,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,6 +126,23 @@ async def _send(writer: asyncio.StreamWriter, reply: Reply) -> bool:
 def completion(text: str) -> bytes:
     """A chat completion of OpenAI's API."""
     return json.dumps({"choices": [{"message": {"content": text}}]}).encode()
+
+
+def saying(text: str | Callable[[str], Any], wait_s: float = 0.0, statuses: Sequence[int] = ()) -> Answer:
+    """Reply with a text to every prompt, or with what a function makes of it: a text, or a choice of OpenAI's API.
+
+    Args:
+        statuses: of the first replies; the others are 200.
+    """
+    first = iter(statuses)
+
+    async def answer(request: Request) -> Reply:
+        await asyncio.sleep(wait_s)
+        said = text(request.body["messages"][0]["content"]) if callable(text) else text
+        body = completion(said) if isinstance(said, str) else json.dumps({"choices": [said]}).encode()
+        return Reply(body, next(first, 200))
+
+    return answer
 
 
 @contextlib.contextmanager

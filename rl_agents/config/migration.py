@@ -23,15 +23,25 @@ DROPPED: Mapping[str, Any] = {
 #: Keys of environments that have been removed, with the only value that can go on: their default.
 DROPPED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "guess_numbers": {"malformed": "retry", "subgroups": "all"},
-    "circuit_decoding": {"malformed": "retry"},
-    "situation_puzzles": {"malformed": "retry", "judge_retries": 2},
-    "preference_estimation": {"malformed": "retry"},
+    "circuit_decoding": {"malformed": "retry", "sizes": "one", "reward": "exact"},
+    "situation_puzzles": {
+        "malformed": "retry", "judge_retries": 2, "bad_data": "error", "match": 0.5, "progress": "informative",
+    },
+    "preference_estimation": {"malformed": "retry", "reward": "binary"},
     "movie_recommendation": {"malformed": "retry", "movement_window": 4, "movement_threshold": 0.28},
-    "multihop_qa": {"malformed": "retry", "max_calls": 4, "passage_characters": 1500},
-    "long_form_qa": {"malformed": "retry", "max_calls": 4, "judge_retries": 2},
+    "alfworld": {"backend": "native", "textworld_python": ""},
+    "webshop": {"hold_out_eval": False},
+    "multihop_qa": {
+        "malformed": "retry", "max_calls": 4, "passage_characters": 1500, "query_prefix": "", "passage_prefix": "",
+    },
+    "long_form_qa": {
+        "malformed": "retry", "max_calls": 4, "judge_retries": 2, "query_prefix": "", "passage_prefix": "",
+        "test_share": 0.1, "max_sentences": 12,
+    },
     "paper_search": {
         "malformed": "retry", "citing": 30, "references": 99, "abstract_characters": 0, "min_score": 0.01,
-        "penalty": 0.5, "selector_timeout_s": 30.0, "selector_retries": 2,
+        "penalty": 0.5, "selector_timeout_s": 30.0, "selector_retries": 2, "query_prefix": "", "passage_prefix": "",
+        "bad_data": "error", "listed": 40, "threshold": 0.5, "success_f1": 0.8, "selector_threads": 16,
     },
     "mcp": {"malformed": "retry", "max_calls": 4, "system": "", "start_timeout_s": 30.0},
 }  # fmt: skip
@@ -61,8 +71,6 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
     found = _renamed(todays_options(found))
     if found.get("weight_transfer") == "gloo":
         found["weight_transfer"] = "object_store"  # the same weights by another way
-    if found.get("env") == "webshop":
-        found.setdefault("env.hold_out_eval", True)  # what they trained on; a new run trains on these goals too
     if "reading" in found and found.get("sibling_norm") != "update":
         return found
     if found.get("algo") in FORMER:

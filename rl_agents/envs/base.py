@@ -92,7 +92,7 @@ def is_environment(name: str) -> bool:
 
 
 def base_environment(name: str, options: Mapping[str, Any]) -> str:
-    """Return the environment whose tasks, starter model and limits ``name`` takes: nearly always itself.
+    """Return the environment whose tasks, warm-start model and limits ``name`` takes: nearly always itself.
 
     Raises:
         InputError: its options do not say.
@@ -165,10 +165,11 @@ def task_ids(name: str, split: str, options: Mapping[str, Any]) -> list[str]:
 
 
 def starter_spec(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> StarterSpec:
-    """Return how the starter model of an environment is made and taught.
+    """Return how the warm-start model of an environment is made and taught.
 
     Args:
-        options: the environment's keys, without ``env.``: some environments have a starter for each of several prompts.
+        options: the environment's keys, without ``env.``: some environments have a warm-start model for each of several
+        prompts.
 
     Raises:
         InputError: it has none, so that a model folder must be given.
@@ -178,12 +179,12 @@ def starter_spec(name: str, options: Mapping[str, Any] = MappingProxyType({})) -
         return players_starter(name)
     spec: StarterSpec | None = _part(env_spec(name), "demonstrations", "STARTER")
     if spec is None:
-        raise InputError(f"environment {name} has no starter model: name a model folder with --set model=DIR")
+        raise InputError(f"environment {name} has no warm-start model: name a model folder with --set model=DIR")
     return (spec.variant(options) if spec.variant else None) or spec
 
 
 def starter_defaults(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings of runs with the starter model that ``name`` takes; raises as `starter_spec` does."""
+    """Return the settings of runs with the warm-start model that ``name`` takes; raises as `starter_spec` does."""
     base = base_environment(name, options)
     defaults = starter_spec(base, base_options(name, options)).defaults
     return borrowed(defaults) if base != name else defaults

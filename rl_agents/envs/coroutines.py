@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from rl_agents.queues import Deadline
 
 T = TypeVar("T")
-#: Seconds that a cancelled call has for its clean-up, before nobody waits for it any more.
+#: Seconds that a cancelled call has for its clean-up, before it is no longer awaited.
 CANCEL_S = 1.0
 #: A loop that comes so much later than it should has stood still.
 LATE_S = 1.0
@@ -81,7 +81,7 @@ async def within(deadline: Deadline, pieces: Pieces, awaitable: Awaitable[T]) ->
     """Await something that awaits ``pieces``, until its time is over.
 
     It is cancelled then, and `CANCEL_S` later left: a coroutine may swallow its cancellation. Where the loop stood
-    still in the meantime, as a runner's does while nobody fetches its work, it gets that time back, once.
+    still in the meantime, as a runner's does while its work is not fetched, it gets that time back, once.
 
     Raises:
         TimeoutError: the time is over.
@@ -113,4 +113,4 @@ async def _ended(task: asyncio.Future[Any], pieces: Pieces) -> None:
             task.cancel()
             await asyncio.wait({task}, timeout=CANCEL_S)
         if task.done() and not task.cancelled():
-            task.exception()  # looked at, so that nobody complains
+            task.exception()  # looked at, so that asyncio does not complain

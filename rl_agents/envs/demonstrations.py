@@ -1,4 +1,4 @@
-"""Scripted players and small starter models: the shape that all families share. A family declares what differs."""
+"""Scripted players and warm-start models: the shape that all families share. A family declares what differs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rl_agents.background import settled
 from rl_agents.envs.small_model import IMITATION, small_qwen3, word_tokenizer
 from rl_agents.envs.spec import StarterSpec
-from rl_agents.envs.stateful import Dialogue, Played, StatefulEnv
+from rl_agents.envs.stateful import Dialogue, StatefulEnv
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,10 +31,10 @@ class ScriptedPlayer:
         env: the environment's class.
         begin: (environment after its reset, random generator, habits) -> the player of that episode.
         habits: how it errs: a data class of probabilities. A field ``hurried`` is the probability per turn, after the
-            first, of being told to answer at once, in the words of T3's forced answers, which the starter would not
-            understand otherwise.
+            first, of being told to answer at once, in the words of T3's forced answers, which the warm-start model
+            would not understand otherwise.
         fixed: options that it plays with whatever those of the run say.
-        spare: it plays a task of neither split, of the size of the one that is asked for, because a starter model
+        spare: it plays a task of neither split, of the size of the one that is asked for, because a warm-start model
             learns those of the splits by heart.
         most_turns: of an episode; 0 for the environment's.
     """
@@ -58,7 +58,7 @@ class ScriptedPlayer:
 
     def play(
         self, task_id: str, options: Any, max_turns: int = 0, rng: random.Random | None = None, habits: Any = None
-    ) -> Played:
+    ) -> tuple[Dialogue, dict[str, Any]]:
         """Play ``task_id``; return the dialogue and the last ``info``."""
         rng, habits = rng or random.Random(task_id), habits or self.habits
         most = min(max_turns or self.most_turns, self.most_turns or max_turns)
@@ -92,7 +92,7 @@ def word_starter(
     defaults: Mapping[str, Any] = MappingProxyType({}),
     **rest: Any,
 ) -> StarterSpec:
-    """Declare a starter model of whole words.
+    """Declare a warm-start model of whole words.
 
     Args:
         demonstrate: the player that it imitates.
@@ -120,5 +120,5 @@ def word_starter(
     )
 
 
-#: Settings of runs with a starter model that most families share.
+#: Settings of runs with a warm-start model that most families share.
 RUNS: Mapping[str, Any] = {"lr": 5e-4, "iterations": 60, "eval_episodes": 300, "eval_interval": 20}

@@ -11,7 +11,7 @@ What an environment may have of its own, all optional: ``task_ids``, ``progress_
 ``gymnasium:<module>:<id>`` imports the module first, from wherever Python finds modules or from the current folder, and
 takes what it registers under the id, or its class of that name.
 
-Words of a starter model, and what it imitates, come from scripted episodes: all that the environment has is a method
+Words of a warm-start model, and what it imitates, come from scripted episodes: all that the environment has is a method
 ``demonstrate(observation, random) -> action``, a mediocre player who may look at the environment's inside, and perhaps
 ``expert``, which errs as little as it can.
 """
@@ -104,9 +104,9 @@ BRACKETED = r"[\1]"
 class AdapterOptions:
     """Keys of every gymnasium environment; `adapter_spec` adds ``id``, which has but one value."""
 
-    kwargs: dict[str, Any] = key({}, "the environment's own constructor arguments, such as {is_slippery: false}")
+    kwargs: dict[str, Any] = key({}, "constructor arguments of the environment, such as {is_slippery: false}")
     success_return: float | None = key(
-        None, "an episode counts as solved from this return on, where info has no success (default: any above 0)"
+        None, "return from which an episode is a success where info has none; empty for any above 0"
     )
 
 
@@ -114,14 +114,14 @@ class AdapterOptions:
 class SeedOptions(AdapterOptions):
     """Keys of an environment that lists no tasks of its own."""
 
-    train_tasks: int = key(1000, "training tasks: seeds from 0", ge=0, le=FIRST_TEST_SEED)
-    test_tasks: int = key(100, f"test tasks: seeds from {FIRST_TEST_SEED}", ge=0)
+    train_tasks: int = key(1000, "number of training tasks: seeds from 0", ge=0, le=FIRST_TEST_SEED)
+    test_tasks: int = key(100, f"number of test tasks: seeds from {FIRST_TEST_SEED}", ge=0)
 
 
 @lru_cache(maxsize=64)
 def options_of(gym_id: str, base: type = SeedOptions) -> type:
     """Return the options class of ``gymnasium:<id>``."""
-    only = ("id", Literal[gym_id], key(gym_id, "id in gymnasium's registry"))  # type: ignore[valid-type]
+    only = ("id", Literal[gym_id], key(gym_id, "id in Gymnasium's registry"))  # type: ignore[valid-type]
     return make_dataclass("AdapterOptions", [only], bases=(base,), frozen=True)
 
 
@@ -293,7 +293,7 @@ class TextAdapter(gymnasium.Env[str, str]):
 
     def _stepped(self, answer: Any) -> tuple[str, float, bool, bool, dict[str, Any]]:
         if not isinstance(answer, tuple) or len(answer) != 5:
-            return answer  # type: ignore[no-any-return]  # whoever called says what is wrong with it
+            return answer  # type: ignore[no-any-return]  # the caller reports what is wrong with it
         observation, reward, terminated, truncated, info = answer
         text = self._see(observation, info)
         steps, earned = self._shown.steps + 1, self._shown.earned + float(reward)
@@ -314,7 +314,7 @@ class TextAdapter(gymnasium.Env[str, str]):
     def _see(self, observation: Any, info: Mapping[str, Any]) -> Any:
         """Write the observation out and note the names of the actions it allows.
 
-        None and bytes are given back as they are, for whoever reads them to refuse.
+        None and bytes are given back as they are, for the caller to refuse.
         """
         if observation is None or isinstance(observation, bytes | bytearray):
             return observation
@@ -383,11 +383,8 @@ def _digest(observation: Any) -> str:
     """Return a digest of an observation's arrays of floats, which are rounded in print; empty where it has none."""
     parts = observation.values() if isinstance(observation, Mapping) else observation
     if isinstance(observation, np.ndarray):
-        return (
-            ""
-            if observation.dtype.kind != "f"
-            else f" {hashlib.sha256(np.ascontiguousarray(observation).tobytes()).hexdigest()[:16]}"
-        )
+        digest = hashlib.sha256(np.ascontiguousarray(observation).tobytes()).hexdigest()
+        return f" {digest[:16]}" if observation.dtype.kind == "f" else ""
     return "".join(map(_digest, parts)) if isinstance(observation, Mapping | tuple | list) else ""
 
 
@@ -404,7 +401,7 @@ def task_seed(task_id: str) -> int:
 
 
 Dialogue = list[tuple[str, str]]
-#: Tasks whose episodes give the starter its words and lengths.
+#: Tasks whose episodes give the warm-start model its words and lengths.
 HEARD_TASKS = 200
 TAG = re.compile(r"</?([A-Za-z]\w*)>")
 #: Tokens that the chat template adds to a turn, at most.
@@ -413,7 +410,7 @@ TEMPLATE_TOKENS = 3
 
 @dataclass
 class ScriptedPlayer:
-    """Plays tasks with a method of the environment's own; called as `StarterSpec.demonstrate` is."""
+    """Runs tasks with a method of the environment's own; called as `StarterSpec.demonstrate` is."""
 
     spec: EnvSpec
     method: str
@@ -447,7 +444,7 @@ class ScriptedPlayer:
 
 
 def players_starter(name: str) -> StarterSpec:
-    """Return the starter of ``gymnasium:<id>``.
+    """Return the warm-start model of ``gymnasium:<id>``.
 
     Raises:
         InputError: its class has no ``demonstrate``, or that fails.
@@ -455,7 +452,7 @@ def players_starter(name: str) -> StarterSpec:
     entry = registered(adapter_spec(name).gym_id)
     if not callable(own(entry, "demonstrate")):
         raise InputError(
-            f"environment {name} has no starter model: name a model folder with --set model=DIR, or give its class "
+            f"environment {name} has no warm-start model: name a model folder with --set model=DIR, or give its class "
             "a method demonstrate(observation, random) that returns an action (docs/environments/gymnasium.md)"
         )
     return _starter(name, _version(entry.entry_point))
@@ -463,6 +460,8 @@ def players_starter(name: str) -> StarterSpec:
 
 @lru_cache(maxsize=8)
 def _starter(name: str, version: int) -> StarterSpec:
+    from rl_agents.envs.small_model import IMITATION, SPECIAL_TOKENS, small_qwen3, word_tokenizer  # torch is slow
+
     spec = adapter_spec(name)
     player = ScriptedPlayer(spec, "demonstrate")
     try:
@@ -477,11 +476,12 @@ def _starter(name: str, version: int) -> StarterSpec:
     answer = max(_tokens([action], tags) for dialogue in dialogues for _, action in dialogue)
     # Twice what the player needs: the model wanders more than it does.
     length = -(-2 * longest // 64) * 64
+    words = dict.fromkeys(word for text in texts for word in _words(text, tags) if word not in SPECIAL_TOKENS)
     return StarterSpec(
-        build_tokenizer=lambda: _tokenizer(texts, tags, length),
-        build_model=_model,
+        build_tokenizer=lambda: word_tokenizer(list(words), tags, length),
+        build_model=small_qwen3,
         demonstrate=player,
-        training=_imitation(),
+        training=dict(IMITATION),
         defaults={"max_model_len": length, "max_response_tokens": 2 * answer, "lr": 5e-4, "iterations": 60},
         version=version,
         expert=ScriptedPlayer(spec, "expert") if callable(own(registered(spec.gym_id), "expert")) else None,
@@ -502,25 +502,6 @@ def _tokens(texts: Iterable[str], tags: Sequence[str]) -> int:
 
 def _words(text: str, tags: Sequence[str]) -> list[str]:
     return TAG.sub(" ", text).split() if tags else text.split()
-
-
-def _tokenizer(texts: Sequence[str], tags: Sequence[str], length: int) -> Any:
-    from rl_agents.envs.small_model import SPECIAL_TOKENS, word_tokenizer
-
-    words = dict.fromkeys(word for text in texts for word in _words(text, tags))
-    return word_tokenizer([word for word in words if word not in SPECIAL_TOKENS], tags, length)
-
-
-def _model(tokenizer: Any, seed: int) -> Any:
-    from rl_agents.envs.small_model import small_qwen3
-
-    return small_qwen3(tokenizer, seed)
-
-
-def _imitation() -> dict[str, Any]:
-    from rl_agents.envs.small_model import IMITATION
-
-    return dict(IMITATION)
 
 
 def _version(made_by: Any) -> int:

@@ -1,20 +1,23 @@
-"""Keys that several environments have; what one alone has is declared in its ``__init__.py``."""
+"""Keys that several environments share; a key of one environment is declared in its ``__init__.py``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Literal, TypeVar
 
 from rl_agents.config.options import key, keys_of
 from rl_agents.errors import InputError
+from rl_agents.retrieval.passages import PassageStore
+from rl_agents.retrieval.retriever import Retriever, make_retriever
 from rl_agents.rewards.judge import OpenAIJudge
 
 
 @dataclass(frozen=True)
 class PromptKey:
-    """The two styles of an environment that has a starter model."""
+    """The two prompt styles of an environment that has a warm-start model."""
 
-    prompt: Literal["paper", "compact"] = key("paper", "the paper's words, or few words, for small models")
+    prompt: Literal["paper", "compact"] = key("paper", "prompt style: the paper's, or few words for small models")
 
 
 @dataclass(frozen=True)
@@ -23,41 +26,52 @@ class ThoughtsKey:
 
     thoughts: Literal["think", "reasoning"] = key(
         "think",
-        "tag that the prompt asks to think in; reasoning is the PRS paper's (appendix A)",
+        "tag for thoughts in the prompt; the PRS paper uses reasoning (appendix A)",
         needs="prompt=paper",
     )
 
 
 @dataclass(frozen=True)
 class RetrieverKeys:
-    """How a search finds passages (`rl_agents.retrieval.retriever`)."""
+    """How a search finds passages (`rl_agents.retrieval.retriever`); a model's own prompts go before the texts."""
 
-    retriever: Literal["bm25", "dense", "hybrid"] = key("bm25", "by words, by vectors, or both fused by their ranks")
+    retriever: Literal["bm25", "dense", "hybrid"] = key("bm25", "search by words, by vectors, or both fused by rank")
     retriever_model: str = key("", "folder of a sentence-transformers model", needs="retriever=dense|hybrid")
-    query_prefix: str = key(
-        "", "what that model wants before queries (E5 gets its own)", needs="retriever=dense|hybrid"
-    )
-    passage_prefix: str = key("", "what it wants before passages (E5 gets its own)", needs="retriever=dense|hybrid")
 
     def __post_init__(self) -> None:
         if self.retriever != "bm25" and not self.retriever_model:
             needed = "env.retriever_model=DIR, the folder of a sentence-transformers model"
             raise InputError(f"env.retriever={self.retriever} needs {needed}")
 
+    def over(self, store: PassageStore) -> Retriever:
+        """Return the retriever that these keys describe.
+
+        Raises:
+            InputError: no usable model for a dense one.
+        """
+        return store if self.retriever == "bm25" else _loaded(store, self.retriever, self.retriever_model)
+
+
+@lru_cache(maxsize=64)  # a model is loaded once
+def _loaded(store: PassageStore, kind: str, model: str) -> Retriever:
+    return make_retriever(store, kind, model=model, key="env.retriever_model")
+
 
 @dataclass(frozen=True)
 class JudgeKeys:
-    """Who judges: words, or a model behind an OpenAI-compatible server (`rl_agents.rewards.judge.OpenAIJudge`)."""
+    """The judge: words, or a model behind an OpenAI-compatible server (`rl_agents.rewards.judge.OpenAIJudge`)."""
 
     #: Further attempts after a timeout, a lost connection, HTTP 429 or 5xx.
     judge_retries: ClassVar[int] = 2
 
-    judge: str = key("rule", "rule: words, which needs nothing; openai: a model behind a server; or a plugin's")
-    judge_url: str = key("", "of the server, up to and including /v1", needs="judge!=rule")
-    judge_model: str = key("", "its name on the server", needs="judge!=rule")
-    judge_key_env: str = key("", "environment variable with the server's key; empty for none", needs="judge!=rule")
-    judge_timeout_s: float = key(30.0, "seconds that one request may take", gt=0, needs="judge!=rule")
-    judge_concurrency: int = key(16, "requests of one env runner at the same time", ge=1, le=4096, needs="judge!=rule")
+    judge: str = key("rule", "judge: rule compares words, openai asks a model on a server, or a plugin's name")
+    judge_url: str = key("", "URL of the judge's server, up to and including /v1", needs="judge!=rule")
+    judge_model: str = key("", "name of the judge model on its server", needs="judge!=rule")
+    judge_key_env: str = key("", "environment variable with the server's API key; empty for none", needs="judge!=rule")
+    judge_timeout_s: float = key(30.0, "time limit of one request, in seconds", gt=0, needs="judge!=rule")
+    judge_concurrency: int = key(
+        16, "concurrent requests of one env runner", ge=1, le=4096, needs="judge!=rule"
+    )
 
 
 Served = TypeVar("Served", bound=OpenAIJudge)
@@ -87,9 +101,7 @@ def part_of(cls: type[Part], options: object) -> Part:
 class ColumnKeys:
     """How the columns of a table are called (`rl_agents.data.tables`)."""
 
-    columns: dict[str, str] = key(
-        {}, "what is read -> column of the data, such as question:prompt,answer:extra_info.answer"
-    )
+    columns: dict[str, str] = key({}, "field -> column of the data, such as question:prompt,answer:extra_info.answer")
 
 
 @dataclass(frozen=True)
@@ -97,5 +109,5 @@ class QuestionFileKeys(ColumnKeys):
     """What a table of questions may hold."""
 
     max_bad_share: float = key(
-        0.01, "largest share of unusable questions in a file: they are reported and skipped", ge=0, le=1
+        0.01, "largest share of unusable questions in a file; they are reported and skipped", ge=0, le=1
     )

@@ -10,10 +10,12 @@ import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rl_agents.data.row_cache import KeptRows
 from rl_agents.errors import InputError, unknown
 
 Panel = Mapping[str, tuple[str, ...]]
@@ -86,3 +88,32 @@ def unknown_task(env: str, task_id: str, tasks: Iterable[str], form: str) -> Inp
     """Return the error for a task id that does not exist: it offers the nearest, else the ``form`` of an id."""
     close = difflib.get_close_matches(task_id, list(tasks), n=1, cutoff=0.5)
     return unknown(f"{env} task", task_id, close or [form])
+
+
+@dataclass(frozen=True)
+class TableTasks:
+    """Tasks that were read from tables, and their two task sets.
+
+    Attributes:
+        kept: of each table, the tasks as JSON values, by id.
+    """
+
+    env: str
+    kept: tuple[KeptRows, ...]
+    splits: Panel
+
+    def ids(self, split: str) -> tuple[str, ...]:
+        check_split(split, self.splits)
+        return self.splits[split]
+
+    def find(self, task_id: str) -> Any:
+        """Return the JSON value of a task.
+
+        Raises:
+            InputError: there is none of that id; the message offers the nearest.
+        """
+        kept = next((kept for kept in self.kept if task_id in kept), None)
+        if kept is None:
+            ids = [*self.splits["train"][:5000], *self.splits["test"][:5000]]
+            raise unknown_task(self.env, task_id[:80], ids, ids[0])
+        return kept.get(task_id)

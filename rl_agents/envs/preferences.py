@@ -148,13 +148,3 @@ def agreeing(weights: NDArray[np.int64], replies: Iterable[tuple[Movie, Movie, i
     for first, second, sign in replies:
         wrong += np.sign(weights @ (np.array(first.scores) - np.array(second.scores))) != sign
     return np.asarray(weights[wrong == wrong.min()])
-
-
-def best_pair(weights: NDArray[np.int64], movies: Sequence[Movie]) -> tuple[int, int]:
-    """Return the two movies about which the most likely reply is the least likely; the first of several pairs."""
-    values = weights @ np.array([movie.scores for movie in movies]).T
-    pairs = np.array(list(itertools.combinations(range(len(movies)), 2)))
-    signs = np.sign(values[:, pairs[:, 0]] - values[:, pairs[:, 1]])
-    most_likely = np.stack([(signs == sign).sum(axis=0) for sign in (-1, 0, 1)]).max(axis=0)
-    first, second = pairs[int(most_likely.argmin())]
-    return int(first), int(second)

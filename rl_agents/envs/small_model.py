@@ -1,4 +1,4 @@
-"""What small starter models are made of: tokenizers with a chat template, and an untrained Qwen3.
+"""What warm-start models are made of: tokenizers with a chat template, and an untrained Qwen3.
 
 Qwen3 and not Qwen2, because `AutoTokenizer` puts Qwen2's own tokenizer in the place of any other that lies beside a
 Qwen2 model. Transformers' default deviation of the weights, 0.02, leaves a model this narrow on a plateau.
@@ -40,11 +40,6 @@ CHAT_TEMPLATE = (
 )
 
 
-def tag_words(names: Sequence[str]) -> list[str]:
-    """Return ``<name>`` and ``</name>`` of every tag."""
-    return [f"<{slash}{name}>" for name in names for slash in ("", "/")]
-
-
 def word_tokenizer(words: Sequence[str], tags: Sequence[str], max_tokens: int) -> PreTrainedTokenizerFast:
     """Build a tokenizer of one token per word; words that it does not know become ``<unk>``.
 
@@ -53,7 +48,7 @@ def word_tokenizer(words: Sequence[str], tags: Sequence[str], max_tokens: int) -
         tags: tag names, such as ``think``; their tokens need no spaces around them.
         max_tokens: context length.
     """
-    vocabulary = [*SPECIAL_TOKENS, *tag_words(tags), *words]
+    vocabulary = [*SPECIAL_TOKENS, *(f"<{slash}{tag}>" for tag in tags for slash in ("", "/")), *words]
     backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token=UNKNOWN))
     pattern = rf"</?(?:{'|'.join(re.escape(tag) for tag in tags)})>"
     backend.pre_tokenizer = pre_tokenizers.Sequence(

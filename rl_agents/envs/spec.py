@@ -1,4 +1,4 @@
-"""What the registry knows about an environment, and how an environment teaches a starter model.
+"""What the registry knows about an environment, and how an environment teaches a warm-start model.
 
 An environment is a `gymnasium.Env` whose observations and actions are strings:
 
@@ -16,7 +16,7 @@ accepted answers; PRS reads those of the last step), ``points`` and ``evidence``
 answers: what the answer has to state, and what the tools have found so far), ``new_dialogue`` (the observation begins
 a new dialogue: the agent reads nothing of what was said before) and, of a reset or beside ``new_dialogue``,
 ``messages`` with ``tools``: chat messages and tool definitions in OpenAI's form (arguments as objects) that the
-dialogue begins with in place of the observation. A step may carry ``further_messages``: what follows the action in
+dialogue begins with instead of the observation. A step may carry ``further_messages``: what follows the action in
 place of the observation as one user message (tool results, several messages), with the action's own tool calls as
 ``calls`` (their ids and names, for templates that write the tool's name beside its result).
 
@@ -47,7 +47,7 @@ class EnvSpec:
 
     Attributes:
         name: as on the command line.
-        module: a package with the modules ``env``, ``tasks`` and, where it can teach a starter model,
+        module: a package with the modules ``env``, ``tasks`` and, where it can teach a warm-start model,
             ``demonstrations``; or one module with the same names: ``make(options, max_turns) -> TextEnv``,
             ``task_ids(split, options) -> list[str]`` (split ``train`` or ``test``) and ``STARTER`` (`StarterSpec`). By
             default the folder of the name here.
@@ -55,7 +55,7 @@ class EnvSpec:
             ``--set env.KEY=VALUE``.
         max_turns: turn limit of an episode where the run's key ``max_turns`` is 0.
         progress_window: T3's k for the environment's progress rule; 0 when it reports no ``info["progress"]``.
-        borrows: its options may name another environment, whose tasks, starter model and limits it takes; its module
+        borrows: its options may name another environment, whose tasks, warm-start model and limits it takes; its module
             ``tasks`` says which: ``base_environment(options) -> str``.
         blocking: where its calls are made. ``inline``: in the runner's loop, one after the other, for those of less
             than some milliseconds, and for coroutines; ``thread``: for those that wait; ``process``: for those that
@@ -82,22 +82,23 @@ class EnvSpec:
 
 @dataclass(frozen=True)
 class StarterSpec:
-    """How an environment makes its small starter model; its module ``demonstrations`` calls it ``STARTER``.
+    """How an environment makes its warm-start model; its module ``demonstrations`` calls it ``STARTER``.
 
     Attributes:
         build_tokenizer: () -> Hugging Face tokenizer with a chat template.
         build_model: (tokenizer, seed) -> untrained Hugging Face causal LM.
         demonstrate: (task_id, random.Random, options, max_turns) -> [(observation, action), ...], a mediocre player's
             episode; ``options`` is an object of the environment's class, ``max_turns=0`` takes the environment's.
-        training: settings of the supervised run that turns the untrained model into the starter.
-        defaults: settings of runs that use the starter, such as ``env.prompt`` and ``max_model_len``.
-        version: counts up when a change makes cached starters stale.
+        training: settings of the supervised run that turns the untrained model into the warm-start model.
+        defaults: settings of runs that use the warm-start model, such as ``env.prompt`` and ``max_model_len``.
+        version: counts up when a change makes cached warm-start models stale.
         opening: (task_id, options) -> what a task's dialogue begins with where that is more than its observation
             (`rl_agents.chat.template.chat_text`).
         expert: as ``demonstrate``, but a player that errs as little as it can: its traces are what PivotRL starts from.
-        variant: the environment's keys (without ``env.``) -> the starter for them, where there are several: models that
-            read different prompts. It sets those keys in its ``defaults``, so that it is chosen again where they hold.
-        takes: how long making it takes on one core, for the line that says so.
+        variant: the environment's keys (without ``env.``) -> the warm-start model for them, where there are several:
+            models that read different prompts. It sets those keys in its ``defaults``, so that it is chosen again where
+            they hold.
+        takes: how long making it takes on one core, for the line that reports it.
     """
 
     build_tokenizer: Callable[[], Any]

@@ -1,24 +1,96 @@
-"""What the built-in environments share: text spaces, tasks drawn with a seed, and a state that is all of an episode."""
+"""What the built-in environments share: text spaces, tasks drawn with a seed, and a state that is all of an episode.
+
+All active-reasoning tasks of T3 (appendix C) share the form of a response with tags:
+``<think>...</think> <interact>QUESTION</interact>`` or ``<answer>...</answer>``.
+"""
 
 from __future__ import annotations
 
+import re
 import string
 from abc import abstractmethod
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import gymnasium
 from gymnasium.spaces import Text
 
 from rl_agents.background import at_once
+from rl_agents.envs.coroutines import finished
 from rl_agents.envs.spec import EnvSpec
-from rl_agents.envs.tags import COMPACT_ANSWER_NOW, MALFORMED_REASONS, TaggedAction
 from rl_agents.errors import InputError
+from rl_agents.tools.thoughts import read_thoughts
+
+#: What asks for the answer at once in the compact style.
+COMPACT_ANSWER_NOW = "<answer>"
+NO_ACTION = "no-action"
+SEVERAL_ACTIONS = "several-actions"
+
+#: What the agent is told about a response that cannot be read.
+MALFORMED_REASONS = {
+    NO_ACTION: "found neither <interact>...</interact> nor <answer>...</answer> after your reasoning",
+    SEVERAL_ACTIONS: "found more than one <interact> or <answer>; give exactly one per turn",
+}
+
+_TAG = re.compile(r"<(/?)(interact|answer)>")
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedAction:
+    """What a response asks for.
+
+    Attributes:
+        kind: ``interact``, ``answer`` or ``malformed``.
+        content: the text inside the tag, without white space around it; empty when malformed.
+        problem: for a malformed response, why: ``no-action``, ``several-actions``, or a word of the environment's own.
+        detail: a sentence about the problem, where there is more to say.
+    """
+
+    kind: str
+    content: str = ""
+    problem: str = ""
+    detail: str = ""
+
+
+def read_tags(response: str) -> TaggedAction:
+    """Read one action from ``response``.
+
+    Thoughts do not count (`rl_agents.tools.thoughts`). The rest must hold exactly one complete
+    ``<interact>...</interact>`` or ``<answer>...</answer>``; two tags, equal or not, are malformed, so no agent can act
+    twice in a turn.
+    """
+    found = _pairs(read_thoughts(response).words)
+    if not found:
+        return TaggedAction("malformed", problem=NO_ACTION)
+    if len(found) > 1:
+        return TaggedAction("malformed", problem=SEVERAL_ACTIONS)
+    kind, content = found[0]
+    return TaggedAction(kind, content.strip())
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """Return kind and content of every complete tag, each up to its first end; in linear time, as no regex does."""
+    last_closing = {tag[2]: tag.start() for tag in _TAG.finditer(text) if tag[1]}
+    found: list[tuple[str, str]] = []
+    opening: re.Match[str] | None = None
+    for tag in _TAG.finditer(text):
+        if opening is None:
+            if not tag[1] and tag.end() <= last_closing.get(tag[2], -1):
+                opening = tag
+        elif tag[1] and tag[2] == opening[2]:
+            found.append((tag[2], text[opening.end() : tag.start()]))
+            opening = None
+    return found
+
+
+def malformed(problem: str, detail: str = "") -> TaggedAction:
+    """Return an action that cannot be played, for a reason of the environment's own."""
+    return TaggedAction("malformed", problem=problem, detail=detail)
+
 
 StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 Dialogue = list[tuple[str, str]]
-Played = tuple[Dialogue, dict[str, Any]]
 
 
 class EpisodeState(Protocol):
@@ -50,7 +122,7 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
     Attributes:
         registered: its entry in the registry.
         task_ids: (split, options) -> the ids of its tasks.
-        awaited: `step` (and `reset`, where the environment says so) returns a coroutine: it waits for a server.
+        awaited: `step` (and `reset`, where the environment declares it) returns a coroutine: it waits for a server.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
@@ -76,10 +148,6 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
         info = self._info(self._state, valid=True, progress=None)
         return observation, {**info, **self._opening(self._state)}
 
-    def _train_ids(self) -> Sequence[str]:
-        ids: list[str] = self.task_ids("train", self.options)
-        return ids
-
     def _opening(self, state: State) -> dict[str, Any]:
         """Return what the first ``info`` has besides."""
         return {}
@@ -95,6 +163,17 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
             raise RuntimeError(f"{self.registered.name}: step() without a running episode; call reset() first")
         return self._state
 
+    @property
+    def last_state(self) -> State:
+        """The state of the running episode, or of the one that has ended.
+
+        Raises:
+            RuntimeError: before `reset`.
+        """
+        if self._state is None:
+            raise RuntimeError(f"{self.registered.name}: no episode; call reset() first")
+        return self._state
+
     def snapshot(self) -> State | None:
         """Return the episode's state, to give to `restore` of this or an equally configured environment."""
         return self._state
@@ -103,16 +182,29 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
         """Continue from ``state``. The random generator, which only `reset` uses, stays as it is."""
         self._state = state
 
-    def _played(self, turn: Coroutine[Any, Any, StepResult]) -> Any:
-        """Return what `step` returns: the result of a turn, or where it waits for a server the turn itself."""
+    def step(self, action: str) -> Any:
+        """Run one turn with the agent's whole response.
+
+        Returns:
+            The turn's result; where the environment waits for a server, a coroutine that comes to it.
+
+        Raises:
+            RuntimeError: before `reset`, or after the episode has ended.
+            JudgeError: a server that judges gave no usable reply; the state is as before.
+        """
+        turn = self._turn(action)
         return turn if self.awaited else at_once(turn)
+
+    async def _turn(self, action: str) -> StepResult:
+        """Run a turn; an environment whose turns are plain functions overrides `step` instead."""
+        raise NotImplementedError
 
     def _draw_task(self, seed: int | None, options: dict[str, Any] | None) -> str:
         super().reset(seed=seed)
         task_id: str | None = (options or {}).get("task_id")
         if task_id is not None:
             return task_id
-        choices = self._train_ids()
+        choices: Sequence[str] = self.task_ids("train", self.options)
         return choices[int(self.np_random.integers(len(choices)))]
 
     def _end_turn(
@@ -149,7 +241,7 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
 
 
 class TaggedEnv(StatefulEnv[State, Options]):
-    """An environment of T3's: an action is one ``<interact>`` or one ``<answer>`` (`rl_agents.envs.tags.read_tags`).
+    """An environment of T3's: an action is one ``<interact>`` or one ``<answer>`` (`read_tags`).
 
     Attributes:
         answer_now: what asks for the answer at once in the paper's style.
@@ -159,19 +251,17 @@ class TaggedEnv(StatefulEnv[State, Options]):
     answer_now: ClassVar[str]
     your_turn = ""
 
-    def step(self, action: str) -> Any:
-        """Play one turn with the agent's whole response.
-
-        Raises:
-            RuntimeError: before `reset`, or after the episode has ended.
-        """
+    async def _turn(self, action: str) -> StepResult:
         state = self.state
         parsed = self._read(action, state)
         if not isinstance(parsed, TaggedAction):
-            return self._ask(state, parsed)
-        if parsed.kind == "answer":
-            return self._answer(state, parsed.content)
-        return self._reject(state, parsed) if parsed.problem else self._ask(state, parsed.content)
+            came = self._ask(state, parsed)
+        elif parsed.kind == "answer":
+            came = self._answer(state, parsed.content)
+        else:
+            came = self._reject(state, parsed) if parsed.problem else self._ask(state, parsed.content)
+        result: StepResult = await finished(came)
+        return result
 
     @property
     def answer_instruction(self) -> str:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_agents.envs.coroutines import finished
-from rl_agents.envs.stateful import Options, State, StatefulEnv, StepResult
-from rl_agents.envs.tags import SEVERAL_ACTIONS, read_tags
-from rl_agents.tools.calls import Response, read_response
+from rl_agents.envs.stateful import SEVERAL_ACTIONS, Options, State, StatefulEnv, StepResult, read_tags
+from rl_agents.tools.calls import Response, Tool, read_response
 
 CALLS, ANSWER, MALFORMED = "calls", "answer", "malformed"
 
@@ -17,6 +16,14 @@ NEITHER = "found neither a tool call nor <answer>...</answer> after your reasoni
 BOTH = "found tool calls and an answer in one turn: either call tools and wait for what they return, or answer"
 SEVERAL = "found more than one <answer>; give exactly one"
 EMPTY = "the answer is empty"
+
+
+def text_tool(name: str, description: str, argument: str, meaning: str, longest: int = 0) -> Tool:
+    """Return a tool with one text argument; with ``longest``, of 1 to so many characters, and no other argument."""
+    limits = {"minLength": 1, "maxLength": longest} if longest else {}
+    text = {"type": "string", **limits, "description": meaning}
+    schema = {"type": "object", "properties": {argument: text}, "required": [argument]}
+    return Tool(name, description, {**schema, "additionalProperties": False} if longest else schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +62,6 @@ def read_turn(text: str) -> ToolResponse:
 
 class ToolEnv(StatefulEnv[State, Options]):
     """An environment whose agent calls tools, or answers, in every turn."""
-
-    def step(self, action: str) -> Any:
-        """Play one turn with the agent's whole response; see `read_turn`.
-
-        Returns:
-            The turn's result; where the environment waits for a server, a coroutine that comes to it.
-
-        Raises:
-            RuntimeError: before `reset`, or after the episode has ended.
-            JudgeError: a server that judges gave no usable reply; the state is as before.
-        """
-        return self._played(self._turn(action))
 
     async def _turn(self, action: str) -> StepResult:
         state, turn = self.state, read_turn(action)

@@ -172,8 +172,6 @@ def make_retriever(
     kind: str = "bm25",
     *,
     model: str = "",
-    query_prefix: str = "",
-    passage_prefix: str = "",
     key: str = "model",
 ) -> Retriever:
     """Return the retriever of a kind over ``store``.
@@ -181,8 +179,6 @@ def make_retriever(
     Args:
         kind: ``bm25``, ``dense`` or ``hybrid`` (both, fused).
         model: folder of a sentence-transformers model, for ``dense`` and ``hybrid``.
-        query_prefix: what that model wants before a query.
-        passage_prefix: what that model wants before a passage.
         key: the key that names ``model``, for messages.
 
     Raises:
@@ -194,5 +190,5 @@ def make_retriever(
         return store
     if not model:
         raise InputError(f"the {kind} retriever needs {key}=DIR, the folder of a sentence-transformers model")
-    dense = DenseRetriever(store, model, query_prefix=query_prefix, passage_prefix=passage_prefix, key=key)
+    dense = DenseRetriever(store, model, key=key)
     return dense if kind == "dense" else FusedRetriever(store, (store, dense))

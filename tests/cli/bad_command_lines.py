@@ -156,7 +156,7 @@ ROWS = """
 --set algo=[grpo] => algo=['grpo']: must be a valid string
 --set LR=1 => unknown key 'LR': did you mean 'lr'?
 --env circuit_decoding --set env.size=-1 => unknown option of environment circuit_decoding 'env.size': did you mean 'e
---env mcp => environment mcp has no starter model: name a model folder with --set model=DIR
+--env mcp => environment mcp has no warm-start model: name a model folder with --set model=DIR
 --env blackbox => environment blackbox needs an agent: env.agent_command='python my_agent.py {task_id}', or env.agent=
 --env blackbox --set env.agent=a:b env.agent_command=sh => set env.agent_command or env.agent, not both
 --env blackbox --set env.agent=a:b => environment blackbox needs env.tasks: a JSONL file, or an environment such as

@@ -77,7 +77,7 @@ def test_lines_that_are_no_json_count_as_bad_questions(tmp_path: Path, capsys: p
     path.write_text("\n".join([*lines[:2], '{"question": ', *lines[2:]]))
     options = {"tasks": str(path), "test_tasks": ""}
     assert len(task_ids("mcp", "train", options)) == 179
-    assert f"1 of 200 questions left out: {path}, line 3: not JSON" in capsys.readouterr().err
+    assert f"1 of 200 questions excluded: {path}, line 3: not JSON" in capsys.readouterr().err
     with pytest.raises(InputError, match="line 3: not JSON"):
         task_ids("mcp", "train", {**options, "max_bad_share": 0.0})
 

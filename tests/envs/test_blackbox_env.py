@@ -41,9 +41,6 @@ def options(**keys) -> BlackboxOptions:
     return BlackboxOptions(**{"agent_command": sys.executable, **keys})
 
 
-# --- keys and tasks -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
@@ -119,8 +116,6 @@ def test_agents_that_are_coroutines_are_found_in_the_current_folder(tmp_path, mo
         with pytest.raises(InputError, match=problem):
             load_agent(BlackboxOptions(agent=name))
 
-
-# --- requests as turns of a dialogue --------------------------------------------------------------------------------
 
 TOOLS = read_tools([{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}])
 SYSTEM = {"role": "system", "content": "Be short."}
@@ -245,9 +240,6 @@ def test_further_messages_follow_the_sampled_ids(tokenizer):
     assert longer[: len(prompt) + len(sampled)] == [*prompt, *sampled]
     tail = template.decode(longer[len(prompt) + len(sampled) :])
     assert "next" in tail and "more" in tail and "begin" not in tail
-
-
-# --- agents from inside out -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -404,8 +396,6 @@ def test_agents_that_do_not_replay_are_refused_in_one_line(tasks):
     assert "environment blackbox cannot be branched by replay: it shows another observation than before" in problem
     assert "\n" not in problem
 
-
-# --- the gateway's prompts and those of a search are the same -------------------------------------------------------
 
 DESK = [tool for tool in desk.TOOLS if tool["function"]["name"] == "get_order"]
 CALL = '<tool_call>\n{"name": "get_order", "arguments": {"order_id": "12"}}\n</tool_call>'

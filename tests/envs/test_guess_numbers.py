@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from functools import partial
 
-import gymnasium
 import pytest
 import torch
-from environments import with_keywords
-from hypothesis import given, settings
+from environments import starts, with_keywords
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rl_agents.envs  # noqa: F401  (registers)
-from rl_agents.envs import base
 from rl_agents.envs.base import named_env
-from rl_agents.envs.guess_numbers import rules, tasks
-from rl_agents.envs.guess_numbers.demonstrations import STARTER, Habits, reading_order
-from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
-from rl_agents.envs.guess_numbers.prompts import parse_action
-from rl_agents.errors import InputError
+from rl_agents.envs.guess_numbers import tasks
+from rl_agents.envs.guess_numbers import tasks as rules
+from rl_agents.envs.guess_numbers.demonstrations import STARTER
+from rl_agents.envs.guess_numbers.env import parse_action
 
 make = partial(named_env, "guess_numbers")
 task_ids = with_keywords("guess_numbers", tasks.task_ids)
 demonstrate = with_keywords("guess_numbers", STARTER.demonstrate)
 
 TASK = "3-4-0-3/123/312"
-
-
-def started(task_id: str = TASK, **options: object) -> GuessNumbersEnv:
-    env = make(**options)
-    env.reset(options={"task_id": task_id})
-    return env
-
-
-# --- rules
+started = starts("guess_numbers", TASK)
 
 
 def test_feedback_by_hand() -> None:
@@ -79,9 +67,6 @@ def test_secret_is_always_a_hypothesis_and_feedback_is_symmetric(case: tuple[tup
         assert (value == (a, 0)) == (guess == secret)
 
 
-# --- tasks
-
-
 def test_sizes_of_the_nine_sub_groups() -> None:
     sizes = Counter(task.subgroup.name for task in tasks.all_tasks().values())
     assert list(sizes.values()) == [48, 72, 72, 180, 120, 360, 360, 216, 480]
@@ -96,26 +81,6 @@ def test_splits_have_the_papers_sizes_and_share_nothing() -> None:
     train, test = task_ids("train"), task_ids("test")
     assert (len(train), len(test)) == (1526, 382)
     assert set(train) | set(test) == set(tasks.all_tasks())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"subgroup": "all"}, "subgroup"),
-        ({"prompt": "compakt"}, "env.prompt='compakt': valid: paper, compact"),
-    ],
-)
-def test_bad_options_are_named(options: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        make(**options)
-
-
-def test_unknown_task_offers_the_nearest() -> None:
-    with pytest.raises(InputError, match=f"did you mean '{TASK}'"):
-        make().reset(options={"task_id": "3-4-0-3/123/31"})
-
-
-# --- parsing
 
 
 @pytest.mark.parametrize(
@@ -144,18 +109,6 @@ def test_unknown_task_offers_the_nearest() -> None:
 def test_parsing(response: str, kind: str, code: str, problem: str) -> None:
     parsed = parse_action(response, 3, 4)
     assert (parsed.kind, parsed.content, parsed.problem) == (kind, code, problem)
-
-
-@given(st.text(alphabet="<>/ interactanswerthink1234\n", max_size=60))
-def test_any_text_is_one_turn(response: str) -> None:
-    env = started()
-    observation, reward, terminated, _, info = env.step(response)
-    assert observation and info["metrics"]["turns"] == 1
-    assert reward == float(info["success"])
-    assert info["valid"] or not terminated
-
-
-# --- episodes
 
 
 def test_prompts() -> None:
@@ -212,99 +165,10 @@ def test_malformed_responses_are_told_what_is_wrong() -> None:
     assert started(prompt="compact").step("?")[0] == "invalid no-action"
 
 
-@pytest.mark.parametrize("action", ["<interact>231</interact>", "?"])
-def test_turn_limit_truncates(action: str) -> None:
-    env = started()
-    results = [env.step(action) for _ in range(10)]
-    assert [r[3] for r in results] == [False] * 9 + [True]
-    assert not any(r[2] for r in results) and sum(r[1] for r in results) == 0.0
-
-
 def test_an_answer_on_the_last_turn_counts() -> None:
     env = started(max_turns=2)
     env.step("?")
     assert env.step("<answer>312</answer>")[1:4] == (1.0, True, False)
-
-
-def test_snapshot_and_restore() -> None:
-    env = started()
-    saved = env.snapshot()
-    first = env.step("<interact>231</interact>")
-    after = env.snapshot()
-    env.step("<answer>312</answer>")
-    env.restore(saved)
-    assert env.step("<interact>231</interact>") == first
-    other = make()
-    other.restore(after)
-    assert other.step("<answer>312</answer>")[1] == 1.0
-
-
-def test_reset_draws_train_tasks_by_seed() -> None:
-    env = make()
-    drawn = [env.reset(seed=seed)[1]["task_id"] for seed in range(30)]
-    assert drawn == [make().reset(seed=seed)[1]["task_id"] for seed in range(30)]
-    assert set(drawn) <= set(task_ids("train"))
-    assert len(set(drawn)) > 15
-
-
-def test_gymnasium_make_and_registry() -> None:
-    env = gymnasium.make("rl_agents/GuessNumbers-v0", prompt="compact")
-    observation, _ = env.reset(seed=1)
-    assert observation in env.observation_space
-    assert "<interact>231</interact>" in env.action_space
-    spec = base.env_spec("guess_numbers")
-    assert isinstance(base.make_env("guess_numbers", {}), GuessNumbersEnv)
-    assert base.make_env("guess_numbers", base.plain_options(spec.options())).reset(seed=3) == make().reset(seed=3)
-    with pytest.raises(InputError, match=r"did you mean 'env\.prompt'"):
-        base.make_env("guess_numbers", {"promt": "paper"})
-
-
-# --- demonstrator and starter
-
-
-def test_reading_order_is_the_same_rearrangement_for_every_first_guess() -> None:
-    assert sorted(["231", "312"], key=lambda c: reading_order(c, "123")) == ["231", "312"]
-    assert sorted(["132", "321"], key=lambda c: reading_order(c, "213")) == ["132", "321"]
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.sampled_from(sorted(tasks.all_tasks())), st.integers(0, 9))
-def test_demonstrations_can_be_played_and_tokenized(task_id: str, seed: int) -> None:
-    dialogue = demonstrate(task_id, random.Random(seed))
-    assert dialogue == demonstrate(task_id, random.Random(seed))
-    env = started(task_id, prompt="compact")
-    words = set(STARTER.build_tokenizer().get_vocab())
-    for observation, action in dialogue:
-        assert set(observation.split()) | set(action.split()) <= words
-        assert env.step(action)[4]["valid"]
-    assert len(dialogue) == 10 or "<answer>" in dialogue[-1][1]
-
-
-def test_demonstrator_is_beatable() -> None:
-    chosen, rng = task_ids("train")[::4], random.Random(0)
-    careful = Habits(repeat_guess=0.0, premature_answer=0.0)
-    wins = {
-        habits: sum(demonstrate(t, rng, habits=habits)[-1][1].split()[-2] == t[-len(t.split("/")[2]) :] for t in chosen)
-        for habits in (Habits(), careful)
-    }
-    assert wins[careful] == len(chosen)
-    assert 0.6 * len(chosen) < wins[Habits()] < 0.9 * len(chosen)
-
-
-def demonstrated_messages(seed: int) -> list[dict[str, str]]:
-    dialogue = demonstrate(TASK, random.Random(seed))
-    turns = (({"role": "user", "content": o}, {"role": "assistant", "content": a}) for o, a in dialogue)
-    return [message for turn in turns for message in turn]
-
-
-def test_generation_prompt_is_a_prefix_of_the_answered_dialogue() -> None:
-    tokenizer = STARTER.build_tokenizer()
-    messages = demonstrated_messages(5)
-    opened = tokenizer.apply_chat_template(
-        [{"role": "system", "content": "of"}, *messages[:1]], add_generation_prompt=True, return_dict=True
-    )["input_ids"]
-    answered = tokenizer.apply_chat_template([{"role": "system", "content": "of"}, *messages[:2]], return_dict=True)
-    assert answered["input_ids"][: len(opened)] == opened
 
 
 def test_decoded_actions_parse_and_paper_prompts_tokenize() -> None:

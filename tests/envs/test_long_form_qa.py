@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import random
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from environments import outcome, with_keywords
+from environments import starts, with_keywords
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loopback import Reply, Request, loopback
-from loopback import completion as judged
+from loopback import Loopback, loopback, saying
 
 from rl_agents.algorithms import Settings
 from rl_agents.chat.template import make_context
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs.base import make_env, named_env
-from rl_agents.envs.long_form_qa import almanac, demonstrations, tasks
-from rl_agents.envs.long_form_qa.almanac import ARTICLES, ASPECTS, TOWNS, Wish, value_word
-from rl_agents.envs.long_form_qa.demonstrations import STARTER, Habits
-from rl_agents.envs.long_form_qa.env import LongFormQAEnv
-from rl_agents.envs.long_form_qa.tasks import load_questions
+from rl_agents.envs.long_form_qa import demonstrations, tasks
+from rl_agents.envs.long_form_qa.demonstrations import STARTER
+from rl_agents.envs.long_form_qa.tasks import ARTICLES, ASPECTS, TOWNS, Wish, load_questions, value_word
 from rl_agents.envs.options import JudgeKeys
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion
@@ -42,10 +33,9 @@ from rl_agents.tools.calls import ToolCall, read_tools, write_response
 make = partial(named_env, "long_form_qa")
 task_ids = with_keywords("long_form_qa", tasks.task_ids)
 demonstrate = with_keywords("long_form_qa", STARTER.demonstrate)
-expert_play = with_keywords("long_form_qa", demonstrations.EXPERT.play)
 
-ROOT = Path(__file__).parents[2]
 TASK = "almanac/test/0003"
+started = starts("long_form_qa", TASK)
 SMALL = {key.removeprefix("env."): value for key, value in STARTER.defaults.items() if key.startswith("env.")}
 
 DOCUMENTS = (
@@ -61,12 +51,6 @@ QUESTIONS = (
         "split": "test",
     },
 )
-
-
-def started(task_id: str = TASK, **options: Any) -> LongFormQAEnv:
-    env = make(**options)
-    env.reset(options={"task_id": task_id})
-    return env
 
 
 def search(*queries: str) -> str:
@@ -86,26 +70,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return {name: str(tmp_path / f"{name}.jsonl") for name in records}
 
 
-# --- the almanac
-
-
-def test_another_process_sees_the_same_documents_and_finds_the_same() -> None:
-    script = (
-        "from rl_agents.envs.base import make_env, task_ids;"
-        'e = make_env("long_form_qa", {});'
-        ' c = \'<tool_call>{"name": "search", "arguments": {"query": "river lie"}}</tool_call>\';'
-        "print([(e.reset(options={'task_id': t})[0], e.step(c)[0]) for t in task_ids('long_form_qa', 'test', {})[:5]])"
-    )
-    env = {**os.environ, "PYTHONHASHSEED": "77", "PYTHONPATH": str(ROOT)}
-    output = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout
-    here, call = make(), search("river lie")
-    played = [(here.reset(options={"task_id": t})[0], here.step(call)[0]) for t in task_ids("test")[:5]]
-    assert output.strip() == str(played)
-
-
 def test_every_fact_is_stated_once_in_both_styles() -> None:
     for style in tasks.STYLES:
-        texts = [passage.text for passage in almanac.passages(style)]
+        texts = [passage.text for passage in tasks.passages(style)]
         assert len(texts) == len(TOWNS) * len(ARTICLES)
         for town in TOWNS:
             for wish in (Wish(town, aspect) for aspect in ASPECTS):
@@ -116,14 +83,6 @@ def test_every_fact_is_stated_once_in_both_styles() -> None:
 def test_compact_values_tell_aspects_apart() -> None:
     words = [value_word(aspect, value) for aspect in ASPECTS for value in aspect.values]
     assert len(set(words)) == len(words) == 48 and not set(words) & {town.lower() for town in TOWNS}
-
-
-@pytest.mark.parametrize("options", [{}, SMALL, {"results": 1}])
-def test_the_expert_always_passes(options: dict[str, Any]) -> None:
-    assert all(expert_play(task_id, **options)[1]["success"] for task_id in task_ids("test"))
-
-
-# --- the episode
 
 
 def test_an_episode_by_hand() -> None:
@@ -188,40 +147,12 @@ def test_an_agents_own_words_are_no_evidence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "told"),
-    [
-        ("hello", "found neither a tool call nor <answer>"),
-        (search("x") + "<answer>y</answer>", "either call tools"),
-        ("<answer></answer>", "the answer is empty"),
-        ('<tool_call>{"name": "search"', "without its </tool_call>"),
-        (write_response("", [ToolCall("search", {})]), "'query' is a required property"),
-        (write_response("", [ToolCall("google", {"query": "x"})]), "there is no tool 'google'; tools: search"),
-        (search(*"abcdefg"), "only the first 4 of 7 calls"),
-    ],
-)
-def test_what_does_not_fit_is_told_and_not_valid(action: str, told: str) -> None:
-    env = started()
-    observation, reward, terminated, _, info = env.step(action)
-    assert told in observation and not info["valid"] and (reward, terminated) == (0.0, False)
-
-
-def test_the_last_turn_truncates() -> None:
-    env = started(max_turns=2)
-    assert env.step(search("x"))[3] is False
-    assert env.step(search("x"))[2:4] == (False, True)
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"judge": "gpt"}, "unknown env.judge 'gpt': valid: openai, openai-prs, rule"),
         ({"judge": "openai"}, "env.judge=openai needs env.judge_url"),
         ({"judge": "openai", "judge_url": "http://x/v1"}, "needs env.judge_model"),
         ({"judge": "openai", "reward": "points"}, "counts by the rule judge"),
-        ({"reward": "passes"}, "env.reward='passes': valid: pass, match, points"),
-        ({"results": 0}, "env.results=0: must be at least 1"),
-        ({"max_sentences": True}, "env.max_sentences=True: must be a number"),
-        ({"retriever": "bm26"}, "env.retriever='bm26': valid: bm25, dense, hybrid"),
         ({"retriever": "dense"}, "needs env.retriever_model=DIR"),
         ({"documents": "x.jsonl"}, "belong together"),
     ],
@@ -251,25 +182,6 @@ def test_any_actions_are_answered(actions: list[str]) -> None:
                 break
 
 
-def test_a_thousand_random_episodes() -> None:
-    rng, env = random.Random(5), make()
-    kinds = ("", "<answer>Ünïcödé 猫. \u202e</answer>", search("river"), search(*"abcde"), "<tool_call>{}</tool_call>",
-             "<answer><tool_call></answer>", "</think>" * 50, "y" * 30_000, search("*" * 900), "<answer>a</answer>" * 2,
-             search('"'), search("'; DROP TABLE passages; --"), "<tool_response>", "\n")  # fmt: skip
-    for _ in range(1000):
-        env.reset(seed=rng.randrange(1 << 30))
-        for _ in range(6):
-            observation, reward, terminated, truncated, _ = env.step(rng.choice(kinds))
-            assert observation in env.observation_space and 0 <= reward <= 1
-            if terminated or truncated:
-                break
-        else:
-            raise AssertionError("no end")
-
-
-# --- files of one's own
-
-
 def test_files_of_ones_own(own: dict[str, str]) -> None:
     assert task_ids("test", **own) == ["2"] and task_ids("train", **own) == ["heron"]
     env = started("2", **own)
@@ -286,11 +198,11 @@ def test_files_of_ones_own(own: dict[str, str]) -> None:
 def test_a_drawn_share_is_the_test_set(own: dict[str, str]) -> None:
     path = Path(own["questions"])
     path.write_text("".join(json.dumps({"question": f"Q{i}?", "points": ["P."]}) + "\n" for i in range(20)))
-    found = load_questions(str(path), 0.25)
-    assert len(found.splits["test"]) == 5 and len(found.splits["train"]) == 15
+    found = load_questions(str(path))
+    assert len(found.splits["test"]) == 2 and len(found.splits["train"]) == 18
     assert not set(found.splits["test"]) & set(found.splits["train"])
     path.write_text(json.dumps([{"question": "Q?", "points": ["P."]}]))
-    single = load_questions(str(path.rename(path.with_suffix(".json"))), 0.25)
+    single = load_questions(str(path.rename(path.with_suffix(".json"))))
     assert single.splits == {"train": ("1",), "test": ("1",)}
 
 
@@ -325,76 +237,44 @@ def test_missing_and_empty_files(own: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(InputError, match="no questions in it"):
         make(**{**own, "questions": str(tmp_path / "empty.jsonl")})
-    with pytest.raises(InputError, match=r"env\.test_share=1\.0"):
-        make(**own, test_share=1.0)
-
-
-# --- the served judge
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """An OpenAI-compatible server that replies what ``replies`` says, by a word that only one prompt has."""
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
     monkeypatch.setattr(JudgeKeys, "judge_retries", 0)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with loopback(saying("yes")) as server:
+        yield server
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            text = body["messages"][0]["content"]
-            found.prompts.append(text)
-            reply = found.replies["grounded" if "supported by these documents" in text else "complete"]
-            data = json.dumps({"choices": [{"message": {"content": reply}}]}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    class Found:
-        prompts: list[str]
-        replies: dict[str, str]
-
-    found = Found()
-    found.prompts, found.replies = [], {"grounded": "Yes.", "complete": "yes"}
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
-        found.options = {  # type: ignore[attr-defined]
-            "judge": "openai",
-            "judge_url": f"http://127.0.0.1:{http.server_port}/v1",
-            "judge_model": "grader",
-        }
-        yield found
-        http.shutdown()
+def keys(server: Loopback) -> dict[str, Any]:
+    return {"judge": "openai", "judge_url": server.url, "judge_model": "grader"}
 
 
 @pytest.mark.parametrize(("grounded", "complete"), [("yes", "yes"), ("yes", "no"), ("no", "yes")])
-def test_a_served_judge_decides(server: Any, grounded: str, complete: str) -> None:
-    server.replies = {"grounded": grounded, "complete": complete}
-    env = started(**server.options)
+def test_a_served_judge_decides(server: Loopback, grounded: str, complete: str) -> None:
+    server.answer = saying(lambda prompt: grounded if "supported by these documents" in prompt else complete)
+    env = started(**keys(server))
     env.step(search(env.state.task.points[0]))
     passage = env.state.read[0]
     _, reward, _, _, info = env.step(answer("In a paraphrase."))
     assert info["success"] == (reward == 1.0) == (grounded == complete == "yes")
     assert (info["metrics"]["grounded"], info["metrics"]["complete"]) == (grounded == "yes", complete == "yes")
-    first, second = sorted(server.prompts, key=lambda prompt: passage not in prompt)  # both are asked at once
+    first, second = sorted(
+        (one.body["messages"][0]["content"] for one in server.requests), key=lambda prompt: passage not in prompt
+    )  # both are asked at once
     assert passage in first and "In a paraphrase." in first and "In a paraphrase." in second
     assert all(point in second for point in info["points"]) and passage not in second
 
 
 @pytest.mark.servers
 def test_episodes_wait_for_their_judge_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def slow(request: Request) -> Reply:
-        await asyncio.sleep(0.5)
-        return Reply(judged("yes"))
-
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     tokenizer = STARTER.build_tokenizer()
     context, limits = make_context("append", tokenizer), Limits(1, max_response_tokens=40, max_model_len=256)
-    action = f"<answer> {almanac.compact_text(tasks.wishes_of(TASK))} </answer>"
+    action = f"<answer> {tasks.compact_text(tasks.wishes_of(TASK))} </answer>"
     specs = [EpisodeSpec(TASK, n, 0, seed=n) for n in range(40)]
-    with loopback(slow) as server:
+    with loopback(saying("yes", wait_s=0.5)) as server:
         keys = {**SMALL, "judge": "openai", "judge_url": server.url, "judge_model": "grader", "judge_concurrency": 30}
         engine = Sayings(tokenizer, [action] * len(specs))
         played = asyncio.run(play_episodes(specs, lambda: make_env("long_form_qa", keys), engine, context, limits))
@@ -402,16 +282,13 @@ def test_episodes_wait_for_their_judge_side_by_side(monkeypatch: pytest.MonkeyPa
     assert len(server.requests) == 80 and 20 <= server.most_under_way <= 30
 
 
-def test_an_odd_reply_is_the_environments_failure(server: Any) -> None:
-    server.replies["grounded"] = "perhaps"
-    env = started(**server.options)
+def test_an_odd_reply_is_the_environments_failure(server: Loopback) -> None:
+    server.answer = saying(lambda prompt: "perhaps" if "supported by these documents" in prompt else "yes")
+    env = started(**keys(server))
     before = env.snapshot()
     with pytest.raises(JudgeError, match=r"grader at .*: replied 'perhaps', neither yes nor no"):
         env.step(answer("x"))
     assert env.snapshot() is before
-
-
-# --- PRS
 
 
 class Sayings:
@@ -442,8 +319,8 @@ def scored(actions: list[str], **keys: Any) -> tuple[float, dict[str, Any]]:
 def test_prs_long_form_by_stages() -> None:
     wishes = tasks.wishes_of(TASK)
     searches = [demonstrations.compact_search(wish) for wish in wishes]
-    right = f"<answer> {almanac.compact_text(wishes)} </answer>"
-    half = f"<answer> {almanac.compact_text(wishes[:1])} </answer>"
+    right = f"<answer> {tasks.compact_text(wishes)} </answer>"
+    half = f"<answer> {tasks.compact_text(wishes[:1])} </answer>"
     wrong = f"<answer> {' '.join(wishes[0].words[:2])} tarn . </answer>"
     assert scored([*searches, right])[0] == pytest.approx(3.1)
     assert scored([right])[0] == pytest.approx(1.1)  # nothing was read: not grounded
@@ -453,33 +330,3 @@ def test_prs_long_form_by_stages() -> None:
     assert scored([searches[0], searches[0].replace('"}}', "")])[0] == pytest.approx(-1.0)
     assert scored([searches[0].replace('"}}', ""), *searches, right])[0] == pytest.approx(-0.9)
     assert scored(searches)[0] == pytest.approx(0.0)
-
-
-# --- the starter
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_demonstrations_speak_the_starters_words_and_fit(seed: int) -> None:
-    task_id = task_ids("train")[seed * 7]
-    dialogue = demonstrate(task_id, random.Random(seed), **SMALL)
-    assert dialogue == demonstrate(task_id, random.Random(seed), **SMALL)
-    tokenizer, total = STARTER.build_tokenizer(), 0
-    for observation, action in dialogue:
-        ids = tokenizer(f"{observation} {action}")["input_ids"]
-        assert tokenizer.unk_token_id not in ids
-        assert len(tokenizer(action)["input_ids"]) < STARTER.defaults["max_response_tokens"]
-        assert tokenizer.decode(tokenizer(action)["input_ids"]) == action
-        total += len(ids) + 3
-    assert total < STARTER.defaults["max_model_len"]
-
-
-def test_demonstrator_is_beatable() -> None:
-    chosen, rng = task_ids("train")[:300], random.Random(0)
-    shares = []
-    for habits in (Habits(), Habits(0.0, 0.0, 0.0, 0.0, 0.0)):
-        won = 0
-        for task_id in chosen:
-            dialogue = demonstrate(task_id, rng, habits=habits, **SMALL)
-            won += outcome("long_form_qa", task_id, dialogue, **SMALL)["success"]
-        shares.append(won / len(chosen))
-    assert 0.35 < shares[0] < 0.65 and shares[1] == 1.0

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from pathlib import Path
 
-import gymnasium
 import pytest
-import torch
-from environments import with_keywords
-from gymnasium.utils.env_checker import check_env
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from environments import starts, with_keywords
 
-from rl_agents.envs import base
 from rl_agents.envs.base import named_env
 from rl_agents.envs.movie_recommendation import env as rules
 from rl_agents.envs.movie_recommendation import tasks
-from rl_agents.envs.movie_recommendation.demonstrations import (
-    STARTER,
-    Habits,
-    belief,
-    expert_action,
-)
-from rl_agents.envs.movie_recommendation.env import Comparison, MovieRecommendationEnv
-from rl_agents.envs.movie_recommendation.prompts import parse_action, read_question
-from rl_agents.envs.preferences import Movie, best_movies, best_pair, cosine, possible_weights, preference, read_vector
+from rl_agents.envs.movie_recommendation.demonstrations import STARTER, belief
+from rl_agents.envs.movie_recommendation.env import Comparison, parse_action, read_question
+from rl_agents.envs.preferences import Movie, best_movies, cosine, possible_weights, preference, read_vector
 from rl_agents.errors import InputError
 
 make = partial(named_env, "movie_recommendation")
@@ -40,21 +24,13 @@ demonstrate = with_keywords("movie_recommendation", replace(STARTER.demonstrate,
 starter_play = with_keywords("movie_recommendation", STARTER.demonstrate)
 
 TASK = "5-10-10-11-11-uniform/0042"
+started = starts("movie_recommendation", TASK)
 SMALL = {key.removeprefix("env."): value for key, value in STARTER.defaults.items() if key.startswith("env.")}
 SMALL_TASK = f"{tasks.STARTER_SIZE.name}/0042"
 
 
-def started(task_id: str = TASK, **options: object) -> MovieRecommendationEnv:
-    env = make(**options)
-    env.reset(options={"task_id": task_id})
-    return env
-
-
 def ask(guess: str = "0.5,0.5,0.5,0.5,0.5", first: str = "Movie_1", second: str = "Movie_2") -> str:
     return f"<interact>\nGuess: {guess}\nQuestion: Would you prefer {first} over {second}?\n</interact>"
-
-
-# --- preferences and rules
 
 
 def test_preferences_by_hand() -> None:
@@ -109,21 +85,6 @@ def test_progress_by_movement() -> None:
     assert rules.movement_progresses(estimates, 4, 0.19)
 
 
-# --- tasks
-
-
-def test_another_process_sees_the_same_sessions() -> None:
-    script = (
-        "from rl_agents.envs.base import make_env, task_ids;"
-        "env = make_env('movie_recommendation', {});"
-        "print([env.reset(options={'task_id': t})[0]"
-        " for t in task_ids('movie_recommendation', 'test', {})[:20]])"
-    )
-    env = {**os.environ, "PYTHONHASHSEED": "77", "PYTHONPATH": str(Path(__file__).parents[2])}
-    output = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout
-    assert output.strip() == str([make().reset(options={"task_id": t})[0] for t in task_ids("test")[:20]])
-
-
 @pytest.mark.parametrize("size", tasks.SIZES.values())
 def test_every_session_has_one_best_movie_and_no_twins(size: tasks.Size) -> None:
     for task_id in [f"{size.name}/{number:04d}" for number in range(0, 1000, 10)]:
@@ -137,37 +98,10 @@ def test_every_session_has_one_best_movie_and_no_twins(size: tasks.Size) -> None
             assert len({sum(m.scores) for m in movies}) == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"size": "large"}, "env.size='large': valid: paper, small"),
-        ({"seen": 5}, "seen"),
-        ({"prompt": "compakt"}, "env.prompt='compakt': valid: paper, compact"),
-        ({"progress": "moved"}, "env.progress='moved': valid: similarity, movement"),
-    ],
-)
-def test_bad_options_are_named(options: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        make(**options)
-
-
-@pytest.mark.parametrize(
-    "task_id",
-    [
-        "5-10-10-11-11-uniform/1000",
-        "x",
-        "",
-        "5-10-10-11-11/0001",
-        "5-10-10-11-11-uniform/٠٠٠١",
-        "5-10-10-11-11-uniform/spare/0001",
-    ],
-)
-def test_unknown_tasks_are_named(task_id: str) -> None:
+@pytest.mark.parametrize("number", ["1000", "٠٠٠١", "spare/0001"])
+def test_unknown_tasks_are_named(number: str) -> None:
     with pytest.raises(InputError, match="unknown movie_recommendation task"):
-        make().reset(options={"task_id": task_id})
-
-
-# --- parsing
+        make().reset(options={"task_id": f"5-10-10-11-11-uniform/{number}"})
 
 
 @pytest.mark.parametrize(
@@ -185,8 +119,6 @@ def test_unknown_tasks_are_named(task_id: str) -> None:
         ("<interact>Guess: 0,0,0,0,0</interact>", "not-a-question"),
         ("<interact></interact>", "not-a-question"),
         ("<interact>" + "Guess: " * 10_000 + "</interact>", "not-a-question"),
-        (ask() + ask(), "several-actions"),
-        ("Movie_1", "no-action"),
     ],
 )
 def test_parsing(response: str, problem: str) -> None:
@@ -203,9 +135,6 @@ def test_compact_questions() -> None:
     assert question.estimate == (0.0, 0.5, 1.0) and question.first == task.seen[0]  # type: ignore[union-attr]
     assert read_question(f"0,0.5 {first} {second}", task, "compact").problem == "not-a-vector"  # type: ignore[union-attr]
     assert read_question(f"0,0.5,1 {first}", task, "compact").problem == "not-a-question"  # type: ignore[union-attr]
-
-
-# --- episodes
 
 
 def test_prompts() -> None:
@@ -273,15 +202,6 @@ def test_forced_answers_know_the_unseen_movies() -> None:
     assert compact.answer_instruction.split()[0] == "best" and len(compact.answer_instruction.split()) == 5
 
 
-def test_malformed_responses_are_told_what_is_wrong() -> None:
-    env = started()
-    observation, reward, terminated, truncated, info = env.step(ask("1,2"))
-    assert "one number in [0,1] for each attribute" in observation
-    assert (reward, terminated, truncated, info["valid"], info["progress"]) == (0.0, False, False, False, None)
-    assert info["metrics"]["turns"] == 1.0 and info["metrics"]["questions"] == 0.0
-    assert started(SMALL_TASK, **SMALL).step("?")[0] == "invalid no-action"
-
-
 @pytest.mark.parametrize("action", [ask(), "?", "<answer>0,0,0,0,0</answer>" * 2])
 def test_turn_limit_truncates(action: str) -> None:
     env = started(max_turns=7)
@@ -304,19 +224,6 @@ def test_the_movement_rule_in_an_episode() -> None:
     assert [env.step(ask(guess))[4]["progress"] for guess in guesses] == [True] * 4 + [False, True]
 
 
-def test_snapshot_and_restore() -> None:
-    env, task = started(), tasks.find_task(TASK)
-    saved = env.snapshot()
-    first = env.step(ask())
-    after = env.snapshot()
-    env.step("<answer>Movie_1</answer>")
-    env.restore(saved)
-    assert env.step(ask()) == first
-    other = make()
-    other.restore(after)
-    assert other.step(f"<answer>{task.best.name}</answer>")[1] == 1.0
-
-
 def test_anchors_meet_whatever_the_order() -> None:
     ends = []
     for pairs in ([("Movie_1", "Movie_2"), ("Movie_3", "Movie_4")], [("Movie_4", "Movie_3"), ("Movie_2", "Movie_1")]):
@@ -325,88 +232,15 @@ def test_anchors_meet_whatever_the_order() -> None:
     assert ends[0] == ends[1] != f"{TASK} : "
 
 
-def test_gymnasium_make_checker_and_registry() -> None:
-    for options in ({}, SMALL):
-        check_env(make(**options), skip_render_check=True)
-    env = gymnasium.make("rl_agents/MovieRecommendation-v0", prompt="compact")
-    observation, _ = env.reset(seed=1)
-    assert observation in env.observation_space
-    spec = base.env_spec("movie_recommendation")
-    assert isinstance(base.make_env("movie_recommendation", {}), MovieRecommendationEnv)
-    whole = base.make_env("movie_recommendation", base.plain_options(spec.options()))
-    assert whole.reset(seed=3) == make().reset(seed=3)
-    assert base.task_ids("movie_recommendation", "test", SMALL)[0].startswith(tasks.STARTER_SIZE.name)
-
-
-ODD_ACTIONS = (
-    "", "?", "<interact>", "<answer></answer>", "<answer>0,0,0,0,0</answer>", "<answer>Movie_12</answer>", ask(),
-    "<interact>é\u0000\U0001f3ac</interact>", ask("0,0"), ask("1,1,1,1,1", "Movie_3", "Movie_9"), "x" * 50_000,
-    ask(first="<answer>Movie_12</answer>"), "<interact>" * 300, "<think>" + ask(), "</think>" + ask(), "\ud800",
-    "<answer>Movie_11 </answer",
-)  # fmt: skip
-
-
-def test_a_thousand_random_episodes() -> None:
-    rng = random.Random(0)
-    envs = [make(), make(max_turns=9), make(**SMALL), make(progress="movement")]
-    for episode in range(1000):
-        env = envs[episode % len(envs)]
-        env.reset(seed=episode)
-        over, turns = False, 0
-        while not over:
-            noise = "".join(rng.choices("<>/interactanswerGuess:Question 0.5,é\n", k=rng.randrange(60)))
-            observation, reward, terminated, truncated, info = env.step(rng.choice([*ODD_ACTIONS, noise]))
-            turns += 1
-            assert isinstance(observation, str) and reward == float(info["success"]) and (info["valid"] or reward == 0)
-            over = terminated or truncated
-        assert turns <= 9
-
-
-# --- expert, demonstrator and starter
-
-
-def test_the_expert_believes_what_is_consistent() -> None:
+def test_the_player_believes_what_is_consistent() -> None:
     task = tasks.find_task(SMALL_TASK)
-    weights = possible_weights("movie_recommendation", 3, 3, 4096)
-    first, second = (task.seen[place] for place in best_pair(weights, task.seen))
+    assert len(possible_weights("movie_recommendation", 3, 3, 4096)) == 3**3 - 1
+    first, second = task.seen[:2]
     known = [rules.comparison(first, second, preference(task.weights, first, second))]
     every = [w for w in product(range(3), repeat=3) if any(w)]
     said = preference(task.weights, first, second)
     expected = [w for w in every if preference(w, first, second) == said]
     assert [tuple(w) for w in belief(task, known).tolist()] == expected and task.weights in expected
-    assert 3 * len(expected) <= 2 * len(every)
-
-
-def wins(player: str, chosen: list[str], **options: object) -> int:
-    env, won = make(**options), 0
-    for task_id in chosen:
-        env.reset(options={"task_id": task_id})
-        over = False
-        while not over:
-            state = env.snapshot()
-            assert state is not None
-            _, _, terminated, over, info = env.step(expert_action(state, player))
-            assert info["valid"]
-            over = over or terminated
-        won += info["success"]
-    return won
-
-
-def test_the_expert_wins() -> None:
-    assert wins("paper", task_ids("test")[:60]) > 40
-    assert wins("compact", task_ids("test", **SMALL)[:60], **SMALL) >= 58
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.sampled_from(task_ids("train", **SMALL)), st.integers(0, 9))
-def test_demonstrations_can_be_played_and_tokenized(task_id: str, seed: int) -> None:
-    dialogue = demonstrate(task_id, random.Random(seed), **SMALL)
-    assert dialogue == demonstrate(task_id, random.Random(seed), **SMALL)
-    env, words = started(task_id, **SMALL), set(STARTER.build_tokenizer().get_vocab())
-    for observation, action in dialogue:
-        assert set(observation.split()) | set(action.split()) <= words
-        assert env.step(action)[4]["valid"]
-    assert dialogue[-1][1].endswith("</answer>")
 
 
 def test_the_starters_demonstrations_are_of_neither_split() -> None:
@@ -414,23 +248,3 @@ def test_the_starters_demonstrations_are_of_neither_split() -> None:
     rng = random.Random(0)
     first, second = (starter_play(SMALL_TASK, rng, **SMALL)[0][0] for _ in range(2))
     assert len({first, second, started(SMALL_TASK, **SMALL).reset(options={"task_id": SMALL_TASK})[0]}) == 3
-
-
-def test_demonstrator_is_beatable() -> None:
-    chosen, rng = task_ids("train", **SMALL)[::4], random.Random(0)
-    careful = Habits(repeat_question=0.0, stop_early=0.0, careless=0.0)
-    shares = []
-    for habits in (Habits(), careful):
-        played = {task_id: demonstrate(task_id, rng, habits=habits, **SMALL)[-1][1].split()[-2] for task_id in chosen}
-        best = {t: "/".join(f"{s / 4:g}" for s in tasks.find_task(t).best.scores) for t in chosen}
-        shares.append(sum(played[t] == best[t] for t in chosen) / len(chosen))
-    assert 0.5 < shares[0] < 0.8 < shares[1]
-
-
-def test_starter_model_is_small_and_composed() -> None:
-    tokenizer = STARTER.build_tokenizer()
-    model = STARTER.build_model(tokenizer, 1)
-    assert model.num_parameters() < 110_000
-    rows = model.get_input_embeddings().weight
-    vector = {word: rows[tokenizer.convert_tokens_to_ids(word)] for word in ("0,0,0", "0,0,1", "1,0,0", "1,0,1")}
-    assert torch.allclose(vector["0,0,0"] - vector["0,0,1"], vector["1,0,0"] - vector["1,0,1"], atol=1e-5)

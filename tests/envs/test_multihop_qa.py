@@ -1,9 +1,10 @@
-"""Multi-hop QA: scores, worlds, the episode, the players and the starter."""
+"""Multi-hop QA: scores, worlds, the episode, players, and question files in their published forms."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import os
 import pickle
 import random
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from environments import outcome, with_keywords
+from environments import with_keywords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,10 +22,10 @@ from rl_agents.envs import base
 from rl_agents.envs.base import named_env
 from rl_agents.envs.multihop_qa import MultihopQAOptions, demonstrations, world
 from rl_agents.envs.multihop_qa.demonstrations import STARTER
-from rl_agents.envs.multihop_qa.prompts import SEARCH
-from rl_agents.envs.multihop_qa.scores import exact_match, f1, normalize
-from rl_agents.envs.multihop_qa.tasks import find_source, open_world
-from rl_agents.envs.multihop_qa.world import BY_NAME, Fact
+from rl_agents.envs.multihop_qa.env import SEARCH
+from rl_agents.envs.multihop_qa.questions import exact_match, f1, normalize, read_questions
+from rl_agents.envs.multihop_qa.tasks import Source, Task, find_source, open_world
+from rl_agents.envs.multihop_qa.world import BY_NAME
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import Analyzer
 from rl_agents.rollout.prompting import solved_examples
@@ -49,9 +50,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def searches(*queries: str) -> str:
     return write_response("", [ToolCall("search", {"query": query}) for query in queries])
-
-
-# --- scores
 
 
 @pytest.mark.parametrize(
@@ -84,9 +82,6 @@ def test_articles_are_whole_words() -> None:
     assert normalize("Theatre an-other, A. The") == "theatre another"
 
 
-# --- worlds
-
-
 @pytest.mark.parametrize("setting", ["generated", "small"])
 def test_answers_follow_from_the_facts(setting: str) -> None:
     for number in range(10):
@@ -113,10 +108,6 @@ def test_answers_follow_from_the_facts(setting: str) -> None:
                 assert question.answers == (facts[place].subject,)
 
 
-def said(text: str, fact: Fact) -> set[str]:
-    return {name for name in (fact.subject, fact.object) if name in text}
-
-
 def test_names_are_told_apart_by_the_search() -> None:
     analyzer = Analyzer()
     for kind, count in (("person", 28), ("town", 14), ("surname", 240), ("river", 60)):
@@ -140,14 +131,6 @@ def test_the_expert_answers_nearly_everything(setting: str) -> None:
     assert sum(play(task_id, questions=setting)[1]["success"] for task_id in ids) >= 0.99 * len(ids)
 
 
-def test_without_searching_there_is_nothing_to_know() -> None:
-    dialogue, info = play(CHAIN, max_turns=1)
-    assert (len(dialogue), info["success"], dialogue[0][1]) == (1, False, "<answer>unknown</answer>")
-
-
-# --- the episode
-
-
 def test_an_episode_in_the_papers_style() -> None:
     env = make()
     question, info = env.reset(options={"task_id": COMPARISON})
@@ -168,16 +151,6 @@ def test_an_episode_in_the_papers_style() -> None:
     assert info["references"] == list(task.answers) and info["progress"] is True
     with pytest.raises(RuntimeError, match="without a running episode"):
         env.step("x")
-
-
-def test_an_episode_ends_with_its_turns() -> None:
-    env = make()
-    env.reset(options={"task_id": CHAIN})
-    for turn in range(5):
-        observation, reward, terminated, truncated, info = env.step(searches(f"town {turn}"))
-        assert (reward, terminated, truncated) == (0.0, False, turn == 4)
-        assert (turn == 3) == ("This is your last turn" in observation)
-    assert info["metrics"]["answered"] == 0.0 and not info["success"]
 
 
 def test_only_four_calls_of_a_turn_are_run() -> None:
@@ -252,18 +225,6 @@ def test_long_passages_are_cut_and_results_bounded(tmp_path: Path) -> None:
     assert "[...]" in observation and len(observation) < 4 * 20 * 2000
 
 
-def test_snapshots_and_pickles() -> None:
-    env = make()
-    env.reset(options={"task_id": CHAIN})
-    plan = env.state.task.question.plan
-    env.step(searches(*plan[0]))
-    saved = env.snapshot()
-    first = env.step(searches(*plan[1]))
-    env.restore(saved)
-    assert env.step(searches(*plan[1])) == first
-    assert pickle.loads(pickle.dumps(env.reset(options={"task_id": CHAIN})))[0] == env.state.task.question.question
-
-
 HOSTILE = st.text(max_size=300) | st.sampled_from(
     [
         '" OR 1=1 --', "NEAR(a b, 2)", "title:x*", "</tool_response><tool_response>", "\ud800\0", "x" * 600,
@@ -298,30 +259,9 @@ def test_no_call_can_do_harm(arguments: dict[str, Any], name: str) -> None:
 FUZZED = {style: make(prompt=style) for style in STYLES}
 
 
-def test_a_thousand_episodes_of_random_actions() -> None:
-    env, rng = make(prompt="compact", questions="small"), random.Random(0)
-    ids = base.task_ids("multihop_qa", "train", {"questions": "small"})
-    kinds = [
-        "", " \n", "x" * 5000, "猫\ud800\0", "<answer></answer>", "<tool_call>", "</think><tool_call>{}</tool_call>",
-        "<answer>yes</answer><answer>no</answer>", "<tool_response>won</tool_response>", searches("river", "born"),
-        searches(*["x"] * 40), '<tool_call>[[["search"]]]</tool_call>', "<answer>heron</answer>",
-    ]  # fmt: skip
-    for episode in range(1000):
-        env.reset(options={"task_id": ids[episode % 500]})
-        over = False
-        while not over:
-            observation, reward, terminated, truncated, _ = env.step(rng.choice(kinds))
-            assert len(observation) < 20_000 and reward in (0.0, 1.0)
-            over = terminated or truncated
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prompt": "papr"}, "env.prompt='papr': valid: paper, compact"),
-        ({"retriever": "densee"}, "env.retriever='densee': valid: bm25, dense, hybrid"),
-        ({"retriever": "hybrid"}, r"needs env\.retriever_model=DIR"),
-        ({"hits": 0}, "env.hits=0: must be at least 1"),
         ({"questions": "smal"}, r"env\.questions=smal: no such file or folder; valid: generated, small"),
         (
             {"questions": "small", "passages": "x"},
@@ -335,63 +275,18 @@ def test_wrong_options_are_one_line(options: dict[str, Any], message: str) -> No
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["test/099/00", "test/000/99", "train/0/0", ""])
-def test_unknown_tasks_are_named(name: str) -> None:
-    with pytest.raises(InputError, match="unknown multihop_qa task"):
-        make().reset(options={"task_id": name})
-
-
-# --- players and starter
-
-
-def test_the_demonstrator_is_mediocre_and_the_flawless_one_is_not() -> None:
-    ids = base.task_ids("multihop_qa", "test", {"questions": "small"})[::2]
-
-    def success(habits: demonstrations.Habits) -> float:
-        shots = {name: demonstrate(name, random.Random(name), habits=habits, **SMALL) for name in ids}
-        return sum(outcome("multihop_qa", name, shot, **SMALL)["success"] for name, shot in shots.items()) / len(ids)
-
-    assert 0.35 < success(demonstrations.Habits()) < 0.6
-    assert success(demonstrations.FLAWLESS) >= 0.99
-
-
 def test_the_starter_knows_every_word_and_writes_calls_that_parse() -> None:
     tokenizer = STARTER.build_tokenizer()
-    longest = 0
-    for name in base.task_ids("multihop_qa", "train", {"questions": "small"})[::40]:
-        dialogue = demonstrate(name, random.Random(name), **SMALL)
-        for observation, action in dialogue:
-            ids = tokenizer.encode(action)
-            assert tokenizer.unk_token_id not in [*tokenizer.encode(observation), *ids]
-            written_ = tokenizer.decode(ids)
-            assert [call.arguments for call in read_response(written_).calls] == [
-                call.arguments for call in read_response(action).calls
-            ]
-            longest = max(longest, len(ids) + 1)
-    assert longest <= STARTER.defaults["max_response_tokens"]
-    told = make(questions="small", prompt="compact")
+    for _, action in demonstrate("train/000/00", random.Random(0), **SMALL):
+        written_ = tokenizer.decode(tokenizer.encode(action))
+        assert [call.arguments for call in read_response(written_).calls] == [
+            call.arguments for call in read_response(action).calls
+        ]
+    told = make(**SMALL)
     told.reset(seed=0)
-    for response in (
-        "nonsense",
-        searches("zzz"),
-        searches("a", "b", "c", "d", "e"),
-        '<tool_call>{"name":1}</tool_call>',
-    ):
+    for response in ("nonsense", searches("zzz"), searches(*"abcde"), '<tool_call>{"name":1}</tool_call>'):
         observation, *_ = told.step(response)
         assert tokenizer.unk_token_id not in tokenizer.encode(observation), observation
-
-
-def test_the_starters_model_is_small() -> None:
-    tokenizer = STARTER.build_tokenizer()
-    model = STARTER.build_model(tokenizer, 0)
-    assert sum(weight.numel() for weight in model.parameters()) < 150_000
-
-
-def test_the_experts_traces_fit_the_prompt() -> None:
-    expert_play = with_keywords("multihop_qa", STARTER.expert)
-    assert "<tool_call>\n" in expert_play(CHAIN, random.Random(0))[0][1]
-    compact = expert_play("test/000/00", random.Random(0), **SMALL)
-    assert demonstrations.CALL_BEGIN in compact[0][1]
 
 
 def test_examples_for_prompting_are_in_the_style_of_the_run() -> None:
@@ -401,3 +296,214 @@ def test_examples_for_prompting_are_in_the_style_of_the_run() -> None:
     keys |= {f"env.{name}": value for name, value in SMALL.items()}
     shots = solved_examples(Settings.from_dict(keys), lambda: make(**SMALL))
     assert all(demonstrations.CALL_BEGIN in shot[0][1] for shot in shots)
+
+
+def source_of(questions: str, test_questions: str = "", passages: str = "") -> Source:
+    return find_source(MultihopQAOptions(questions=questions, test_questions=test_questions, passages=passages))
+
+
+SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data") / "qa"
+needs_shared_data = pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data")
+
+
+def search(query: str) -> str:
+    return write_response("", [ToolCall("search", {"query": query})])
+
+
+HOTPOT = {
+    "_id": "h1",
+    "question": "Which river flows through the birthplace of Ada?",
+    "answer": "Oder",
+    "type": "bridge",
+    "level": "hard",
+    "supporting_facts": [["Ada", 0], ["Kelm", 1]],
+    "context": [
+        ["Ada", ["Ada was born in Kelm.", " She was a potter."]],
+        ["Kelm", ["Kelm is old.", " The Oder flows there."]],
+    ],
+}
+FLAT = {
+    **{key: HOTPOT[key] for key in ("question", "answer", "type")},
+    "id": "h2",
+    "supporting_facts": {"title": ["Ada"], "sent_id": [0]},
+    "context": {"title": ["Ada", "Bo"], "sentences": [["Ada was born in Kelm.", " She was a potter."], ["Bo."]]},
+}
+MUSIQUE = {
+    "id": "m1",
+    "question": "Who founded the town of Ada's birth?",
+    "answer": "Cy",
+    "answer_aliases": ["Cyrus", "Cy"],
+    "answerable": True,
+    "paragraphs": [
+        {"idx": 0, "title": "Kelm", "paragraph_text": "Cy founded Kelm.", "is_supporting": True},
+        {"idx": 1, "title": "Kelm", "paragraph_text": "Kelm has a mill.", "is_supporting": False},
+    ],
+}
+PLAIN = {"question": "Q?", "golden_answers": ["A", "B"], "passages": [{"id": "p", "text": "t"}], "supporting": ["p"]}
+
+
+def written(path: Path, *records: Any) -> Path:
+    text = json.dumps(records) if path.suffix == ".json" else "\n".join(map(json.dumps, records))
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+def test_all_forms_of_questions(tmp_path: Path, suffix: str) -> None:
+    path = written(tmp_path / f"q.{suffix}", HOTPOT, FLAT, MUSIQUE, {**MUSIQUE, "id": "m2", "answerable": False}, PLAIN)
+    entries = [entry for entry, _ in read_questions(path)]
+    hotpot, flat, musique, plain = (entry.question for entry in entries)
+    assert (hotpot.id, hotpot.answers, hotpot.kind) == ("h1", ("Oder",), "bridge")
+    assert [p.text for p in entries[0].passages][1] == "Kelm is old. The Oder flows there."
+    assert len(hotpot.supporting) == 2 and flat.supporting == hotpot.supporting[:1]
+    assert musique.answers == ("Cy", "Cyrus") and len(musique.supporting) == 1
+    assert (plain.id, plain.answers, plain.supporting) == ("5", ("A", "B"), ("p",))
+    source = source_of(str(path), str(path))
+    assert source.ids("train") == source.ids("test") == ("h1", "h2", "m1", "5")
+    store = source.task("h1").store
+    assert len(store) == 6 and store is source.task("m1").store  # h1 and h2 share the passage on Ada
+    task = source.task("h1").question
+    assert {store.get(name).title for name in task.supporting} == {"Ada", "Kelm"}
+    dialogue, info = play("h1", questions=str(path), test_questions=str(path))
+    assert info["success"] and len(dialogue) == 2 and '"Ada"' in dialogue[0][1] and '"Kelm"' in dialogue[0][1]
+
+
+def test_splits_of_files(tmp_path: Path) -> None:
+    many = [{**HOTPOT, "_id": f"q{number}"} for number in range(40)]
+    path, other = written(tmp_path / "a.json", *many), written(tmp_path / "b.json", {**HOTPOT, "_id": "z"})
+    source = source_of(str(path))
+    assert (len(source.ids("train")), len(source.ids("test"))) == (36, 4)
+    assert {*source.ids("train"), *source.ids("test")} == {f"q{number}" for number in range(40)}
+    both = source_of(str(path), str(other))
+    assert (len(both.ids("train")), both.ids("test")) == (40, ("z",))
+    with pytest.raises(InputError, match="one question cannot be split"):
+        source_of(str(other))
+    again = written(tmp_path / "c.json", {**HOTPOT, "_id": "q3"})
+    with pytest.raises(InputError, match="the question id 'q3' occurs twice"):
+        source_of(str(path), str(again))
+
+
+def test_a_corpus_of_its_own(tmp_path: Path) -> None:
+    questions = written(
+        tmp_path / "q.jsonl", {"question": "Who?", "answer": "Bo"}, {"question": "What?", "answer": "x"}
+    )
+    with pytest.raises(InputError, match=r"without passages; name a corpus with env\.passages"):
+        source_of(str(questions))
+    corpus = written(tmp_path / "c.jsonl", {"id": "1", "contents": '"Who"\nBo did it.'}, {"text": "Nobody."})
+    env = make(questions=str(questions), passages=str(corpus))
+    _, info = env.reset(options={"task_id": "1"})
+    assert "support_found" not in info["metrics"]
+    observation, *_, info = env.step(search("who did it"))
+    assert "[1] Who\nBo did it." in observation and info["progress"] is None
+    assert env.step("<answer>Bo</answer>")[1] == 1.0
+    options = {"questions": str(questions), "test_questions": str(questions), "passages": str(corpus)}
+    assert play("1", **options)[1]["success"] and not play("2", **options)[1]["success"]
+
+
+def test_supporting_passages_that_the_corpus_lacks_are_not_waited_for(tmp_path: Path) -> None:
+    questions = written(tmp_path / "q.json", HOTPOT, {**HOTPOT, "_id": "h2"})
+    corpus = written(tmp_path / "c.jsonl", {"id": "1", "title": "Ada", "text": "Ada was born in Kelm."})
+    env = make(questions=str(questions), test_questions=str(questions), passages=str(corpus))
+    _, info = env.reset(options={"task_id": "h1"})
+    assert env.state.task.question.supporting == () and "support_found" not in info["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"question": "q"}, "line 2: no 'answer' in the question; it has: question"),
+        ({"answer": "a", "text": "q"}, "line 2: 'question' should be a text; there is none"),
+        ({"question": " ", "answer": "a"}, "line 2: 'question' should be a text"),
+        (
+            {"question": "q", "answer": []},
+            "line 2: answer holds no text; 1 of 2 questions cannot be used",
+        ),
+        ({"question": "q", "answer": ["", " "]}, "line 2: answer holds no text"),
+        ({"question": "q", "answer": ["a", None]}, "line 2: answer holds something that is no text"),
+        ({"question": "q", "answer": 7}, "line 2: answer is int"),
+        ({**HOTPOT, "context": [["Ada"]]}, r"line 2: context is not a list of \[title, \[sentences\]\]"),
+        ({**HOTPOT, "context": "x"}, "line 2: context is str, not a list"),
+        ({**HOTPOT, "context": [["Ada", "x"]]}, "the sentences of 'Ada' are not a list of texts"),
+        ({**HOTPOT, "supporting_facts": [3]}, "line 2: supporting_facts is not a list of"),
+        ({**MUSIQUE, "paragraphs": [{"title": "x"}]}, "line 2: 'paragraph_text' should be a text; there is none"),
+        ({**PLAIN, "passages": ["x"]}, "line 2: a passage is str, not an object"),
+        ([1], "line 2: a question is list, not an object"),
+    ],
+)
+def test_bad_questions_are_one_line_each(tmp_path: Path, record: Any, message: str) -> None:
+    path = written(tmp_path / "q.jsonl", HOTPOT, record)
+    with pytest.raises(InputError, match=message) as error:
+        source_of(str(path))
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
+
+
+def test_few_bad_questions_are_named_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = [{**HOTPOT, "_id": f"q{number}"} for number in range(198)]
+    path = written(
+        tmp_path / "q.jsonl", *good[:3], {**HOTPOT, "answer": ""}, *good[3:], {"question": "", "answer": "a"}
+    )
+    source = source_of(str(path))
+    assert len(source.ids("train")) + len(source.ids("test")) == 198 and len(source.task("q0").store) == 2
+    said = capsys.readouterr().err
+    assert f"2 of 200 questions excluded: {path}, line 4: answer holds no text; {path}, line 200: 'question'" in said
+    with pytest.raises(InputError, match=r"line 4: answer holds no text$"):
+        find_source(MultihopQAOptions(questions=str(path), max_bad_share=0.0))
+    with pytest.raises(InputError, match=r"line 4: .*; 2 of 200 questions cannot be used, more than env"):
+        find_source(MultihopQAOptions(questions=str(path), max_bad_share=0.005))
+
+
+def test_blank_aliases_are_dropped_and_question_may_have_a_capital(tmp_path: Path) -> None:
+    record = {"Question": "Who?", "answer": "Cy", "answer_aliases": ["", "Cyrus", " "], "passages": PLAIN["passages"]}
+    (entry,) = [entry for entry, _ in read_questions(written(tmp_path / "q.jsonl", record))]
+    assert (entry.question.question, entry.question.answers) == ("Who?", ("Cy", "Cyrus"))
+
+
+def test_a_state_in_a_file_s_question_can_be_pickled(tmp_path: Path) -> None:
+    path = written(tmp_path / "q.json", HOTPOT, FLAT)
+    env, other = (make(questions=str(path), test_questions=str(path)) for _ in range(2))
+    env.reset(options={"task_id": "h1"})
+    env.step(search("Ada"))
+    other.reset(options={"task_id": "h2"})
+    other.restore(pickle.loads(pickle.dumps(env.snapshot())))
+    assert other.step(search("Kelm")) == env.step(search("Kelm"))
+
+
+@needs_shared_data
+def test_recall_on_real_questions() -> None:
+    """HotpotQA: 453 questions with an answer other than yes or no, 4,830 passages; independent figures beside ours."""
+    file = str(SHARED / "hotpotqa_matched_questions.json")
+    source = source_of(file, file, str(SHARED / "hotpotqa_passages.json"))
+    tasks_ = [source.task(task_id) for task_id in source.ids("test")]
+    open_ = [task for task in tasks_ if task.question.answers[0].lower() not in ("yes", "no")]
+    assert (len(tasks_), len(open_)) == (513, 453)
+
+    def recall(count: int) -> float:
+        def found(task: Task) -> bool:
+            hits = task.store.search(task.question.question, count)
+            answer = task.question.answers[0].lower()
+            return any(answer in f"{hit.passage.title} {hit.passage.text}".lower() for hit in hits)
+
+        return sum(map(found, open_)) / len(open_)
+
+    for count, expected in ((3, 0.73), (5, 0.83), (10, 0.90)):
+        assert recall(count) == pytest.approx(expected, abs=0.015)
+
+
+@needs_shared_data
+@pytest.mark.parametrize(
+    ("name", "questions", "corpus"),
+    [
+        ("hotpot_dev_v1_simplified", 7405, "hotpotqa_passages"),
+        ("sds_2wiki", 500, "2wikimultihopqa_corpus"),
+        ("sds_musique", 500, "musique_passages_psirag"),
+        ("sds_bamboogle", 125, "nq_passages_psirag"),
+    ],
+)
+def test_real_question_sets_load(name: str, questions: int, corpus: str) -> None:
+    path = SHARED / f"{name}.json"
+    env = make(questions=str(path), passages=str(SHARED / f"{corpus}.json"))
+    source = source_of(str(path), "", str(SHARED / f"{corpus}.json"))
+    assert len(source.ids("train")) + len(source.ids("test")) == questions
+    question, _ = env.reset(options={"task_id": source.ids("test")[0]})
+    observation, *_ = env.step(search(question))
+    assert "[3]" in observation

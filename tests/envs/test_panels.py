@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from envs.alfworld.games import game_digest
+from envs.alfworld.games import game_digest, generate_game
+from envs.test_circuit_decoding import PAPER_SIZES
+from envs.test_preference_estimation import PAPER_SETTINGS
 
 from rl_agents.envs import panels, paper_search
-from rl_agents.envs.alfworld.generator import generate_game
 from rl_agents.envs.alfworld.scenes import SIZES
+from rl_agents.envs.circuit_decoding import SizeKeys
 from rl_agents.envs.circuit_decoding import tasks as circuits
 from rl_agents.envs.guess_numbers import tasks as numbers
-from rl_agents.envs.long_form_qa import almanac
 from rl_agents.envs.long_form_qa import tasks as questions
 from rl_agents.envs.movie_recommendation import tasks as movies
 from rl_agents.envs.multihop_qa import tasks as worlds
@@ -41,8 +42,8 @@ def split(ids: Iterable[str], seed: str, tests: int) -> dict[str, list[str]]:
     return {"train": sorted(shuffled[tests:]), "test": sorted(shuffled[:tests])}
 
 
-def circuit_digest(setting: circuits.Setting, part: str) -> str:
-    names = panels.numbered_ids(setting.name, part, circuits.SIZES)
+def circuit_digest(setting: SizeKeys, part: str) -> str:
+    names = panels.numbered_ids(setting.size, part, circuits.SIZES)
     tasks = ((name, circuits.find_task(name)) for name in names)
     return ids_digest(f"{name}: {'; '.join(task.expressions)} = {task.hidden}" for name, task in tasks)
 
@@ -83,16 +84,16 @@ def test_guess_numbers() -> None:
 
 def test_circuit_decoding() -> None:
     digests = stored("circuit_decoding")["sha256"]
-    assert set(digests) == {f"{s.name}/{part}" for s in circuits.PAPER_SETTINGS for part in ("train", "test")}
-    for setting in (circuits.Setting(), circuits.Setting(4, 10), circuits.Setting(2, 30)):
-        assert digests[f"{setting.name}/test"] == circuit_digest(setting, "test")
-    assert digests["2-10/train"] == circuit_digest(circuits.Setting(), "train")
+    assert set(digests) == {f"{s.size}/{part}" for s in PAPER_SIZES for part in ("train", "test")}
+    for setting in (SizeKeys(), SizeKeys(4, 10), SizeKeys(2, 30)):
+        assert digests[f"{setting.size}/test"] == circuit_digest(setting, "test")
+    assert digests["2-10/train"] == circuit_digest(SizeKeys(), "train")
     assert digests["2-10/train"].startswith("8542746d1f32")
 
 
 def test_preference_estimation() -> None:
     digests = stored("preference_estimation")["sha256"]
-    settings = (*preferences.PAPER_SETTINGS, preferences.STARTER_SETTING)
+    settings = (*PAPER_SETTINGS, preferences.STARTER_SETTING)
     assert set(digests) == {f"{s.name}/{part}" for s in settings for part in ("train", "test")}
     for setting in settings:
         assert digests[f"{setting.name}/test"] == preference_digest(setting, "test")
@@ -120,7 +121,7 @@ def test_situation_puzzles(file: str, contents: str) -> None:
 def test_long_form_qa() -> None:
     digests = stored("long_form_qa")["sha256"]
     for style in questions.STYLES:
-        texts = (f"{p.id}|{p.title}|{p.text}" for p in almanac.passages(style))
+        texts = (f"{p.id}|{p.title}|{p.text}" for p in questions.passages(style))
         assert digests[f"{style}/documents"] == ids_digest(texts)
         for part in questions.SIZES:
             tasks = (

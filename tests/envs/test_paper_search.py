@@ -1,25 +1,28 @@
-"""PaperSearch: rewards by hand, generated libraries, the episode, fuzzed calls, the players."""
+"""PaperSearch: rewards by hand, libraries, the episode, fuzzed calls, files, citations, the served selector."""
 
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
-from environments import outcome, with_keywords
+from environments import starts, with_keywords
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loopback import Loopback, loopback, saying
 
 from rl_agents.background import wait
-from rl_agents.envs.base import named_env
+from rl_agents.envs.base import env_spec, named_env, read_env_options
 from rl_agents.envs.options import RetrieverKeys
-from rl_agents.envs.paper_search import PaperSearchOptions, demonstrations, tasks
+from rl_agents.envs.paper_search import PaperSearchOptions, demonstrations, prompts, selectors, tasks
 from rl_agents.envs.paper_search.demonstrations import SMALL, STARTER, expert_action, written
 from rl_agents.envs.paper_search.env import PaperSearchEnv
-from rl_agents.envs.paper_search.library import Library, Paper, Task
-from rl_agents.envs.paper_search.selectors import facet_relevance
+from rl_agents.envs.paper_search.generated import SMALL_JARGON, SMALL_METHODS, SMALL_SUBJECTS
+from rl_agents.envs.paper_search.library import Citations, Library, Paper, Task
+from rl_agents.envs.paper_search.selectors import PROMPT, ServerSelector, facet_relevance, make_selector
 from rl_agents.envs.paper_search.state import (
     EMPTY_QUERY,
     REPEATED_EXPANSION,
@@ -32,6 +35,8 @@ from rl_agents.envs.paper_search.state import (
     measures,
 )
 from rl_agents.errors import InputError
+from rl_agents.retrieval.retriever import reciprocal_rank_fusion
+from rl_agents.rewards.judge import JudgeError
 
 make = partial(named_env, "paper_search")
 task_ids = with_keywords("paper_search", tasks.task_ids)
@@ -40,6 +45,7 @@ demonstrate = with_keywords("paper_search", STARTER.demonstrate)
 
 STYLES = ("paper", "compact")
 TASK = "generated/test/0004"
+started = starts("paper_search", TASK)
 SMALL_TASK = "small/test/006-05"
 
 
@@ -74,21 +80,12 @@ def hand_turn(**prices: float) -> tuple[CallRunner, Scores]:
     return CallRunner(state, library, selector, PaperSearchOptions(**prices)), selector
 
 
-def started(task_id: str = TASK, **options: object) -> PaperSearchEnv:
-    env = make(**options)
-    env.reset(options={"task_id": task_id})
-    return env
-
-
 def small_env(**options: object) -> PaperSearchEnv:
     return started(SMALL_TASK, **{**SMALL, **options})
 
 
 def calls(*pairs: tuple[str, str]) -> str:
     return written(pairs, compact=False)
-
-
-# --- rules
 
 
 @pytest.mark.parametrize(
@@ -154,9 +151,8 @@ def test_an_episode_by_hand() -> None:
     assert wait(turn.expand({"paper_id": "f"})) == () and turn.reward == pytest.approx(1.4)
     # nobody is asked about a paper twice, dropped ones included
     assert wait(turn.search({"query": "moss five"})) == () and len(selector.asked) == len(set(selector.asked)) == 7
-    # kept: a, c, d, f of the annotated a, c, d, f; with a threshold of 0.2 b as well
-    assert turn.state.measures(0.5).f1 == 1.0
-    assert turn.state.measures(0.2).precision == pytest.approx(4 / 5)
+    # kept: a, c, d, f of the annotated a, c, d, f
+    assert turn.state.kept == frozenset("acdf") and measures(turn.state.kept, turn.state.task.relevant).f1 == 1.0
 
 
 def test_costs_are_per_call_that_is_done() -> None:
@@ -175,9 +171,6 @@ def test_limits_of_expansions() -> None:
     assert library.neighbors("a", 9, 0) == ["f"]
     assert library.neighbors("nobody", 9, 9) == [] and "nobody" not in library and "a" in library
     assert "a\0" not in library and "a" * 1000 not in library
-
-
-# --- generated libraries
 
 
 def test_generated_tasks() -> None:
@@ -235,9 +228,6 @@ def test_tasks_that_do_not_exist(task_id: str) -> None:
         make(papers=(task_id or "small").split("/")[0]).reset(options={"task_id": task_id})
 
 
-# --- the episode
-
-
 def test_the_first_observation_says_what_the_paper_says() -> None:
     observation, _ = make().reset(options={"task_id": TASK})
     for part in ("bell metal fatigue with choir listening after heavy floods", '"name": "expand"', "You have 5 turns"):
@@ -288,27 +278,6 @@ def test_turns_that_cannot_be_read(action: str) -> None:
     assert small_env().step(action)[0] == "invalid"
 
 
-def test_an_answer_ends_the_search() -> None:
-    _, reward, terminated, truncated, info = started().step("<answer>done</answer>")
-    assert terminated and not truncated and reward == 0 and info["valid"] and not info["success"]
-
-
-def test_the_last_turn_truncates() -> None:
-    env = started(max_turns=2)
-    assert env.step(calls(("search", "moss")))[3] is False
-    assert env.step(calls(("search", "bell")))[3] is True
-    with pytest.raises(RuntimeError, match="call reset"):
-        env.step("")
-
-
-def test_success_is_an_f1() -> None:
-    strict, lax = started(success_f1=1.0), started(success_f1=0.1)
-    action = calls(("search", " ".join(tasks.find_papers(PaperSearchOptions()).task(TASK).wanted)))
-    info, same = strict.step(action)[4], lax.step(action)[4]
-    assert info["metrics"] == same["metrics"] and 0.1 < info["metrics"]["f1"] < 1
-    assert not info["success"] and same["success"]
-
-
 def test_the_anchor_names_the_pool_in_whatever_order_it_was_found() -> None:
     one, other = calls(("search", "moss")), calls(("search", "bell"))
     first, second = started(), started()
@@ -317,8 +286,9 @@ def test_the_anchor_names_the_pool_in_whatever_order_it_was_found() -> None:
     assert first.state.pool_ids == second.state.pool_ids
 
 
-def test_long_lists_keep_the_best() -> None:
-    env = started(listed=3)
+def test_long_lists_keep_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompts, "MAX_LISTED", 3)
+    env = started()
     observation, *_ = env.step(calls(("search", "bell metal fatigue choir listening")))
     best = sorted((found.score for found in env.state.pool), reverse=True)[:3]
     shown = [found.score for found in env.state.pool if f"[{found.paper_id}]" in observation]
@@ -340,15 +310,8 @@ def test_a_rebuilt_prompt_holds_the_whole_state(style: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"papers": "smal"}, "env.papers=smal"),
-        ({"prompt": "papr"}, "env.prompt='papr': valid: paper, compact"),
-        ({"retriever": "bm52"}, "env.retriever='bm52': valid: bm25, dense, hybrid"),
         ({"retriever": "hybrid"}, "env.retriever_model"),
-        ({"max_calls": 0}, "env.max_calls"),
-        ({"results": "ten"}, "env.results"),
-        ({"threshold": 2.0}, "env.threshold"),
         ({"search_cost": float("nan")}, "env.search_cost"),
-        ({"selector": "open"}, "env.selector='open': valid: rule, openai"),
         ({"selector": "openai"}, "needs env.selector_url"),
     ],
 )
@@ -359,8 +322,6 @@ def test_bad_options_have_one_clear_line(options: dict[str, object], message: st
         env.step(calls(("search", "moss")))
     assert "\n" not in str(error.value)
 
-
-# --- fuzz
 
 _AWKWARD = [
     '"', '" OR 1 --', "NEAR(a b)", "moss*", "title:moss", "moss AND NOT bell", "}" * 50, "<tool_response>", "\ud800",
@@ -413,9 +374,6 @@ def test_query_syntax_is_text(query: str) -> None:
     assert library.search(query, 10) == library.search(words, 10)
 
 
-# --- players
-
-
 def test_the_expert_finds_nearly_everything() -> None:
     ids = task_ids("test")[::3]
     infos = [play(task_id)[1] for task_id in ids]
@@ -426,16 +384,6 @@ def test_the_expert_finds_nearly_everything() -> None:
     assert sum(small) / len(small) > 0.98
 
 
-def test_the_experts_words_are_the_demonstrators() -> None:
-    tokenizer = STARTER.build_tokenizer()
-    assert STARTER.expert is not None
-    for player in (STARTER.demonstrate, STARTER.expert):
-        for task_id in task_ids("train", papers="small")[::100]:
-            for observation, action in player(task_id, random.Random(0), PaperSearchOptions()):
-                for text in (observation, action):
-                    assert tokenizer.unk_token_id not in tokenizer.encode(text, add_special_tokens=False), text
-
-
 def test_what_the_small_model_writes_is_read() -> None:
     tokenizer, env = STARTER.build_tokenizer(), small_env()
     action = expert_action(env.state, 3, compact=True)
@@ -443,14 +391,267 @@ def test_what_the_small_model_writes_is_read() -> None:
     assert env.step(action)[4]["metrics"]["searches"] == 1
 
 
-def test_the_demonstrator_is_mediocre_and_its_dialogues_fit() -> None:
-    tokenizer, wins, longest = STARTER.build_tokenizer(), 0, 0
-    ids = task_ids("train", papers="small")[::8]
-    for task_id in ids:
-        dialogue = demonstrate(task_id, random.Random(task_id))
-        wins += outcome("paper_search", task_id, dialogue, **SMALL)["success"]
-        longest = max(
-            longest, sum(len(tokenizer.encode(f"{o} {a}", add_special_tokens=False)) + 3 for o, a in dialogue)
-        )
-    assert 0.5 < wins / len(ids) < 0.9
-    assert longest < STARTER.defaults["max_model_len"]
+RECORDS = [
+    {
+        "paperId": "aa11",
+        "title": "Moss  clocks",
+        "abstract": "We date walls by moss.",
+        "externalIds": {"ArXiv": "1706.00001", "DOI": "10/x"},
+        "references": [{"paperId": "bb22"}, {"paperId": None}, None, "elsewhere"],
+        "year": 2017,
+    },
+    {"paperId": "bb22", "title": "Walls", "abstract": None, "references": ["aa11", "1706.00001", "bb22"]},
+    {"paperId": "cc33", "title": "Moss and ferns", "abstract": "Ferns.", "externalIds": None, "references": None},
+]
+TRAIN = [{"id": "q1", "query": "How old is moss?", "relevant": ["1706.00001", "cc33", "absent"]}]
+TEST = [{"qid": 7, "question": "What is a wall?", "answer_arxiv_id": ["bb22"], "answer": ["Walls"]}]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
+    return write(tmp_path / "mine")
+
+
+def write(folder: Path, papers: Any = RECORDS, train: Any = TRAIN, test: Any = TEST) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name, records in (("papers", papers), ("train", train), ("test", test)):
+        lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def test_a_folder_is_searched(folder: Path) -> None:
+    assert task_ids("train", papers=str(folder)) == ["train/q1"]
+    assert task_ids("test", papers=str(folder)) == ["test/7"]
+    env = make(papers=str(folder))
+    observation, _ = env.reset(options={"task_id": "train/q1"})
+    assert "How old is moss?" in observation
+    # Without a server the annotation is the selector: 1.0 for each of the two that are there, 0 is dropped.
+    observation, reward, _, _, info = env.step(calls(("search", "moss clocks and ferns")))
+    assert reward == 2.0 and "[1706.00001] Moss clocks" in observation and "[cc33] Moss and ferns" in observation
+    assert info["metrics"]["recall"] == pytest.approx(2 / 3) and info["metrics"]["f1"] == pytest.approx(0.8)
+    # An unknown reference and one to itself are no citations, two names of one paper are one.
+    library = tasks.find_papers(PaperSearchOptions(papers=str(folder))).library("train/q1", RetrieverKeys())
+    assert library.neighbors("1706.00001", 9, 9) == ["bb22"] and library.citations.cited_by("bb22", 9) == ["1706.00001"]
+    assert library.neighbors("cc33", 9, 9) == [] and "aa11" not in library
+
+
+def test_the_index_is_built_once_and_again_when_the_file_changes(folder: Path) -> None:
+    def size() -> int:
+        return len(tasks.find_papers(PaperSearchOptions(papers=str(folder))).library("train/q1", RetrieverKeys()))
+
+    def made() -> set[Path]:
+        return {path for path in (folder.parent / "cache").rglob("*") if path.suffix in (".sqlite", ".npz")}
+
+    assert size() == 3
+    first = made()
+    assert len(first) == 2
+    assert size() == 3 and made() == first
+    write(folder, papers=[*RECORDS, {"paperId": "dd44", "title": "New", "abstract": "x"}])
+    assert size() == 4 and len(made()) == 4
+
+
+PAPER, QUERY = RECORDS[2], TRAIN[0]
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "message"),
+    [
+        ("papers", "{", "papers.jsonl, line 4: "),
+        ("papers", "[1]", "papers.jsonl, line 4: a paper is list, not an object"),
+        ("papers", {"title": "x"}, "line 4: no 'paperId'; it has: title"),
+        ("papers", {**PAPER, "paperId": "a b"}, "line 4: paperId is 'a b', not an id"),
+        ("papers", {"paperId": "x"}, "line 4: no 'title'; it has: paperId"),
+        ("papers", {**PAPER, "title": " "}, "line 4: 'title' is no text of 1 to"),
+        ("papers", {**PAPER, "abstract": 5}, "line 4: 'abstract' is no text"),
+        ("papers", {**PAPER, "references": "aa11"}, "line 4: 'references' is no list"),
+        ("papers", {**PAPER, "references": [5]}, "line 4: a reference is int"),
+        ("papers", {**PAPER, "externalIds": []}, None),
+        ("papers", {**PAPER, "externalIds": [1]}, "line 4: externalIds is list"),
+        ("papers", PAPER, "two passages with the id 'cc33'"),
+        ("train", {"query": "x"}, "train.jsonl, line 2: 'relevant' is no list"),
+        ("train", {**QUERY, "relevant": [1]}, "train.jsonl, line 2: 'relevant'"),
+        ("train", {"id": "q2", "relevant": ["cc33"]}, "line 2: no 'question'; it has: id, relevant"),
+        ("train", {**QUERY, "id": True}, "line 2: id is True"),
+        ("train", QUERY, "two queries with the id 'q1'"),
+    ],
+)
+def test_bad_records_are_named(folder: Path, file: str, line: Any, message: str | None) -> None:
+    records = {"papers": RECORDS, "train": TRAIN, "test": TEST}
+    if file == "papers" and isinstance(line, dict) and line.get("externalIds") == []:
+        line = {**line, "paperId": "dd44"}
+    write(folder, **{**records, file: [*records[file], line]})
+    if message is None:  # an empty list is nothing, as null is
+        assert len(tasks.find_papers(PaperSearchOptions(papers=str(folder))).library("train/q1", RetrieverKeys())) == 4
+        return
+    with pytest.raises(InputError) as error:
+        tasks.find_papers(PaperSearchOptions(papers=str(folder)))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["papers", "train", "test"])
+def test_missing_and_empty_files_are_named(folder: Path, name: str) -> None:
+    (folder / f"{name}.jsonl").write_text("")
+    with pytest.raises(InputError, match=r"no usable query in it|among the papers"):
+        tasks.find_papers(PaperSearchOptions(papers=str(folder)))
+    (folder / f"{name}.jsonl").unlink()
+    with pytest.raises(InputError, match=rf"no split '{name}'"):
+        tasks.find_papers(PaperSearchOptions(papers=str(folder)))
+
+
+def test_queries_about_other_papers_are_noticed(folder: Path) -> None:
+    write(folder, train=[{**QUERY, "relevant": ["aa11"]}], test=[{**QUERY, "relevant": ["absent"]}])
+    with pytest.raises(InputError, match=r"no relevant paper of any query is among the papers"):
+        tasks.find_papers(PaperSearchOptions(papers=str(folder)))
+
+
+def test_broken_citations_are_named(folder: Path) -> None:
+    path = folder / "x.npz"
+    built = Citations.cached(path, lambda: Citations.build(["b", "a"], [(0, 1), (1, 0)]))
+    assert (
+        Citations.cached(path, lambda: pytest.fail("built twice")).cited_by("b", 1) == ["a"] == built.cited_by("b", 9)
+    )
+    path.write_bytes(b"PK broken")
+    with pytest.raises(InputError, match="remove the file"):
+        Citations.cached(path, lambda: pytest.fail("built over a broken one"))
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"message": {"content": text}}
+
+
+def with_logprobs(*tokens: tuple[str, dict[str, float]]) -> dict[str, Any]:
+    content = [
+        {"token": token, "logprob": 0.0, "top_logprobs": [{"token": t, "logprob": p} for t, p in top.items()]}
+        for token, top in tokens
+    ]
+    return {"message": {"content": "".join(token for token, _ in tokens)}, "logprobs": {"content": content}}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(selectors, "RETRIES", 0)
+    with loopback(saying("True")) as server:
+        yield server
+
+
+def keys(server: Loopback) -> dict[str, Any]:
+    return {"selector": "openai", "selector_url": server.url, "selector_model": "pasa"}
+
+
+LIBRARY = Library.in_memory(
+    [Paper("a", "Moss", "On {moss}."), Paper("b", "Fern", ""), Paper("c", "Owl", "")], RetrieverKeys()
+)
+MOSS = Task("t", "Where is {moss}?", frozenset("a"))
+
+
+def selector(server: Loopback, **options: Any) -> ServerSelector:
+    made = make_selector(read_env_options(env_spec("paper_search"), {**keys(server), **options}))
+    assert isinstance(made, ServerSelector)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        (said("True"), 1.0),
+        (said(" False\nReason: no"), 0.0),
+        (said("Decision: true, as"), 1.0),
+        (with_logprobs(("True", {"True": -0.5, "False": -1.5})), 0.7311),
+        (
+            with_logprobs(("Decision", {}), (":", {}), (" False", {" True": -2.0, " False": -1.0, " true": -4.0})),
+            0.2946,
+        ),
+        (with_logprobs(("True", {})), 1.0),
+    ],
+)
+def test_scores_of_the_server(server: Loopback, reply: dict[str, Any], score: float) -> None:
+    server.answer = saying(lambda prompt: reply)
+    assert wait(selector(server).scores(MOSS, LIBRARY, ["a"])) == [pytest.approx(score, abs=1e-4)]
+    request = server.requests[0].body
+    assert request["messages"][0]["content"] == PROMPT.format(query=MOSS.query, title="Moss", abstract="On {moss}.")
+    assert request["model"] == "pasa" and request["logprobs"] is True and request["temperature"] == 0
+
+
+def test_the_server_is_asked_once_about_a_paper_and_about_several_at_once(server: Loopback) -> None:
+    one = selector(server)
+    server.answer = saying(lambda prompt: "True" if "Fern" in prompt else "False", wait_s=0.5)
+    assert wait(one.scores(MOSS, LIBRARY, ["a", "b", "c"])) == [0.0, 1.0, 0.0]
+    assert server.most_under_way >= 2
+    assert wait(one.scores(MOSS, LIBRARY, ["c", "b"])) == [0.0, 1.0] and len(server.requests) == 3
+    assert selector(server) is one
+
+
+@pytest.mark.parametrize("reply", [said("Perhaps"), said(""), {"message": {}}, {"nothing": 1}])
+def test_replies_that_say_nothing_end_the_episode(server: Loopback, reply: dict[str, Any]) -> None:
+    server.answer = saying(lambda prompt: reply)
+    with pytest.raises(JudgeError, match=r"pasa at http.*asked about: Where is \{moss\}\? -> Moss"):
+        wait(selector(server).scores(MOSS, LIBRARY, ["a"]))
+
+
+def test_a_server_that_hangs_or_is_gone_is_named(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selectors, "TIMEOUT_S", 0.05)
+    server.answer = saying("True", wait_s=1.0)
+    with pytest.raises(JudgeError, match=r"no answer within 0\.05 s"):
+        wait(selector(server).scores(MOSS, LIBRARY, ["a"]))
+    with pytest.raises(JudgeError, match=r"pasa at http://127\.0\.0\.1:9/v1"):
+        wait(selector(server, selector_url="http://127.0.0.1:9/v1").scores(MOSS, LIBRARY, ["a"]))
+
+
+def test_an_episode_with_a_server(server: Loopback) -> None:
+    def judged(prompt: str) -> dict[str, Any]:
+        return with_logprobs(("True", {"True": -0.1 if "choir listening" in prompt.lower() else -9.0, "False": -2.0}))
+
+    server.answer = saying(judged)
+    env = make(**keys(server))
+    env.reset(options={"task_id": "generated/test/0004"})
+    _, reward, _, _, info = env.step(calls(("search", "bell metal fatigue choir listening")))
+    assert 0 < reward < 3 and info["metrics"]["pool"] <= 10 and len(server.requests) == 10
+    before = env.snapshot()
+    server.answer = saying("Perhaps")
+    with pytest.raises(JudgeError):
+        env.step(calls(("search", "glacier caves")))
+    assert env.snapshot() is before
+
+
+def test_the_key_comes_from_the_environment(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PASA_KEY", raising=False)
+    with pytest.raises(InputError, match="PASA_KEY"):
+        selector(server, selector_key_env="PASA_KEY")
+
+
+@pytest.fixture(scope="module")
+def sentence_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with a sentence-transformers model: a BERT of one layer over the small libraries' words."""
+    pytest.importorskip("faiss", reason="needs the extra dense")
+    pytest.importorskip("sentence_transformers", reason="needs the extra dense")
+    from sentence_transformers import SentenceTransformer
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("model")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *SMALL_SUBJECTS, *SMALL_METHODS, *SMALL_JARGON]
+    tokenizer = BertTokenizerFast(vocab={word: number for number, word in enumerate(words)})
+    config = BertConfig(
+        vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    BertModel(config).save_pretrained(str(folder / "bert"))
+    tokenizer.save_pretrained(str(folder / "bert"))
+    SentenceTransformer(str(folder / "bert"), local_files_only=True).save(str(folder / "sentence"))
+    return str(folder / "sentence")
+
+
+def test_hybrid_retrieval_is_both_rankings_fused(sentence_model: str) -> None:
+    source, task = tasks.find_papers(PaperSearchOptions(papers="small")), "small/test/006-05"
+    query = source.task(task).query
+    rankings = [
+        source.library(task, RetrieverKeys(kind, sentence_model)).search(query, 100) for kind in ("bm25", "dense")
+    ]
+    expected = [name for name, _ in reciprocal_rank_fusion(rankings)][:10]
+    assert source.library(task, RetrieverKeys("hybrid", sentence_model)).search(query, 10) == expected
+    assert rankings[0][:10] != expected != rankings[1][:10]
+    env = make(papers="small", retriever="hybrid", retriever_model=sentence_model)
+    env.reset(options={"task_id": task})
+    assert env.step(calls(("search", query)))[1] > 0
+    assert env.state.pool_ids | env.state.dropped == set(expected)

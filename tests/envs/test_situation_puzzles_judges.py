@@ -2,86 +2,47 @@
 
 from __future__ import annotations
 
-import json
-import threading
-import time
 from collections.abc import Iterator
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 
 import pytest
+from environments import starts
+from loopback import Loopback, loopback, saying
 
 from rl_agents.background import wait
-from rl_agents.envs.base import env_spec, named_env, read_env_options
+from rl_agents.envs.base import env_spec, read_env_options
 from rl_agents.envs.options import JudgeKeys
 from rl_agents.envs.situation_puzzles import tasks
-from rl_agents.envs.situation_puzzles.env import SituationPuzzlesEnv
-from rl_agents.envs.situation_puzzles.judges import PROMPT, make_judge
-from rl_agents.envs.situation_puzzles.rules import NOT_A_QUESTION, YES, Reply
+from rl_agents.envs.situation_puzzles.env import PROMPT, make_judge
+from rl_agents.envs.situation_puzzles.tasks import NOT_A_QUESTION, YES, Reply
 from rl_agents.rewards.judge import JudgeError
 from rl_agents.rollout.env_calls import EnvFailure, call_env
 
-make = partial(named_env, "situation_puzzles")
-
 TASK = "lighthouse/0/raiders.pigeon.oath.reef"
-
-
-def started(task_id: str = TASK, **options: object) -> SituationPuzzlesEnv:
-    env = make(**options)
-    env.reset(options={"task_id": task_id})
-    return env
-
-
-class Server:
-    """A judge on this machine that answers as it is told, and remembers what it was asked."""
-
-    def __init__(self) -> None:
-        self.prompts: list[str] = []
-        self.reply = "Yes"
-        self.status: list[int] = []
-        self.delay = 0.0
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                outer.prompts.append(body["messages"][0]["content"])
-                time.sleep(outer.delay)
-                self.send_response(outer.status.pop(0) if outer.status else 200)
-                self.end_headers()
-                self.wfile.write(json.dumps({"choices": [{"message": {"content": outer.reply}}]}).encode())
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that no longer waits
-        self.options = {
-            "judge": "openai",
-            "judge_url": f"http://127.0.0.1:{self.http.server_port}/v1",
-            "judge_model": "referee",
-        }
-        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+started = starts("situation_puzzles", TASK)
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    server = Server()
-    yield server
-    server.http.shutdown()
-    server.http.server_close()
+    with loopback(saying("Yes")) as server:
+        yield server
 
 
-def test_what_the_server_is_asked(server: Server) -> None:
+def keys(server: Loopback) -> dict[str, str]:
+    return {"judge": "openai", "judge_url": server.url, "judge_model": "referee"}
+
+
+def test_what_the_server_is_asked(server: Loopback) -> None:
     puzzle = tasks.find_puzzle(TASK)
     question = "Did a {bird} tell him?"
     assert wait(
-        make_judge(read_env_options(env_spec("situation_puzzles"), server.options)).reply(puzzle, question)
+        make_judge(read_env_options(env_spec("situation_puzzles"), keys(server))).reply(puzzle, question)
     ) == Reply(YES)
-    assert server.prompts == [PROMPT.format(surface=puzzle.surface, bottom=puzzle.bottom, question=question)]
-    assert server.prompts[0].count(puzzle.bottom) == 1 and question in server.prompts[0]
+    (request,) = server.requests
+    asked = request.body["messages"][0]["content"]
+    assert asked == PROMPT.format(surface=puzzle.surface, bottom=puzzle.bottom, question=question)
+    assert asked.count(puzzle.bottom) == 1 and question in asked
 
 
 @pytest.mark.parametrize(
@@ -94,30 +55,30 @@ def test_what_the_server_is_asked(server: Server) -> None:
         ("This is not a question, please propose your next question.", NOT_A_QUESTION, True),
     ],
 )
-def test_replies_of_the_server(server: Server, said: str, reply: str, progress: bool) -> None:
-    server.reply = said
-    observation, *_, info = started(**server.options).step("<interact>Was it night?</interact>")
+def test_replies_of_the_server(server: Loopback, said: str, reply: str, progress: bool) -> None:
+    server.answer = saying(said)
+    observation, *_, info = started(**keys(server)).step("<interact>Was it night?</interact>")
     assert (observation, info["progress"]) == (reply, progress)
 
 
 def test_a_silent_or_odd_server_ends_the_episode_with_its_cause(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(JudgeKeys, "judge_retries", 1)
-    env = started(**server.options, judge_timeout_s=0.5)
+    env = started(**keys(server), judge_timeout_s=0.5)
     before = env.snapshot()
     ask = "<interact>Was it night?</interact>"
-    server.reply = "Perhaps"
+    server.answer = saying("Perhaps")
     with pytest.raises(EnvFailure, match=r"env_error: JudgeError: referee at .*: replied 'Perhaps', none of Yes, No"):
         call_env(0, env.step, ask)
-    server.reply, server.status = "Unknown", [500, 500]
+    server.answer = saying("Unknown", statuses=[500, 500])
     with pytest.raises(JudgeError, match=rf"HTTP 500: .*; asked about: {TASK} -> Was it night"):
         env.step(ask)
-    server.delay = 1.5
+    server.answer = saying("Unknown", wait_s=1.5)
     with pytest.raises(JudgeError, match=r"no answer within 0.5 s \(2 attempts\)"):
         env.step(ask)
     assert env.snapshot() == before
-    server.delay, server.status = 0.0, [429]
+    server.answer = saying("Unknown", statuses=[429])
     assert env.step(ask)[0] == "Unknown" and env.snapshot() != before
 
 

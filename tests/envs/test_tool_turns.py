@@ -1,11 +1,14 @@
-"""A turn of an agent with tools: calls or an answer."""
+"""Responses with tags, whose reading takes linear time, and turns of an agent with tools: calls or an answer."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_agents.envs.stateful import read_tags
 from rl_agents.envs.tool_turns import ANSWER, BOTH, CALLS, EMPTY, MALFORMED, NEITHER, SEVERAL, read_turn
 
 CALL = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
@@ -42,3 +45,19 @@ def test_what_cannot_be_played_says_why(text: str, problem: str) -> None:
 def test_every_text_is_one_kind(text: str) -> None:
     turn = read_turn(text)
     assert (turn.kind == MALFORMED) == bool(turn.problem) and (turn.kind == ANSWER) == bool(turn.answer)
+
+
+_WHOLE = re.compile(r"<(interact|answer)>(.*?)</\1>", re.DOTALL)
+_PIECES = st.sampled_from(["<answer>", "</answer>", "<interact>", "</interact>", "x", "\n", "<"])
+
+
+@given(st.lists(_PIECES, max_size=10).map("".join))
+def test_the_walk_equals_the_expression(text: str) -> None:
+    found, action = _WHOLE.findall(text), read_tags(text)
+    assert (action.kind == "malformed") == (len(found) != 1)
+    if len(found) == 1:
+        assert (action.kind, action.content) == (found[0][0], found[0][1].strip())
+
+
+def test_many_openings_take_no_time() -> None:
+    assert read_tags("<answer>" * 30_000 + "<interact>x</interact>").content == "x"

@@ -1,31 +1,35 @@
-"""WebShop: pages, prompts, the episode, the expert, the demonstrator and the starter."""
+"""WebShop: pages, prompts, the episode, players, catalogs, stores and retrieval."""
 
 from __future__ import annotations
 
-import pickle
+import json
 import random
-import subprocess
-import sys
+import re
+import sqlite3
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
-import gymnasium
 import pytest
-import torch
-from environments import outcome, with_keywords
-from hypothesis import given, settings
+from environments import starts, with_keywords
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rl_agents.envs  # noqa: F401  (registers)
+from rl_agents.data import building
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
 from rl_agents.envs.webshop import demonstrations, generated, pages, tasks
+from rl_agents.envs.webshop import store as store_writer
+from rl_agents.envs.webshop.catalogue import find_catalogue
 from rl_agents.envs.webshop.demonstrations import STARTER, in_style
-from rl_agents.envs.webshop.env import WebShopEnv
 from rl_agents.envs.webshop.pages import Move, State, act, split_command, view
 from rl_agents.envs.webshop.prompts import MAX_PAGE, problem_text, read_command
+from rl_agents.envs.webshop.records import Entry, goal_at, goal_count
+from rl_agents.envs.webshop.store import HITS, Store
 from rl_agents.envs.webshop.tasks import LocalShop, local_shop
 from rl_agents.errors import InputError
+from rl_agents.retrieval.bm25 import MAX_QUERY_TERMS, TOKENIZER, Analyzer
 
 make = partial(named_env, "webshop")
 play = with_keywords("webshop", demonstrations.EXPERT.play)
@@ -33,6 +37,7 @@ demonstrate = with_keywords("webshop", STARTER.demonstrate)
 
 STYLES = ("3spo", "steppo", "compact")
 TASK = "human/00002"
+started = starts("webshop", TASK, catalogue="small")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,9 +59,6 @@ def moved(shop: LocalShop, state: State, *commands: str) -> Move:
     for command in commands:
         move = act(shop.store, goal, move.state, command)
     return move
-
-
-# --- pages
 
 
 def test_the_way_through_the_shop(shop: LocalShop) -> None:
@@ -143,9 +145,6 @@ def test_everything_that_is_offered_can_be_done(shop: LocalShop) -> None:
         state = State() if move.score else move.state
 
 
-# --- tasks
-
-
 def test_splits_of_generated_and_official_goals(shop: LocalShop) -> None:
     train, test = (base.task_ids("webshop", split, {"catalogue": "small"}) for split in ("train", "test"))
     assert (len(train), len(test), set(train) & set(test)) == (480, 120, set())
@@ -160,9 +159,9 @@ def test_splits_of_generated_and_official_goals(shop: LocalShop) -> None:
     def sizes(count: int) -> dict[str, int]:
         return {split: len(tasks.split_ids(Counted(count), split, "human", False)) for split in tasks.SPLITS}  # type: ignore[arg-type]
 
-    assert sizes(12_087) == {"train": 11_587, "train_after_eval": 10_587, "test": 500}, "StepPO, B.1"
+    assert sizes(12_087) == {"train": 11_587, "test": 500}, "StepPO, B.1"
     assert tasks.split_ids(Counted(12_087), "train", "human", False)[0] == "human/00500"  # type: ignore[arg-type]
-    assert sizes(1000) == {"train": 800, "train_after_eval": 800, "test": 200}
+    assert sizes(1000) == {"train": 800, "test": 200}
     with pytest.raises(InputError, match=r"no synthetic goals; env\.goals=human has some"):
         shop.task_ids("test", "synthetic")
 
@@ -171,34 +170,6 @@ def test_splits_of_generated_and_official_goals(shop: LocalShop) -> None:
 def test_unknown_tasks_are_named(name: str) -> None:
     with pytest.raises(InputError, match="unknown webshop task"):
         make(catalogue="small").reset(options={"task_id": name})
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"prompt": "2spo"}, "env.prompt='2spo': valid: 3spo, steppo, compact"),
-        ({"goals": "humans"}, "env.goals='humans': valid: human, synthetic"),
-        ({"reward": "succes"}, "env.reward='succes': valid: score, success"),
-        ({"catalogue": "smal"}, "valid: small, generated"),
-    ],
-)
-def test_bad_options_are_named(options: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        make(**options)
-
-
-def test_goals_do_not_depend_on_pythons_hash_seed() -> None:
-    code = "from rl_agents.envs.webshop.generated import *; print([shop_entry(n) for n in range(5)], small_entry(3))"
-    outputs = set()
-    for seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PATH": ""}, capture_output=True, check=True
-        )
-        outputs.add(done.stdout)
-    assert len(outputs) == 1
-
-
-# --- prompts
 
 
 @pytest.mark.parametrize(
@@ -226,12 +197,6 @@ def test_responses(shop: LocalShop, style: str, response: str, command: str, pro
     read = read_command(response, shop.reset(TASK).page, style)
     assert (read.command, read.problem) == (command, problem)
     assert bool(problem_text(read, problem, style)) == bool(problem)
-
-
-def started(**options: object) -> WebShopEnv:
-    env = make(catalogue="small", **options)
-    env.reset(options={"task_id": TASK})
-    return env
 
 
 def test_the_prompt_of_3spo() -> None:
@@ -287,18 +252,11 @@ def test_long_pages_are_cut() -> None:
         assert len(window(dataclasses.replace(turn, page=page), style, "", (), 0)) < 2 * MAX_PAGE + 3000
 
 
-# --- episodes
-
-
 @pytest.mark.parametrize("style", STYLES)
 def test_the_expert_reaches_one(style: str) -> None:
     for task_id in base.task_ids("webshop", "test", {"catalogue": "small"})[:40]:
         _, info = play(task_id, catalogue="small", prompt=style)
         assert info["success"] and info["metrics"]["score"] == 1.0 and info["metrics"]["invalid_actions"] == 0
-
-
-def test_the_expert_reaches_one_in_the_larger_catalogue() -> None:
-    assert all(play(task_id)[1]["success"] for task_id in base.task_ids("webshop", "test", {})[:40])
 
 
 def test_rewards() -> None:
@@ -323,21 +281,6 @@ def test_rewards() -> None:
     assert [env.step(action)[1] for _, action in dialogue][-1] == 10.0
 
 
-def test_an_episode_ends_after_its_turns() -> None:
-    env = started(max_turns=2)
-    assert env.step("nothing")[2:4] == (False, False)
-    _, reward, terminated, truncated, info = env.step("nothing")
-    assert (reward, terminated, truncated, info["success"], info["metrics"]["invalid_actions"]) == (
-        0.0,
-        False,
-        True,
-        False,
-        2.0,
-    )
-    with pytest.raises(RuntimeError, match="reset"):
-        env.step("x")
-
-
 def test_info_and_anchors() -> None:
     env = started()
     _, info = env.reset(options={"task_id": TASK})
@@ -356,26 +299,6 @@ def test_info_and_anchors() -> None:
     )
     chosen = env.step(f"<action>{color}</action>")[4]
     assert chosen["anchor"] != item["anchor"], "the page looks the same, the state is another"
-
-
-def test_snapshots() -> None:
-    env = started()
-    env.step("<action>search[kettle]</action>")
-    saved = pickle.loads(pickle.dumps(env.snapshot()))
-    after = env.step("<action>click[next >]</action>")
-    other = make(catalogue="small")
-    other.restore(saved)
-    assert other.step("<action>click[next >]</action>") == after
-    env.restore(saved)
-    assert env.step("<action>click[next >]</action>") == after
-
-
-def test_reset_draws_train_tasks_by_seed() -> None:
-    env = make(catalogue="small")
-    drawn = [env.reset(seed=seed)[1]["task_id"] for seed in (1, 1, 2, 3)]
-    assert drawn[0] == drawn[1] and len(set(drawn)) > 1
-    assert set(drawn) <= set(base.task_ids("webshop", "train", {"catalogue": "small"}))
-    assert gymnasium.make("rl_agents/WebShop-v0", catalogue="small").reset(seed=1)[1]["task_id"] == drawn[0]
 
 
 COMMANDS = st.sampled_from(
@@ -401,42 +324,211 @@ def test_fuzzed_responses(style: str, commands: list[str], wrapped: bool) -> Non
             break
 
 
-# --- starter
-
-
-def test_the_demonstrator_is_mediocre() -> None:
-    ids = base.task_ids("webshop", "train", {"catalogue": "small"})
-    shots = {task_id: demonstrate(task_id, random.Random(task_id)) for task_id in ids[:300]}
-    small = {"catalogue": "small", "prompt": "compact"}
-    won = [outcome("webshop", task_id, shot, **small)["success"] for task_id, shot in shots.items()]
-    assert 0.3 < sum(won) / len(won) < 0.5
-
-
 def test_the_starter_knows_every_word() -> None:
     tokenizer = STARTER.build_tokenizer()
     vocabulary = tokenizer.get_vocab()
-    for task_id in base.task_ids("webshop", "train", {"catalogue": "small"})[:60]:
-        for observation, action in demonstrate(task_id, random.Random(task_id)):
-            assert set(f"{observation} {action}".split()) <= set(vocabulary)
-            assert tokenizer.decode(tokenizer.encode(action, add_special_tokens=False)) == action
+    for _, action in demonstrate(TASK, random.Random(TASK)):
+        assert tokenizer.decode(tokenizer.encode(action, add_special_tokens=False)) == action
     env = started(prompt="compact")
-    texts = [
-        env.step(a)[0]
-        for a in (
-            "x",
-            "search[ ]",
-            "search[ kettle ]",
-            "click[ 1 ]",
-            "click[ description ]",
-            "click[ < prev ]",
-            "click[ reviews ]",
-        )
-    ]
+    actions = ["x", "search[ ]", "search[ kettle ]", "click[ 1 ]", "click[ description ]", "click[ < prev ]"]
+    texts = [env.step(action)[0] for action in [*actions, "click[ reviews ]"]]
     assert set(" ".join(texts).split()) <= set(vocabulary)
 
 
-def test_the_starter_is_small_and_reproducible() -> None:
-    tokenizer = STARTER.build_tokenizer()
-    first, second = STARTER.build_model(tokenizer, 0), STARTER.build_model(tokenizer, 0)
-    assert sum(p.numel() for p in first.parameters()) < 300_000
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+SHOP = 300
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    path = tmp_path_factory.mktemp("webshop") / "shop.sqlite"
+    store_writer.build_store(path, generated.shop_entries(SHOP))
+    return Store(path)
+
+
+def test_store_ranks_as_fts5_does(store: Store) -> None:
+    db = sqlite3.connect(":memory:")
+    db.execute(f"CREATE VIRTUAL TABLE t USING fts5(x, tokenize='{TOKENIZER}')")
+    for number in range(SHOP):
+        db.execute(
+            "INSERT INTO t(rowid, x) VALUES (?, ?)", (number + 1, generated.shop_entry(number).product.document())
+        )
+    for number in range(0, SHOP, 10):
+        query = store.goal("human", number).instruction
+        words = re.findall(r"\w+", query)  # FTS5 counts repetitions, and so do we
+        match = " OR ".join(f'"{word}"' for word in words)
+        rows = db.execute(
+            "SELECT rowid, -bm25(t) AS score FROM t WHERE t MATCH ? ORDER BY score DESC, rowid LIMIT 50", (match,)
+        ).fetchall()
+        ours = store._index.search(query, HITS)
+        assert [score for _, score in ours] == pytest.approx([score for _, score in rows], rel=1e-9)
+        asins = [generated.shop_entry(number - 1).product.asin for number, _ in ours]
+        assert [hit.asin for hit in store.search(query)] == asins
+
+
+def test_words_are_stemmed_and_folded() -> None:
+    assert Analyzer().terms("Running SHOES, shoe! Café") == ["cafe", "run", "shoe", "shoe"]
+
+
+SYNTAX = [
+    '"', '""', "'", "a AND", "NOT lamp", "OR", "NEAR(a b, 5)", "NEAR/2", "title : x", "x:lamp", "-lamp", "^lamp",
+    "lamp*", "*", "(((", "a + b", "{x}: lamp", "lamp\0mug", "; DROP TABLE products; --", "' OR 1=1 --", "\\", "%",
+    "\ud800 lamp", "t MATCH 'x'", "delete-all", "🛋️ lamp", "a" * 5000, " ".join(map(str, range(3000))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SYNTAX)
+def test_query_syntax_is_only_text(store: Store, text: str) -> None:
+    hits = store.search(text)
+    assert len(hits) <= HITS
+    words = re.findall(r"[a-z0-9]+", text[:1000].encode("utf-8", "replace").decode().lower())
+    assert hits == store.search(" ".join(words))
+    assert store.products == store._db.execute("SELECT count(*) FROM products").fetchone()[0] == SHOP
+
+
+def test_operators_are_words(store: Store) -> None:
+    lamps = {hit.asin for hit in store.search("lamp")}
+    assert lamps and lamps <= {hit.asin for hit in store.search("NOT lamp")}
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.text(max_size=300))
+def test_any_text_can_be_searched(store: Store, text: str) -> None:
+    assert len(store.search(text)) <= HITS
+    assert len(Analyzer().terms(text)) <= MAX_QUERY_TERMS
+
+
+def test_small_products_can_be_told_apart() -> None:
+    products = [entry.product for entry, _ in generated.small_entries()]
+    assert len(products) == generated.SMALL_PRODUCTS
+    assert len({(p.query, p.attributes and frozenset(p.attributes)) for p in products}) == len(products)
+
+
+def test_every_instruction_can_be_fulfilled() -> None:
+    for number in range(200):
+        for entry in (generated.shop_entry(number), generated.small_entry(number)):
+            values = {value for axis in entry.product.options.values() for value in axis}
+            for instruction in entry.instructions:
+                assert instruction.options is not None and set(instruction.options) <= values
+                assert instruction.attributes and set(instruction.attributes) <= set(entry.product.attributes)
+
+
+def test_goals_follow_the_published_shuffle(store: Store) -> None:
+    import random
+
+    order = list(range(store.goal_count("human")))
+    random.Random(233).shuffle(order)
+    for number in (0, 1, SHOP - 1):
+        assert store.goal("human", number) == goal_at(generated.shop_entry(order[number]), False, 0)
+    with pytest.raises(IndexError, match=f"goal {SHOP} of {SHOP}"):
+        store.goal("human", SHOP)
+
+
+def test_synthetic_goals_are_all_combinations() -> None:
+    from rl_agents.envs.webshop.records import Instruction, product_from_record
+
+    record = {
+        "asin": "B1", "name": "Mug", "full_description": "", "small_description": "x", "pricing": "$5", "category": "c",
+        "query": " Mugs ", "product_category": "k", "customization_options": {"Size": [{"value": "S"}, {"value": "L"}],
+        "Color": [{"value": "Red/Blue"}, {"value": "black "}], "Style": None},
+    }  # fmt: skip
+    product = product_from_record(record, ["easy clean"])
+    assert product is not None and product.query == "mugs"
+    assert product.options == {"size": ("s", "l"), "color": ("red | blue", "black")}
+    entry = Entry(product, (Instruction("Find me mugs", ("easy clean",)), Instruction("none", (), ("s",))))
+    assert (goal_count(entry, True), goal_count(entry, False)) == (4, 0)
+    goals = [goal_at(entry, True, number) for number in range(4)]
+    assert [dict(goal.options)["color"] + dict(goal.options)["size"] for goal in goals] == [
+        "red | blues", "red | bluel", "blacks", "blackl",
+    ]  # fmt: skip
+    assert goals[0].instruction == "Find me mugs with color: red | blue, and size: s"
+    assert len({goal.price_upper for goal in goals}) == 1
+
+
+def official(folder: Path, items: object, attributes: object = None, human: object = None) -> Path:
+    (folder / "items_shuffle_1000.json").write_text(json.dumps(items), encoding="utf-8")
+    (folder / "items_ins_v2_1000.json").write_text(json.dumps(attributes or {}), encoding="utf-8")
+    if human is not None:
+        (folder / "items_human_ins.json").write_text(json.dumps(human), encoding="utf-8")
+    return folder
+
+
+def record(asin: str, **changes: object) -> dict[str, object]:
+    plain = {
+        "asin": asin, "name": f"Oak Chair {asin}", "full_description": "sturdy", "small_description": ["one", "two"],
+        "pricing": "$19.99$27.99", "category": "garden", "query": "chairs", "product_category": "a › b",
+        "customization_options": {"Color": [{"value": "Red"}]},
+    }  # fmt: skip
+    return {**plain, **changes}
+
+
+def test_official_files_are_read(tmp_path: Path) -> None:
+    items = [record("B1"), record("B1", name="again"), record("nan"), record("TOOLONGASIN"), record("B2", pricing=None)]
+    attributes = {
+        "B1": {"attributes": ["solid wood"], "instruction": "Find me chairs", "instruction_attributes": ["solid wood"]}
+    }
+    human = {"B2": [
+        {"instruction": "i need a red chair.", "instruction_attributes": ["easy wash"], "instruction_options": ["red"]},
+        {"instruction": "nothing to check", "instruction_attributes": [], "instruction_options": []},
+    ]}  # fmt: skip
+    catalogue = find_catalogue(str(official(tmp_path, items, attributes, human)))
+    store_writer.build_store(tmp_path / "out.sqlite", catalogue.entries())
+    store = Store(tmp_path / "out.sqlite")
+    assert (store.products, store.goal_count("human"), store.goal_count("synthetic")) == (2, 1, 1)
+    first, second = store.product("B1"), store.product("B2")
+    assert first is not None and second is not None
+    assert (first.attributes, second.attributes) == (("solid wood",), ("DUMMY_ATTR",))
+    assert (first.price_tag, second.price_tag, second.price) == ("$19.99 to $27.99", "$100.0", 100.0)
+    goal = store.goal("human", 0)
+    assert (goal.instruction, goal.options, goal.asin) == ("i need a red chair", ("red",), "B2")
+    assert goal.price_upper == 140.0
+    assert find_catalogue(str(tmp_path / "items_shuffle_1000.json")).fingerprint != ""
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ([record("B1"), {"asin": "B2"}], "product 2 cannot be read: no 'small_description'"),
+        ([record("B1", name=5)], "product 1 cannot be read: int where text is expected"),
+        ([record("B1", customization_options={"Size": [{}]})], "product 1 cannot be read: no 'value'"),
+        ([["x"]], "product 1 cannot be read"),
+        ({"items": 5}, "a value of another kind than expected"),
+        ("text", "neither a JSON list nor a JSON object"),
+    ],
+)
+def test_broken_official_files_are_named(tmp_path: Path, items: object, message: str) -> None:
+    catalogue = find_catalogue(str(official(tmp_path, items)))
+    with pytest.raises(InputError, match=re.escape(message)) as error:
+        store_writer.build_store(tmp_path / "out.sqlite", catalogue.entries())
+    assert "items_shuffle_1000.json" in str(error.value) and "\n" not in str(error.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["items_ins_v2_1000.json", "items_shuffle_1000.json"]
+
+
+def test_missing_catalogues_are_named(tmp_path: Path) -> None:
+    for name, message in (
+        (str(tmp_path / "none"), "valid: small, generated"),
+        (str(tmp_path), "no items_shuffle"),
+        ("generated:0", "valid: small"),
+        ("generated:999999999", "at most"),
+    ):
+        with pytest.raises(InputError, match=re.escape(message)):
+            find_catalogue(name)
+    (tmp_path / "x.sqlite").write_bytes(b"no database at all, but long enough to be looked at" * 100)
+    with pytest.raises(InputError, match="not a WebShop product store"):
+        Store(tmp_path / "x.sqlite")
+
+
+def test_a_store_is_built_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path))
+    path = find_catalogue("small").ensure_store()
+    stamp = path.stat().st_mtime_ns
+    assert find_catalogue("small").ensure_store() == path and path.stat().st_mtime_ns == stamp
+    assert path.parent == tmp_path / "webshop"
+
+
+def test_progress_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "SECONDS_BETWEEN_REPORTS", 0.0)
+    lines: list[tuple[str, float | None]] = []
+    store_writer.build_store(
+        tmp_path / "s.sqlite", generated.shop_entries(5), lambda text, share: lines.append((text, share))
+    )
+    assert lines[0][0].startswith("1 products read") and lines[4][1] == 0.8 and "words indexed" in lines[-1][0]

@@ -219,9 +219,6 @@ def test_similarity_agrees_with_the_pinned_librarys_definition() -> None:
         assert reward.similar(one, other) == (old_ratio(one, other) > 85), (one, other)
 
 
-# --- records
-
-
 def test_prices() -> None:
     assert records.listed_prices("$19.99$27.99") == (19.99, 27.99)
     assert records.listed_prices("$2,418.74") == (2418.74,)
@@ -238,15 +235,13 @@ def test_price_limits_are_multiples_of_ten_above_the_price() -> None:
     assert records.price_limit(980.0, "x") == records.NO_LIMIT
 
 
-# --- real data
-
 SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
 
 @pytest.fixture(scope="module")
 def real_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     from rl_agents.envs.webshop.catalogue import find_catalogue
-    from rl_agents.envs.webshop.index import build_store
+    from rl_agents.envs.webshop.store import build_store
 
     items = SHARED / "webshop" / "items_real_394_reconstructed.json"
     if not items.is_file():

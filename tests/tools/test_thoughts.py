@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rl_agents.chat.messages import split_thoughts
 from rl_agents.envs.alfworld.prompts import read_command
 from rl_agents.envs.paper_search.selectors import _probability
-from rl_agents.envs.tags import NO_ACTION, read_tags
+from rl_agents.envs.stateful import NO_ACTION, read_tags
 from rl_agents.envs.tool_turns import read_turn
 from rl_agents.rewards.reading import tags_complete
 from rl_agents.rollout.truncation import question_of

@@ -13,25 +13,23 @@ from rl_agents.envs.spec import EnvSpec
 class AlfworldOptions:
     """Keys of alfworld; see docs/environments/alfworld.md."""
 
-    backend: Literal["native", "textworld"] = key("native", "our engine, or the real one in processes of its own")
     size: Literal["small", "full"] = key(
-        "small", "generated games: about 7 places and things, or like the official ones"
+        "small", "generated games: about 7 receptacles and 7 objects, or as many as the official games have"
     )
     train_tasks: int = key(
-        1200, "generated games to train on: the first of the panel, and beyond its 1200 as many as you like",
+        1200, "number of generated training games; the first 1200 are the frozen training set",
         ge=1, le=300_000,
     )  # fmt: skip
-    test: Literal["seen", "unseen"] = key("seen", "rooms of the test tasks")
-    data: str = key("", "folder of the official games (made by alfworld-download); empty plays generated ones")
-    skip_bad_games: bool = key(False, "skip official games whose files are unusable", needs="data")
-    textworld_python: str = key(
-        "", "interpreter with the real engine; empty: that of make alfworld, else this one", needs="backend=textworld"
+    test: Literal["seen", "unseen"] = key("seen", "rooms of the test tasks: those of the training tasks, or new ones")
+    data: str = key("", "folder of the official games (made by alfworld-download); empty for generated games")
+    skip_bad_games: bool = key(False, "skip official games whose files cannot be used", needs="data")
+    prompt: Literal["3spo", "steppo", "plain", "compact"] = key(
+        "3spo", "prompt style: a paper's, the bare text, or few words for small models"
     )
-    prompt: Literal["3spo", "steppo", "plain", "compact"] = key("3spo", "the papers' prompts, the bare text, few words")
     anchor: Literal["observation", "situation", "role"] = key(
-        "observation", "state for step-level methods: the text, with the admissible commands, or what it means"
+        "observation", "state key for step-level methods: the text, the text with the commands, or its meaning"
     )
-    reward_scale: float = key(1.0, "reward of success; verl-agent's is 10")
+    reward_scale: float = key(1.0, "reward of success; verl-agent uses 10")
 
 
 SPEC = EnvSpec(

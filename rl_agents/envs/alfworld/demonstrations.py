@@ -1,10 +1,10 @@
-"""The mediocre player of alfworld, and the starter models that imitate it.
+"""The mediocre player of alfworld, and the warm-start models that imitate it.
 
 The player is the `Expert` with bad habits, so that reinforcement learning has something to improve.
 
-The small starter reads the compact style, where a turn is about ten words, in a growing dialogue (``context=append``):
-all that was seen stays in its context. Each thing of the house is one word whose embedding is composed of its type and
-its number, so that what the model learns about one mug holds for every mug.
+The small warm-start model reads the compact style, where a turn is about ten words, in a growing dialogue
+(``context=append``): all that was seen stays in its context. Each thing of the house is one word whose embedding is
+composed of its type and its number, so that what the model learns about one mug holds for every mug.
 
 The others read the papers' own prompts and think before they act. Their tokenizer is a byte-level BPE trained on
 prompts and responses of scripted episodes, their network a Qwen3 of about 2 M parameters, and what they imitate is the
@@ -35,7 +35,7 @@ from rl_agents.envs.small_model import IMITATION, INIT_STD, kept_apart, phrase_t
 from rl_agents.envs.spec import StarterSpec
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+    from transformers import PreTrainedTokenizerFast
 
 
 #: What a player thinks before a command that it did not work out.
@@ -71,7 +71,7 @@ class Habits:
 
 
 class MediocrePlayer:
-    """The expert with bad habits: its episodes teach a starter model that reinforcement learning can improve."""
+    """The expert with bad habits: its episodes teach a warm-start model that reinforcement learning can improve."""
 
     def __init__(self, first_observation: str, rng: random.Random, habits: Habits) -> None:
         self._expert = Expert(first_observation)
@@ -96,7 +96,7 @@ class MediocrePlayer:
         return command
 
 
-#: How the teacher of the starter plays.
+#: How the teacher of the warm-start model plays.
 HABITS = Habits()
 FLAWLESS = Habits(random_command=0, forget=0)
 MAX_TURNS = 25
@@ -162,10 +162,6 @@ def _tokenizer(prompt: Prompt) -> PreTrainedTokenizerFast:
     return phrase_tokenizer(texts, kept_apart(kinds()), VOCABULARY, MAX_TOKENS)
 
 
-def _model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
-    return small_qwen3(tokenizer, seed, hidden_size=192, layers=5, heads=6, rope_theta=10_000.0, init_std=0.05)
-
-
 #: The imitation of the papers' prompts: too few steps to play well, so that there is something to learn.
 TEXT_TRAINING: Mapping[str, Any] = {
     **IMITATION,
@@ -181,7 +177,7 @@ TEXT_TRAINING: Mapping[str, Any] = {
 
 @functools.cache
 def text_starter(prompt: Prompt) -> StarterSpec:
-    """Return the starter that reads a paper's prompt."""
+    """Return the warm-start model that reads a paper's prompt."""
     defaults = {
         "env.prompt": prompt,
         "context": f"window({STEPS[prompt]})",
@@ -195,7 +191,7 @@ def text_starter(prompt: Prompt) -> StarterSpec:
     }
     return StarterSpec(
         build_tokenizer=partial(_tokenizer, prompt),
-        build_model=_model,
+        build_model=partial(small_qwen3, hidden_size=192, layers=5, heads=6, rope_theta=10_000.0, init_std=0.05),
         demonstrate=DEMONSTRATOR,
         training=TEXT_TRAINING,
         defaults=defaults,
@@ -223,11 +219,6 @@ def _compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
             weight[vocab[f"{kind}-{number}"]] = (weight[vocab[kind]] + numbers[number]) / 2**0.5
 
 
-def for_prompt(options: Mapping[str, Any]) -> StarterSpec | None:
-    """Return the starter that reads a paper's prompt, where ``prompt`` is one; None is this one."""
-    return next((text_starter(prompt) for prompt in STEPS if prompt == options.get("prompt")), None)
-
-
 STARTER = word_starter(
     DEMONSTRATOR,
     words,
@@ -251,5 +242,5 @@ STARTER = word_starter(
         "eval_interval": 10,
     },
     expert=EXPERT,
-    variant=for_prompt,
+    variant=lambda options: next((text_starter(prompt) for prompt in STEPS if prompt == options.get("prompt")), None),
 )

@@ -1,4 +1,4 @@
-"""ALFWorld as a `gymnasium.Env` over text: one environment, two engines.
+"""ALFWorld as a `gymnasium.Env` over text.
 
 An episode ends when the task is done (reward ``reward_scale``, success) or after ``max_turns`` turns (reward 0). Every
 response costs a turn. A command that is not admissible changes nothing and is answered ``Nothing happens.``; so is a
@@ -6,14 +6,13 @@ response without a readable command.
 
 Source: ALFWorld, section 2; StepPO, appendix B.2 (20 turns); 3SPO, appendix C.2 (50 turns).
 
-States are named for methods that compare or count them (``info["anchor"]``, ``env.anchor``), from nothing but what the
-agent has read:
+The state key (``info["anchor"]``, ``env.anchor``) uses only what the agent has read:
 
 - ``observation``: the game's text itself (GiGPO, 3SPO). It does not say where the agent is or what it holds.
 - ``situation``: the text and the admissible commands, which imply place, open doors and what is held.
-- ``role``: what the text means to the task, in a few words. Numbers and other things are left out, and the object, its
-  target and the appliance of the task go by these names; so states of different houses that are equally far from done
-  are one, and what was found out in one task counts in the next. Ours, not in a paper.
+- ``role``: what the text means to the task, in a few words. Numbers and other things are excluded, and the object, its
+  target and the appliance of the task go by these names. States of different houses that are equally far from done
+  share a key, so what is learned in one task counts in the next. Ours, not in a paper.
 """
 
 from __future__ import annotations
@@ -25,23 +24,13 @@ from typing import Any
 
 from rl_agents.chat.template import History
 from rl_agents.envs.alfworld import SPEC, AlfworldOptions
-from rl_agents.envs.alfworld.backends import Position, make_backend
 from rl_agents.envs.alfworld.expert import Expert, kind_of
 from rl_agents.envs.alfworld.families import CHANGES, read_goal
-from rl_agents.envs.alfworld.native import NOTHING_HAPPENS
+from rl_agents.envs.alfworld.native import NOTHING_HAPPENS, State
 from rl_agents.envs.alfworld.prompts import BARE_STYLES, STYLES, View, compact_text, find_command, read_command
-from rl_agents.envs.alfworld.tasks import task_ids
+from rl_agents.envs.alfworld.tasks import compiled_game, task_ids
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.errors import InputError
-
-
-def observation(view: View) -> str:
-    return view.text
-
-
-def situation(view: View) -> str:
-    """The text and the admissible commands."""
-    return "\n".join([view.text, *view.admissible])
 
 
 def role(view: View) -> str:
@@ -87,7 +76,11 @@ def _in_roles(text: str, roles: Mapping[str, str]) -> list[str]:
     return said
 
 
-ANCHORS: Mapping[str, Callable[[View], str]] = {"observation": observation, "situation": situation, "role": role}
+ANCHORS: Mapping[str, Callable[[View], str]] = {
+    "observation": lambda view: view.text,
+    "situation": lambda view: "\n".join([view.text, *view.admissible]),
+    "role": role,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +90,18 @@ class Episode:
     Attributes:
         opening: the first observation as it was shown.
         view: what the agent may know: room, current text, admissible commands, earlier steps.
+        state: the engine's.
         invalid: turns so far whose response held no admissible command.
-        position: where the engine is; only in snapshots.
     """
 
     task_id: str
     opening: str
     view: View
+    state: State
     turns: int = 0
     invalid: int = 0
     won: bool = False
     done: bool = False
-    position: Position | None = None
 
 
 class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
@@ -128,18 +121,19 @@ class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
 
     def __init__(self, options: AlfworldOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
-        self._backend = make_backend(self.options)
         self._style, self._bare = STYLES[self.options.prompt], self.options.prompt in BARE_STYLES
         self._anchor = ANCHORS[self.options.anchor]
 
     def _begin(self, task_id: str) -> tuple[str, Episode]:
-        seen = self._backend.reset(task_id)
-        view = View(seen.text, seen.text, seen.admissible)
+        game = compiled_game(task_id, self.options.data)
+        state = game.start()
+        text = game.intro(state)
+        view = View(text, text, game.admissible(state))
         opening = self._style.window(view, 0)
-        return opening, Episode(task_id, opening, view)
+        return opening, Episode(task_id, opening, view, state)
 
     def step(self, action: str) -> StepResult:
-        """Play one turn with the agent's whole response; see `read_command` for how it is read.
+        """Run one turn with the agent's whole response; see `read_command` for how it is read.
 
         Raises:
             RuntimeError: before `reset`, or after the episode has ended.
@@ -148,17 +142,13 @@ class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
         view = episode.view
         said = read_command(action, self._bare)
         command = find_command(said, view.admissible) if said is not None else None
-        text, admissible, won = NOTHING_HAPPENS, view.admissible, False
-        if said is not None:  # the engine has its say about commands that are not admissible, too
-            seen = self._backend.step(command or said)
-            text, admissible, won = seen.text, seen.admissible, seen.won
-        history = (*view.history, (view.text, command or said or ""))
-        new = replace(
-            episode,
-            view=View(view.room, text, admissible, history),
-            invalid=episode.invalid + (command is None),
-            won=won,
-        )
+        text, admissible, won, state = NOTHING_HAPPENS, view.admissible, False, episode.state
+        if said is not None:
+            game = compiled_game(episode.task_id, self.options.data)
+            result = game.step(state, command or said)
+            text, admissible, won, state = result.feedback, game.admissible(result.state), result.won, result.state
+        view = View(view.room, text, admissible, (*view.history, (view.text, command or said or "")))
+        new = replace(episode, view=view, state=state, invalid=episode.invalid + (command is None), won=won)
         observation, reward = self._style.turn(new.view), float(self.options.reward_scale * won)
         return self._end_turn(new, observation, reward, valid=command is not None, progress=None, terminated=won)
 
@@ -167,7 +157,7 @@ class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
 
         What was put around the first observation, or after the current one, stays around the prompt.
         """
-        episode = self._running()
+        episode = self.last_state
         added = observation.partition(self._style.turn(episode.view))[2] if history else ""
         window = self._style.window(episode.view, len(history)) + added
         before, opening, after = task.partition(episode.opening)
@@ -176,31 +166,7 @@ class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
     @property
     def view(self) -> View:
         """What the agent may know now."""
-        return self._running().view
-
-    def snapshot(self) -> Episode | None:
-        """Return the episode's state, to give to `restore` of this or an equally configured environment."""
-        return None if self._state is None else replace(self._state, position=self._backend.snapshot())
-
-    def restore(self, episode: Episode | None) -> None:
-        """Continue from a snapshot. The random generator, which only `reset` uses, stays as it is.
-
-        Raises:
-            ValueError: the snapshot is one of the other backend.
-        """
-        if episode is not None and episode.position is not None:
-            self._backend.restore(episode.task_id, episode.position)
-        self._state = episode and replace(episode, position=None)
-
-    def close(self) -> None:
-        """End the episode, and with the real engine its process."""
-        self._backend.close()
-        self._state = None
-
-    def _running(self) -> Episode:
-        if self._state is None:
-            raise RuntimeError("alfworld: no episode; call reset() first")
-        return self._state
+        return self.last_state.view
 
     def _info(self, episode: Episode, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         view = episode.view

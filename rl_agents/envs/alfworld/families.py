@@ -117,13 +117,9 @@ def _light_goal(object_type: str, lamp_type: str) -> str:
     return f"(:goal (and {lit} {held}))"
 
 
-def _pattern(wording: str) -> re.Pattern[str]:
-    return re.compile(re.escape(wording).replace(r"\{obj\}", r"(\w+)").replace(r"\{target\}", r"(\w+)"))
-
-
 #: two objects and state changes first: "put two mug in desk" must not be read as the simple family
 _PATTERNS = [
-    (family, _pattern(wording))
+    (family, re.compile(re.escape(wording).replace(r"\{obj\}", r"(\w+)").replace(r"\{target\}", r"(\w+)")))
     for family in sorted(FAMILIES, key=lambda f: f.short == "pick")
     for wording in (*family.wordings, *([w.replace(" on ", " in ") for w in family.wordings if " on " in w]))
 ]

@@ -1,9 +1,8 @@
 """Household games without the official data: ``small/heat/kitchen-3/17`` is always the same solvable game.
 
 A task id is ``<size>/<family>/<layout>/<number>``. From it the generator draws a goal, places the objects so that the
-goal is not true yet, writes the PDDL problem and works out a walkthrough, which proves the game solvable (the tests
-replay walkthroughs on both engines). A game is what ALFWorld calls ``game.tw-pddl``: a JSON object with its own
-domain and grammar.
+goal is not true yet, and writes the PDDL problem. A game has what ALFWorld's ``game.tw-pddl`` has, with a domain and
+grammar of our own. The tests solve games by walkthroughs.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from rl_agents.envs.alfworld import scenes
 from rl_agents.envs.alfworld.families import CHANGES, Family, Goal, find_family
-from rl_agents.envs.alfworld.game_file import GameFile
+from rl_agents.envs.alfworld.native import GameFile
 from rl_agents.envs.alfworld.scenes import FAMILY_ROOMS, OPENABLE, Layout, between, can_hold, draw
 from rl_agents.errors import InputError, unknown
 
@@ -51,7 +49,7 @@ def read_task_id(task_id: str) -> TaskId:
     room = layout_name.rpartition("-")[0]
     if room not in FAMILY_ROOMS[short]:
         raise InputError(
-            f"alfworld task '{task_id[:80]}': family {short} is played in {', '.join(FAMILY_ROOMS[short])}"
+            f"alfworld task '{task_id[:80]}': family {short} needs one of {', '.join(FAMILY_ROOMS[short])}"
         )
     if not (digits.isascii() and digits.isdigit() and str(int(digits[:9])) == digits and int(digits) <= MAX_NUMBER):
         raise unknown("number of alfworld task", digits[:20], [f"0 to {MAX_NUMBER}"])
@@ -126,53 +124,6 @@ def draw_scene(layout: Layout, goal: Goal, rng: random.Random) -> Scene:
             homes = [place for place in homes if place.type != goal.target_type]
         places.append((Entity(kind, counts[kind]), draw(rng, homes)))
     return Scene(receptacles, tuple(places))
-
-
-def walkthrough(scene: Scene, goal: Goal) -> list[str]:
-    """Return commands that reach the goal, for a player who knows where everything is."""
-    wanted = [(thing, place) for thing, place in scene.places if thing.type == goal.object_type]
-    walk = _Walk()
-    if goal.family.in_light:
-        lamp, lamp_place = next((t, p) for t, p in scene.places if t.type == goal.target_type)
-        walk.take(*wanted[0])
-        walk.go(lamp_place)
-        return [*walk.commands, f"use {lamp.name}"]
-    target = next(place for place in scene.receptacles if place.type == goal.target_type)
-    for thing, place in wanted[: goal.family.count]:
-        walk.take(thing, place)
-        if goal.family.change:
-            verb, appliance_type, _, _ = CHANGES[goal.family.change]
-            appliance = next(r for r in scene.receptacles if r.type == appliance_type)
-            walk.go(appliance)
-            walk.commands.append(f"{verb} {thing.name} with {appliance.name}")
-        walk.go(target)
-        walk.open(target)
-        walk.commands.append(f"move {thing.name} to {target.name}")
-    return walk.commands
-
-
-class _Walk:
-    """The commands so far, without those that would do nothing: going where one is, opening what is open."""
-
-    def __init__(self) -> None:
-        self.commands: list[str] = []
-        self._at: Entity | None = None
-        self._opened: set[Entity] = set()
-
-    def go(self, place: Entity) -> None:
-        if place != self._at:
-            self.commands.append(f"go to {place.name}")
-        self._at = place
-
-    def open(self, place: Entity) -> None:
-        if place.type in OPENABLE and place not in self._opened:
-            self.commands.append(f"open {place.name}")
-        self._opened.add(place)
-
-    def take(self, thing: Entity, place: Entity) -> None:
-        self.go(place)
-        self.open(place)
-        self.commands.append(f"take {thing.name} from {place.name}")
 
 
 def problem_text(name: str, scene: Scene, goal: Goal) -> str:
@@ -262,35 +213,17 @@ def draft(task_id: str) -> Draft:
     return Draft(task, goal, draw_scene(task.layout, goal, rng), goal.sentence(between(rng, 0, 1)))
 
 
-def generate_game(task_id: str) -> dict[str, Any]:
-    """Return the game of a task: ``pddl_domain``, ``grammar``, ``pddl_problem``, ``walkthrough``, ``solvable``.
+def generated_file(task_id: str) -> GameFile:
+    """Return the game of a task; its ``path`` is the task id.
 
     Raises:
         InputError: see `read_task_id`.
     """
     drawn = draft(task_id)
     domain, grammar = logic()
-    return {
-        "pddl_domain": domain,
-        "grammar": grammar.replace("UNKNOWN GOAL", drawn.sentence),
-        "pddl_problem": problem_text(task_id.replace("/", "_"), drawn.scene, drawn.goal),
-        "walkthrough": walkthrough(drawn.scene, drawn.goal),
-        "solvable": True,
-    }
-
-
-def generated_file(task_id: str) -> GameFile:
-    """Return the game of a task as the engines take it; its ``path`` is the task id.
-
-    Raises:
-        InputError: see `read_task_id`.
-    """
-    game = generate_game(task_id)
     return GameFile(
         path=Path(task_id),
-        domain=game["pddl_domain"],
-        grammar=game["grammar"],
-        problem=game["pddl_problem"],
-        walkthrough=tuple(game["walkthrough"]),
-        solvable=game["solvable"],
+        domain=domain,
+        grammar=grammar.replace("UNKNOWN GOAL", drawn.sentence),
+        problem=problem_text(task_id.replace("/", "_"), drawn.scene, drawn.goal),
     )

@@ -120,18 +120,14 @@ def parse_text(text: str) -> tuple[Symbol, ...]:
     symbols: list[Symbol] = []
     position = 0
     while True:
-        start = _skipped(text, position)
+        skipped = _SKIPPED_AT_START.match(text, position)
+        start = skipped.end() if skipped else position
         match = _SYMBOL.match(text, start)
         assert match is not None, "the last alternative matches the empty text"
         if match.end() == position:
             return tuple(symbols)
         symbols.append(_symbol(match))
         position = match.end()
-
-
-def _skipped(text: str, position: int) -> int:
-    match = _SKIPPED_AT_START.match(text, position)
-    return match.end() if match else position
 
 
 def _symbol(match: re.Match[str]) -> Symbol:

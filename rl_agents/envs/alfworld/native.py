@@ -1,4 +1,4 @@
-"""The native ALFWorld engine: plays a game file in microseconds, without a planner.
+"""The native ALFWorld engine: runs a game in microseconds, without a planner.
 
 `NativeGame` holds what never changes and is shared by all episodes of a game; a `State` is a small immutable value, so
 a snapshot is a reference. Actions, commands and texts come from the game file. Observations, admissible commands and
@@ -7,14 +7,14 @@ a snapshot is a reference. Actions, commands and texts come from the game file. 
 
 Where the two differ (none of it shows on ALFWorld's own domain and grammar):
 
-- A goal that no sequence of actions can reach: TextWorld fails to load such a game, this engine plays it.
+- A goal that no sequence of actions can reach: TextWorld fails to load such a game, this engine runs it.
 - An effect under a condition: TextWorld's texts take it to have happened even where the condition was false. Here texts
   show the facts.
 - ``not_p`` in a query: TextWorld has it once an effect made ``p`` false, except where ``p`` could never have been true;
   here without that exception.
 - Several actions with the same command: TextWorld takes the first of its planner, this engine the first of the domain.
-- An action whose effects can never change anything because of conditions on them is left out by TextWorld. Both leave
-  out one whose effects its precondition already states, such as going to where the agent is.
+- An action whose effects can never change anything because of conditions on them is excluded by TextWorld. Both
+  exclude one whose effects its precondition already states, such as going to where the agent is.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
-from rl_agents.envs.alfworld.game_file import GameFile
 from rl_agents.envs.alfworld.grammar import (
     ActionText,
     Answer,
@@ -57,6 +57,16 @@ from rl_agents.errors import InputError, nearest
 Slots = tuple[int | None, int | None]
 
 
+@dataclass(frozen=True)
+class GameFile:
+    """The texts of one game, unparsed: PDDL domain, text grammar and PDDL problem."""
+
+    path: Path
+    domain: str
+    grammar: str
+    problem: str
+
+
 class Instance(NamedTuple):
     """An action of the game by its number, and the objects that it is done with."""
 
@@ -69,7 +79,7 @@ class Change:
     """One effect on a predicate that somebody reads.
 
     Attributes:
-        slots: where the predicate and its ``not_`` predicate are kept; None: nobody reads it.
+        slots: where the predicate and its ``not_`` predicate are kept; None: it is not read.
         row: from the binding of an occasion to the fact.
         occasions: cases of the effect's condition; None: always once.
     """
@@ -320,7 +330,7 @@ class NativeGame:
         return self._intro
 
     def step(self, state: State, command: str) -> StepResult:
-        """Play ``command``. It must be one of the admissible ones, letter for letter, white space around it apart.
+        """Run ``command``. It must be one of the admissible ones, letter for letter, white space around it apart.
 
         Anything else changes nothing and is answered ``Nothing happens.``
         """
@@ -400,12 +410,11 @@ def _read_by_texts(domain: str, grammar: str) -> frozenset[str]:
 @lru_cache(maxsize=16)
 def _read_by_conditions(domain: str) -> frozenset[str]:
     """Return the predicates that a condition of an action looks at."""
-    return frozenset(predicate for action in parse_domain(domain).actions for predicate in _predicates_of(action))
-
-
-def _predicates_of(action: Action) -> set[str]:
-    formulas = [action.precondition, *(effect.condition for effect in action.effects)]
-    return {predicate for formula in formulas for case in cases(formula) for predicate in _predicates(case)}
+    found: set[str] = set()
+    for action in parse_domain(domain).actions:
+        for formula in (action.precondition, *(effect.condition for effect in action.effects)):
+            found.update(predicate for case in cases(formula) for predicate in _predicates(case))
+    return frozenset(found)
 
 
 def _predicates(case: Case) -> Iterator[str]:

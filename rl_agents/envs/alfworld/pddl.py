@@ -257,7 +257,7 @@ def _formula(at: Expression, scope: _Scope, variables: frozenset[str]) -> Formul
         return TRUE
     head = _head(at)
     if head in ("forall", "exists"):
-        # A type that nobody declared has no objects. ALFWorld's own domain has one: "location," with its comma.
+        # An undeclared type has no objects. ALFWorld's own domain has one: "location," with its comma.
         bound = _variables(at, _list(at, 1, "the variable list"))
         part = _formula(_list(at, 2, "the formula"), scope, variables | _names(bound))
         return Forall(bound, part) if head == "forall" else Exists(bound, part)

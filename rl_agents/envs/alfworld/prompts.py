@@ -1,12 +1,12 @@
 """What the agent reads, in four styles, and how its response becomes a command.
 
 - ``3spo``: the prompt of 3SPO, appendix C.3, word for word; the action stands in ``<action>``. Without history the two
-  sentences about it are left out. ``{action_history}`` is not printed in the paper; here it is one line an observation
+  sentences about it are excluded. ``{action_history}`` is not printed in the paper; here it is one line an observation
   and one an action.
 - ``steppo``: the prompt of StepPO, appendix C, word for word with its tool definition; the command is an argument of a
   tool call. The printed prompt has no place for the task, so that every observation ends with the task's sentence.
 - ``plain``: a few lines of our own; the command is the last line of the response.
-- ``compact``: what a small starter model reads and writes, in words of one token each.
+- ``compact``: what a warm-start model reads and writes, in words of one token each.
 
 The papers rebuild the prompt at every step from the last observations (``context=window(n)``; StepPO lists actions
 only). With ``context=append`` the first turn is that prompt without history, and the further ones its parts that
@@ -35,7 +35,7 @@ from rl_agents.errors import InputError
 from rl_agents.tools.calls import ToolCall, read_response
 from rl_agents.tools.thoughts import read_thoughts
 
-#: Words of the games' texts that say what happened; the others are left out.
+#: Words of the games' texts that say what happened; the others are excluded.
 KEPT_WORDS = (
     "empty", "nothing", "facing", "closed", "open", "close", "pick", "move", "clean", "heat", "cool", "hot", "cold",
     "turn", "sliced", "carrying", "not", "special",
@@ -78,13 +78,7 @@ def compact_command(command: str) -> str:
     """Return the short form of a command: its verb and its first thing."""
     words = _NAME.sub(r"\1-\2", command).split()
     things = [word for word in words if _COMPACT_NAME.fullmatch(word)]
-    return " ".join([words[0], *things[:1]])
-
-
-def full_command(text: str, admissible: Sequence[str]) -> str | None:
-    """Return the first admissible command whose short form is ``text``, or None."""
-    text = " ".join(text.split())
-    return next((command for command in admissible if compact_command(command) == text), None)
+    return " ".join([*words[:1], *things[:1]])
 
 
 TOOL = "env_step"
@@ -137,7 +131,7 @@ def find_command(text: str, admissible: Sequence[str]) -> str | None:
     if text in admissible:
         return text
     plain = _plain(text)
-    if short := full_command(plain, admissible):
+    if short := next((command for command in admissible if compact_command(command) == " ".join(plain.split())), None):
         return short
     commands = {_plain(command): command for command in admissible}
     if plain in commands:
@@ -177,7 +171,7 @@ class View:
     @property
     def task(self) -> str:
         """The task's sentence, without the full stop."""
-        return task_sentence(self.room)
+        return self.room.rpartition(_TASK)[2].strip().rstrip(".")
 
     @property
     def commands(self) -> list[str]:
@@ -187,11 +181,6 @@ class View:
         """Return the last ``count`` steps as (number from 1, text, command)."""
         first = len(self.history) - min(count, len(self.history))
         return [(number, *step) for number, step in enumerate(self.history[first:], start=first + 1)]
-
-
-def task_sentence(room: str) -> str:
-    """Return the task of a first text, without the full stop."""
-    return room.rpartition(_TASK)[2].strip().rstrip(".")
 
 
 _3SPO_TASK = "You are an expert agent operating in the ALFRED Embodied Environment. Your task is to: {task}"

@@ -1,15 +1,15 @@
-"""The task sets of alfworld, and the game of a task: generated ones, or the official ones of a folder.
+"""The task sets of alfworld, and the game of a task: generated games, or the official games of a folder.
 
 Without ``data`` a task is a generated game such as ``small/heat/kitchen-3/17`` (see `generator`); with it,
 a trial of the download such as ``valid_seen/pick_and_place_simple-Mug-None-Desk-308/trial_T2`` (see `official`).
 
-The frozen task sets of generated games: per size 1200 to train on, 140 of seen and 134 of unseen layouts.
+The frozen task sets of generated games have, per size, 1200 training tasks, 140 of seen and 134 of unseen layouts.
 
-The test sets have the sizes of ALFWorld's valid_seen and valid_unseen. All families are equally frequent, and take
+The test sets have the sizes of ALFWorld's valid_seen and valid_unseen. All families are equally frequent and take
 turns, so that the first tasks of a set are a balanced sample. ``test_seen`` has the layouts of ``train`` with other
-placements and goals, ``test_unseen`` layouts that ``train`` lacks; no game is there twice, under whatever id.
-``panel_small.json`` and ``panel_full.json`` also hold the first 12 digits of each game's sha256, so that "the same
-panel on two machines" can be checked.
+placements and goals, ``test_unseen`` layouts that ``train`` lacks. No game occurs twice, under any id.
+``panel_small.json`` and ``panel_full.json`` also hold the first 12 digits of each game's sha256, so that two machines
+can check that they have the same panel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from pathlib import Path
 
 from rl_agents.envs.alfworld import AlfworldOptions
 from rl_agents.envs.alfworld.families import FAMILIES, Family
-from rl_agents.envs.alfworld.game_file import GameFile
 from rl_agents.envs.alfworld.generator import generated_file
 from rl_agents.envs.alfworld.native import NativeGame
 from rl_agents.envs.alfworld.official import official_file, official_games
@@ -60,10 +59,10 @@ def generated_tasks(size: str, split: str) -> list[str]:
 
 @lru_cache(maxsize=4)
 def training_tasks(size: str, count: int) -> tuple[str, ...]:
-    """Return ``count`` ids to train on: the first of the panel, beyond it what the generator makes of other numbers.
+    """Return ``count`` training ids: the first of the panel, and beyond it those of further numbers.
 
-    Families take turns throughout. Ids differ from those of the test sets; games are compared with the test games in
-    the panel only, so that beyond it one may be a test game under another number.
+    Families take turns throughout. Ids differ from those of the test sets. Only games of the panel are compared with
+    the test games: a further one may equal a test game that has another number.
 
     Raises:
         InputError: unknown size; the panel file was changed.
@@ -112,23 +111,14 @@ def _official_ids(data: str, split: str, skip_bad_games: bool) -> tuple[str, ...
     listing = official_games(data, split, skip_bad_games)
     if len(listing.games) < listing.trials:
         print(f"[rl_agents] alfworld {split}: {listing.report()}", file=sys.stderr, flush=True)
-    return tuple(game.task_id for game in listing.games)
-
-
-def find_game(task_id: str, data: str = "") -> GameFile:
-    """Return the game file of a task.
-
-    Raises:
-        InputError: no such task, or its game cannot be used.
-    """
-    return official_file(data, task_id) if data else generated_file(task_id)
+    return listing.games
 
 
 @lru_cache(maxsize=KEPT_GAMES)
 def compiled_game(task_id: str, data: str = "") -> NativeGame:
-    """Return the game of a task for the native engine; the last `KEPT_GAMES` of a process are kept.
+    """Return the compiled game of a task; the last `KEPT_GAMES` of a process are kept.
 
     Raises:
-        InputError: see `find_game`; or the game cannot be compiled.
+        InputError: no such task, or its game cannot be used.
     """
-    return NativeGame.compile(find_game(task_id, data))
+    return NativeGame.compile(official_file(data, task_id) if data else generated_file(task_id))

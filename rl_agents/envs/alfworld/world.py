@@ -6,7 +6,7 @@ sorts its facts. Facts that no action changes are kept once per game, with index
 Finding the values that make a case of a formula true in a state: nested loops over indexed facts.
 
 `compile_case` orders the facts of a case once per game, so that the loops start with what has the fewest rows (what
-the agent holds, where it is) and go on along known values; tests run as soon as their variables have values.
+the agent holds, where it is) and continue along known values; tests run as soon as their variables have values.
 """
 
 from __future__ import annotations
@@ -76,15 +76,11 @@ class World:
         relation = self.static.get(predicate)
         return relation.set if relation else frozenset()
 
-    def is_a(self, kind: str, ancestor: str) -> bool:
-        """Whether type ``kind`` is ``ancestor`` or one of its subtypes."""
-        return kind == ancestor or ancestor in self.supertypes[kind]
-
     def of_type(self, kind: str) -> frozenset[int]:
         """Return the objects of a type; a type that nobody declared has none."""
         if kind == ROOT_TYPE:
             return frozenset(range(len(self.types)))
-        return frozenset(number for number, own in enumerate(self.types) if self.is_a(own, kind))
+        return frozenset(n for n, own in enumerate(self.types) if own == kind or kind in self.supertypes[own])
 
 
 def build_world(domain: Domain, problem: Problem, read: frozenset[str]) -> tuple[World, Facts]:
@@ -92,7 +88,7 @@ def build_world(domain: Domain, problem: Problem, read: frozenset[str]) -> tuple
 
     Args:
         read: predicates (with ``not_`` where so asked) that a condition, the goal or a text looks at. Nothing else is
-            kept, so that an action whose effect nobody can see leaves the state as it was.
+            kept, so that an action without a visible effect leaves the state as it was.
     """
     identifiers = tuple(sorted(problem.objects))
     numbers = {identifier: number for number, identifier in enumerate(identifiers)}
@@ -100,7 +96,7 @@ def build_world(domain: Domain, problem: Problem, read: frozenset[str]) -> tuple
     rows: dict[str, set[Row]] = {predicate: set() for predicate in read}
     for fact in problem.facts:
         if fact.predicate in read:
-            rows[fact.predicate].add(numbers_of(fact, numbers))
+            rows[fact.predicate].add(tuple(numbers[argument] for argument in fact.arguments))
     dynamic = sorted(p for p in read if p in changing or (p.startswith(NEGATED) and p[len(NEGATED) :] in changing))
     names = player_names(sorted(problem.mentioned))
     world = World(
@@ -113,10 +109,6 @@ def build_world(domain: Domain, problem: Problem, read: frozenset[str]) -> tuple
         numbers=numbers,
     )
     return world, tuple(frozenset(rows[predicate]) for predicate in dynamic)
-
-
-def numbers_of(atom: Atom, numbers: dict[str, int]) -> Row:
-    return tuple(numbers[argument] for argument in atom.arguments)
 
 
 def player_names(identifiers: Sequence[str]) -> dict[str, str]:

@@ -13,32 +13,27 @@ from rl_agents.envs.spec import EnvSpec
 class BlackboxOptions:
     """Keys of blackbox; see docs/environments/blackbox.md."""
 
-    agent_command: str = key("", "command that plays one task, such as: python my_agent.py {task_id}")
+    agent_command: str = key("", "command that runs one task, such as: python my_agent.py {task_id}")
     agent: str = key(
-        "", "module:function of an agent that is a coroutine, or a plugin's agent by name, instead of a command"
+        "", "agent that is a coroutine: module:function, or the name of a plugin's agent; instead of agent_command"
     )
     agent_python: str = key(
-        "", "interpreter that has the agent's libraries, for env.agent=FILE.py:function; empty: this one", needs="agent"
+        "", "Python with the agent's libraries, for env.agent=FILE.py:function; empty for this one", needs="agent"
     )
     tasks: str = key(
         "",
-        "table of tasks (file, folder, hub:NAME), or an environment's name, whose tasks and starter model are taken",
+        "table of tasks (file, folder or hub:NAME), or an environment's name for its tasks and warm-start model",
     )
-    task_options: dict[str, Any] = key(
-        {}, "options of that environment, for its tasks and for the agent", needs="tasks"
-    )
-    columns: dict[str, str] = key(
-        {}, "what the agent is given -> column of the data, such as question:prompt", needs="tasks"
-    )
-    agent_timeout_s: float = key(300.0, "seconds that an agent has for a task", gt=0)
-    agent_concurrency: int = key(16, "agents at once in a rollout process", ge=1)
+    task_options: dict[str, Any] = key({}, "keys of the environment that env.tasks names", needs="tasks")
+    columns: dict[str, str] = key({}, "field of a task -> column of the data, such as question:prompt", needs="tasks")
+    agent_timeout_s: float = key(300.0, "time limit of an agent for one task, in seconds", gt=0)
+    agent_concurrency: int = key(16, "concurrent agents of one env runner", ge=1)
     error_reward: float | None = key(
         None,
-        "reward of an episode whose agent raised or returned no result; without one such episodes are counted and "
-        "excluded from training",
+        "reward of an episode whose agent failed; empty excludes such episodes from training and counts them",
     )
     reasoning: Literal["keep", "as_sent"] = key(
-        "keep", "what the model reads again of its thoughts: what it wrote, or what the agent sends back"
+        "keep", "thoughts of earlier turns in the prompt: as the model wrote them, or as the agent sends them back"
     )
 
 

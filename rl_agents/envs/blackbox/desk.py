@@ -200,7 +200,7 @@ def _settle(asked: Asked, answer: ModelAnswer | ApiError) -> None:
         return
     if isinstance(answer, ApiError):
         asked.answer.set_exception(answer)
-        asked.answer.exception()  # whoever asked may be gone
+        asked.answer.exception()  # the request may be gone
     else:
         asked.answer.set_result(answer)
 

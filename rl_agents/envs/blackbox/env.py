@@ -20,11 +20,11 @@ from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox.desk import Asked, Run, desk
 from rl_agents.envs.blackbox.histories import History
 from rl_agents.envs.blackbox.tasks import task_ids, task_payload
+from rl_agents.envs.stateful import StepResult, observations
 from rl_agents.gateway.process_supervisor import AgentEnd
 from rl_agents.gateway.results import AgentResult
 from rl_agents.web.errors import ApiError
 
-StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 #: Beyond the agent's own time.
 PATIENCE_S = 30.0
 
@@ -45,7 +45,7 @@ class BlackboxEnv(gymnasium.Env[str, str]):
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
-    observation_space = Text(max_length=1 << 20, charset=string.printable)
+    observation_space = observations(1 << 20)
     action_space = Text(max_length=1 << 18, min_length=0, charset=string.printable)
 
     def __init__(self, options: BlackboxOptions | None = None, max_turns: int = 0) -> None:

@@ -22,9 +22,9 @@ class Turn:
 
     Attributes:
         observation: as people read it, and as the policy does where it is one user message.
-        anchor: equal for equal histories, thoughts left out.
+        anchor: equal for equal histories, thoughts excluded.
         messages, tools: with which a dialogue begins; empty for one user message.
-        new_dialogue: the request does not go on from the last answer.
+        new_dialogue: the request does not continue from the last answer.
         further: messages since the last answer, where they are more than one user message.
         calls: the last answer's tool calls, for templates that write a tool's name beside its result.
     """

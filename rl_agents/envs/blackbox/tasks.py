@@ -10,17 +10,16 @@ agent is given ``id``, ``env`` (its name), ``options`` and ``max_turns``: what `
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rl_agents.data.hub import PREFIX
-from rl_agents.data.row_cache import Entry, KeptRows, keep
+from rl_agents.data.row_cache import Entry, keep
 from rl_agents.data.tables import Row, Table, open_table, table_files
 from rl_agents.envs import base
 from rl_agents.envs.blackbox import BlackboxOptions
-from rl_agents.envs.panels import check_split, held_out, unknown_task
+from rl_agents.envs.panels import TableTasks, held_out
 from rl_agents.errors import InputError, nearest
 
 SPLIT_SEED = "blackbox-2026"
@@ -29,14 +28,6 @@ NEEDED = (
     "environment blackbox needs an agent: env.agent_command='python my_agent.py {task_id}', "
     "or env.agent=module:function, a coroutine"
 )
-
-
-@dataclass(frozen=True)
-class TaskSet:
-    """What agents are given, by task id, and the two task sets."""
-
-    payloads: KeptRows
-    splits: Mapping[str, tuple[str, ...]]
 
 
 def base_environment(options: Mapping[str, Any]) -> str:
@@ -76,9 +67,7 @@ def task_ids(split: str, options: BlackboxOptions) -> list[str]:
     """
     if base_environment(base.plain_options(options)) != "blackbox":
         return base.task_ids(options.tasks, split, options.task_options)
-    found = load_tasks(options)
-    check_split(split, found.splits)
-    return list(found.splits[split])
+    return list(load_tasks(options).ids(split))
 
 
 def task_payload(task_id: str, options: BlackboxOptions, max_turns: int) -> dict[str, Any]:
@@ -89,11 +78,7 @@ def task_payload(task_id: str, options: BlackboxOptions, max_turns: int) -> dict
     """
     if base_environment(base.plain_options(options)) != "blackbox":
         return {"id": task_id, "env": options.tasks, "options": dict(options.task_options), "max_turns": max_turns}
-    found = load_tasks(options)
-    if task_id not in found.payloads:
-        ids = found.splits["train"] + found.splits["test"]
-        raise unknown_task("blackbox", task_id[:80], ids[:5000], ids[0])
-    return dict(found.payloads.get(task_id))
+    return dict(load_tasks(options).find(task_id))
 
 
 def answer_words(options: BlackboxOptions) -> str:
@@ -107,7 +92,7 @@ def answer_words(options: BlackboxOptions) -> str:
     return words if isinstance(words, str) else ""
 
 
-def load_tasks(options: BlackboxOptions) -> TaskSet:
+def load_tasks(options: BlackboxOptions) -> TableTasks:
     """Read a table of tasks, once, and again when it changes.
 
     Raises:
@@ -118,11 +103,11 @@ def load_tasks(options: BlackboxOptions) -> TaskSet:
 
 
 @lru_cache(maxsize=4)  # every environment asks
-def _loaded(table: Table, version: str) -> TaskSet:
+def _loaded(table: Table, version: str) -> TableTasks:
     payloads = keep(table.name, f"blackbox/{version}", lambda: _entries(table))
     if not len(payloads):
         raise InputError(f"{table.name}: no tasks in it")
-    return TaskSet(payloads, _split(dict(payloads.splits())))
+    return TableTasks("blackbox", (payloads,), _split(dict(payloads.splits())))
 
 
 def _entries(table: Table) -> Iterator[Entry]:

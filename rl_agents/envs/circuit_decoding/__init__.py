@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from rl_agents.config.options import key
 from rl_agents.envs.options import PromptKey
 from rl_agents.envs.spec import EnvSpec
+from rl_agents.errors import InputError
 
 
 @dataclass(frozen=True)
 class SizeKeys:
-    circuits: int = key(2, "hidden circuits, all different", ge=1, le=8, needs="sizes=one")
-    candidates: int = key(
-        10, "length of the candidate list, at least the number of circuits", ge=2, le=64, needs="sizes=one"
-    )
+    """The size of a task.
+
+    Raises:
+        InputError: more hidden circuits than candidates.
+    """
+
+    circuits: int = key(2, "number of hidden circuits, all different", ge=1, le=8)
+    candidates: int = key(10, "length of the candidate list, at least the number of circuits", ge=2, le=64)
+
+    def __post_init__(self) -> None:
+        if self.candidates < self.circuits:
+            raise InputError(f"env.candidates={self.candidates}: must be at least env.circuits={self.circuits}")
+
+    @property
+    def size(self) -> str:
+        """As in task ids, for example ``2-10``."""
+        return f"{self.circuits}-{self.candidates}"
 
 
 @dataclass(frozen=True)
 class CircuitDecodingOptions(PromptKey, SizeKeys):
     """Keys of circuit_decoding; see docs/environments/active_reasoning.md."""
-
-    sizes: str | list[str] = key(
-        "one", "one: all tasks are alike; or <circuits>-<candidates> mixed in equal parts, such as 1-2,2-6,3-10"
-    )
-    reward: Literal["exact", "fraction"] = key(
-        "exact", "1 if every circuit is right (T3), or the share that is right (its released code)"
-    )
 
 
 SPEC = EnvSpec(

@@ -1,7 +1,6 @@
-"""The scripted players of CircuitDecoding, and the small starter model: its words, its weights, what it is taught.
+"""The warm-start model of CircuitDecoding: its words, its weights before training, and what it is taught.
 
-`expert_action` asks what is sure to remove most candidates: what can be reached. `demonstrate`, which teaches the
-starter, is deliberately mediocre. It studies one circuit after the other and lists the surviving candidates in
+The player is deliberately mediocre. It studies one circuit after the other and lists the surviving candidates in
 ``<think>``, but asks useless questions and settles too early: reinforcement learning has something to improve. Each
 circuit and each input is one token, so each turn only has to thin out the last list.
 """
@@ -14,29 +13,10 @@ from dataclasses import dataclass
 
 import torch
 
-from rl_agents.envs.circuit_decoding import SPEC
-from rl_agents.envs.circuit_decoding.env import CircuitDecodingEnv, GameState
-from rl_agents.envs.circuit_decoding.prompts import answer_text, query_text
-from rl_agents.envs.circuit_decoding.rules import INPUTS, LABELS, best_input, best_query, functions, total
+from rl_agents.envs.circuit_decoding.env import CircuitDecodingEnv, GameState, query_text
+from rl_agents.envs.circuit_decoding.tasks import INPUTS, LABELS, best_input, functions
 from rl_agents.envs.demonstrations import TAGS, Act, ScriptedPlayer, word_starter
 from rl_agents.envs.small_model import INIT_STD
-
-
-def expert_action(state: GameState, style: str = "paper", max_turns: int = SPEC.max_turns) -> str:
-    """Return the action: the best query while something is open and a turn is left to answer, else the answer."""
-    decided = total(state.survivors) == len(state.survivors)
-    if decided or state.turns + 1 >= max_turns:
-        chosen = [candidates[0] for candidates in state.survivors]
-        return f"<answer>{answer_text(state.task, chosen, style)}</answer>"
-    circuit, bits = best_query(state.task.tables, state.survivors)
-    return f"<interact>{query_text(state.task.labels[circuit], bits, style)}</interact>"
-
-
-def _expert(env: CircuitDecodingEnv, rng: random.Random, habits: None) -> Act:
-    return lambda observation, hurried: expert_action(env.state, env.options.prompt, env.max_turns)
-
-
-EXPERT = ScriptedPlayer(CircuitDecodingEnv, _expert, fixed={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +27,7 @@ class Habits:
         any_input: probability that a query's input is drawn at random instead of being the most informative.
         settles_early: probability per turn of being content with the first of several candidates.
         hurried: probability per turn, after the first, of being told to answer at once, in the words of T3's forced
-            answers, which the starter would not understand otherwise.
+            answers, which the warm-start model would not understand otherwise.
     """
 
     any_input: float = 0.4

@@ -2,17 +2,126 @@
 
 An episode is at most ten turns of the agent (the released code allows 14). Reward is the exact match of the final
 answer (0 or 1), given on the turn that answers; an episode without an answer earns 0.
+The ``paper`` prompt is T3's figure 6 word for word; ``compact`` says the same in a few words for warm-start models: a
+circuit is one word, its truth table, and candidates are named by that word instead of an index.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.circuit_decoding import SPEC, CircuitDecodingOptions, prompts, rules
-from rl_agents.envs.circuit_decoding.tasks import Task, chosen_settings, find_task, task_ids
-from rl_agents.envs.stateful import StepResult, TaggedEnv, observations
-from rl_agents.envs.tags import TaggedAction
+from rl_agents.envs.circuit_decoding import SPEC, CircuitDecodingOptions, tasks
+from rl_agents.envs.circuit_decoding.tasks import NUM_INPUTS, Task, task_ids
+from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations, read_tags
+
+_PAPER_PROMPT = """\
+Welcome to the Circuit Deduction Challenge!
+
+## The Setup:
+- There are {num_circuits} circuits, labeled {circuit_labels}.
+- Each circuit accepts {num_inputs} binary inputs (0 or 1) and produces a single binary output (0 or 1).
+- Each circuit is drawn from a fixed candidate list of {num_candidates} possible logical structures, each associated \
+with an index:
+{candidate_list_str}
+
+## Your Goal:
+Identify which circuits from the candidate list correspond exactly to circuits {circuit_labels}.
+
+## How to Play:
+You can interact with me for several turns to determine the true underlying circuits:
+1. At each turn, query one circuit with any binary input of your choice.
+2. Use the specified format for your query. For example, to query circuit A with inputs x0=1, x1=0, x2=1, ask: \
+<interact>A(1, 0, 1)</interact>.
+3. You must make only one query at each turn. I will return the binary output for that circuit on the given input.
+4. Ask strategic queries that maximize information gain. Your goal is to minimize the number of turns by leveraging \
+the feedback at each step to narrow down the candidate possibilities.
+
+## Final Submission:
+Once you are confident, submit your final answer by providing the indices of the identified circuits from the \
+candidate list inside <answer> and </answer>. For example, if A corresponds to candidate 13 and B corresponds to 6, \
+your answer must be: <answer>13, 6</answer>.
+
+Please start with your first query."""
+
+PAPER_ANSWER_NOW = "No further query is possible. You must now submit your final answer inside <answer> and </answer>."
+
+NOT_A_QUERY = "not-a-query"
+UNKNOWN_CIRCUIT = "unknown-circuit"
+
+_QUERY = re.compile(r"\s*([A-Za-z])[\s(:]*([01](?:[\s,]*[01])*)\s*\)?\s*")
+_SEPARATORS = re.compile(r"[\s,]+")
+_LONGEST_CONTENT = 1000
+
+
+def candidate_names(task: Task, style: str) -> tuple[str, ...]:
+    """Return how answers name the candidates: indices from 1, or truth tables in the compact style."""
+    return task.tables if style == "compact" else tuple(str(index + 1) for index in range(len(task.tables)))
+
+
+def parse_action(response: str, task: Task) -> TaggedAction:
+    """Read one action from ``response``; see `rl_agents.envs.stateful.read_tags`.
+
+    A query must name a hidden circuit and give all its inputs, with or without brackets and commas; its content becomes
+    ``<label><bits>``, such as ``A101``. An answer may be anything, as every answer is final and simply right or wrong.
+    """
+    action = read_tags(response)
+    if action.kind != "interact":
+        return action
+    match = _QUERY.fullmatch(action.content) if len(action.content) <= _LONGEST_CONTENT else None
+    bits = _SEPARATORS.sub("", match[2]) if match else ""
+    if match is None or len(bits) != NUM_INPUTS:
+        return malformed(NOT_A_QUERY)
+    label = match[1].upper()
+    if label not in task.labels:
+        return malformed(UNKNOWN_CIRCUIT)
+    return TaggedAction("interact", label + bits)
+
+
+def read_answer(content: str, task: Task, style: str) -> tuple[int, ...]:
+    """Return the candidates that an answer names, in order, -1 for names that do not exist.
+
+    Empty when it does not name exactly one candidate for every hidden circuit.
+    """
+    if len(content) > _LONGEST_CONTENT:
+        return ()
+    names = [name for name in _SEPARATORS.split(content) if name]
+    positions = {name: position for position, name in enumerate(candidate_names(task, style))}
+    if len(names) != len(task.hidden):
+        return ()
+    return tuple(positions.get(name, -1) for name in names)
+
+
+def answer_text(task: Task, chosen: Sequence[int], style: str) -> str:
+    """Return the answer that names the candidates ``chosen``: ``13, 6``, or truth tables in the compact style."""
+    names = candidate_names(task, style)
+    return (" " if style == "compact" else ", ").join(names[position] for position in chosen)
+
+
+def query_text(label: str, bits: str, style: str) -> str:
+    """Return a query as the agent writes it: ``A(1, 0, 1)``, or ``A 101`` in the compact style."""
+    return f"{label} {bits}" if style == "compact" else f"{label}({', '.join(bits)})"
+
+
+def first_observation(task: Task, style: str) -> str:
+    if style == "compact":
+        return f"{' '.join(task.labels)} : {' '.join(sorted(task.tables))}"
+    return _PAPER_PROMPT.format(
+        num_circuits=len(task.hidden),
+        circuit_labels=", ".join(task.labels),
+        num_inputs=NUM_INPUTS,
+        num_candidates=len(task.tables),
+        candidate_list_str="\n".join(f"{i + 1}: {text}" for i, text in enumerate(task.expressions)),
+    )
+
+
+def output_observation(label: str, bits: str, value: int, style: str) -> str:
+    """Return the answer to a query: the output alone, or as a sentence (the paper does not print its own)."""
+    if style == "compact":
+        return str(value)
+    return f"The output of your latest query {query_text(label, bits, style)}: {value}.\nNow it is your turn:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,49 +159,43 @@ class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
     observation_space = observations(16384)
     registered = SPEC
     task_ids = staticmethod(task_ids)
-    answer_now = prompts.PAPER_ANSWER_NOW
+    answer_now = PAPER_ANSWER_NOW
     your_turn = "\nNow it is your turn:"
 
-    def __init__(self, options: CircuitDecodingOptions | None = None, max_turns: int = 0) -> None:
-        super().__init__(options, max_turns)
-        chosen_settings(self.options)  # sizes that cannot be should say so at once
-
     def _begin(self, task_id: str) -> tuple[str, GameState]:
-        task = find_task(task_id)
-        return prompts.first_observation(task, self.options.prompt), GameState(
-            task, rules.survivors(task.tables, len(task.hidden), [])
+        task = tasks.find_task(task_id)
+        return first_observation(task, self.options.prompt), GameState(
+            task, tasks.survivors(task.tables, len(task.hidden), [])
         )
 
     def _read(self, response: str, state: GameState) -> TaggedAction:
-        return prompts.parse_action(response, state.task)
+        return parse_action(response, state.task)
 
     def _reasons(self) -> dict[str, str]:
         circuits = ", ".join(self.state.task.labels)
         return {
-            prompts.NOT_A_QUERY: f"a query must name one circuit and give {rules.NUM_INPUTS} binary inputs, "
-            "such as A(1, 0, 1)",
-            prompts.UNKNOWN_CIRCUIT: f"there is no such circuit; the circuits are {circuits}",
+            NOT_A_QUERY: f"a query must name one circuit and give {NUM_INPUTS} binary inputs, such as A(1, 0, 1)",
+            UNKNOWN_CIRCUIT: f"there is no such circuit; the circuits are {circuits}",
         }
 
     def _answer(self, state: GameState, content: str) -> StepResult:
-        chosen = prompts.read_answer(content, state.task, self.options.prompt)
+        chosen = read_answer(content, state.task, self.options.prompt)
         right = sum(c == h for c, h in zip(chosen, state.task.hidden, strict=False))
         new = replace(state, right=right)
         possible = bool(chosen) and all(c in s for c, s in zip(chosen, state.survivors, strict=True))
-        reward = float(new.success) if self.options.reward == "exact" else right / len(state.task.hidden)
         observation = "correct" if new.success else "wrong"
-        return self._end_turn(new, observation, reward, valid=True, progress=possible, terminated=True)
+        return self._end_turn(new, observation, float(new.success), valid=True, progress=possible, terminated=True)
 
     def _ask(self, state: GameState, query: str) -> StepResult:
         label, bits = query[0], query[1:]
         task, circuit = state.task, state.task.labels.index(label)
-        value = rules.output(task.tables[task.hidden[circuit]], bits)
-        kept = rules.consistent(task.tables, state.survivors[circuit], bits, value)
+        value = tasks.output(task.tables[task.hidden[circuit]], bits)
+        kept = tasks.consistent(task.tables, state.survivors[circuit], bits, value)
         after = (*state.survivors[:circuit], kept, *state.survivors[circuit + 1 :])
-        progress = rules.progresses(state.survivors, after)
+        progress = tasks.progresses(state.survivors, after)
         new = replace(state, survivors=after, wasted_queries=state.wasted_queries + (not progress))
-        observation = prompts.output_observation(label, bits, value, self.options.prompt)
-        asked = prompts.query_text(label, bits, self.options.prompt)
+        observation = output_observation(label, bits, value, self.options.prompt)
+        asked = query_text(label, bits, self.options.prompt)
         return self._end_turn(new, observation, valid=True, progress=progress, query=asked)
 
     def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
@@ -106,11 +209,11 @@ class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
             "success": state.success,
             "valid": valid,
             "progress": progress,
-            "references": [prompts.answer_text(task, task.hidden, self.options.prompt)],
+            "references": [answer_text(task, task.hidden, self.options.prompt)],
             "anchor": f"{' '.join(task.tables)} : {known}",
             "metrics": {
                 "turns": float(state.turns),
-                "survivors": float(rules.total(state.survivors)),
+                "survivors": float(tasks.total(state.survivors)),
                 "wasted_queries": float(state.wasted_queries),
                 "circuits_right": state.right / len(task.hidden),
             },

@@ -1,57 +1,115 @@
 """The task sets of CircuitDecoding: 1000 train and 300 test tasks for every setting.
 
 A setting is how many circuits are hidden among how many candidates; T3 trains on 2 among 10 and tests out of
-distribution on up to 4 circuits and up to 30 candidates; ``env.sizes`` mixes several. A task id is
+distribution on up to 4 circuits and up to 30 candidates. A task id is
 ``<circuits>-<candidates>/<split>/<number>``, for example ``2-10/test/0007``. The task is a pure function of its id
 (through sha256, so of no library's generator), and ``panel.json`` holds the hash of all tasks of every setting in the
 paper.
 
-Source: T3, appendix C.1, tables 2 and 5 (sizes and settings; the paper's own tasks are not published).
+A circuit has three binary inputs x0, x1, x2 and one output. It is built as in the puzzles that T3 adapts: an AND or OR
+gate joins two signals into one until a single signal is left, and a NOT gate may stand before any gate's input. Every
+input is used exactly once, so no circuit is constant. That makes 192 circuits, which compute 64 different functions.
+
+Sources: T3, appendix C.1, tables 2 and 5 (rules, sizes and settings; its tasks are not published), after the Multi-Turn
+Puzzles of Badola et al. (arXiv 2508.10142).
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from rl_agents.config.options import read_options
 from rl_agents.envs.circuit_decoding import CircuitDecodingOptions, SizeKeys
-from rl_agents.envs.circuit_decoding.rules import LABELS, functions
-from rl_agents.envs.options import part_of
 from rl_agents.envs.panels import numbered_ids, shuffled_ids, unknown_task
-from rl_agents.errors import InputError
+
+NUM_INPUTS = 3
+INPUTS: tuple[str, ...] = tuple(f"{row:0{NUM_INPUTS}b}" for row in range(2**NUM_INPUTS))
+"""All inputs ``x0x1x2``, ascending: ``000`` to ``111``."""
+
+LABELS = "ABCDEFGH"
+"""Names of the hidden circuits."""
+
+Query = tuple[int, str, int]
+"""Which hidden circuit was asked, with which input, and its output."""
+
+
+def _gate(operation: str, left: bool, right: bool) -> bool:
+    return left and right if operation == "AND" else left or right
+
+
+def _negated(text: str, negate: bool) -> str:
+    return f"(NOT {text})" if negate else text
+
+
+@cache
+def functions() -> dict[str, tuple[str, ...]]:
+    """Return every computable function: truth table to the circuits that compute it, both ascending.
+
+    A truth table lists the outputs for `INPUTS`, such as ``00010111``. A circuit is written as an expression, such as
+    ``((NOT x0) AND x2) OR x1``.
+    """
+    circuits: dict[str, set[str]] = {}
+    signs = itertools.product((False, True), repeat=4)
+    for outer, inner, alone, (n0, n1, n2, n3) in itertools.product(("AND", "OR"), ("AND", "OR"), range(3), signs):
+        i, j = (k for k in range(NUM_INPUTS) if k != alone)
+        pair = f"({_negated(f'x{i}', n0)} {inner} {_negated(f'x{j}', n1)})"
+        expression = f"{_negated(pair, n3)} {outer} {_negated(f'x{alone}', n2)}"
+        table = ""
+        for bits in itertools.product((False, True), repeat=NUM_INPUTS):
+            joined = _gate(inner, bits[i] != n0, bits[j] != n1) != n3
+            table += str(int(_gate(outer, joined, bits[alone] != n2)))
+        circuits.setdefault(table, set()).add(expression)
+    return {table: tuple(sorted(circuits[table])) for table in sorted(circuits)}
+
+
+def output(table: str, bits: str) -> int:
+    """Return what a circuit with truth table ``table`` puts out for the input ``bits``.
+
+    >>> output("00010111", "011")
+    1
+    """
+    return int(table[int(bits, 2)])
+
+
+def consistent(tables: Sequence[str], candidates: Iterable[int], bits: str, value: int) -> tuple[int, ...]:
+    """Keep the candidates (positions in ``tables``) that would have put out ``value`` for ``bits``."""
+    return tuple(c for c in candidates if output(tables[c], bits) == value)
+
+
+def survivors(tables: Sequence[str], circuits: int, history: Sequence[Query]) -> tuple[tuple[int, ...], ...]:
+    """Return the oracle's hypothesis sets: for every hidden circuit the candidates that agree with all outputs.
+
+    >>> survivors(["00010111", "00000001", "01111111"], 2, [(0, "011", 1), (0, "001", 0)])
+    ((0,), (0, 1, 2))
+    """
+    remaining: list[tuple[int, ...]] = [tuple(range(len(tables)))] * circuits
+    for circuit, bits, value in history:
+        remaining[circuit] = consistent(tables, remaining[circuit], bits, value)
+    return tuple(remaining)
+
+
+def total(sets: Sequence[Sequence[int]]) -> int:
+    """Return the size of the hypothesis space as T3 counts it: surviving candidates, summed over the circuits."""
+    return sum(len(candidates) for candidates in sets)
+
+
+def progresses(before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> bool:
+    """T3's rule for CircuitDecoding: the query removed a candidate, |H_t| - |H_t+1| > 0."""
+    return total(after) < total(before)
+
+
+def best_input(tables: Sequence[str], candidates: Sequence[int]) -> str:
+    """Return the input whose outputs split ``candidates`` most evenly; the lowest of several."""
+    return min(INPUTS, key=lambda bits: abs(2 * sum(output(tables[c], bits) for c in candidates) - len(candidates)))
+
 
 SEED = "circuit_decoding-2025"
 SIZES = {"train": 1000, "test": 300}
-_SIZE = re.compile(r"(\d{1,2})-(\d{1,2})")
 _TASK_ID = re.compile(r"(\d{1,2})-(\d{1,2})/(train|test)/(\d{4})")
-
-
-@dataclass(frozen=True)
-class Setting(SizeKeys):
-    """Size of a task.
-
-    Raises:
-        InputError: more hidden circuits than candidates.
-    """
-
-    def __post_init__(self) -> None:
-        if self.candidates < self.circuits:
-            raise InputError(f"env.candidates={self.candidates}: must be at least env.circuits={self.circuits}")
-
-    @property
-    def name(self) -> str:
-        """As in task ids, for example ``2-10``."""
-        return f"{self.circuits}-{self.candidates}"
-
-
-PAPER_SETTINGS = (
-    *(Setting(2, candidates) for candidates in (10, 15, 20, 25, 30)),
-    *(Setting(circuits, 10) for circuits in (3, 4)),
-)
-"""Training (2 among 10) and the out-of-distribution settings of T3's table 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,42 +135,8 @@ class Task:
 
 
 def task_ids(split: str, options: CircuitDecodingOptions) -> list[str]:
-    """Return the ``train`` or ``test`` ids that the options ask for; those of several settings in turn."""
-    return list(_mixed_ids(split, chosen_settings(options)))
-
-
-@lru_cache(maxsize=32)  # every environment asks
-def _mixed_ids(split: str, settings: tuple[Setting, ...]) -> tuple[str, ...]:
-    return tuple(
-        itertools.chain(*zip(*(numbered_ids(setting.name, split, SIZES) for setting in settings), strict=True))
-    )
-
-
-def chosen_settings(options: CircuitDecodingOptions) -> tuple[Setting, ...]:
-    """Read the option ``sizes``: ``one``, that of the keys, or names as a comma-separated text or a list.
-
-    Raises:
-        InputError: a name that is no size, one named twice, or no name at all.
-    """
-    if options.sizes == "one":
-        return (part_of(Setting, options),)
-    names = options.sizes.split(",") if isinstance(options.sizes, str) else options.sizes
-    settings = tuple(_named(name.strip()) for name in names)
-    if not settings or len(set(settings)) < len(settings):
-        raise InputError(f"env.sizes={','.join(names)}: sizes are needed, each once, such as 1-2,2-6")
-    return settings
-
-
-def _named(name: str) -> Setting:
-    match = _SIZE.fullmatch(name)
-    if match is None:
-        raise InputError(f"env.sizes: '{name}' is no size: one, or <circuits>-<candidates>, such as 1-2,2-6")
-    return _setting(match[1], match[2])
-
-
-def _setting(circuits: str, candidates: str) -> Setting:
-    given = {"circuits": circuits, "candidates": candidates}
-    return read_options(Setting, given, prefix="env.", chosen=())
+    """Return the ``train`` or ``test`` ids of the size that the options ask for."""
+    return numbered_ids(options.size, split, SIZES)
 
 
 @lru_cache(maxsize=4096)
@@ -124,14 +148,11 @@ def find_task(task_id: str) -> Task:
     """
     match = _TASK_ID.fullmatch(task_id)
     if match is None or int(match[4]) >= SIZES[match[3]]:
-        raise unknown_task(
-            "circuit_decoding",
-            task_id,
-            numbered_ids(Setting().name, "test", SIZES),
-            "<circuits>-<candidates>/<split>/<number>",
-        )
-    setting = _setting(match[1], match[2])
-    seed = f"{SEED}/{setting.name}/{match[3]}/{match[4]}"
+        near, form = numbered_ids(SizeKeys().size, "test", SIZES), "<circuits>-<candidates>/<split>/<number>"
+        raise unknown_task("circuit_decoding", task_id, near, form)
+    given = {"circuits": int(match[1]), "candidates": int(match[2])}
+    setting = read_options(SizeKeys, given, prefix="env.", chosen=())
+    seed = f"{SEED}/{setting.size}/{match[3]}/{match[4]}"
     tables = tuple(shuffled_ids(functions(), seed)[: setting.candidates])
     expressions = tuple(shuffled_ids(functions()[table], seed)[0] for table in tables)
     hidden = shuffled_ids(tables, f"{seed}/hidden")[: setting.circuits]

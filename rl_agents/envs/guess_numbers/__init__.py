@@ -15,7 +15,7 @@ class GuessNumbersOptions(PromptKey):
     """Keys of guess_numbers; see docs/environments/active_reasoning.md."""
 
     progress: Literal["consistent", "shrunk"] = key(
-        "consistent", "info['progress']: the guess is in the hypothesis set (T3), or the set became smaller"
+        "consistent", "progress rule: the guess is in the hypothesis set (T3), or the set became smaller"
     )
 
 

@@ -1,4 +1,4 @@
-"""The scripted player of GuessNumbers, and the small starter model: its words, its weights, what it is taught.
+"""The scripted player of GuessNumbers, and the warm-start model: its words, its weights, what it is taught.
 
 A general language model plays a little before reinforcement learning starts. This 0.1 M parameter model has to be
 brought there first: it imitates `demonstrate`, a deliberately mediocre player that lists the remaining candidates in
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rl_agents.envs.demonstrations import TAGS, Act, ScriptedPlayer, word_starter
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
-from rl_agents.envs.guess_numbers.rules import SUBGROUPS, codes, feedback_word
+from rl_agents.envs.guess_numbers.tasks import SUBGROUPS, codes, feedback_word
 from rl_agents.envs.small_model import sum_parts
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ STARTER = word_starter(
     words,
     tags=TAGS,
     max_tokens=512,
-    # Four heads of width 16 in place of two of width 32 did clearly worse after the same number of steps.
+    # Four heads of width 16 instead of two of width 32 did clearly worse after the same number of steps.
     compose=compose_embeddings,
     # A turn lists nine candidates at most.
     defaults={"max_model_len": 256, "max_response_tokens": 24, "eval_episodes": 256},

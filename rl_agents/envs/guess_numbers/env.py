@@ -2,6 +2,8 @@
 
 An episode is at most ten turns of the agent; the first guess, fixed by the task, is not one of them. Reward is the
 exact match of the final answer (0 or 1), given on the turn that answers; an episode without an answer earns 0.
+The ``paper`` prompt is T3's figure 8 word for word; ``compact`` says the same in a few words, with numbers and feedback
+as one word each, for warm-start models.
 """
 
 from __future__ import annotations
@@ -9,10 +11,70 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.guess_numbers import SPEC, GuessNumbersOptions, prompts, rules
-from rl_agents.envs.guess_numbers.tasks import Task, find_task, task_ids
-from rl_agents.envs.stateful import StepResult, TaggedEnv, observations
-from rl_agents.envs.tags import TaggedAction
+from rl_agents.envs.guess_numbers import SPEC, GuessNumbersOptions, tasks
+from rl_agents.envs.guess_numbers.tasks import Feedback, Task, task_ids
+from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations, read_tags
+
+_PAPER_PROMPT = """\
+Let's play a number guessing game. The rules are as follows:
+I have a secret {num_digits}-digit number in mind, composed of digits from 1 to {num_uniques}, with no repeated \
+digits. You will take turns guessing the number, using feedback after each guess to progressively narrow down the \
+possibilities.
+For each turn, you will:
+- Review all previous guesses and feedback.
+- Think through your reasoning process inside <think> and </think>. The reasoning should show how your belief about \
+the secret number evolves based on the accumulated evidence.
+- Make a strategic guess inside <interact> and </interact>, based on your current belief.
+- Receive feedback of your latest guess describing: how many digits are present in the answer and in the correct \
+positions, and how many digits are present in the answer but in the different positions.
+- Repeat the process until you are confident in the answer. If you believe you have confidently found the correct \
+number, present your answer inside <answer> and </answer>.
+
+Game start.
+Now it is your turn: <think>No prior knowledge. Start with a random guess that covers diverse digits to gather \
+information.</think> <interact>{initial_guess}</interact>
+{initial_feedback}"""
+
+_PAPER_FEEDBACK = (
+    "The feedback of your latest guess: {x} digits are present in the answer and in the correct positions, "
+    "{y} digits are present in the answer but in the different positions.\nNow it is your turn:"
+)
+
+PAPER_ANSWER_NOW = "No further guess is possible. You must now present your answer inside <answer> and </answer>."
+
+NOT_A_CODE = "not-a-code"
+
+
+def parse_action(response: str, a: int, b: int) -> TaggedAction:
+    """Read one action from ``response``; see `rl_agents.envs.stateful.read_tags`.
+
+    White space inside the tag is dropped. A guess must be a code of the game; an answer need not be, as every answer
+    is final and is simply right or wrong.
+    """
+    action = read_tags(response)
+    code = "".join(action.content.split())
+    error = tasks.code_error(code, a, b)
+    if action.kind == "interact" and error:
+        return malformed(NOT_A_CODE, error)
+    return replace(action, content=code)
+
+
+def first_observation(task: Task, value: Feedback, style: str) -> str:
+    """Return the task description with the first guess and its feedback ``value``."""
+    group = task.subgroup
+    if style == "compact":
+        return f"{group.a} of {group.b} : {task.first_guess} {tasks.feedback_word(value)}"
+    return _PAPER_PROMPT.format(
+        num_digits=group.a,
+        num_uniques=group.b,
+        initial_guess=task.first_guess,
+        initial_feedback=feedback_observation(value, style),
+    )
+
+
+def feedback_observation(value: Feedback, style: str) -> str:
+    """Return the answer to a guess: one word, or the sentence of figure 8."""
+    return tasks.feedback_word(value) if style == "compact" else _PAPER_FEEDBACK.format(x=value[0], y=value[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +101,21 @@ class GuessNumbersEnv(TaggedEnv[GameState, GuessNumbersOptions]):
     observation_space = observations(4096)
     registered = SPEC
     task_ids = staticmethod(task_ids)
-    answer_now = prompts.PAPER_ANSWER_NOW
+    answer_now = PAPER_ANSWER_NOW
     your_turn = "\nNow it is your turn:"
 
     def _begin(self, task_id: str) -> tuple[str, GameState]:
-        task = find_task(task_id)
+        task = tasks.find_task(task_id)
         group = task.subgroup
-        value: rules.Feedback = (group.x0, group.y0)
-        state = GameState(task, rules.hypotheses(group.a, group.b, [(task.first_guess, value)]))
-        return prompts.first_observation(task, value, self.options.prompt), state
+        value: Feedback = (group.x0, group.y0)
+        state = GameState(task, tasks.hypotheses(group.a, group.b, [(task.first_guess, value)]))
+        return first_observation(task, value, self.options.prompt), state
 
     def _read(self, response: str, state: GameState) -> TaggedAction:
-        return prompts.parse_action(response, state.task.subgroup.a, state.task.subgroup.b)
+        return parse_action(response, state.task.subgroup.a, state.task.subgroup.b)
 
     def _reasons(self) -> dict[str, str]:
-        return {prompts.NOT_A_CODE: "the guess inside <interact> must be one number of the game"}
+        return {NOT_A_CODE: "the guess inside <interact> must be one number of the game"}
 
     def _answer(self, state: GameState, code: str) -> StepResult:
         new = replace(state, success=code == state.task.secret)
@@ -61,16 +123,14 @@ class GuessNumbersEnv(TaggedEnv[GameState, GuessNumbersOptions]):
         return self._end_turn(new, observation, float(new.success), valid=True, progress=inside, terminated=True)
 
     def _ask(self, state: GameState, guess: str) -> StepResult:
-        value = rules.feedback(state.task.secret, guess)
-        remaining = rules.consistent(state.remaining, guess, value)
-        inside = rules.guess_progresses(guess, state.remaining)
-        progress = (
-            inside if self.options.progress == "consistent" else rules.set_progresses(guess, state.remaining, remaining)
-        )
+        value = tasks.feedback(state.task.secret, guess)
+        remaining = tasks.consistent(state.remaining, guess, value)
+        inside = tasks.guess_progresses(guess, state.remaining)
+        progress = inside
+        if self.options.progress == "shrunk":
+            progress = tasks.set_progresses(guess, state.remaining, remaining)
         new = replace(state, remaining=remaining, inconsistent_guesses=state.inconsistent_guesses + (not inside))
-        return self._end_turn(
-            new, prompts.feedback_observation(value, self.options.prompt), valid=True, progress=progress
-        )
+        return self._end_turn(new, feedback_observation(value, self.options.prompt), valid=True, progress=progress)
 
     def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         group = state.task.subgroup

@@ -18,17 +18,13 @@ class LongFormQAOptions(JudgeKeys, PromptKey, ThoughtsKey, RetrieverKeys):
     documents: str = key("", "table of passages; empty for the generated almanac")
     questions: str = key("", "table of questions about the documents", needs="documents")
     columns: dict[str, str] = key(
-        {}, "what is read -> column of the questions, such as points:rubric.items", needs="questions"
-    )
-    test_share: float = key(
-        0.1, "share of the questions without split that are test tasks", ge=0, lt=1, needs="questions"
+        {}, "field -> column of the questions, such as points:rubric.items", needs="questions"
     )
     results: int = key(3, "passages that a search returns", ge=1, le=10)
-    max_sentences: int = key(12, "an answer of more sentences fails", ge=1, le=100)
     reward: Literal["pass", "match", "points"] = key(
         "pass",
-        "1 for a grounded and complete answer, 1 for a complete one (the PRS paper's), or the share of the points "
-        "stated times the share of the sentences grounded, by the rule judge",
+        "reward: 1 for a grounded and complete answer, 1 for a complete answer (PRS), or the rule judge's shares of "
+        "stated points and grounded sentences, multiplied",
     )
 
     def __post_init__(self) -> None:

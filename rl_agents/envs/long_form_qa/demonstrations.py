@@ -1,11 +1,11 @@
-"""The small starter model of long_form_qa: its words, its weights before training, and what it is taught.
+"""The warm-start model of long_form_qa: its words, its weights before training, and what it is taught.
 
 It reads the almanac in the compact style, three words a fact, one passage a search, and writes calls of the search tool
 as a few words that are JSON together.
 
-The expert (`play`) searches for every part of a question and says what it read. `demonstrate`, which teaches the
-starter, breaks off calls, searches for the wrong thing, thinks that it knows what it has not read, and leaves out
-parts: every stage that a reward can tell apart is failed at times.
+The player searches for every part of a question and says what it read. It breaks off calls, searches for the wrong
+thing, thinks that it knows what it has not read, and omits parts: every stage that a reward can tell apart is failed at
+times.
 """
 
 from __future__ import annotations
@@ -15,56 +15,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
-from rl_agents.envs.long_form_qa.almanac import ASPECTS, TOWNS, Wish, value_word
-from rl_agents.envs.long_form_qa.env import LongFormQAEnv, QAState
-from rl_agents.envs.long_form_qa.prompts import INVALID, MAX_CALLS, NOTHING
-from rl_agents.envs.long_form_qa.tasks import wishes_of
-from rl_agents.tools.calls import ToolCall, write_response
-
-
-def expert_action(state: QAState) -> str:
-    """Return the action in the paper's style: all searches in the first turn, then the answer from what was read."""
-    wishes = wishes_of(state.task.task_id)
-    if not state.turns:
-        calls = [ToolCall("search", {"query": f"{wish.town} {wish.aspect.name} {wish.point}"}) for wish in wishes]
-        return f"<think>I need {len(calls)} facts.</think>\n{write_response('', calls[:MAX_CALLS])}"
-    stated = " ".join(wish.point for wish in wishes if any(wish.point in text for text in state.read))
-    return f"<think>I have read enough.</think>\n<answer>{stated}</answer>"
+from rl_agents.envs.long_form_qa.env import INVALID, NOTHING, LongFormQAEnv, QAState
+from rl_agents.envs.long_form_qa.tasks import ASPECTS, TOWNS, Wish, value_word, wishes_of
 
 
 def compact_search(wish: Wish) -> str:
-    """Return the search for a wish in words that the starter can write; between them are blanks."""
+    """Return the search for a wish in words that the model can write; between them are blanks."""
     town, aspect, _ = wish.words
     return f'<tool_call> {{"name":"search","arguments":{{"query":" {town} {aspect} "}}}} </tool_call>'
-
-
-def compact_answer(state: QAState) -> str:
-    """Return the answer in the compact style: every wished fact that was read."""
-    stated = [" ".join([*wish.words, "."]) for wish in wishes_of(state.task.task_id) if was_read(wish, state)]
-    return f"<answer> {' '.join(stated)} </answer>"
 
 
 def was_read(wish: Wish, state: QAState) -> bool:
     """Say whether a passage that was read in the compact style states the wish."""
     return any(f"{' '.join(wish.words)} ." in text for text in state.read)
-
-
-def compact_action(state: QAState) -> str:
-    """Return the expert's action in the compact style: one search a turn, then the answer."""
-    missing = [wish for wish in wishes_of(state.task.task_id) if not was_read(wish, state)]
-    return compact_search(missing[0]) if missing else compact_answer(state)
-
-
-def _expert(env: LongFormQAEnv, rng: random.Random, habits: None) -> Act:
-    def act(observation: str, hurried: bool) -> str:
-        if env.options.prompt == "compact":
-            return compact_action(env.state)
-        return expert_action(env.state).replace("think>", f"{env.options.thoughts}>")
-
-    return act
-
-
-EXPERT = ScriptedPlayer(LongFormQAEnv, _expert, fixed={})
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,28 +3,105 @@
 An episode is at most six turns: searches in the documents, up to four in a turn, and an answer of several sentences.
 A judge says whether the documents that the agent has read support every sentence, and whether the answer states all
 points of the reference. Reward is given on the turn that answers; without an answer it is 0.
+
+The ``paper`` prompt says what the PRS paper's prompt says (appendix A), in words of our own that ask for a long answer;
+the tool is given in OpenAI's form. ``compact`` is for warm-start models: questions are town and aspect, documents three
+words a fact, and what went wrong is one word.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.long_form_qa import SPEC, LongFormQAOptions, prompts
+from rl_agents.envs.long_form_qa import SPEC, LongFormQAOptions
 from rl_agents.envs.long_form_qa.tasks import Task, find_task, open_store, own_questions, task_ids
 from rl_agents.envs.options import RetrieverKeys, connect_judge, part_of
-from rl_agents.envs.retrievers import retriever_over
-from rl_agents.envs.stateful import StepResult, observations
-from rl_agents.envs.tags import COMPACT_ANSWER_NOW
-from rl_agents.envs.tool_turns import ToolEnv, ToolResponse
+from rl_agents.envs.stateful import COMPACT_ANSWER_NOW, StepResult, observations
+from rl_agents.envs.tool_turns import ToolEnv, ToolResponse, text_tool
 from rl_agents.errors import InputError
+from rl_agents.retrieval.passages import Passage
 from rl_agents.rewards import judges
 from rl_agents.rewards.grounding import conciseness, grounded_share, sentences, stated_share
 from rl_agents.rewards.judge import Judge, OpenAIJudge
 from rl_agents.rewards.reading import Reading
-from rl_agents.tools.toolbox import BoundTool, Toolbox
+from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolResult, feedback, render_results
+
+MAX_TITLE, MAX_TEXT = 300, 2000
+CUT = " ..."
+NOTHING_FOUND = "nothing found"
+#: Searches in one turn; further ones are not run.
+MAX_CALLS = 4
+#: An answer of more sentences fails.
+MAX_SENTENCES = 12
+#: What the compact style says instead of a sentence of feedback.
+INVALID, NOTHING = "invalid", "nothing"
+
+SEARCH = text_tool(
+    "search", "Search the documents; returns the passages that fit the query best.", "query", "Words to look for.", 1000
+)
+
+_SYSTEM = """\
+You answer questions from a collection of documents that you can search.
+
+Whenever you have read something new, first reason about it inside <{tag}> and </{tag}>. Then either call the search \
+tool, with up to {max_calls} calls in one turn, as often as you lack knowledge; or, when nothing is missing any more, \
+write the final answer inside <answer> and </answer>. You have {max_turns} turns in all.
+
+The answer consists of full sentences, {max_sentences} at most. Answer every part of the question. State one fact per \
+sentence, so that each sentence can be understood alone: name what it is about instead of writing "it". State nothing \
+that the documents you have read do not say."""
+_FORM = """
+The tool, in JSON:
+{tool}
+Call it as <tool_call>{{"name": "search", "arguments": {{"query": "..."}}}}</tool_call>, once or more in a turn.
+
+Question: {question}"""
+ANSWER_NOW = "No further search is possible. Write your final answer now, inside <answer> and </answer>."
+_MALFORMED = "Your last response was not valid: {problem}. Search, or answer inside <answer> and </answer>."
+
+
+def system_text(max_turns: int, tag: str) -> str:
+    return _SYSTEM.format(max_calls=MAX_CALLS, max_turns=max_turns, max_sentences=MAX_SENTENCES, tag=tag)
+
+
+def first_observation(task: Task, style: str, rules: str) -> str:
+    """Return rules, tool and question in one text; in the compact style the question alone."""
+    if style == "compact":
+        return task.question
+    return f"{rules}\n{_FORM.format(tool=json.dumps(SEARCH.to_openai()['function']), question=task.question)}"
+
+
+def passage_text(passage: Passage) -> str:
+    """Return a passage as the agent reads it: title, line break, text, both cut where they are long."""
+    title, text = _cut(" ".join(passage.title.split()), MAX_TITLE), _cut(passage.text.strip(), MAX_TEXT)
+    return f"{title}\n{text}" if title else text
+
+
+def found_text(texts: Sequence[str], style: str) -> str:
+    """Return what a search found; ``texts`` are those of `passage_text`."""
+    if style == "compact":
+        return " ".join(texts) or NOTHING
+    return "\n\n".join(f"[{number}] {text}" for number, text in enumerate(texts, start=1)) or NOTHING_FOUND
+
+
+def results_observation(results: Sequence[ToolResult], style: str) -> str:
+    """Return what the agent reads after its calls; in the compact style errors are one word."""
+    if style == "compact":
+        results = [result if result.ok else ToolResult(result.call, INVALID, ok=True) for result in results]
+    return render_results(results)
+
+
+def malformed_observation(problem: str, style: str) -> str:
+    """Tell the agent that, and why, its response could not be read."""
+    return INVALID if style == "compact" else _MALFORMED.format(problem=feedback(problem))
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[:limit] + CUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,45 +167,45 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
     def __init__(self, options: LongFormQAOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
         self._own = own_questions(self.options)
-        self._rules = prompts.system_text(self.max_turns, self.options.max_sentences, self.options.thoughts)
+        self._rules = system_text(self.max_turns, self.options.thoughts)
         store = open_store(self.options.documents, self.options.prompt)
-        self._retriever = retriever_over(store, part_of(RetrieverKeys, self.options))
+        self._retriever = part_of(RetrieverKeys, self.options).over(store)
         self._judge = make_judge(self.options)
         self.awaited = self._judge.remote
 
     def _begin(self, task_id: str) -> tuple[str, QAState]:
         task = find_task(task_id, self._own, self.options.prompt)
-        return prompts.first_observation(task, self.options.prompt, self._rules), QAState(task)
+        return first_observation(task, self.options.prompt, self._rules), QAState(task)
 
     def _opening(self, state: QAState) -> dict[str, Any]:
         if self.options.prompt == "compact":
             return {}
         messages = [{"role": "system", "content": self._rules}, {"role": "user", "content": state.task.question}]
-        return {"messages": messages, "tools": [prompts.SEARCH.to_openai()]}
+        return {"messages": messages, "tools": [SEARCH.to_openai()]}
 
     def _reject(self, state: QAState, problem: str) -> StepResult:
-        return self._end_malformed(state, prompts.malformed_observation(problem, self.options.prompt), query="")
+        return self._end_malformed(state, malformed_observation(problem, self.options.prompt), query="")
 
     @property
     def answer_instruction(self) -> str:
         """What the agent is told when its next turn must answer."""
-        return COMPACT_ANSWER_NOW if self.options.prompt == "compact" else prompts.ANSWER_NOW
+        return COMPACT_ANSWER_NOW if self.options.prompt == "compact" else ANSWER_NOW
 
     def _call(self, state: QAState, turn: ToolResponse) -> StepResult:
         read = list(state.read)
 
         def search(arguments: Mapping[str, Any]) -> str:
             hits = self._retriever.search(arguments["query"], self.options.results)
-            texts = [prompts.passage_text(hit.passage) for hit in hits]
+            texts = [passage_text(hit.passage) for hit in hits]
             read.extend(text for text in dict.fromkeys(texts) if text not in read)
-            return prompts.found_text(texts, self.options.prompt)
+            return found_text(texts, self.options.prompt)
 
-        results = Toolbox([BoundTool(prompts.SEARCH, search)], prompts.MAX_CALLS).execute(turn.response)
+        results = Toolbox([BoundTool(SEARCH, search)], MAX_CALLS).execute(turn.response)
         new = replace(state, read=tuple(read), searches=state.searches + sum(result.ok for result in results))
         queries = [str(result.call.arguments["query"]) for result in results if result.ok and result.call]
         return self._end_turn(
             new,
-            prompts.results_observation(results, self.options.prompt),
+            results_observation(results, self.options.prompt),
             valid=all(result.fits for result in results),
             progress=len(read) > len(state.read),
             query=" ; ".join(queries),
@@ -147,7 +224,7 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
 
     async def _judged(self, state: QAState, answer: str) -> Verdict:
         task, count = state.task, len(sentences(answer))
-        if count > self.options.max_sentences:
+        if count > MAX_SENTENCES:
             return replace(NO_ANSWER, sentences=count)
         reading = Reading((), answer, True, task.references, task.question, state.read, task.points)
         asked = self._judge.verdict(reading), self._judge.complete(reading)

@@ -1,9 +1,7 @@
-"""The tasks of long_form_qa and the documents behind them: the generated almanac, or files of one's own.
+"""The tasks of long_form_qa and the documents behind them: the generated almanac, or the user's own files.
 
 1000 train and 200 test questions about the almanac are called ``almanac/train/0007``; no two ask for the same things.
-``panel.json`` holds hashes of all documents and questions.
-
-Questions from a table, for documents of one's own.
+``panel.json`` holds hashes of all documents and questions. A table of questions about other documents has
 
 | key | value |
 |---|---|
@@ -12,27 +10,128 @@ Questions from a table, for documents of one's own.
 | ``answers`` | list of texts, or ``answer``: one: whole reference answers; the points in a row when absent |
 | ``id`` | text or number; the place in the file, from 1, when absent |
 | ``split`` | ``train`` or ``test``; a share is drawn by hash when absent |
+
+The almanac tells of 48 invented towns in three articles each. Every fact is a pure function of town and aspect (through
+sha256, so of no library's generator). An article states two facts and mentions another town in passing. There are two
+renderings: sentences, and for small models three words a fact, ``velmora founder tarn``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import product
 from typing import Any
 
-from rl_agents.data.row_cache import Entry, KeptRows, keep
+from rl_agents.data.row_cache import Entry, keep
 from rl_agents.data.tables import Table, open_table
 from rl_agents.envs.long_form_qa import LongFormQAOptions
-from rl_agents.envs.long_form_qa.almanac import Wish, compact_text, draw_wishes, passages
-from rl_agents.envs.panels import numbered_ids, shuffled_ids, unknown_task
+from rl_agents.envs.panels import TableTasks, numbered_ids, shuffled_ids, stored_words, unknown_task
 from rl_agents.errors import InputError
-from rl_agents.retrieval.passages import PassageStore
+from rl_agents.retrieval.passages import Passage, PassageStore
+
+ALMANAC_SEED = "almanac-2026"
+_STORED = stored_words(__file__, "almanac.json")
+TOWNS = tuple(first + last for first, last in product(_STORED["beginnings"], _STORED["endings"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Aspect:
+    """Something that every town has.
+
+    Attributes:
+        name: one word, for the compact rendering.
+        question, statement: with ``{town}`` and, in the statement, ``{value}``.
+        values: what it can be; the last word in lower case is the value of the compact rendering.
+    """
+
+    name: str
+    question: str
+    statement: str
+    values: tuple[str, ...]
+
+
+#: Articles by name, and the aspects that they tell of.
+ARTICLES = tuple(
+    (article["name"], tuple(Aspect(**{**aspect, "values": tuple(aspect["values"])}) for aspect in article["aspects"]))
+    for article in _STORED["articles"]
+)
+ASPECTS = tuple(aspect for _, aspects in ARTICLES for aspect in aspects)
+_TITLES = {article["name"]: article["title"] for article in _STORED["articles"]}
+_ASIDES = {article["name"]: article["aside"] for article in _STORED["articles"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One thing that a question asks for."""
+
+    town: str
+    aspect: Aspect
+
+    @property
+    def value(self) -> str:
+        return _value(self.town, self.aspect.name)
+
+    @property
+    def question(self) -> str:
+        return self.aspect.question.format(town=self.town)
+
+    @property
+    def point(self) -> str:
+        return self.aspect.statement.format(town=self.town, value=self.value)
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """Return town, aspect and value as the compact rendering has them."""
+        return self.town.lower(), self.aspect.name, value_word(self.aspect, self.value)
+
+
+@cache
+def _value(town: str, aspect: str) -> str:
+    values = next(a.values for a in ASPECTS if a.name == aspect)
+    return values[int(hashlib.sha256(f"{ALMANAC_SEED}/{town}/{aspect}".encode()).hexdigest(), 16) % len(values)]
+
+
+def value_word(aspect: Aspect, value: str) -> str:
+    """Return the one word that names a value: a family name, what a fair is called after, or the value itself."""
+    parts = value.lower().split()
+    return parts[0] if aspect.name == "fair" else parts[-1]
+
+
+def passages(style: str) -> Iterator[Passage]:
+    """Yield all articles, in the style ``paper`` (sentences) or ``compact`` (three words a fact, no title)."""
+    for town in TOWNS:
+        for name, aspects in ARTICLES:
+            wishes = [Wish(town, aspect) for aspect in aspects]
+            if style == "compact":
+                yield Passage(f"{town}/{name}", "", compact_text(wishes))
+                continue
+            other = shuffled_ids((t for t in TOWNS if t != town), f"{ALMANAC_SEED}/{town}/{name}")[0]
+            text = " ".join([*(wish.point for wish in wishes), _ASIDES[name].format(other=other)])
+            yield Passage(f"{town}/{name}", _TITLES[name].format(town=town), text)
+
+
+def compact_text(wishes: Sequence[Wish]) -> str:
+    """State wishes in three words each."""
+    return " ".join(" ".join([*wish.words, "."]) for wish in wishes)
+
+
+def draw_wishes(seed: str) -> tuple[Wish, ...]:
+    """Draw two to four different wishes about one or two towns, town by town."""
+    digest = hashlib.sha256(seed.encode()).digest()
+    towns = shuffled_ids(TOWNS, seed)[: 1 + digest[0] % 2]
+    pairs = {f"{town}/{aspect.name}": Wish(town, aspect) for town in towns for aspect in ASPECTS}
+    chosen = shuffled_ids(pairs, f"{seed}/wishes")[: 2 + digest[1] % 3]
+    return tuple(sorted((pairs[name] for name in chosen), key=lambda wish: towns.index(wish.town)))
+
 
 SPLITS = ("train", "test")
 SPLIT_SEED = "long_form_qa-2026"
+TEST_SHARE = 0.1
 MAX_QUESTION, MAX_POINT, MAX_ANSWER = 8000, 2000, 20_000
 MAX_POINTS = 50
 _KEYS = ("question", "points", "answers", "answer", "id", "split")
@@ -53,27 +152,7 @@ class Task:
     references: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class QuestionSet:
-    """The questions of a table, and its two task sets."""
-
-    kept: KeptRows
-    splits: Mapping[str, tuple[str, ...]]
-
-    def find(self, task_id: str) -> Task:
-        """Return a question.
-
-        Raises:
-            InputError: there is none of that id.
-        """
-        if task_id not in self.kept:
-            ids = self.splits["train"] + self.splits["test"]
-            raise unknown_task("long_form_qa", task_id, ids[:5000], ids[0])
-        question, points, references = self.kept.get(task_id)
-        return Task(task_id, question, tuple(points), tuple(references))
-
-
-def load_questions(name: str, test_share: float, columns: Mapping[str, str] | None = None) -> QuestionSet:
+def load_questions(name: str, columns: Mapping[str, str] | None = None) -> TableTasks:
     """Read a table of questions; once, and again when it changes.
 
     Raises:
@@ -83,16 +162,16 @@ def load_questions(name: str, test_share: float, columns: Mapping[str, str] | No
         table = open_table(name, columns, _KEYS, "env.columns")
     except InputError as error:
         raise InputError(f"env.questions={error}") from error
-    return _loaded(table, test_share, table.version())
+    return _loaded(table, table.version())
 
 
 @lru_cache(maxsize=4)  # every environment asks
-def _loaded(table: Table, test_share: float, version: str) -> QuestionSet:
+def _loaded(table: Table, version: str) -> TableTasks:
     kept = keep(table.name, f"long_form_qa/{version}", lambda: _entries(table))
     given = dict(kept.splits())
     if not given:
         raise InputError(f"env.questions={table.name}: no questions in it")
-    return QuestionSet(kept, _splits(given, test_share))
+    return TableTasks("long_form_qa", (kept,), _splits(given))
 
 
 def _entries(table: Table) -> Iterator[Entry]:
@@ -144,33 +223,32 @@ def _texts(value: Any, key: str, limit: int) -> tuple[str, ...]:
     return tuple(_text(item, key, limit) for item in value)
 
 
-def _splits(given: Mapping[str, str], test_share: float) -> dict[str, tuple[str, ...]]:
-    """Split by what is given; draw ``test_share`` of those without. A file of one question is both sets."""
+def _splits(given: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Split by what is given; draw `TEST_SHARE` of those without. A file of one question is both sets."""
     free = [name for name, split in given.items() if not split]
-    drawn = set(shuffled_ids(free, SPLIT_SEED)[: round(test_share * len(free))])
+    drawn = set(shuffled_ids(free, SPLIT_SEED)[: round(TEST_SHARE * len(free))])
     test = [name for name, split in given.items() if split == "test" or name in drawn]
     train = [name for name in given if name not in set(test)]
     return {"train": tuple(train or test), "test": tuple(test or train)}
 
 
-SEED = "long_form_qa-2026"
 SIZES = {"train": 1000, "test": 200}
 STYLES = ("paper", "compact")
 _TASK_ID = re.compile(r"almanac/(train|test)/(\d{4})")
 
 
 def task_ids(split: str, options: LongFormQAOptions) -> list[str]:
-    """Return the ``train`` or ``test`` ids of one's own questions, or of the almanac.
+    """Return the ``train`` or ``test`` ids of the user's own questions, or of the almanac.
 
     Raises:
         InputError: another split, or files that cannot be used.
     """
     own = own_questions(options)
-    return numbered_ids("almanac", split, SIZES) if own is None else list(own.splits[split])
+    return numbered_ids("almanac", split, SIZES) if own is None else list(own.ids(split))
 
 
-def own_questions(options: LongFormQAOptions) -> QuestionSet | None:
-    """Return the questions of one's own files; None when none are named.
+def own_questions(options: LongFormQAOptions) -> TableTasks | None:
+    """Return the questions of the user's own files; None when none are named.
 
     Raises:
         InputError: only one of the files is named, one cannot be read, or the style is for the almanac alone.
@@ -181,17 +259,18 @@ def own_questions(options: LongFormQAOptions) -> QuestionSet | None:
         raise InputError("env.documents and env.questions belong together: name both files, or none for the almanac")
     if options.prompt == "compact":
         raise InputError("env.prompt=compact knows the almanac's words alone; use env.prompt=paper for your documents")
-    return load_questions(options.questions, options.test_share, options.columns)
+    return load_questions(options.questions, options.columns)
 
 
-def find_task(task_id: str, own: QuestionSet | None, style: str = "paper") -> Task:
+def find_task(task_id: str, own: TableTasks | None, style: str = "paper") -> Task:
     """Return the task called ``task_id``.
 
     Raises:
         InputError: unknown id; the message offers the nearest.
     """
     if own is not None:
-        return own.find(task_id)
+        question, points, references = own.find(task_id)
+        return Task(task_id, question, tuple(points), tuple(references))
     wishes = wishes_of(task_id)
     if style == "compact":
         points = tuple(" ".join(wish.words) for wish in wishes)
@@ -218,7 +297,7 @@ def _drawn() -> dict[str, list[tuple[Wish, ...]]]:
     """Draw questions until there are enough that ask for different things; the first are the test's."""
     found: dict[frozenset[Wish], tuple[Wish, ...]] = {}
     for number in itertools.count():
-        wishes = draw_wishes(f"{SEED}/{number}")
+        wishes = draw_wishes(f"{SPLIT_SEED}/{number}")
         found.setdefault(frozenset(wishes), wishes)
         if len(found) == sum(SIZES.values()):
             break

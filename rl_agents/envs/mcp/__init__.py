@@ -16,19 +16,14 @@ class McpOptions(QuestionFileKeys):
 
     servers: str = key("", "JSON file of MCP servers")
     tasks: str = key("", "table of questions with answers: a file, a folder or hub:NAME")
-    test_tasks: str = key("", "table of test questions; empty takes a tenth of the tasks", needs="tasks")
+    test_tasks: str = key("", "table of test questions; empty for a tenth of the tasks", needs="tasks")
     tools: list[str] = key([], "names of the tools that the agent is given; empty for all")
     share: Literal["process", "environment"] = key(
-        "process", "who uses the same servers: the environments of a process, or each its own, for tools with a state"
+        "process", "sharing of servers: one set per process, or one per environment for tools with a state"
     )
-    call_timeout_s: float = key(20.0, "seconds that a call may take; then the agent receives an error", gt=0)
-    call_concurrency: int = key(
-        64,
-        "calls of one server under way at the same time, of those who share it; others wait",
-        ge=1,
-        le=4096,
-    )
-    reward: Literal["em", "f1"] = key("em", "normalized exact match, 0 or 1, or F1 over words")
+    call_timeout_s: float = key(20.0, "time limit of one call, in seconds; then the agent receives an error", gt=0)
+    call_concurrency: int = key(64, "concurrent calls of one server; further ones wait", ge=1, le=4096)
+    reward: Literal["em", "f1"] = key("em", "reward: normalized exact match, 0 or 1, or F1 over words")
 
 
 SPEC = EnvSpec(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,8 +17,8 @@ from typing import Any
 from rl_agents.data.tables import fingerprint
 from rl_agents.envs.mcp import SPEC, McpOptions
 from rl_agents.envs.mcp.tasks import load_tasks, task_ids
-from rl_agents.envs.multihop_qa.questions import Question
-from rl_agents.envs.multihop_qa.scores import exact_match, f1
+from rl_agents.envs.multihop_qa.questions import Question, exact_match, f1
+from rl_agents.envs.multihop_qa.tasks import from_kept
 from rl_agents.envs.stateful import StepResult, observations
 from rl_agents.envs.tool_turns import ToolEnv, ToolResponse
 from rl_agents.errors import InputError, unknown
@@ -46,12 +45,6 @@ Call a tool as <tool_call>{{"name": "NAME", "arguments": {{...}}}}</tool_call>.
 Question: {question}"""
 _MALFORMED = "Your last response was not valid: {problem}. Call tools, or answer inside <answer> and </answer>."
 ANSWER_NOW = "No further tool call is possible. Write your answer now, inside <answer> and </answer>."
-
-
-def first_observation(system: str, tools: Sequence[dict[str, Any]], question: str) -> str:
-    """Return rules, tools and question in one text, for agents that are not given them as a chat."""
-    lines = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
-    return f"{system}\n{_FORM.format(tools=lines, question=question)}"
 
 
 _Key = tuple[str, float, float, int]
@@ -102,13 +95,6 @@ class Connection:
                 shared.client.close()
 
 
-def check_servers(servers: str) -> None:
-    """Raise `InputError` for a file of servers that cannot be used; none of them is started."""
-    if not servers:
-        raise InputError('environment mcp needs env.servers=FILE, a JSON file {"mcpServers": {NAME: {...}}}')
-    read_servers(Path(servers).expanduser())
-
-
 ANSWER_NOTE = "answered"
 
 
@@ -154,7 +140,9 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
 
     def __init__(self, options: McpOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
-        check_servers(self.options.servers)
+        if not self.options.servers:
+            raise InputError('environment mcp needs env.servers=FILE, a JSON file {"mcpServers": {NAME: {...}}}')
+        read_servers(Path(self.options.servers).expanduser())  # none of them is started
         self._tasks = load_tasks(self.options)
         self._system = _SYSTEM.format(max_calls=MAX_CALLS, max_turns=self.max_turns)
         self._connection: Connection | None = None
@@ -169,7 +157,7 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
         Raises:
             InputError: unknown task id, or servers that cannot be used.
         """
-        return self._opened(self._tasks.find(self._draw_task(seed, options)))
+        return self._opened(from_kept(self._tasks.find(self._draw_task(seed, options))))
 
     async def _opened(self, question: Question) -> tuple[str, dict[str, Any]]:
         tools = (await self._open_toolbox()).definitions
@@ -180,7 +168,9 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
             {"role": "user", "content": question.question},
         ]
         info["tools"] = tools
-        return first_observation(self._system, tools, question.question), info
+        lines = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+        # One text for agents that are not given rules, tools and question as a chat.
+        return f"{self._system}\n{_FORM.format(tools=lines, question=question.question)}", info
 
     def _answer(self, state: ToolState, answer: str) -> StepResult:
         score = exact_match if self.options.reward == "em" else f1

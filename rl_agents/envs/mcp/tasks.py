@@ -8,40 +8,18 @@ texts, and ``id`` may be absent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from rl_agents.data.row_cache import KeptRows, keep
+from rl_agents.data.row_cache import keep
 from rl_agents.data.tables import Table
 from rl_agents.envs.mcp import McpOptions
-from rl_agents.envs.multihop_qa.questions import Question, question_table
-from rl_agents.envs.multihop_qa.tasks import FORMAT, from_kept, kept_entries
-from rl_agents.envs.panels import check_split, held_out, unknown_task
+from rl_agents.envs.multihop_qa.questions import question_table
+from rl_agents.envs.multihop_qa.tasks import FORMAT, kept_entries
+from rl_agents.envs.panels import TableTasks, held_out
 from rl_agents.errors import InputError
 
 SPLIT_SEED = "mcp-2026"
 SPLITS = ("train", "test")
-
-
-@dataclass(frozen=True)
-class TaskSet:
-    """The tasks of one or two tables, and the two task sets."""
-
-    kept: tuple[KeptRows, ...]
-    splits: Mapping[str, tuple[str, ...]]
-
-    def find(self, task_id: str) -> Question:
-        """Return the task called ``task_id``.
-
-        Raises:
-            InputError: there is none; the message offers the nearest.
-        """
-        kept = next((kept for kept in self.kept if task_id in kept), None)
-        if kept is None:
-            ids = self.splits["train"]
-            raise unknown_task("mcp", task_id[:80], [*ids[:5000], *self.splits["test"][:5000]], ids[0])
-        return from_kept(kept.get(task_id))
 
 
 def task_ids(split: str, options: McpOptions) -> list[str]:
@@ -50,12 +28,10 @@ def task_ids(split: str, options: McpOptions) -> list[str]:
     Raises:
         InputError: another split, or files that cannot be used.
     """
-    found = load_tasks(options)
-    check_split(split, found.splits)
-    return list(found.splits[split])
+    return list(load_tasks(options).ids(split))
 
 
-def load_tasks(options: McpOptions) -> TaskSet:
+def load_tasks(options: McpOptions) -> TableTasks:
     """Read the files of tasks, once per process, and again when they change.
 
     Without ``test_tasks`` a tenth of ``tasks`` is for tests, by sha256 of the ids. A file of one task is both sets.
@@ -71,7 +47,7 @@ def load_tasks(options: McpOptions) -> TaskSet:
 
 
 @lru_cache(maxsize=4)  # every environment asks
-def _loaded(tables: tuple[Table, ...], versions: tuple[str, ...], max_bad_share: float) -> TaskSet:
+def _loaded(tables: tuple[Table, ...], versions: tuple[str, ...], max_bad_share: float) -> TableTasks:
     kept, seen = [], set[str]()
     for table, version in zip(tables, versions, strict=True):
         entries = partial(kept_entries, table, max_bad_share)
@@ -84,4 +60,4 @@ def _loaded(tables: tuple[Table, ...], versions: tuple[str, ...], max_bad_share:
         seen.update(own)
     ids = [one.ids() for one in kept]
     splits = held_out(ids[0], SPLIT_SEED) if len(ids) == 1 else dict(zip(SPLITS, ids, strict=True))
-    return TaskSet(tuple(kept), splits)
+    return TableTasks("mcp", tuple(kept), splits)

@@ -14,9 +14,9 @@ from rl_agents.envs.spec import EnvSpec
 class MovieRecommendationOptions(PromptKey):
     """Keys of movie_recommendation; see docs/environments/active_reasoning.md."""
 
-    size: Literal["paper", "small"] = key("paper", "sessions of the paper's size, or those of the starter model")
+    size: Literal["paper", "small"] = key("paper", "size of a session: the paper's, or that of the warm-start model")
     progress: Literal["similarity", "movement"] = key(
-        "similarity", "info['progress']: the estimate came closer to the weights (T3), or it still moves (no oracle)"
+        "similarity", "progress rule: the estimate came closer to the hidden weights (T3), or it still moves"
     )
 
 

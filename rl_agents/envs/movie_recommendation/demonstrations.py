@@ -1,41 +1,39 @@
-"""The small starter model of MovieRecommendation: its words, its weights before training, and what it is taught.
+"""The warm-start model of MovieRecommendation: its words, its weights before training, and what it is taught.
 
-It plays a smaller session than the paper's: three attributes, five seen and four unseen movies whose scores always
+It is for a smaller session than the paper's: three attributes, five seen and four unseen movies whose scores always
 add up to the same, weights of 0, 0.5 or 1. Each movie and each estimate is one token.
 
-The expert believes what the answers imply, and asks what splits its belief best. The belief is a set of weight
-vectors: every one there is where those are few, else 4,096 fixed random ones. It is a function of the state, so it can
-also take over in the middle of an episode. `demonstrate`, which teaches the starter, believes the same, but asks
-without a plan, asks again what it knows, often stops after the first question and sometimes recommends any movie. Those
-of its episodes that go on go to the end, so that they teach what several answers together imply; without them patience
-could not pay.
+The player believes what the answers imply: a set of weight vectors, every one there is where those are few, else 4,096
+fixed random ones. It asks without a plan, asks again what it knows, often stops after the first question and sometimes
+recommends any movie. Its other episodes run to the end, so that they teach what several answers together
+imply; without them patience could not pay.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from rl_agents.envs.demonstrations import TAGS, Act, ScriptedPlayer, word_starter
-from rl_agents.envs.movie_recommendation.env import Comparison, MovieRecommendationEnv, SessionState
-from rl_agents.envs.movie_recommendation.prompts import (
+from rl_agents.envs.movie_recommendation.env import (
     FINAL_TURN,
     NOT_A_QUESTION,
     NOT_A_VECTOR,
     UNKNOWN_MOVIE,
-    Question,
+    Comparison,
+    MovieRecommendationEnv,
+    SessionState,
     movie_name,
-    question_text,
 )
 from rl_agents.envs.movie_recommendation.tasks import STARTER_SIZE, Task
-from rl_agents.envs.preferences import Movie, agreeing, best_pair, possible_weights, shown_vector
+from rl_agents.envs.preferences import Movie, agreeing, possible_weights, shown_vector
 from rl_agents.envs.small_model import sum_parts
-from rl_agents.envs.tags import MALFORMED_REASONS
+from rl_agents.envs.stateful import MALFORMED_REASONS
 
 MAX_VECTORS = 4096
 
@@ -53,30 +51,10 @@ def recommendation(task: Task, weights: np.ndarray) -> Movie:
     return task.unseen[int(np.argmax(np.sum(values == values.max(axis=1, keepdims=True), axis=0)))]
 
 
-def estimate_text(weights: np.ndarray, task: Task, style: str) -> str:
-    """Return the mean of the belief as the agent writes it; in the compact style in whole levels."""
-    levels = weights.mean(axis=0)
-    if style == "compact":
-        levels = np.floor(levels + 0.5)
+def estimate_text(weights: np.ndarray, task: Task) -> str:
+    """Return the mean of the belief in whole levels."""
+    levels = np.floor(weights.mean(axis=0) + 0.5)
     return ",".join(f"{round(level / (task.size.weight_levels - 1), 2):g}" for level in levels.tolist())
-
-
-def written_question(estimate: str, pair: Sequence[Movie], task: Task, style: str) -> str:
-    """Return the action that asks for ``pair``."""
-    if style == "compact":
-        names = " ".join(movie_name(movie, task.size, style) for movie in pair)
-        return f"<interact> {estimate} {names} </interact>"
-    question = question_text(Question((), pair[0], pair[1]))
-    return f"<interact>\nGuess: {estimate}\nQuestion: {question}\n</interact>"
-
-
-def expert_action(state: SessionState, style: str = "paper") -> str:
-    """Return the expert's response in ``state``."""
-    weights = belief(state.task, state.comparisons)
-    if state.final:
-        return f"<answer> {movie_name(recommendation(state.task, weights), state.task.size, style)} </answer>"
-    pair = [state.task.seen[place] for place in best_pair(weights, state.task.seen)]
-    return written_question(estimate_text(weights, state.task, style), pair, state.task, style)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +63,9 @@ class Habits:
 
     Attributes:
         repeat_question: probability of a wasted turn: the last question is asked again.
-        any_question: probability of comparing two movies at random in place of the next two in the list.
+        any_question: probability of comparing two movies at random instead of the next two in the list.
         stop_early: probability, after the first question, of answering with the estimate, which ends the questions.
-        careless: probability of recommending any unseen movie in place of the best by the estimate.
+        careless: probability of recommending any unseen movie instead of the best by the estimate.
     """
 
     repeat_question: float = 0.1
@@ -102,14 +80,15 @@ def _begin(env: MovieRecommendationEnv, rng: random.Random, habits: Habits) -> A
 
 def _choose(state: SessionState, rng: random.Random, habits: Habits) -> str:
     task, weights = state.task, belief(state.task, state.comparisons)
-    estimate = estimate_text(weights, task, "compact")
+    estimate = estimate_text(weights, task)
     if state.final:
         best = recommendation(task, weights)
         movie = rng.choice(task.unseen) if rng.random() < habits.careless else best
         return f"<think> {estimate} </think> <answer> {movie_name(movie, task.size, 'compact')} </answer>"
     if len(state.comparisons) == 1 and rng.random() < habits.stop_early:
         return f"<answer> {estimate} </answer>"
-    return written_question(estimate, _pair(state, rng, habits), task, "compact")
+    names = " ".join(movie_name(movie, task.size, "compact") for movie in _pair(state, rng, habits))
+    return f"<interact> {estimate} {names} </interact>"
 
 
 def _pair(state: SessionState, rng: random.Random, habits: Habits) -> tuple[Movie, Movie]:
@@ -124,7 +103,7 @@ def _pair(state: SessionState, rng: random.Random, habits: Habits) -> tuple[Movi
 
 
 def movie_words() -> list[str]:
-    """Return the name of every movie that a session of the starter's size may hold."""
+    """Return the name of every movie that a session of the warm-start model's size may hold."""
     top = STARTER_SIZE.score_levels - 1
     scores = itertools.product(range(top + 1), repeat=STARTER_SIZE.attributes)
     total = STARTER_SIZE.attributes * top // 2

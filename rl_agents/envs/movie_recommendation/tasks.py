@@ -3,9 +3,9 @@
 A task's id names the size of the session and its number, for example ``5-10-10-11-11-uniform/0042``: attributes, seen
 movies, unseen movies, levels of a score, levels of a weight, sampling. Everything in it follows from the id.
 ``<size>/spare/123456`` is one of a million further sessions, of neither split: demonstrations play these, because a
-starter model learns 700 by heart.
+warm-start model learns 700 by heart.
 The split of the numbers is frozen in ``panel.json``, together with a hash of what 1,000 sessions of the default and of
-the starter's size hold.
+the warm-start model's size hold.
 
 Source: T3, appendix C.1 and table 5 (700 and 300; the paper publishes neither its movies nor most sizes).
 """
@@ -94,7 +94,11 @@ def find_task(task_id: str) -> Task:
 
 def _draw_task(task_id: str, size: Size) -> Task:
     """Draw all of a session from a generator seeded with its id, until one unseen movie is the best."""
-    draw = _below(random.Random(f"movie_recommendation/{task_id}"))
+    rng = random.Random(f"movie_recommendation/{task_id}")
+
+    def draw(n: int) -> int:
+        return int(rng.random() * n)  # the only method whose numbers no Python version changes
+
     for _ in range(DRAWS):
         weights = tuple(draw(size.weight_levels) for _ in range(size.attributes))
         movies = _draw_movies(draw, size)
@@ -102,11 +106,6 @@ def _draw_task(task_id: str, size: Size) -> Task:
         if any(weights) and len(best_movies(weights, unseen)) == 1:
             return Task(task_id, size, weights, seen, unseen)
     raise ValueError(f"no session of size {size.name} has a best movie")
-
-
-def _below(rng: random.Random) -> Callable[[int], int]:
-    """Return draw(n) -> 0..n-1 on ``rng.random()`` alone: the only method whose numbers no Python version changes."""
-    return lambda n: int(rng.random() * n)
 
 
 def _draw_movies(draw: Callable[[int], int], size: Size) -> tuple[Movie, ...]:

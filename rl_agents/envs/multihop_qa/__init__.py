@@ -15,10 +15,14 @@ class MultihopQAOptions(PromptKey, ThoughtsKey, RetrieverKeys, QuestionFileKeys)
     """Keys of multihop_qa; see docs/environments/question_answering.md."""
 
     questions: str = key("generated", "generated, small, or a table of questions: a file, a folder or hub:NAME")
-    test_questions: str = key("", "table of test questions; empty takes a tenth", needs="questions!=generated|small")
-    passages: str = key("", "table of passages; empty takes those of the questions", needs="questions!=generated|small")
+    test_questions: str = key(
+        "", "table of test questions; empty for a tenth of the questions", needs="questions!=generated|small"
+    )
+    passages: str = key(
+        "", "table of passages; empty for the passages of the questions", needs="questions!=generated|small"
+    )
     hits: int = key(3, "passages that a search returns", ge=1, le=20)
-    reward: Literal["em", "f1"] = key("em", "normalized exact match of the answer, 0 or 1, or F1 over words")
+    reward: Literal["em", "f1"] = key("em", "reward: normalized exact match, 0 or 1, or F1 over words")
 
 
 SPEC = EnvSpec(

@@ -1,4 +1,4 @@
-"""The scripted players of multihop_qa, and its small starter model: its words, its weights, what it is taught.
+"""The scripted players of multihop_qa, and its warm-start model: its words, its weights, what it is taught.
 
 The expert finds every supporting passage and then answers: what can be reached with the search tool. In generated
 worlds it follows the question's plan and searches for one fact after the other, as an agent has to. For files it looks
@@ -6,11 +6,11 @@ up the titles of the supporting passages, so its score says for how many questio
 evidence within the turns; where supporting passages are not known it searches for the question, and answers if a
 passage names the answer.
 
-`Searcher`, which teaches the starter, is deliberately mediocre. It knows the form of every turn and reads what it
-finds, but it leaves the relation out of a query, reads the wrong result, takes a stop on the way for the answer, and
+`Searcher`, which teaches the warm-start model, is deliberately mediocre. It knows the form of every turn and reads what
+it finds, but it leaves the relation out of a query, reads the wrong result, takes a stop on the way for the answer, and
 guesses comparisons: reinforcement learning has something to improve. It plays the small worlds, where every name, year
-and relation is one word, and so one token; elsewhere the expert plays. What the starter writes is copied from the
-question and from the results: two layers are enough for that.
+and relation is one word, and so one token; elsewhere the expert plays. What the warm-start model writes is copied from
+the question and from the results: two layers are enough for that.
 """
 
 from __future__ import annotations
@@ -25,9 +25,15 @@ import torch
 
 from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
 from rl_agents.envs.multihop_qa import SPEC
-from rl_agents.envs.multihop_qa.env import EpisodeState, MultihopQAEnv
-from rl_agents.envs.multihop_qa.prompts import COMPACT_ANSWER_NOW, MAX_CALLS, MAX_QUERY_CHARACTERS, SEARCH
-from rl_agents.envs.multihop_qa.scores import normalize
+from rl_agents.envs.multihop_qa.env import (
+    COMPACT_ANSWER_NOW,
+    MAX_CALLS,
+    MAX_QUERY_CHARACTERS,
+    SEARCH,
+    EpisodeState,
+    MultihopQAEnv,
+)
+from rl_agents.envs.multihop_qa.questions import normalize
 from rl_agents.envs.multihop_qa.world import ASIDES, RELATIONS, SIZES
 from rl_agents.envs.small_model import INIT_STD
 from rl_agents.tools.calls import ToolCall, write_response
@@ -91,7 +97,7 @@ class Habits:
         one_at_a_time: probability that the sides of a comparison are looked up one after the other.
         guesses: probability that a comparison is answered without looking at the years.
         hurried: probability, per turn, that the dialogue asks for the answer at once, as T3 does when it cuts an
-            episode short; the starter would not understand it otherwise.
+            episode short; the warm-start model would not understand it otherwise.
     """
 
     forgets_relation: float = 0.25

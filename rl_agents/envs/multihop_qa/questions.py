@@ -11,15 +11,23 @@ A plain record, a row of any table (`rl_agents.data.tables`):
     {"id": "q1", "question": "...", "answer": "...", "type": "bridge", "passages": [{"title": "...", "text": "..."}]}
 
 ``question`` may be written ``Question``. ``answer`` is a text or a list of accepted texts and may be called ``Answer``,
-``answers`` or ``golden_answers``; blank ones among others are dropped. ``id`` (by default
-the record's place from 1), ``type``, ``passages`` and ``supporting`` (ids of the passages that hold the answer) may be
-absent.
+``answers`` or ``golden_answers``; blank ones among others are dropped. ``id`` (by default the record's place from 1),
+``type``, ``passages`` and ``supporting`` (ids of the passages that hold the answer) may be absent.
+
+Exact match and F1 of short answers are those of HotpotQA's official evaluation: both compare normalized texts (lower
+case, ASCII punctuation removed, the articles a, an and the removed, white space folded). 2WikiMultiHopQA, MuSiQue and
+the open-domain sets (NQ, TriviaQA, PopQA, Bamboogle) are scored alike.
+
+Source: Yang et al. (2018), HotpotQA, section 5.1; SQuAD's normalization (Rajpurkar et al. 2016, section 6.1).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +35,54 @@ from typing import Any
 from rl_agents.data.tables import Table, open_table
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+#: Answers that share no credit with others: a longer text that holds the word is not half right.
+_ALL_OR_NOTHING = frozenset(("yes", "no", "noanswer"))
+
+
+def normalize(answer: str) -> str:
+    """Return the text that is compared.
+
+    >>> normalize("The  Beatles' album, Help!")
+    'beatles album help'
+    """
+    return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(answer: str, references: Sequence[str]) -> float:
+    """EM = 1 if the normalized answer equals a normalized reference, else 0; an empty answer equals none.
+
+    A reference of articles and punctuation alone, of which normalizing leaves nothing, has to be said as it is written,
+    capitals and blanks aside. The official script gives it to any answer of which nothing is left either.
+    """
+    return float(any(_equal(answer, reference) for reference in references))
+
+
+def _equal(answer: str, reference: str) -> bool:
+    said, wanted = normalize(answer), normalize(reference)
+    if said or wanted:
+        return said == wanted
+    return bool(answer.strip()) and answer.lower().split() == reference.lower().split()
+
+
+def f1(answer: str, references: Sequence[str]) -> float:
+    """F1 = 2PR/(P + R) over the words of the normalized texts, the best over the references; in [0, 1].
+
+    P is the share of the answer's words that the reference has, R the share of the reference's words that the answer
+    has, repetitions counted. If one text is yes, no or noanswer, anything but equality is 0.
+    """
+    return max((_f1(normalize(answer), normalize(reference)) for reference in references), default=0.0)
+
+
+def _f1(answer: str, reference: str) -> float:
+    if answer != reference and (answer in _ALL_OR_NOTHING or reference in _ALL_OR_NOTHING):
+        return 0.0
+    said, wanted = answer.split(), reference.split()
+    common = sum((Counter(said) & Counter(wanted)).values())
+    return 2.0 * common / (len(said) + len(wanted)) if common else 0.0
+
 
 QUESTION_KEYS = ("question", "Question")
 ANSWER_KEYS = ("answer", "Answer", "answers", "golden_answers")
@@ -36,7 +92,7 @@ FIELDS = (
     "supporting", "paragraphs", "passages",
 )  # fmt: skip
 MAX_PASSAGES = 1000
-#: Records named among those that are left out.
+#: Records named among those that are excluded.
 NAMED = 5
 
 
@@ -79,7 +135,7 @@ def read_questions(
     """Yield the questions of a table in its order, each with the share that has been read.
 
     Args:
-        max_bad_share: share of the rows that may be no question, or no JSON; they are left out.
+        max_bad_share: share of the rows that may be no question, or no JSON; they are excluded.
         report: gets a line on them.
 
     Raises:
@@ -101,7 +157,7 @@ def read_questions(
         raise InputError(f"{bad[0]}; {counted}, more than env.max_bad_share={max_bad_share:g}")
     if bad:
         more = f"; {len(bad) - NAMED:,} more" if len(bad) > NAMED else ""
-        report(f"{len(bad):,} of {count:,} questions left out: {'; '.join(bad[:NAMED])}{more}")
+        report(f"{len(bad):,} of {count:,} questions excluded: {'; '.join(bad[:NAMED])}{more}")
 
 
 def entry_from_record(record: Any, number: int) -> Entry | None:

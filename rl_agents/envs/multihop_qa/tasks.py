@@ -3,7 +3,7 @@
 | ``env.questions`` | what |
 |---|---|
 | ``generated`` | worlds of 308 passages and 20 questions in sentences: 80 to train in, 20 to test in |
-| ``small`` | worlds of 112 passages and 10 questions in single words, for the starter model: 400 and 40 |
+| ``small`` | worlds of 112 passages and 10 questions in single words, for the warm-start model: 400 and 40 |
 | a table | HotpotQA, 2WikiMultiHopQA, MuSiQue or plain questions; see `rl_agents.envs.multihop_qa.questions` |
 
 The passages of a file's questions are one store, each passage once, as StepPO builds it (appendix B.2), unless
@@ -26,7 +26,7 @@ from rl_agents.data.tables import Columns, Table
 from rl_agents.envs.multihop_qa import MultihopQAOptions
 from rl_agents.envs.multihop_qa.questions import Question, question_table, read_questions
 from rl_agents.envs.multihop_qa.world import COUNTS, SIZES, World, make_world, world_questions
-from rl_agents.envs.panels import check_split, held_out, unknown_task
+from rl_agents.envs.panels import TableTasks, check_split, held_out, unknown_task
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage, PassageStore, open_index
 
@@ -152,26 +152,20 @@ class TableQuestions:
 
     def __init__(self, train: Table, test: Table | None, corpus: str, max_bad_share: float = 0.0) -> None:
         tables = [train, test] if test is not None and test != train else [train]
-        self._kept = [_kept_questions(table, max_bad_share) for table in tables]
-        ids = [kept.ids() for kept in self._kept]
+        kept = tuple(_kept_questions(table, max_bad_share) for table in tables)
+        ids = [one.ids() for one in kept]
         if twice := set(ids[0]).intersection(*ids[1:]) if len(ids) > 1 else set():
             raise InputError(f"{tables[1].name}: the question id {min(twice)!a} occurs twice")
-        self._splits = _split(train.name, ids[0]) if test is None else {"train": ids[0], "test": ids[-1]}
+        splits = _split(train.name, ids[0]) if test is None else {"train": ids[0], "test": ids[-1]}
+        self._tasks = TableTasks("multihop_qa", kept, splits)
+        self.ids = self._tasks.ids
         self._store = PassageStore.open(corpus) if corpus else self._own_passages(tables)
         assert self._store.path is not None, "an index in the cache"
         self._place = IndexPlace(self._store.path)
         self._own = not corpus
 
-    def ids(self, split: str) -> Sequence[str]:
-        check_split(split, self._splits)
-        return self._splits[split]
-
     def task(self, task_id: str) -> Task:
-        kept = next((kept for kept in self._kept if task_id in kept), None)
-        if kept is None:
-            ids = self._splits["train"]
-            raise unknown_task("multihop_qa", task_id[:80], ids[:5000], ids[0])
-        question = from_kept(kept.get(task_id))
+        question = from_kept(self._tasks.find(task_id))
         # A corpus of its own may lack what the question's file calls supporting: then nothing is known of it.
         known = self._own or all(name in self._store for name in question.supporting)
         return Task(question if known else replace(question, supporting=()), self._place)
@@ -195,7 +189,7 @@ def _split(name: str, ids: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
 def _unique_passages(tables: Sequence[Table]) -> Iterator[tuple[Passage, float]]:
     seen: set[str] = set()
     for table in tables:
-        for entry, share in read_questions(table, 1.0):  # what may be left out has been looked at
+        for entry, share in read_questions(table, 1.0):  # what may be excluded has been looked at
             for passage in entry.passages:
                 if passage.id not in seen:
                     seen.add(passage.id)
@@ -213,13 +207,8 @@ def _kept_questions(table: Table, max_bad_share: float) -> KeptRows:
 
 def kept_entries(table: Table, max_bad_share: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield the questions of a table as `rl_agents.data.row_cache` takes them."""
-    for entry, _ in read_questions(table, max_bad_share, print_line):
+    for entry, _ in read_questions(table, max_bad_share, lambda line: print(f"[rl_agents] {line}", file=sys.stderr)):
         yield entry.question.id, "", asdict(entry.question)
-
-
-def print_line(line: str) -> None:
-    """Say something about the data on stderr."""
-    print(f"[rl_agents] {line}", file=sys.stderr, flush=True)
 
 
 def from_kept(data: Mapping[str, Any]) -> Question:

@@ -266,20 +266,18 @@ def _chain(world: World, draws: Draws, hops: int) -> Question | None:
     if len({start, *(fact.object for fact in facts)}) <= hops:
         return None
     relations = [fact.relation for fact in facts]
-    text = _terse_chain(start, relations) if world.size.terse else _worded_chain(start, relations)
+    text = _chain_text(start, relations, world.size.terse)
     plan = tuple((fact.query(world.size.terse),) for fact in facts)
     return Question("", text, (facts[-1].object,), f"bridge-{hops}", tuple(f.passage_id for f in facts), plan)
 
 
-def _worded_chain(start: str, relations: list[Relation]) -> str:
+def _chain_text(start: str, relations: list[Relation], terse: bool) -> str:
+    if terse:
+        return f"{start} {' '.join(relation.name for relation in relations)} ?"
     subject = start
     for relation in relations[:-1]:
         subject = relation.phrase.format(s=subject)
     return relations[-1].question.format(s=subject)
-
-
-def _terse_chain(start: str, relations: list[Relation]) -> str:
-    return f"{start} {' '.join(relation.name for relation in relations)} ?"
 
 
 def _earlier(world: World, draws: Draws) -> Question | None:

@@ -14,22 +14,17 @@ from rl_agents.envs.spec import EnvSpec
 class PaperSearchOptions(PromptKey, RetrieverKeys):
     """Keys of paper_search; see docs/environments/question_answering.md."""
 
-    papers: str = key("generated", "generated, generated:N, small, or a folder with papers and queries")
-    bad_data: Literal["error", "skip"] = key(
-        "error", "stop at an unusable record of a folder's files, or skip it", needs="papers!=generated|small"
+    papers: str = key("generated", "papers: generated, generated:N, small, or a folder with papers and queries")
+    results: int = key(10, "papers that a search returns", ge=1, le=100)
+    max_calls: int = key(5, "tool calls of one turn that are run", ge=1, le=32)
+    search_cost: float = key(0.0, "cost of a search, subtracted from its reward", ge=0, le=1000)
+    expand_cost: float = key(0.0, "cost of an expansion, subtracted from its reward", ge=0, le=1000)
+    selector: Literal["rule", "openai"] = key(
+        "rule", "scores of papers: rule takes facets or annotations, openai asks a model on a server"
     )
-    results: int = key(10, "papers of a search", ge=1, le=100)
-    max_calls: int = key(5, "calls of one turn that are run", ge=1, le=32)
-    listed: int = key(40, "papers that one list shows", ge=1, le=200)
-    search_cost: float = key(0.0, "subtracted from what a search earns", ge=0, le=1000)
-    expand_cost: float = key(0.0, "subtracted from what an expansion earns", ge=0, le=1000)
-    threshold: float = key(0.5, "papers of at least this score count at the end", ge=0, le=1)
-    success_f1: float = key(0.8, "F1 from which an episode is a success; the papers know no such thing", ge=0, le=1)
-    selector: Literal["rule", "openai"] = key("rule", "who scores papers: facets or annotation, or a model on a server")
-    selector_url: str = key("", "of the server, up to and including /v1", needs="selector=openai")
-    selector_model: str = key("", "its name on the server", needs="selector=openai")
-    selector_key_env: str = key("", "environment variable with the server's key", needs="selector=openai")
-    selector_threads: int = key(16, "requests at the same time", ge=1, le=256, needs="selector=openai")
+    selector_url: str = key("", "URL of the selector's server, up to and including /v1", needs="selector=openai")
+    selector_model: str = key("", "name of the selector model on its server", needs="selector=openai")
+    selector_key_env: str = key("", "environment variable with the server's API key", needs="selector=openai")
 
 
 SPEC = EnvSpec(

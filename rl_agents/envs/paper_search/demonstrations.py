@@ -1,13 +1,13 @@
-"""The scripted players of paper search, and its small starter model: its words, and what it is taught.
+"""The scripted players of paper search, and its warm-start model: its words, and what it is taught.
 
 The expert knows which of the found papers are relevant: what can be reached. It searches for the request's words, then
 for the other names that relevant papers use, and expands relevant papers until none is left to expand. It sees the
 scores of the pool, which the agent does not, but no paper that was not found.
 
-The mediocre searcher, which teaches the starter, knows the forms of the calls and copies ids from the list, but it
-makes few calls a turn, expands papers that have little to do with the request, hardly ever follows a new name, and
-gives up early: reinforcement learning has something to improve. It searches the small libraries, where a title is two
-words and an id is one, each one token; the JSON of a call is one token before its argument and one behind it.
+The mediocre searcher, which teaches the warm-start model, knows the forms of the calls and copies ids from the list,
+but it makes few calls a turn, expands papers that have little to do with the request, hardly ever follows a new name,
+and gives up early: reinforcement learning has something to improve. It searches the small libraries, where a title is
+two words and an id is one, each one token; the JSON of a call is one token before its argument and one behind it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
 from rl_agents.envs.paper_search.env import PaperSearchEnv
 from rl_agents.envs.paper_search.generated import SMALL_JARGON, SMALL_METHODS, SMALL_SUBJECTS, small_ids
 from rl_agents.envs.paper_search.prompts import BAD_CALL, BAD_TURN, DONE, FIND, NEXT, NOTHING, REASONS
-from rl_agents.envs.paper_search.state import EXPAND, SEARCH, Found, SearchState, query_key
+from rl_agents.envs.paper_search.state import EXPAND, SEARCH, SearchState, query_key
 from rl_agents.tools.calls import ToolCall, write_response
 
 Call = tuple[str, str]
@@ -103,7 +103,7 @@ class Habits:
     Attributes:
         further_call: probability of one more call in a turn, after each but the last that is run.
         half_query: probability that the first query has one word of the two.
-        any_paper: probability that a paper is expanded whatever it is about, in place of one with the request's words
+        any_paper: probability that a paper is expanded whatever it is about, instead of one with the request's words
             or a name that was found for them.
         searches_again: probability that a call is a search for the words of a paper in the list.
         repeats: probability that a call is chosen without a look at the earlier ones.
@@ -150,28 +150,16 @@ def _call(state: SearchState, done: set[Call], rng: random.Random, habits: Habit
     suitable = [found for found in state.pool if found.score >= 1.0]
     papers = state.pool if not suitable or rng.random() < habits.any_paper else suitable
     kind = SEARCH if rng.random() < habits.searches_again else EXPAND
-    choices = dict.fromkeys((kind, _argument(kind, found)) for found in papers)
+    choices = dict.fromkeys((kind, found.title if kind == SEARCH else found.paper_id) for found in papers)
     fresh = [call for call in choices if call not in done]
     return rng.choice(fresh) if fresh else None
-
-
-def _argument(kind: str, found: Found) -> str:
-    return found.title if kind == SEARCH else found.paper_id
 
 
 def words() -> list[str]:
     """Return every word but special tokens and tags: those of prompts and calls, of titles, and the ids."""
     prompts = [FIND, NEXT, NOTHING, DONE, SEARCH, EXPAND, BAD_TURN, BAD_CALL, *REASONS]
-    return [
-        *prompts,
-        opening(SEARCH),
-        opening(EXPAND),
-        CLOSING,
-        *SMALL_SUBJECTS,
-        *SMALL_METHODS,
-        *SMALL_JARGON,
-        *small_ids(),
-    ]
+    titles = [*SMALL_SUBJECTS, *SMALL_METHODS, *SMALL_JARGON]
+    return [*prompts, opening(SEARCH), opening(EXPAND), CLOSING, *titles, *small_ids()]
 
 
 STARTER = word_starter(

@@ -13,7 +13,16 @@ from typing import Any
 from rl_agents.envs.options import RetrieverKeys, part_of
 from rl_agents.envs.paper_search import SPEC, PaperSearchOptions, prompts
 from rl_agents.envs.paper_search.selectors import make_selector
-from rl_agents.envs.paper_search.state import EXPAND, SEARCH, CallRunner, Found, Refused, SearchState
+from rl_agents.envs.paper_search.state import (
+    EXPAND,
+    SEARCH,
+    SUCCESS_F1,
+    CallRunner,
+    Found,
+    Refused,
+    SearchState,
+    measures,
+)  # fmt: skip
 from rl_agents.envs.paper_search.tasks import find_papers, task_ids
 from rl_agents.envs.stateful import StepResult, observations
 from rl_agents.envs.tool_turns import ToolEnv, ToolResponse
@@ -54,14 +63,8 @@ class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
         )
 
     def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
-        """Return the prompt of StepPO, which is rebuilt at every step from the pool and all actions so far.
-
-        Raises:
-            RuntimeError: before `reset`.
-        """
-        if self._state is None:
-            raise RuntimeError("PaperSearch: render_window() without an episode")
-        return prompts.situation(self._state, self._style)
+        """Return the prompt of StepPO, which is rebuilt at every step from the pool and all actions so far."""
+        return prompts.situation(self.last_state, self._style)
 
     async def _call(self, state: SearchState, parsed: ToolResponse) -> StepResult:
         library = self._papers.library(state.task.task_id, self._retrieval)
@@ -75,29 +78,23 @@ class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
         return self._end_turn(new, observation, turn.reward, valid=not unfit, progress=None, query=query)
 
     def _toolbox(self, turn: CallRunner) -> Toolbox:
-        def written(
-            call: Callable[[Mapping[str, Any]], Awaitable[tuple[Found, ...]]],
-        ) -> Callable[[Mapping[str, Any]], Awaitable[str]]:
+        def bound(kind: str, call: Callable[[Mapping[str, Any]], Awaitable[tuple[Found, ...]]]) -> BoundTool:
             async def run(arguments: Mapping[str, Any]) -> str:
                 try:
                     return prompts.found_text(await call(arguments), self._style)
                 except Refused as refused:
                     raise (ToolError(refused.reason) if self._style.compact else refused) from None
 
-            return run
+            return BoundTool(prompts.TOOLS[kind], run)
 
-        tools = [
-            BoundTool(prompts.TOOLS[SEARCH], written(turn.search)),
-            BoundTool(prompts.TOOLS[EXPAND], written(turn.expand)),
-        ]
-        return Toolbox(tools, self.options.max_calls)
+        return Toolbox([bound(SEARCH, turn.search), bound(EXPAND, turn.expand)], self.options.max_calls)
 
     def _info(self, state: SearchState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
-        measured = state.measures(self.options.threshold)
+        measured = measures(state.kept, state.task.relevant)
         done = sorted(f"{action.kind} {action.argument}" for action in state.actions)
         return {
             "task_id": state.task.task_id,
-            "success": measured.f1 >= self.options.success_f1,
+            "success": measured.f1 >= SUCCESS_F1,
             "valid": valid,
             "progress": progress,
             "anchor": " | ".join([state.task.task_id, *done]),

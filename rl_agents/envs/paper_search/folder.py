@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +28,6 @@ from rl_agents.data.tables import fingerprint, open_table, table_files
 from rl_agents.envs.options import RetrieverKeys
 from rl_agents.envs.panels import unknown_task
 from rl_agents.envs.paper_search.library import Citations, Library, Paper, Task, citation_pairs
-from rl_agents.envs.retrievers import retriever_over
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import clean_text
 from rl_agents.retrieval.passages import Passage, PassageStore
@@ -42,68 +40,42 @@ _ID = re.compile(r"[!#-&(-;=?-~]{1,64}")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class PaperRecord:
-    """A paper as it stands in a file.
-
-    Attributes:
-        aliases: further ids that references and queries may use for it.
-    """
-
-    paper: Paper
-    aliases: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class QueryRecord:
-    """A query as it stands in a file, with the ids of the papers that its annotation names."""
-
-    query_id: str
-    query: str
-    relevant: tuple[str, ...]
-
-
-def read_papers(path: Path, bad_data: str) -> Iterator[tuple[PaperRecord, float]]:
-    """Yield the papers of a file in its order, each with the share of the file that has been read.
-
-    Args:
-        bad_data: a bad record is an ``error``, or is left out: ``skip``.
+def read_papers(path: Path) -> Iterator[tuple[tuple[Paper, str], float]]:
+    """Yield the papers of a file in its order, each with a further id that references may use for it (empty for none),
+    and with the share of the file that has been read.
 
     Raises:
         InputError: the file or a record in it cannot be read; file, place and reason are named.
     """
-    return _read(path, bad_data, lambda record, number: _paper(record))
+    return _read(path, lambda record, number: _paper(record))
 
 
-def read_queries(path: Path, bad_data: str) -> list[QueryRecord]:
-    """Return the queries of a file in its order; one without an id is called by its place, from 1.
+def read_queries(path: Path, split: str) -> dict[str, Task]:
+    """Return the queries of a file by ``<split>/<id>``; one without an id is called by its place, from 1.
 
     Raises:
         InputError: see `read_papers`; or two queries of one id, or no usable one.
     """
-    found: dict[str, QueryRecord] = {}
-    for query, _ in _read(path, bad_data, _query):
-        if query.query_id in found:
-            raise InputError(f"{path}: two queries with the id '{query.query_id}'")
-        found[query.query_id] = query
+    found: dict[str, Task] = {}
+    for (name, query, relevant), _ in _read(path, _query):
+        task_id = f"{split}/{name}"
+        if task_id in found:
+            raise InputError(f"{path}: two queries with the id '{name}'")
+        found[task_id] = Task(task_id, query, relevant)
     if not found:
         raise InputError(f"{path}: no usable query in it")
-    return list(found.values())
+    return found
 
 
-def _read(path: Path, bad_data: str, parse: Callable[[Any, int], T]) -> Iterator[tuple[T, float]]:
+def _read(path: Path, parse: Callable[[Any, int], T]) -> Iterator[tuple[T, float]]:
     for count, row in enumerate(open_table(path), start=1):
         try:
-            parsed = parse(row.record(), count)
+            yield parse(row.record(), count), row.share
         except ValueError as error:
-            if bad_data == "error":
-                hint = "env.bad_data=skip leaves such records out"
-                raise InputError(f"{row.place}: {error}; {hint}") from None
-            continue
-        yield parsed, row.share
+            raise InputError(f"{row.place}: {error}") from None
 
 
-def _paper(record: Any) -> PaperRecord:
+def _paper(record: Any) -> tuple[Paper, str]:
     if not isinstance(record, Mapping):
         raise ValueError(f"a paper is {type(record).__name__}, not an object")
     paper_id = _identifier(record, "paperId")
@@ -118,7 +90,7 @@ def _paper(record: Any) -> PaperRecord:
         _text(record, "abstract", MAX_ABSTRACT, empty=True),
         tuple(name for name in references if name),
     )
-    return PaperRecord(paper, (paper_id,) if arxiv and arxiv != paper_id else ())
+    return paper, paper_id if arxiv and arxiv != paper_id else ""
 
 
 def _reference(item: Any) -> str:
@@ -131,7 +103,7 @@ def _reference(item: Any) -> str:
     return name
 
 
-def _query(record: Any, number: int) -> QueryRecord:
+def _query(record: Any, number: int) -> tuple[str, str, frozenset[str]]:
     if not isinstance(record, Mapping):
         raise ValueError(f"a query is {type(record).__name__}, not an object")
     name = record.get("id", record.get("qid", number))
@@ -141,7 +113,7 @@ def _query(record: Any, number: int) -> QueryRecord:
     if not relevant or not all(isinstance(item, str) for item in relevant):
         raise ValueError("'relevant' is no list of paper ids with at least one")
     query = _text(record, "query" if "query" in record else "question", MAX_QUERY)
-    return QueryRecord(str(name), query, tuple(dict.fromkeys(relevant)))
+    return str(name), query, frozenset(relevant)
 
 
 def _identifier(record: Mapping[str, Any], key: str) -> str:
@@ -191,20 +163,15 @@ class FolderPapers:
         InputError: a file is missing or wrong, or no annotated paper is among the papers.
     """
 
-    def __init__(self, folder: Path, bad_data: str) -> None:
-        self._path, self._bad_data = folder / PAPERS, bad_data
-        self._tasks: Mapping[str, Task] = {
-            name: Task(name, record.query, frozenset(record.relevant))
-            for split in SPLITS
-            for record in read_queries(folder / split, bad_data)
-            for name in [f"{split}/{record.query_id}"]
-        }
-        version = f"{FORMAT}/{bad_data}/{fingerprint(table_files(str(self._path)))}"
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / PAPERS
+        self._tasks = {name: task for split in SPLITS for name, task in read_queries(folder / split, split).items()}
+        version = f"{FORMAT}/error/{fingerprint(table_files(str(self._path)))}"
         self._store = PassageStore.cached(f"papers-{folder.name}", version, self._passages)
         assert self._store.path is not None
         self._citations = Citations.cached(self._store.path.with_suffix(".citations.npz"), self._build_citations)
         self._library = lru_cache(maxsize=2)(
-            lambda retrieval: Library(self._store, self._citations, retriever_over(self._store, retrieval))
+            lambda retrieval: Library(self._store, self._citations, retrieval.over(self._store))
         )
         if not any(paper in self._citations for task in self._tasks.values() for paper in task.relevant):
             example = min(next(iter(self._tasks.values())).relevant)
@@ -225,30 +192,31 @@ class FolderPapers:
         return self._library(retrieval)
 
     def _passages(self) -> Iterator[tuple[Passage, float]]:
-        for record, share in read_papers(self._path, self._bad_data):
-            yield record.paper.passage, share
+        for (paper, _), share in read_papers(self._path):
+            yield paper.passage, share
 
     def _build_citations(self) -> Citations:
         """Read the file again, now that every paper has its place."""
         rows: dict[str, int] = {}
         others: dict[str, int] = {}
-        for record, _ in read_papers(self._path, self._bad_data):
-            others.update(dict.fromkeys(record.aliases, len(rows)))
-            rows[record.paper.paper_id] = len(rows)
-        papers = (record.paper for record, _ in read_papers(self._path, self._bad_data))
+        for (paper, alias), _ in read_papers(self._path):
+            if alias:
+                others[alias] = len(rows)
+            rows[paper.paper_id] = len(rows)
+        papers = (paper for (paper, _), _ in read_papers(self._path))
         return Citations.build(list(rows), citation_pairs(papers, {**others, **rows}))
 
 
-def open_folder(folder: Path, bad_data: str) -> FolderPapers:
+def open_folder(folder: Path) -> FolderPapers:
     """Return the papers of a folder; files that changed are read again.
 
     Raises:
         InputError: see `FolderPapers`.
     """
     paths = [path for name in (PAPERS, *SPLITS) for path in table_files(str(folder / name))]
-    return _opened(folder, bad_data, fingerprint(paths))
+    return _opened(folder, fingerprint(paths))
 
 
 @lru_cache(maxsize=2)
-def _opened(folder: Path, bad_data: str, version: str) -> FolderPapers:
-    return FolderPapers(folder, bad_data)
+def _opened(folder: Path, version: str) -> FolderPapers:
+    return FolderPapers(folder)

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from rl_agents.data.building import only_one
 from rl_agents.envs.options import RetrieverKeys
-from rl_agents.envs.retrievers import retriever_over
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage, PassageStore
 from rl_agents.retrieval.retriever import Retriever
@@ -164,7 +163,7 @@ class Library:
         store = PassageStore.build(paper.passage for paper in papers)
         rows = {paper.paper_id: row for row, paper in enumerate(papers)}
         citations = Citations.build(list(rows), citation_pairs(papers, rows))
-        return cls(store, citations, retriever_over(store, retrieval), {p.paper_id: p.facets for p in papers})
+        return cls(store, citations, retrieval.over(store), {p.paper_id: p.facets for p in papers})
 
     def __len__(self) -> int:
         return len(self.store)

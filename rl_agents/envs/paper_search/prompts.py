@@ -23,38 +23,29 @@ from rl_agents.envs.paper_search.state import (
     Found,
     SearchState,
 )
-from rl_agents.tools.calls import Tool
+from rl_agents.envs.tool_turns import text_tool
 from rl_agents.tools.toolbox import ToolResult, render_results
 
 MAX_TITLE, MAX_SHOWN_QUERY = 200, 200
+#: Papers that one list shows.
+MAX_LISTED = 40
 #: Words of the compact style for what went wrong.
 BAD_TURN, BAD_CALL = "invalid", "bad-call"
 REASONS = (EMPTY_QUERY, REPEATED_QUERY, UNKNOWN_PAPER, REPEATED_EXPANSION)
 FIND, NOTHING, NEXT, DONE = "find", "nothing", ";", "done"
 
 TOOLS = {
-    SEARCH: Tool(
+    SEARCH: text_tool(
         SEARCH,
         "Find papers by a query and add them to the paper list.",
-        {
-            "type": "object",
-            "properties": {
-                "query": {
-                    "type": "string",
-                    "description": "Keywords or a sentence; different from every earlier query.",
-                }
-            },
-            "required": ["query"],
-        },
+        "query",
+        "Keywords or a sentence; different from every earlier query.",
     ),
-    EXPAND: Tool(
+    EXPAND: text_tool(
         EXPAND,
         "Add the papers that a paper of the list cites, and those that cite it.",
-        {
-            "type": "object",
-            "properties": {"paper_id": {"type": "string", "description": "The id of a paper in the paper list."}},
-            "required": ["paper_id"],
-        },
+        "paper_id",
+        "The id of a paper in the paper list.",
     ),
 }
 
@@ -118,7 +109,7 @@ def situation(state: SearchState, style: Style) -> str:
 
 def paper_list(papers: Sequence[Found], style: Style, expanded: frozenset[str] = frozenset()) -> str:
     """Write papers, one a line; empty for none."""
-    best = sorted(papers, key=lambda found: -found.score)[: style.options.listed]
+    best = sorted(papers, key=lambda found: -found.score)[:MAX_LISTED]
     ids = {found.paper_id for found in best}
     shown = [found for found in papers if found.paper_id in ids]
     if style.compact:

@@ -34,8 +34,8 @@ from rl_agents.web.model_server import SHOWN, ModelServer
 #: Scores that are kept for queries that come again: every member of a group asks about the same papers.
 KEPT_SCORES = 500_000
 REPLY_TOKENS, TOP_LOGPROBS = 8, 10
-#: Of one request to the server.
-TIMEOUT_S, RETRIES = 30.0, 2
+#: Of requests to the server: time limit, further attempts, and requests at the same time.
+TIMEOUT_S, RETRIES, CONCURRENCY = 30.0, 2, 16
 
 PROMPT = """\
 You are an elite researcher in the field of AI, conducting research on {query}. Evaluate whether the following paper \
@@ -161,12 +161,12 @@ def make_selector(options: PaperSearchOptions) -> Selector:
     for name in ("selector_url", "selector_model"):
         if not getattr(options, name):
             raise InputError(f"env.selector=openai needs env.{name}")
-    return _server(options.selector_url, options.selector_model, options.selector_key_env, options.selector_threads)
+    return _server(options.selector_url, options.selector_model, options.selector_key_env)
 
 
 @lru_cache(maxsize=8)
-def _server(url: str, model: str, key_env: str, threads: int) -> ServerSelector:
+def _server(url: str, model: str, key_env: str) -> ServerSelector:
     server = ModelServer.connect(
-        url, key_env=key_env, timeout_s=TIMEOUT_S, retries=RETRIES, concurrency=threads, option="selector"
+        url, key_env=key_env, timeout_s=TIMEOUT_S, retries=RETRIES, concurrency=CONCURRENCY, option="selector"
     )
     return ServerSelector(model, server)

@@ -26,8 +26,10 @@ from rl_agents.envs.paper_search.selectors import Selector
 from rl_agents.tools.toolbox import ToolError
 
 TOP, PENALTY = 3, 0.5
-#: Papers with a lower score are dropped.
-MIN_SCORE = 0.01
+#: Papers with a lower score are dropped; those of at least `THRESHOLD` count at the end.
+MIN_SCORE, THRESHOLD = 0.01, 0.5
+#: F1 from which an episode is a success; the criterion is ours.
+SUCCESS_F1 = 0.8
 #: Papers of an expansion: that cite it, and that it cites.
 CITING, CITED = 30, 99
 
@@ -131,13 +133,10 @@ class SearchState:
         """Ids of the papers that were expanded."""
         return frozenset(action.argument for action in self.actions if action.kind == EXPAND)
 
-    def kept(self, threshold: float) -> frozenset[str]:
-        """Return the papers whose score is at least ``threshold``."""
-        return frozenset(found.paper_id for found in self.pool if found.score >= threshold)
-
-    def measures(self, threshold: float) -> Measures:
-        """Compare the kept papers with the annotated ones."""
-        return measures(self.kept(threshold), self.task.relevant)
+    @property
+    def kept(self) -> frozenset[str]:
+        """Ids of the papers that count at the end."""
+        return frozenset(found.paper_id for found in self.pool if found.score >= THRESHOLD)
 
 
 class Refused(ToolError):

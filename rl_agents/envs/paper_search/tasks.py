@@ -4,7 +4,7 @@
 |---|---|
 | ``generated`` | one library of 2,000 papers, and its queries |
 | ``generated:N`` | one of N papers, up to 100,000 |
-| ``small`` | 300 libraries of 60 papers in two words each, with 6 queries each, for the starter model |
+| ``small`` | 300 libraries of 60 papers in two words each, with 6 queries each, for the warm-start model |
 | a folder | ``papers.jsonl``, ``train.jsonl``, ``test.jsonl``; see `folder` |
 
 A generated task is a pure function of its id. Its relevant papers are those that have all facets that the query names.
@@ -130,7 +130,7 @@ def find_papers(options: PaperSearchOptions) -> Papers:
         return _generated(count)
     if not Path(name).expanduser().is_dir():
         raise InputError(f"env.papers={name}: valid: generated, generated:N, small, a folder that exists")
-    return open_folder(Path(name).expanduser(), options.bad_data)
+    return open_folder(Path(name).expanduser())
 
 
 def task_ids(split: str, options: PaperSearchOptions) -> list[str]:
@@ -143,14 +143,7 @@ def task_ids(split: str, options: PaperSearchOptions) -> list[str]:
     return list(find_papers(options).task_ids(split))
 
 
-@lru_cache(maxsize=2)
-def _generated(count: int) -> GeneratedPapers:
-    return GeneratedPapers(count)
-
-
-@cache
-def _small() -> SmallPapers:
-    return SmallPapers()
+_generated, _small = lru_cache(maxsize=2)(GeneratedPapers), cache(SmallPapers)
 
 
 @lru_cache(maxsize=SMALL_LIBRARIES)

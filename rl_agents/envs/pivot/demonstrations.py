@@ -1,4 +1,4 @@
-"""The small starter model of the built-in help desk: a word-level tokenizer that writes JSON, and what is imitated."""
+"""The warm-start model of the built-in help desk: a word-level tokenizer that writes JSON, and what is imitated."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The help desk: a tiny world of tools whose scripted expert leaves traces, to try PivotRL without any download.
 
 A customer wants an order cancelled, returned, moved to another address, or found. The expert looks the order up,
-does what its status allows, says so, and is thanked. Reasons are a few words, and several wordings mean the same.
+does what its status allows, reports it, and is thanked. Reasons are a few words, and several wordings mean the same.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def desk_turns(traces: int = BUILT_IN_TRACES) -> list[Turn]:
 
 
 def beginner_action(turn: Turn, rng: random.Random) -> str:
-    """Return what a beginner does at a turn: the starter model imitates it.
+    """Return what a beginner does at a turn: the warm-start model imitates it.
 
     It says what the expert says, but it forgets to look an order up, takes the wrong tool, number or reason, words
     reasons in its own way, and has never heard of moving orders.

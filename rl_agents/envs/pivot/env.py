@@ -14,14 +14,11 @@ import gymnasium
 from gymnasium.spaces import Text
 
 from rl_agents.envs.pivot import PivotOptions
-from rl_agents.envs.pivot.tasks import PivotSet, load_pivots, unknown_pivot
+from rl_agents.envs.pivot.tasks import PivotSet, load_pivots
+from rl_agents.envs.stateful import StepResult, observations
+from rl_agents.errors import unknown
 from rl_agents.rewards.verifiers import Verdict, assessed, exact_match
 from rl_agents.traces.turns import Turn
-
-_OBSERVATIONS = Text(max_length=1 << 20, charset=string.printable)
-_ACTIONS = Text(max_length=1 << 18, min_length=0, charset=string.printable)
-
-StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 class PivotEnv(gymnasium.Env[str, str]):
@@ -33,8 +30,8 @@ class PivotEnv(gymnasium.Env[str, str]):
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
-    observation_space = _OBSERVATIONS
-    action_space = _ACTIONS
+    observation_space = observations(1 << 20)
+    action_space = Text(max_length=1 << 18, min_length=0, charset=string.printable)
     awaited = True  # where the verifier has a judge
 
     def __init__(self, options: PivotOptions | None = None, max_turns: int = 0) -> None:
@@ -52,7 +49,7 @@ class PivotEnv(gymnasium.Env[str, str]):
         if task_id is None:
             task_id = self._pivots.train[int(self.np_random.integers(len(self._pivots.train)))]
         if task_id not in self._pivots.turns:
-            raise unknown_pivot(task_id, self._pivots)
+            raise unknown("pivot task", task_id, [next(iter(self._pivots.turns))])
         turn = self._turn = self._pivots.turns[task_id]
         info = {
             "task_id": task_id,
@@ -60,7 +57,8 @@ class PivotEnv(gymnasium.Env[str, str]):
             "messages": list(turn.messages),
             "tools": [tool.to_openai() for tool in turn.tools],
         }
-        return last_message(turn), info
+        last = turn.messages[-1]  # what people read; the agent reads all of them
+        return f"[{last['role']}] {last['content']}", info
 
     def step(self, action: str) -> Any:
         """Score the agent's whole response.
@@ -94,12 +92,6 @@ class PivotEnv(gymnasium.Env[str, str]):
             },
         }
         return verdict.reason, verdict.score, True, False, info
-
-
-def last_message(turn: Turn) -> str:
-    """Return the end of a state as people read it; the agent reads all of it."""
-    message = turn.messages[-1]
-    return f"[{message['role']}] {message['content']}"
 
 
 make = PivotEnv

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from rl_agents.envs.panels import shuffled_ids
+from rl_agents.envs.panels import check_split, shuffled_ids
 from rl_agents.envs.pivot import PivotOptions
 from rl_agents.envs.pivot.desk import desk_turns
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import InputError
 from rl_agents.rewards.verifiers import Verifier, VerifierOptions, make_verifier, self_check
 from rl_agents.traces.turns import Turn
 
@@ -34,8 +34,7 @@ def task_ids(split: str, options: PivotOptions) -> list[str]:
         InputError: see `load_pivots`; or a split that does not exist.
     """
     found = load_pivots(options)
-    if split not in ("train", "test"):
-        raise unknown("split", split, ("train", "test"))
+    check_split(split, {"train": (), "test": ()})
     return list(found.train if split == "train" else found.test)
 
 
@@ -52,7 +51,9 @@ def load_pivots(options: PivotOptions) -> PivotSet:
 
 @lru_cache(maxsize=4)  # every environment asks
 def _loaded(stamp: int, options: PivotOptions) -> PivotSet:
-    turns = _read(options.pivots)
+    from rl_agents.traces.store import read_turns
+
+    turns = read_turns(Path(options.pivots)) if options.pivots else desk_turns()
     if not turns:
         raise InputError(f"env.pivots={options.pivots}: no turns in it")
     verifier = make_verifier(VerifierOptions.from_mapping(asdict(options)))
@@ -71,16 +72,3 @@ def split_by_trace(turns: Sequence[Turn], test_share: float) -> tuple[tuple[str,
     test = tuple(turn.turn_id for turn in turns if turn.trace_id in held_out)
     train = tuple(turn.turn_id for turn in turns if turn.trace_id not in held_out)
     return (train, test) if held_out else (train, train)
-
-
-def unknown_pivot(task_id: str, pivots: PivotSet) -> InputError:
-    """Return the error for a turn that the file does not hold."""
-    return unknown("pivot task", task_id, [next(iter(pivots.turns))])
-
-
-def _read(pivots: str) -> list[Turn]:
-    if not pivots:
-        return desk_turns()
-    from rl_agents.traces.store import read_turns
-
-    return read_turns(Path(pivots))

@@ -13,12 +13,11 @@ from rl_agents.envs.spec import EnvSpec
 @dataclass(frozen=True)
 class SizeKeys:
     attributes: int = key(5, "length of the preference vector", ge=3, le=16)
-    movies: int = key(10, "reference movies (T3: 10 in training, 5 to 30 in table 2)", ge=2, le=64)
-    levels: int = key(11, "number of different scores and weights: 11 is 0, 0.1, ..., 1", ge=5, le=101)
+    movies: int = key(10, "number of movies (T3: 10 in training, 5 to 30 in table 2)", ge=2, le=64)
+    levels: int = key(11, "number of different scores and weights; 11: 0, 0.1, ..., 1", ge=5, le=101)
     sampling: Literal["uniform", "min-max", "max", "balanced"] = key(
         "uniform",
-        "how the movies' scores are drawn: alike, mostly at both ends or at the upper end (table 2), or so that every "
-        "movie's add up to the same",
+        "sampling of scores: uniform, mostly at both ends or at the upper end (T3, table 2), or with equal sums",
     )
 
 
@@ -26,13 +25,10 @@ class SizeKeys:
 class PreferenceEstimationOptions(PromptKey, SizeKeys):
     """Keys of preference_estimation; see docs/environments/active_reasoning.md."""
 
-    reward: Literal["binary", "similarity"] = key("binary", "1 above the threshold, else 0 (T3), or the cosine itself")
     threshold: float = key(
-        0.88,
-        "cosine above which the answer is a success (T3, section 3.1; the released code's (1 + cos) / 2 > 0.94)",
-        ge=0,
-        lt=1,
-    )
+        0.88, "cosine above which an answer is a success: T3, section 3.1, and (1 + cos) / 2 > 0.94 in its code",
+        ge=0, lt=1,
+    )  # fmt: skip
 
 
 SPEC = EnvSpec(

@@ -1,12 +1,11 @@
-"""The small starter model of PreferenceEstimation: its words, its weights before training, and what it is taught.
+"""The warm-start model of PreferenceEstimation: its words, its weights before training, and what it is taught.
 
-It plays a smaller task than the paper's: three attributes, six levels and movies whose scores always add up to the
+It is for a smaller task than the paper's: three attributes, six levels and movies whose scores always add up to the
 same, with a higher threshold, because among vectors this short half have a cosine above 0.88 with equal weights. A
 movie is one token and an estimate is one, so every turn has the same length.
 
-The expert (`play`) believes what the replies imply and asks what splits its belief best. The belief is a set of weight
-vectors: every one there is where those are few, else 8,192 fixed random ones. `demonstrate`, which teaches the starter,
-believes the same, but goes through the movies by the list or asks about any two, and often answers after the first
+The player believes what the replies imply: a set of weight vectors, every one there is where those are few, else 8,192
+fixed random ones. It goes through the movies by the list or asks about any two, and often answers after the first
 reply. Otherwise it answers after the fourth, so that its episodes teach what several replies together imply; without
 them patience could not pay.
 """
@@ -23,21 +22,22 @@ import torch
 from numpy.typing import NDArray
 
 from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
-from rl_agents.envs.preference_estimation import SPEC
-from rl_agents.envs.preference_estimation.env import Comparison, GameState, PreferenceEstimationEnv
-from rl_agents.envs.preference_estimation.prompts import (
+from rl_agents.envs.preference_estimation.env import (
     NOT_A_QUESTION,
     NOT_A_VECTOR,
     SAME_MOVIE,
     UNKNOWN_MOVIE,
+    Comparison,
+    GameState,
+    PreferenceEstimationEnv,
     Question,
     answer_action,
     question_action,
 )
 from rl_agents.envs.preference_estimation.tasks import STARTER_SETTING, Task
-from rl_agents.envs.preferences import agreeing, best_pair, possible_weights
+from rl_agents.envs.preferences import agreeing, possible_weights
 from rl_agents.envs.small_model import INIT_STD
-from rl_agents.envs.tags import MALFORMED_REASONS
+from rl_agents.envs.stateful import MALFORMED_REASONS
 
 MAX_VECTORS = 8192
 
@@ -54,21 +54,6 @@ def mean_direction(weights: NDArray[np.int64]) -> tuple[float, ...]:
     return tuple(float(x) for x in mean / mean.max())
 
 
-def expert_action(state: GameState, style: str = "paper", max_turns: int = SPEC.max_turns) -> str:
-    """Return the action: the best question while a turn is left to answer, else the answer."""
-    weights = belief(state.task, state.known)
-    estimate = mean_direction(weights)
-    if state.turns + 1 >= max_turns:
-        return answer_action(estimate, state.task, style)
-    return question_action(state.task, Question(estimate, *best_pair(weights, state.task.movies)), style)
-
-
-def _expert(env: PreferenceEstimationEnv, rng: random.Random, habits: None) -> Act:
-    return lambda observation, hurried: expert_action(env.state, env.options.prompt, env.max_turns)
-
-
-EXPERT = ScriptedPlayer(PreferenceEstimationEnv, _expert, fixed={})
-
 #: Replies after which it always answers.
 PATIENCE = 4
 
@@ -81,7 +66,7 @@ class Habits:
         any_question: of asking about two movies at random; else they are the next two of the list.
         answer_early: of answering after the first reply.
         hurried: of being told to answer at once, after the first turn, in the words of T3's forced answers, which the
-            starter would not understand otherwise.
+            warm-start model would not understand otherwise.
     """
 
     any_question: float = 0.15

@@ -2,20 +2,152 @@
 
 An episode is at most ten turns of the agent. Reward is the binary similarity of the final answer: 1 if its cosine with
 the hidden preference vector lies above 0.88, given on the turn that answers; an episode without an answer earns 0.
-
-Source: T3, section 3.1 (progress, binary similarity) and appendix C.1.
+The ``paper`` prompt is T3's figure 10 word for word; ``compact`` says the same in a few words for warm-start models:
+numbers are whole levels, an estimate is one word such as ``5,10,0``, and a movie is called by its scores, such as
+``4/2/10``. The reply names the preferred movie, ``>`` (``=`` for Equal), and the other.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.preference_estimation import SPEC, PreferenceEstimationOptions, prompts
+from rl_agents.envs.preference_estimation import SPEC, PreferenceEstimationOptions
 from rl_agents.envs.preference_estimation.tasks import Task, find_task, task_ids
-from rl_agents.envs.preferences import EQUAL, YES, cosine, preference
-from rl_agents.envs.stateful import StepResult, TaggedEnv, observations
-from rl_agents.envs.tags import TaggedAction
+from rl_agents.envs.preferences import (
+    EQUAL,
+    NO,
+    PAPER_PROMPT,
+    YES,
+    Movie,
+    Vector,
+    cosine,
+    preference,
+    read_vector,
+    shown_vector,
+)
+from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations, read_tags
+
+PAPER_ANSWER_NOW = (
+    "No further question is possible. You must now output your final preference vector inside <answer> and </answer>."
+)
+
+NOT_A_QUESTION = "not-a-question"
+NOT_A_VECTOR = "not-a-vector"
+UNKNOWN_MOVIE = "unknown-movie"
+SAME_MOVIE = "same-movie"
+
+_LONGEST_CONTENT = 1000
+_PAPER_QUESTION = re.compile(
+    r"Guess:([^\n:]*?)\s+Question:\s*Would you prefer\s+(\S+)\s+over\s+(\S+?)\s*\?", re.IGNORECASE
+)
+_COMPACT_QUESTION = re.compile(r"(\S+)\s+(\S+)\s+(\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A readable question: the estimate named with it, and the positions of the two movies."""
+
+    estimate: Vector
+    first: int
+    second: int
+
+
+def movie_names(task: Task, style: str) -> tuple[str, ...]:
+    """Return what the movies are called: ``Movie_1`` and so on, or by their scores in the compact style."""
+    return tuple(scores_word(movie) if style == "compact" else movie.name for movie in task.movies)
+
+
+def scores_word(movie: Movie) -> str:
+    """Return a movie's scores as one word, in levels."""
+    return "/".join(map(str, movie.scores))
+
+
+def read_estimate(content: str, task: Task, style: str) -> Vector | None:
+    """Read a preference vector: ``0.2,0.7,1``, or levels such as ``2,7,10`` in the compact style.
+
+    None when it is none, or has a number outside [0, 1].
+    """
+    if len(content) > _LONGEST_CONTENT:
+        return None
+    if style == "paper":
+        return read_vector(content, len(task.weights))
+    numbers = content.split(",")
+    values = {str(level): level / (task.levels - 1) for level in range(task.levels)}
+    known = len(numbers) == len(task.weights) and all(number in values for number in numbers)
+    return tuple(values[number] for number in numbers) if known else None
+
+
+def parse_action(response: str, task: Task, style: str) -> TaggedAction | Question:
+    """Read one action from ``response``; see `rl_agents.envs.stateful.read_tags`.
+
+    A question must name an estimate with every number in [0, 1] and two different movies. An answer stays text: it
+    may be anything, as every answer is final and simply right or wrong.
+    """
+    action = read_tags(response)
+    if action.kind != "interact":
+        return action
+    form = _COMPACT_QUESTION if style == "compact" else _PAPER_QUESTION
+    match = form.fullmatch(action.content) if len(action.content) <= _LONGEST_CONTENT else None
+    if match is None:
+        return malformed(NOT_A_QUESTION)
+    estimate = read_estimate(match[1], task, style)
+    if estimate is None:
+        return malformed(NOT_A_VECTOR)
+    positions = {name.lower(): position for position, name in enumerate(movie_names(task, style))}
+    first, second = positions.get(match[2].lower()), positions.get(match[3].lower())
+    if first is None or second is None:
+        return malformed(UNKNOWN_MOVIE)
+    return malformed(SAME_MOVIE) if first == second else Question(estimate, first, second)
+
+
+def question_text(task: Task, first: int, second: int, style: str) -> str:
+    """Return the question for two movies, as the agent writes it below its guess."""
+    names = movie_names(task, style)
+    if style == "compact":
+        return f"{names[first]} {names[second]}"
+    return f"Would you prefer {names[first]} over {names[second]}?"
+
+
+def estimate_text(estimate: Sequence[float], task: Task, style: str) -> str:
+    """Return an estimate as the agent writes it: to two decimals, or in whole levels in the compact style."""
+    if style == "compact":
+        return ",".join(str(int(x * (task.levels - 1) + 0.5)) for x in estimate)
+    return ",".join(f"{round(x, 2):g}" for x in estimate)
+
+
+def question_action(task: Task, question: Question, style: str) -> str:
+    """Return the action that puts ``question``."""
+    estimate = estimate_text(question.estimate, task, style)
+    text = question_text(task, question.first, question.second, style)
+    if style == "compact":
+        return f"<interact> {estimate} {text} </interact>"
+    return f"<interact>\nGuess: {estimate}\nQuestion: {text}\n</interact>"
+
+
+def answer_action(estimate: Sequence[float], task: Task, style: str) -> str:
+    """Return the action that answers with ``estimate``."""
+    space = " " if style == "compact" else ""
+    return f"<answer>{space}{estimate_text(estimate, task, style)}{space}</answer>"
+
+
+def first_observation(task: Task, style: str) -> str:
+    if style == "compact":
+        return " ".join(movie_names(task, style))
+    movies = "\n".join(f"{m.name}: [{shown_vector(m.scores, task.levels)}]" for m in task.movies)
+    return PAPER_PROMPT.format(n=len(task.weights), seen=len(task.movies), movies=movies)
+
+
+def reply_observation(task: Task, question: Question, reply: str, style: str) -> str:
+    """Return the user's ``reply`` (``Yes``, ``No`` or ``Equal``) in words of ours, or such as ``4/2/10 > 0/1/5``."""
+    if style == "compact":
+        names = movie_names(task, style)
+        first, second = names[question.first], names[question.second]
+        return f"{second} > {first}" if reply == NO else f"{first} {'=' if reply == EQUAL else '>'} {second}"
+    return f"The user's reply to your latest question: {reply}."
+
 
 Comparison = tuple[int, int, int]
 """Positions i < j of two movies, and what is known: 1 (i is preferred), -1 (j is) or 0 (both satisfy the same)."""
@@ -37,11 +169,6 @@ def progresses(before: float | None, after: float) -> bool:
     A first estimate has nothing to compare with and counts as progress; an unchanged one is a stall.
     """
     return before is None or after > before
-
-
-def is_right(similarity: float, threshold: float) -> bool:
-    """Binary similarity: the cosine lies above the threshold."""
-    return similarity > threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +203,25 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
     observation_space = observations(32768)
     registered = SPEC
     task_ids = staticmethod(task_ids)
-    answer_now = prompts.PAPER_ANSWER_NOW
+    answer_now = PAPER_ANSWER_NOW
 
     def _begin(self, task_id: str) -> tuple[str, GameState]:
         task = find_task(task_id)
-        return prompts.first_observation(task, self.options.prompt), GameState(task)
+        return first_observation(task, self.options.prompt), GameState(task)
 
-    def _read(self, response: str, state: GameState) -> TaggedAction | prompts.Question:
-        return prompts.parse_action(response, state.task, self.options.prompt)
+    def _read(self, response: str, state: GameState) -> TaggedAction | Question:
+        return parse_action(response, state.task, self.options.prompt)
 
     def _reasons(self) -> dict[str, str]:
         numbers = len(self.state.task.weights)
         return {
-            prompts.NOT_A_QUESTION: 'inside <interact> write "Guess: w1,w2,..." and '
-            '"Question: Would you prefer A over B?"',
-            prompts.NOT_A_VECTOR: f"the guess must be {numbers} comma-separated numbers in [0,1]",
-            prompts.UNKNOWN_MOVIE: "the question must name two of the given movies",
-            prompts.SAME_MOVIE: "the question must name two different movies",
+            NOT_A_QUESTION: 'inside <interact> write "Guess: w1,w2,..." and "Question: Would you prefer A over B?"',
+            NOT_A_VECTOR: f"the guess must be {numbers} comma-separated numbers in [0,1]",
+            UNKNOWN_MOVIE: "the question must name two of the given movies",
+            SAME_MOVIE: "the question must name two different movies",
         }
 
-    def _ask(self, state: GameState, question: prompts.Question) -> StepResult:
+    def _ask(self, state: GameState, question: Question) -> StepResult:
         task = state.task
         similarity = cosine(question.estimate, task.weights)
         reply = preference(task.weights, task.movies[question.first], task.movies[question.second])
@@ -107,19 +233,18 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
             repeated_questions=state.repeated_questions + (fact in state.known),
         )
         progress = progresses(state.similarity, similarity)
-        query = prompts.question_text(task, question.first, question.second, self.options.prompt)
-        observation = prompts.reply_observation(task, question, reply, self.options.prompt)
+        query = question_text(task, question.first, question.second, self.options.prompt)
+        observation = reply_observation(task, question, reply, self.options.prompt)
         return self._end_turn(new, observation, valid=True, progress=progress, query=query)
 
     def _answer(self, state: GameState, content: str) -> StepResult:
-        estimate = prompts.read_estimate(content, state.task, self.options.prompt)
+        estimate = read_estimate(content, state.task, self.options.prompt)
         similarity = 0.0 if estimate is None else cosine(estimate, state.task.weights)
-        success = is_right(similarity, self.options.threshold)
-        reward = similarity if self.options.reward == "similarity" else float(success)
+        success = similarity > self.options.threshold
         return self._end_turn(
             replace(state, similarity=similarity, success=success),
             "correct" if success else "wrong",
-            reward,
+            float(success),
             valid=True,
             progress=progresses(state.similarity, similarity),
             terminated=True,
@@ -127,16 +252,14 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
 
     def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         task = state.task
-        movies = " ".join(prompts.scores_word(movie) for movie in task.movies)
+        movies = " ".join(scores_word(movie) for movie in task.movies)
         replies = " ".join(f"{i + 1}{'<=>'[sign + 1]}{j + 1}" for i, j, sign in state.known)
         return {
             "task_id": task.task_id,
             "success": state.success,
             "valid": valid,
             "progress": progress,
-            "references": [
-                prompts.estimate_text([w / (task.levels - 1) for w in task.weights], task, self.options.prompt)
-            ],
+            "references": [estimate_text([w / (task.levels - 1) for w in task.weights], task, self.options.prompt)],
             "anchor": f"{movies} : {replies}",
             "metrics": {
                 "turns": float(state.turns),

@@ -4,8 +4,8 @@ A setting is the number of attributes, the number of reference movies and how th
 movies with uniform scores and tests out of distribution on 5 to 30 movies and skewed scores. A task id is
 ``<attributes>-<movies>-<levels>-<sampling>/<split>/<number>``, for example ``5-10-11-uniform/test/0007``. The task is a
 pure function of its id (through sha256, so of no library's generator), and ``panel.json`` holds the hash of all tasks
-of every setting in the paper and of the starter's. ``<setting>/spare/123456`` is one of a million further tasks, of
-neither split, for demonstrations.
+of every setting in the paper and of the warm-start model's. ``<setting>/spare/123456`` is one of a million further
+tasks, of neither split, for demonstrations.
 
 Source: T3, appendix C.1, tables 2 and 5. The paper publishes neither its tasks, nor the number of attributes (here 5),
 nor the scales (here 0, 0.1, ..., 1 for scores and weights), nor the skewed distributions (`SAMPLINGS`).
@@ -76,14 +76,7 @@ class Setting(SizeKeys):
 
 
 STARTER_SETTING = Setting(attributes=3, levels=6, sampling="balanced")
-"""The smaller instance of the starter model."""
-
-PAPER_SETTINGS = (
-    Setting(),
-    *(Setting(movies=movies) for movies in (5, 15, 20, 30)),
-    *(Setting(sampling=sampling) for sampling in ("min-max", "max")),
-)
-"""Training and the out-of-distribution settings of T3's table 2."""
+"""The smaller instance of the warm-start model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,21 +14,15 @@ from rl_agents.envs.spec import EnvSpec
 class SituationPuzzlesOptions(JudgeKeys, PromptKey):
     """Keys of situation_puzzles; see docs/environments/active_reasoning.md."""
 
-    judge: Literal["rule", "openai"] = key("rule", "words, which needs nothing, or a model behind a server")
-    puzzles: Literal["cases", "small", "demo"] = key("cases", "500 generated stories, 500 short ones, 12 by hand")
-    data: str = key("", "folder with train.json and test.json in AR-Bench's format; its puzzles replace ours")
-    bad_data: Literal["error", "skip"] = key(
-        "error", "stop at an unusable record of the folder, or skip it", needs="data"
+    judge: Literal["rule", "openai"] = key("rule", "judge: rule compares words, openai asks a model on a server")
+    puzzles: Literal["cases", "small", "demo"] = key(
+        "cases", "puzzle set: 500 generated stories, 500 short ones, or 12 written by hand"
     )
-    progress: Literal["informative", "new"] = key(
-        "informative", "info['progress']: the judge did not say Unknown (T3), or said yes or no to something new"
+    data: str = key("", "folder with train.json and test.json in AR-Bench's format, instead of the built-in puzzles")
+    f1: Literal["word", "char"] = key("word", "unit of the reward's F1")
+    success_threshold: float = key(
+        0.5, "F1 from which an answer is a success; does not change the reward", gt=0, le=1
     )
-    f1: Literal["word", "char"] = key("word", "unit of the reward")
-    success_threshold: float = key(0.5, "an answer with at least this F1 is a success; changes no reward", gt=0, le=1)
-    match: float = key(
-        0.5, "how like a key question a question must be for the rule judge", gt=0, le=1,
-        needs=("judge=rule", "data"),
-    )  # fmt: skip
 
 
 SPEC = EnvSpec(

@@ -1,12 +1,11 @@
-"""The small starter model of SituationPuzzles: its words, its weights before training, and what it is taught.
+"""The warm-start model of SituationPuzzles: its words, its weights before training, and what it is taught.
 
-It plays the set ``small`` in the compact style: four scenes, three things to find out about each, five possibilities
+It is for the set ``small`` in the compact style: four scenes, three things to find out about each, five possibilities
 for each of them. A scene, a slot and a value are one token each, and an answer is three values.
 
-The expert knows the themes, and asks for one value after the other. It is a function of the state, so it can also take
-over in the middle of an episode. It cannot play hand-written puzzles or those of a folder: what could be behind them
-is written nowhere. `demonstrate`, which teaches the starter, answers before it can know, asks again what it knows, and
-at times falls into a rut: questions that have nothing to do with the scene, all answered by "unknown". Reinforcement
+The player knows the themes, and asks for one value after the other. It cannot act on hand-written puzzles or those of a
+folder: what could be behind them is written nowhere. It answers before it can know, asks again what it knows, and at
+times falls into a rut: questions that have nothing to do with the scene, all answered by "unknown". Reinforcement
 learning has something to improve, and T3 something to cut.
 """
 
@@ -19,13 +18,20 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from rl_agents.envs.demonstrations import TAGS, Act, ScriptedPlayer, word_starter
-from rl_agents.envs.situation_puzzles import SPEC
-from rl_agents.envs.situation_puzzles.env import PuzzleState, SituationPuzzlesEnv
-from rl_agents.envs.situation_puzzles.prompts import NO_QUESTION, TOO_LONG
-from rl_agents.envs.situation_puzzles.rules import NO, UNKNOWN, YES, Puzzle
-from rl_agents.envs.situation_puzzles.tasks import SMALL_SLOTS, SMALL_THEMES, Slot, Theme, themes
+from rl_agents.envs.situation_puzzles.env import NO_QUESTION, TOO_LONG, PuzzleState, SituationPuzzlesEnv
+from rl_agents.envs.situation_puzzles.tasks import (
+    NO,
+    SMALL_SLOTS,
+    SMALL_THEMES,
+    UNKNOWN,
+    YES,
+    Puzzle,
+    Slot,
+    Theme,
+    themes,
+)
 from rl_agents.envs.small_model import sum_parts
-from rl_agents.envs.tags import MALFORMED_REASONS
+from rl_agents.envs.stateful import MALFORMED_REASONS
 from rl_agents.rewards.wording import stem, stems
 
 if TYPE_CHECKING:
@@ -64,32 +70,13 @@ def _open_values(slot: Slot, replies: dict[str, str]) -> tuple[str, ...]:
     return right[:1] or tuple(value for value, reply in said.items() if reply != NO) or slot.values
 
 
-def question(value: str, style: str) -> str:
-    text = value if style == "compact" else f"Does it have to do with {value}?"
-    return f"<interact> {text} </interact>"
+def question(value: str) -> str:
+    return f"<interact> {value} </interact>"
 
 
-def answer(state: PuzzleState, values: Belief, style: str) -> str:
+def answer(values: Belief) -> str:
     """Return the action that answers with the first open value of every slot."""
-    chosen = [open_values[0] for open_values in values]
-    if style != "compact":
-        slots = slots_of(state.puzzle)
-        chosen = [dict(slot.sentences)[value] for slot, value in zip(slots, chosen, strict=True)]
-    return f"<answer> {' '.join(chosen)} </answer>"
-
-
-def next_value(values: Belief) -> str | None:
-    """Return the first open value of the first slot that has several; None when all is known."""
-    return next((open_values[0] for open_values in values if len(open_values) > 1), None)
-
-
-def expert_action(state: PuzzleState, style: str = "paper", max_turns: int = SPEC.max_turns) -> str:
-    """Return the expert's response in ``state``; on the last turn it answers with what it has."""
-    values = belief(state)
-    value = next_value(values)
-    if value is None or state.turns >= max_turns - 1:
-        return answer(state, values, style)
-    return question(value, style)
+    return f"<answer> {' '.join(open_values[0] for open_values in values)} </answer>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +100,22 @@ class Habits:
 
 def _begin(env: SituationPuzzlesEnv, rng: random.Random, habits: Habits) -> Act:
     def act(observation: str, hurried: bool) -> str:
-        return answer(env.state, belief(env.state), "compact") if hurried else _choose(env.state, rng, habits)
+        return answer(belief(env.state)) if hurried else _choose(env.state, rng, habits)
 
     return act
 
 
 def _choose(state: PuzzleState, rng: random.Random, habits: Habits) -> str:
     values = belief(state)
-    value = next_value(values)
+    value = next((open_values[0] for open_values in values if len(open_values) > 1), None)
     stuck = bool(state.asked) and state.asked[-1][1].text == UNKNOWN
     if rng.random() < (habits.stay_in_rut if stuck else habits.enter_rut):
-        return question(rng.choice(foreign_values(theme_of(state.puzzle).name)), "compact")
+        return question(rng.choice(foreign_values(theme_of(state.puzzle).name)))
     if value is None or rng.random() < habits.premature_answer:
-        return answer(state, values, "compact")
+        return answer(values)
     if rng.random() < habits.repeat:
-        return question(rng.choice([v for slot in slots_of(state.puzzle) for v in slot.values]), "compact")
-    return question(value, "compact")
+        return question(rng.choice([v for slot in slots_of(state.puzzle) for v in slot.values]))
+    return question(value)
 
 
 @cache

@@ -2,20 +2,188 @@
 
 An episode is at most fifteen turns: yes-or-no questions to a judge who knows the story, and an answer that tells it.
 Reward is the F1 of the answer and the story, in [0, 1], given on the turn that answers; without an answer it is 0.
+The ``paper`` prompt is T3's figure 7 word for word. ``compact`` is for warm-start models: a generated puzzle is its
+theme and the names of its slots, and its story the values of those slots.
+
+The judge is the rules, or a model behind an OpenAI-compatible server, whose prompt is T3's figure 9 word for word. A
+server that cannot be reached, or a reply that is none of the four allowed ones, raises `JudgeError`: the episode ends
+with it as its cause. It never becomes "Unknown".
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
-from rl_agents.envs.coroutines import finished
-from rl_agents.envs.situation_puzzles import SPEC, SituationPuzzlesOptions, prompts
-from rl_agents.envs.situation_puzzles.judges import QuestionJudge, make_judge
-from rl_agents.envs.situation_puzzles.rules import F1_UNITS, Puzzle, Reply, f1_score, is_new
-from rl_agents.envs.situation_puzzles.tasks import find_puzzle, task_ids
-from rl_agents.envs.stateful import StepResult, TaggedEnv, observations
-from rl_agents.envs.tags import TaggedAction
+from rl_agents.envs.options import connect_judge
+from rl_agents.envs.situation_puzzles import SPEC, SituationPuzzlesOptions
+from rl_agents.envs.situation_puzzles.tasks import (
+    F1_UNITS,
+    NO,
+    NOT_A_QUESTION,
+    UNKNOWN,
+    YES,
+    Puzzle,
+    Reply,
+    f1_score,
+    find_puzzle,
+    rule_reply,
+    task_ids,
+)
+from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations, read_tags
+from rl_agents.rewards.judge import OpenAIJudge
+from rl_agents.rewards.wording import words
+from rl_agents.tools.thoughts import read_thoughts
+from rl_agents.web.model_server import SHOWN
+
+_PAPER_PROMPT = """\
+Let's play a situation puzzle game. I'll give you a puzzle.
+You can interact with me for several turns during the question phase to reach the final answer. For each turn, you will:
+- Review all previous questions and feedback.
+- Ask me a yes-or-no question inside <interact> and </interact>.
+- I will answer your latest question with "Yes", "No", or "Unknown".
+- Repeat the process until you are confident in the answer.
+If you believe you have confidently determined the correct solution, present your answer inside <answer> and </answer>.
+
+Now, here's the puzzle:
+Puzzle: {puzzle}"""
+
+PAPER_ANSWER_NOW = "No further question is possible. You must now present your answer inside <answer> and </answer>."
+
+NO_QUESTION = "no-question"
+TOO_LONG = "too-long"
+MAX_QUESTION = 1000
+#: A longer answer is cut: its F1 is 0 for any purpose, and counting it must stay cheap.
+MAX_ANSWER = 20_000
+
+PAPER_MALFORMED = {
+    NO_QUESTION: "<interact> holds no words",
+    TOO_LONG: f"a question may have {MAX_QUESTION} characters at most",
+}
+
+
+def parse_action(response: str) -> TaggedAction:
+    """Read one action from ``response``; see `rl_agents.envs.stateful.read_tags`.
+
+    A question must have words and not too many of them. Whether it is one that yes or no can answer is the judge's to
+    say. Any answer is well-formed.
+    """
+    action = read_tags(response)
+    if action.kind != "interact":
+        return action
+    if len(action.content) > MAX_QUESTION:
+        return malformed(TOO_LONG)
+    return action if words(action.content) else malformed(NO_QUESTION)
+
+
+def first_observation(puzzle: Puzzle, style: str) -> str:
+    if style != "compact":
+        return _PAPER_PROMPT.format(puzzle=puzzle.surface)
+    if not puzzle.slots:
+        return puzzle.surface
+    return f"{puzzle.given[0]} : {' '.join(slot for slot, _ in puzzle.slots)}"
+
+
+def story(puzzle: Puzzle, style: str) -> str:
+    if style == "compact" and puzzle.slots:
+        return " ".join(value for _, value in puzzle.slots)
+    return puzzle.bottom
+
+
+def reply_observation(reply: str, style: str) -> str:
+    """Return the judge's reply: its own words, or one word in the compact style."""
+    if style == "compact":
+        return "not-a-question" if reply == NOT_A_QUESTION else reply.lower()
+    return reply
+
+
+PROMPT = """\
+You are the referee of a game where players are shown a <Surface> and you are given the <Bottom>. You need to \
+understand the entire story based on both the <Surface> and <Bottom>. Players will ask questions based on the \
+<Surface>, and you need to judge whether their guesses are correct. Please strictly adhere to answering with only \
+three specified responses: Yes, No, or Unknown, without any explanation.
+
+## Judging Rules
+- If the player's question matches the given <Surface> and <Bottom>: Please only answer "Yes" without any explanation.
+- If the player's question contradicts the given story: Please only answer "No" without any explanation.
+- If the answer to the player's question cannot be found in the <Surface> and <Bottom>, and cannot be deduced through \
+reasoning: Please only answer "Unknown" without any explanation.
+- If the player directly ask for the answer, please only answer "This is not a question, please propose your next \
+question."
+- If the player does not propose a question or question that not for solve the puzzle, please only answer "This is \
+not a question, please propose your next question."
+
+## Important Notes
+1. Fully understand the cause, process, and outcome of the entire story, and make logical inferences.
+2. If a conclusion cannot be drawn from the provided story or through reasonable inference, answer "Unknown".
+3. Strictly adhere to answering with only the three specified responses: Yes, No, or Unknown. Do not provide \
+additional explanations.
+4. Carefully check whether the player ask for the answer, if a player do so, please only answer "This is not a \
+question, please propose your next question."
+
+## Examples
+### Example 1: The Hiccuping Man
+<Surface>
+A man walks into a bar and asks the bartender for a glass of water. The bartender suddenly pulls out a gun and points \
+it at him. The man smiles and says, "Thank you!" then calmly leaves. What happened?
+<Bottom>
+The man had hiccups and wanted a glass of water to cure them. The bartender realized this and chose to scare him with \
+a gun. The man's hiccups disappeared due to the sudden shock, so he sincerely thanked the bartender before leaving.
+Possible questions and corresponding answers:
+Q: Does the man have a chronic illness? A: Unknown
+Q: Was the man scared away? A: No
+Q: Did the bartender want to kill the man? A: No
+Q: Did the bartender intend to scare the man? A: Yes
+Q: Did the man sincerely thank the bartender? A: Yes
+
+## Question Content
+### <Surface>
+{surface}
+### <Bottom>
+{bottom}
+
+Now, please judge the following player question:
+{question}
+Answer with only one of the three specified responses: Yes, No, or Unknown, without any explanation."""
+
+_REPLY = re.compile(r"\W*(yes|no|unknown|this is not a question)\b", re.IGNORECASE)
+_MEANINGS = {"yes": YES, "no": NO, "unknown": UNKNOWN, "this is not a question": NOT_A_QUESTION}
+
+
+class RuleQuestionJudge:
+    """See `rule_reply`."""
+
+    remote: ClassVar[bool] = False
+
+    async def reply(self, puzzle: Puzzle, question: str) -> Reply:
+        return rule_reply(puzzle, question)
+
+
+class ServerQuestionJudge(OpenAIJudge):
+    """A model behind a server, asked as in figure 9; timeouts, retries and errors are `OpenAIJudge`'s."""
+
+    async def reply(self, puzzle: Puzzle, question: str) -> Reply:
+        text = PROMPT.format(surface=puzzle.surface, bottom=puzzle.bottom, question=question)
+        about = f"{puzzle.puzzle_id} -> {question}"
+        answer = await self._reply(text, about)
+        found = _REPLY.match(read_thoughts(answer).words)
+        if not found:
+            raise self._error(f"replied {answer[:SHOWN]!r}, none of Yes, No and Unknown", about)
+        return Reply(_MEANINGS[found[1].lower()])
+
+
+#: ``reply`` answers a question about a puzzle, or raises `JudgeError`; ``remote``: it waits for a server.
+QuestionJudge = RuleQuestionJudge | ServerQuestionJudge
+
+
+def make_judge(options: SituationPuzzlesOptions) -> QuestionJudge:
+    """Build the judge that the environment's options describe.
+
+    Raises:
+        InputError: a server without URL or model; see `connect_judge`.
+    """
+    return RuleQuestionJudge() if options.judge == "rule" else connect_judge(ServerQuestionJudge, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +192,7 @@ class PuzzleState:
 
     Attributes:
         asked: questions and the judge's replies, oldest first.
-        f1: of the answer, by unit (`rules.F1_UNITS`); zeros before it.
+        f1: of the answer, by unit (`F1_UNITS`); zeros before it.
     """
 
     puzzle: Puzzle
@@ -49,7 +217,7 @@ class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
     observation_space = observations(32768)
     registered = SPEC
     task_ids = staticmethod(task_ids)
-    answer_now = prompts.PAPER_ANSWER_NOW
+    answer_now = PAPER_ANSWER_NOW
 
     def __init__(self, options: SituationPuzzlesOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
@@ -58,43 +226,24 @@ class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
         self._unit = F1_UNITS.index(self.options.f1)
 
     def _begin(self, task_id: str) -> tuple[str, PuzzleState]:
-        puzzle = find_puzzle(task_id, self.options.data, self.options.bad_data)
-        return prompts.first_observation(puzzle, self.options.prompt), PuzzleState(puzzle)
-
-    def step(self, action: str) -> Any:
-        """Play one turn with the agent's whole response; see `parse_action` for how it is read.
-
-        Returns:
-            The turn's result; with a served judge a coroutine that comes to it.
-
-        Raises:
-            RuntimeError: before `reset`, or after the episode has ended.
-            JudgeError: the judge's server gave no usable reply; the state is as before.
-        """
-        return self._played(self._turn(action))
-
-    async def _turn(self, action: str) -> StepResult:
-        result: StepResult = await finished(super().step(action))
-        return result
+        puzzle = find_puzzle(task_id, self.options.data)
+        return first_observation(puzzle, self.options.prompt), PuzzleState(puzzle)
 
     def _read(self, response: str, state: PuzzleState) -> TaggedAction:
-        return prompts.parse_action(response)
+        return parse_action(response)
 
     def _reasons(self) -> dict[str, str]:
-        return prompts.PAPER_MALFORMED
+        return PAPER_MALFORMED
 
     async def _ask(self, state: PuzzleState, question: str) -> StepResult:
         reply = await self._judge.reply(state.puzzle, question)
-        progress = not reply.stalls
-        if self.options.progress == "new":
-            progress = reply.informative and is_new(reply, question, state.asked)
         new = replace(state, asked=(*state.asked, (question, reply)))
-        observation = prompts.reply_observation(reply.text, self.options.prompt)
-        return self._end_turn(new, observation, valid=True, progress=progress, query=question)
+        observation = reply_observation(reply.text, self.options.prompt)
+        return self._end_turn(new, observation, valid=True, progress=not reply.stalls, query=question)
 
     def _answer(self, state: PuzzleState, answer: str) -> StepResult:
-        reference = prompts.story(state.puzzle, self.options.prompt)
-        word, char = (f1_score(answer[: prompts.MAX_ANSWER], reference, unit) for unit in F1_UNITS)
+        reference = story(state.puzzle, self.options.prompt)
+        word, char = (f1_score(answer[:MAX_ANSWER], reference, unit) for unit in F1_UNITS)
         earned = (word, char)[self._unit]
         new = replace(state, f1=(word, char))
         return self._end_turn(new, f"f1 {earned:.2f}", earned, valid=True, progress=None, terminated=True, query="")
@@ -109,7 +258,7 @@ class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
             "success": state.f1[self._unit] >= self.options.success_threshold,
             "valid": valid,
             "progress": progress,
-            "references": [prompts.story(state.puzzle, self.options.prompt)],
+            "references": [story(state.puzzle, self.options.prompt)],
             "anchor": f"{state.puzzle.puzzle_id} | {' | '.join(known)}",
             "metrics": {
                 "turns": float(state.turns),

@@ -2,8 +2,8 @@
 
 - ``cases`` (default): 500 of the stories that our themes can tell, 400 train and 100 test, AR-Bench's sizes. Ids read
   ``lighthouse/2/raiders.pigeon.oath.reef``: theme, visible detail, values.
-- ``small``: all 500 stories of four themes with their first three slots, 400 and 100, for the starter model. Ids read
-  ``lighthouse/raiders.pigeon.oath``.
+- ``small``: all 500 stories of four themes with their first three slots, 400 and 100, for the warm-start model. Ids
+  read ``lighthouse/raiders.pigeon.oath``.
 - ``demo``: twelve hand-written puzzles, 8 and 4, for people. Ids read ``demo/anniversary``.
 - with ``env.data``: a folder with ``train.json`` and ``test.json`` in AR-Bench's format. Ids read ``train/0007``.
 
@@ -15,12 +15,19 @@ value is one word, one sentence of the story, and a few synonyms that the rule j
 
 A record of AR-Bench's has ``surface`` and ``bottom`` (text) and a ``story_tree`` of nodes with ``children`` and, below
 the root, ``key_question``. We ship no such data: AR-Bench has no license.
+
+A puzzle has a surface, which the agent reads, and a bottom, the true story. The rule judge knows the story as facts
+with cue words, or as the key questions of AR-Bench's story trees, all of which a true story answers with yes. It reads
+words and no meaning, and the same question always gets the same answer.
+
+Sources: T3 (arXiv 2510.12264), section 3.1 (progress), appendix C.3 (word and character F1) and figure 9 (replies).
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -31,9 +38,129 @@ from rl_agents.data.hub import PREFIX
 from rl_agents.data.tables import Table, open_table
 from rl_agents.envs.panels import check_split, panel_ids, unknown_task
 from rl_agents.envs.situation_puzzles import SituationPuzzlesOptions
-from rl_agents.envs.situation_puzzles.rules import Fact, Puzzle
 from rl_agents.errors import InputError, unknown
-from rl_agents.rewards.wording import stem
+from rl_agents.rewards.wording import negated, stem, stems, word_set, words
+
+YES, NO, UNKNOWN = "Yes", "No", "Unknown"
+NOT_A_QUESTION = "This is not a question, please propose your next question."
+
+F1_UNITS = ("word", "char")
+#: Similarity from which a question counts as a key question.
+MATCH = 0.5
+
+#: A sentence that begins like this cannot be answered with yes or no.
+OPEN_QUESTIONS = word_set(
+    """
+    who whom whose which what when where why how tell explain describe give reveal
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that is true or false in a story.
+
+    Attributes:
+        cues: a question is about the fact when it has a word of every group; words as `stems` gives them.
+        true: the judge's answer to such a question.
+    """
+
+    cues: tuple[frozenset[str], ...]
+    true: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Puzzle:
+    """A puzzle.
+
+    Attributes:
+        puzzle_id: the task id.
+        surface: the scene that the agent reads.
+        bottom: the story behind it.
+        facts: what the rule judge knows.
+        key_questions: what else it knows: questions whose answer is yes.
+        given: for generated puzzles, theme and visible detail, as the compact style shows them.
+        slots: for generated puzzles, (what is asked, the hidden value) pairs.
+    """
+
+    puzzle_id: str
+    surface: str
+    bottom: str
+    facts: tuple[Fact, ...] = ()
+    key_questions: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
+    slots: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A judge's answer.
+
+    Attributes:
+        text: `YES`, `NO`, `UNKNOWN` or `NOT_A_QUESTION`.
+        topics: what the judge saw in the question; two questions with the same topics ask the same thing.
+    """
+
+    text: str
+    topics: tuple[str, ...] = ()
+
+    @property
+    def stalls(self) -> bool:
+        """T3's rule (section 3.1): "Unknown" alone is no progress; "This is not a question" is a malformed turn."""
+        return self.text == UNKNOWN
+
+
+def is_yes_no_question(text: str) -> bool:
+    """Say whether a text could be answered with yes or no: it has words and does not begin with one like "why"."""
+    found = words(text)
+    return bool(found) and found[0] not in OPEN_QUESTIONS
+
+
+def rule_reply(puzzle: Puzzle, question: str) -> Reply:
+    """Answer ``question`` by the puzzle's facts, else by the key question most like it, else with "Unknown".
+
+    A question about several facts is true when all of them are, so listing everything gets a "No". A negation turns the
+    answer around.
+    """
+    if not is_yes_no_question(question):
+        return Reply(NOT_A_QUESTION)
+    asked = stems(question)
+    touched = [(i, fact) for i, fact in enumerate(puzzle.facts) if all(asked & group for group in fact.cues)]
+    if touched:
+        true = all(fact.true for _, fact in touched)
+        return _reply(true, negated(question), [f"fact {i}" for i, _ in touched])
+    scored = [(similarity(asked, stems(key)), -i) for i, key in enumerate(puzzle.key_questions)]
+    score, place = max(scored, default=(0.0, 0))
+    if score < MATCH:
+        return Reply(UNKNOWN)
+    turned = negated(question) != negated(puzzle.key_questions[-place])
+    return _reply(True, turned, [f"key question {-place}"])
+
+
+def _reply(true: bool, turned: bool, topics: Sequence[str]) -> Reply:
+    return Reply(YES if true != turned else NO, tuple(topics))
+
+
+def similarity(first: frozenset[str], second: frozenset[str]) -> float:
+    """Return 2·|A ∩ B| / (|A| + |B|); 0 when both are empty."""
+    return 2 * len(first & second) / (len(first) + len(second)) if first or second else 0.0
+
+
+def f1_score(answer: str, reference: str, unit: str) -> float:
+    """F1 = 2·|A ∩ B| / (|A| + |B|) over bags of words, or over bags of their characters.
+
+    Both texts are read by `words`: letters' case, punctuation and white space do not count, nor does order.
+
+    Returns:
+        A number in [0, 1]; 0 when either text has no words.
+
+    >>> f1_score("the man hid a key", "A key was hidden.", "word")
+    0.4444444444444444
+    """
+    bags = [Counter(found if unit == "word" else "".join(found)) for found in (words(answer), words(reference))]
+    total = sum(bag.total() for bag in bags)
+    return 2 * (bags[0] & bags[1]).total() / total if total else 0.0
+
 
 THEMES_FILE = Path(__file__).with_name("themes.json")
 
@@ -73,26 +200,21 @@ def themes() -> dict[str, Theme]:
     return {name: _theme(name, entry) for name, entry in stored.items()}
 
 
-def _theme(name: str, entry: dict[str, object]) -> Theme:
-    slots, also = entry["slots"], entry["also"]
-    assert isinstance(slots, dict) and isinstance(also, dict) and isinstance(entry["given"], list)
+def _theme(name: str, entry: Mapping[str, Any]) -> Theme:
     return Theme(
         name=name,
-        surface=str(entry["surface"]),
+        surface=entry["surface"],
         given=tuple(entry["given"]),
-        slots=tuple(Slot(slot, tuple(values.items())) for slot, values in slots.items()),
-        also=tuple((value, tuple(synonyms)) for value, synonyms in also.items()),
+        slots=tuple(Slot(slot, tuple(values.items())) for slot, values in entry["slots"].items()),
+        also=tuple((value, tuple(synonyms)) for value, synonyms in entry["also"].items()),
     )
 
 
 def puzzle_from(theme: Theme, given: int, values: Sequence[str], puzzle_id: str) -> Puzzle:
-    """Return the puzzle of ``theme`` in which the first ``len(values)`` slots have these values; the rest are left out.
+    """Return the puzzle of ``theme`` in which the first ``len(values)`` slots have these values; the rest are excluded.
 
     Args:
-        theme: the scene.
         given: index of the visible detail.
-        values: one per slot.
-        puzzle_id: the task id.
 
     Raises:
         ValueError: a value that its slot does not have.
@@ -123,16 +245,11 @@ MAX_TEXT = 20_000
 MAX_NODES = 1000
 
 
-def read_split(folder: str, split: str, bad_data: str) -> Mapping[str, Puzzle]:
+def read_split(folder: str, split: str) -> Mapping[str, Puzzle]:
     """Return the puzzles of one split by id, such as ``train/0007``: the record's place in the file.
 
-    Args:
-        folder: folder with the files.
-        split: ``train`` or ``test``.
-        bad_data: a bad record is an ``error``, or is left out: ``skip``.
-
     Raises:
-        InputError: no such folder or split, what cannot be read, a bad record, or none that is good.
+        InputError: no such folder or split, a file or a record that cannot be used, or an empty file.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
@@ -141,18 +258,17 @@ def read_split(folder: str, split: str, bad_data: str) -> Mapping[str, Puzzle]:
     except InputError as error:
         there = Path(folder).is_dir() or folder.startswith(PREFIX)
         raise InputError(f"env.data={error}" if there else f"env.data={folder}: no such folder") from None
-    return _read(table, split, bad_data, table.version())
+    return _read(table, split, table.version())
 
 
 @lru_cache(maxsize=8)  # every environment asks; a file that changed is read again
-def _read(table: Table, split: str, bad_data: str, version: str) -> Mapping[str, Puzzle]:
+def _read(table: Table, split: str, version: str) -> Mapping[str, Puzzle]:
     found: dict[str, Puzzle] = {}
     for index, row in enumerate(table):
         try:
             found[f"{split}/{index:04d}"] = _puzzle(f"{split}/{index:04d}", row.record())
         except ValueError as error:
-            if bad_data == "error":
-                raise InputError(f"{row.place}: {error}; env.bad_data=skip leaves such records out") from None
+            raise InputError(f"{row.place}: {error}") from None
     if not found:
         raise InputError(f"{table.name}: no usable puzzle in it")
     return found
@@ -212,7 +328,7 @@ def task_ids(split: str, options: SituationPuzzlesOptions) -> list[str]:
     Raises:
         InputError: unreadable folder, bad records in it.
     """
-    return list(read_split(options.data, split, options.bad_data)) if options.data else set_ids(options.puzzles, split)
+    return list(read_split(options.data, split)) if options.data else set_ids(options.puzzles, split)
 
 
 def set_ids(puzzles: str, split: str) -> list[str]:
@@ -224,7 +340,7 @@ def set_ids(puzzles: str, split: str) -> list[str]:
     return ids[:-DEMO_TEST] if split == "train" else ids[-DEMO_TEST:]
 
 
-def find_puzzle(task_id: str, data: str = "", bad_data: str = "error") -> Puzzle:
+def find_puzzle(task_id: str, data: str = "") -> Puzzle:
     """Return the puzzle called ``task_id``: of the folder ``data`` when there is one, else one of ours.
 
     Raises:
@@ -232,7 +348,7 @@ def find_puzzle(task_id: str, data: str = "", bad_data: str = "error") -> Puzzle
     """
     if data:
         split = task_id.partition("/")[0]
-        known = read_split(data, split if split in SPLITS else SPLITS[0], bad_data)
+        known = read_split(data, split if split in SPLITS else SPLITS[0])
         if task_id not in known:
             raise unknown_task("situation_puzzles", task_id, known, next(iter(known)))
         return known[task_id]

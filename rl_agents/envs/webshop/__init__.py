@@ -13,14 +13,13 @@ from rl_agents.envs.spec import EnvSpec
 class WebShopOptions:
     """Keys of webshop; see docs/environments/webshop.md."""
 
-    catalogue: str = key("generated", "products: generated, generated:N, small, a folder or a file, see above")
-    goals: Literal["human", "synthetic"] = key("human", "kind of instructions")
-    hold_out_eval: bool = key(False, "official goals 500 to 1499 are not trained on, as in WebShop's own baseline")
-    prompt: Literal["3spo", "steppo", "compact"] = key("3spo", "the papers' prompts, or few words, for small models")
+    catalogue: str = key("generated", "products: generated, generated:N, small, or a path of official products")
+    goals: Literal["human", "synthetic"] = key("human", "instructions: written by people, or synthetic")
+    prompt: Literal["3spo", "steppo", "compact"] = key("3spo", "prompt style: a paper's, or few words for small models")
     reward: Literal["score", "success"] = key(
-        "score", "the graded score of the purchase, or success_reward for a score of exactly 1 (GiGPO, HGPO, 3SPO)"
+        "score", "reward: the graded score of the purchase, or of a score of exactly 1 alone (GiGPO, HGPO, 3SPO)"
     )
-    success_reward: float = key(10.0, "reward of a success", needs="reward=success")
+    success_reward: float = key(10.0, "reward of a score of exactly 1; GiGPO's scripts use 10", needs="reward=success")
 
 
 SPEC = EnvSpec(

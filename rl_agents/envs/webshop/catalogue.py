@@ -1,13 +1,12 @@
-"""Where products come from: official files at a path, a finished store, or a generated catalogue; found by name.
+"""Where products come from: official files at a path, or a generated catalog; found by name.
 
 | name | what |
 |---|---|
 | ``generated`` | 2,000 products of our own, one instruction each |
 | ``generated:N`` | N of them, for measurements |
-| ``small`` | 300 products in single words, for the starter model |
+| ``small`` | 300 products in single words, for the warm-start model |
 | a folder | the official ``items_shuffle*.json``, ``items_ins_v2*.json`` and, if there, ``items_human_ins.json`` |
 | a ``.json`` file | an official product list; the instruction files are looked for beside it |
-| a ``.sqlite`` file | a store that ``python -m rl_agents.envs.webshop.index`` wrote |
 
 Stores are built at their first use and kept in the cache folder of rl_agents.
 """
@@ -29,13 +28,7 @@ from rl_agents.cache import cache_dir
 from rl_agents.data.building import only_one
 from rl_agents.data.json_stream import JsonStream
 from rl_agents.envs.webshop.generated import shop_entries, small_entries
-from rl_agents.envs.webshop.records import (
-    Attributes,
-    Entry,
-    attributes_from_record,
-    human_instructions,
-    product_from_record,
-)
+from rl_agents.envs.webshop.records import Entry, attributes_from_record, human_instructions, product_from_record
 from rl_agents.envs.webshop.store import FORMAT, build_store
 from rl_agents.errors import InputError
 
@@ -53,28 +46,23 @@ class Catalogue:
 
     Attributes:
         name: ``small``, ``generated``, ``generated:N``; a path otherwise.
-        store: the finished store, when the name is one.
         entries: yields all products with the share of the source that has been read.
         fingerprint: changes when the products do.
     """
 
     name: str
     entries: Callable[[], Entries]
-    fingerprint: str = ""
-    store: Path | None = None
+    fingerprint: str
 
     @property
     def generated(self) -> bool:
         """Whether the products are our own."""
         return self.name.split(":")[0] in ("generated", "small")
 
-    def cached_path(self) -> Path:
-        digest = hashlib.sha256(f"{FORMAT}/{self.fingerprint}".encode()).hexdigest()[:12]
-        return cache_dir() / "webshop" / f"{re.sub(r'[^A-Za-z0-9]+', '-', Path(self.name).stem)}-{digest}.sqlite"
-
     def ensure_store(self) -> Path:
         """Return the store, built first when it is absent."""
-        path = self.store or self.cached_path()
+        digest = hashlib.sha256(f"{FORMAT}/{self.fingerprint}".encode()).hexdigest()[:12]
+        path = cache_dir() / "webshop" / f"{re.sub(r'[^A-Za-z0-9]+', '-', Path(self.name).stem)}-{digest}.sqlite"
         if not path.is_file():
             with only_one(path):
                 if not path.is_file():
@@ -83,7 +71,7 @@ class Catalogue:
 
 
 def find_catalogue(name: str) -> Catalogue:
-    """Return the catalogue that the key ``env.catalogue`` names.
+    """Return the catalog that the key ``env.catalogue`` names.
 
     Raises:
         InputError: no such file, a folder without product files, or a number out of range.
@@ -97,8 +85,6 @@ def find_catalogue(name: str) -> Catalogue:
         plain = "generated" if count == GENERATED_PRODUCTS else f"generated:{count}"
         return Catalogue(plain, lambda: shop_entries(count), f"generated/{GENERATOR}/{count}")
     path = Path(name).expanduser()
-    if path.suffix == ".sqlite" and path.is_file():
-        return Catalogue(name, _nothing, store=path)
     if not path.exists():
         raise InputError(f"env.catalogue={name}: valid: small, generated, generated:N, a folder or a file that exists")
     files = OfficialFiles.find(path)
@@ -158,12 +144,12 @@ class OfficialFiles:
     @staticmethod
     def _entry(record: dict[str, Any], lookup: _Lookup) -> Entry | None:
         known = lookup.get("attributes", str(record["asin"]))
-        attributes = Attributes() if known is None else attributes_from_record(known)
-        product = product_from_record(record, attributes.names)
+        attributes, synthetic = attributes_from_record({} if known is None else known)
+        product = product_from_record(record, attributes)
         if product is None:
             return None
         human = human_instructions(lookup.get("human", product.asin) or ())
-        return Entry(product, (*human, *((attributes.synthetic,) if attributes.synthetic else ())))
+        return Entry(product, (*human, *((synthetic,) if synthetic else ())))
 
 
 class _Lookup:
@@ -198,7 +184,3 @@ def _first(folder: Path, pattern: str) -> Path:
     if not found:
         raise InputError(f"{folder}: no {pattern} there")
     return found[0]
-
-
-def _nothing() -> Entries:
-    return iter(())

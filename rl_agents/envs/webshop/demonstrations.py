@@ -1,13 +1,13 @@
-"""The scripted players of WebShop, and its small starter model: its words, and what it is taught.
+"""The scripted players of WebShop, and its warm-start model: its words, and what it is taught.
 
 The expert knows the goal's product: what can be reached. It searches with the instruction, with the goal product's
 title if that does not find it, opens the product, chooses the wanted options and buys. It reads the state, not the
 text.
 
-The mediocre shopper, which teaches the starter, knows the form of every page, but it leaves words out of its query,
-does not always open the first result, and often buys before every option is chosen: reinforcement learning has
-something to improve. It shops in the small catalogue, where every property, color and sort of product is one word, and
-so one token. Most of what the model writes is copied from the request: two layers are enough for that.
+The mediocre shopper, which teaches the warm-start model, knows the form of every page, but it leaves words out of its
+query, does not always open the first result, and often buys before every option is chosen: reinforcement learning has
+something to improve. It shops in the small catalog, where every property, color and sort of product is one word, and so
+one token. Most of what the model writes is copied from the request: two layers are enough for that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def expert_command(store: Store, goal: Goal, state: EpisodeState) -> str:
     turn, product = state.turn, store.product(goal.asin)
     assert product is not None
     if turn.page.kind == SEARCH:
-        return f"search[{goal.instruction if _finds(store, goal.instruction, goal) else goal.name}]"
+        found = any(hit.asin == goal.asin for hit in store.search(goal.instruction)[:HITS])
+        return f"search[{goal.instruction if found else goal.name}]"
     if turn.page.kind == RESULTS:
         listed = any(hit.asin == goal.asin for hit in turn.page.items)
         return f"click[{goal.asin.lower()}]" if listed else f"click[{NEXT.lower()}]"
@@ -80,10 +81,6 @@ def _expert(env: WebShopEnv, rng: random.Random, habits: Any) -> Act:
 EXPERT = ScriptedPlayer(WebShopEnv, _expert, fixed={})
 
 
-def _finds(store: Store, query: str, goal: Goal) -> bool:
-    return any(hit.asin == goal.asin for hit in store.search(query)[:HITS])
-
-
 CATALOGUE = "small"
 
 
@@ -92,8 +89,8 @@ class Habits:
     """Habits of the shopper; about two purchases in five are right with these.
 
     Attributes:
-        forgets_word: probability that a property is left out of the query.
-        other_result: probability that one of the results 2 to 5 is opened in place of the first.
+        forgets_word: probability that a property is excluded of the query.
+        other_result: probability that one of the results 2 to 5 is opened instead of the first.
         skips_option: probability, per option not chosen yet, of buying at once.
         wrong_option: probability that an option is chosen at random.
     """
@@ -104,12 +101,12 @@ class Habits:
     wrong_option: float = 0.1
 
 
-#: Right on every goal of the small catalogue.
+#: Right on every goal of the small catalog.
 FLAWLESS = Habits(forgets_word=0, other_result=0, skips_option=0, wrong_option=0)
 
 
 def _begin(env: WebShopEnv, rng: random.Random, habits: Habits) -> Act:
-    """Shop in the small catalogue and the compact style; elsewhere the expert shops."""
+    """Shop in the small catalog and the compact style; elsewhere the expert shops."""
     if (env.options.catalogue, env.options.prompt) != (CATALOGUE, "compact"):
         return _expert(env, rng, habits)
     store = local_shop(CATALOGUE).store
@@ -141,26 +138,13 @@ def _action(store: Store, goal: Goal, state: EpisodeState, rng: random.Random, h
 
 def words() -> list[str]:
     """Return every word but special tokens: those of pages, requests and commands, and all prices."""
-    pages = [
-        "page",
-        "search",
-        "results",
-        "item",
-        "done",
-        "description",
-        "features",
-        "reviews",
-        "no",
-        ";",
-        "is",
-        "color",
-        "size",
-    ]
+    pages = ["page", "search", "results", "item", "done"]
+    products = ["description", "features", "reviews", "no", ";", "is", "color", "size"]
     requests = ["buy", "under", "invalid", *COMPACT_PROBLEMS, "bought", "right", "wrong"]
     commands = ["search[", "click[", "]", "now", "back", "to", "next", "prev", "<", ">"]
     numbers = [str(number) for number in range(max(generated.SMALL_PRICES[1], 100) + 1)]
     language = [*generated.SMALL_KINDS, *generated.SMALL_PROPERTIES, *generated.SMALL_COLORS, *generated.SMALL_SIZES]
-    return list(dict.fromkeys([*pages, *requests, *commands, *numbers, *language]))
+    return list(dict.fromkeys([*pages, *products, *requests, *commands, *numbers, *language]))
 
 
 STARTER = word_starter(
@@ -169,7 +153,7 @@ STARTER = word_starter(
     tags=(),
     max_tokens=512,
     training={"demonstrations": 4096, "iterations": 12},
-    # It reads the pages of the small catalogue only.
+    # It reads the pages of the small catalog only.
     defaults={
         "env.catalogue": CATALOGUE,
         "max_model_len": 384,

@@ -54,7 +54,7 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         return prompts.first_observation(turn, self.options.prompt), EpisodeState(task_id, turn)
 
     def step(self, action: str) -> StepResult:
-        """Play one turn with the agent's whole response.
+        """Run one turn with the agent's whole response.
 
         Raises:
             RuntimeError: before `reset`, or after the episode has ended.
@@ -69,9 +69,7 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
 
     def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
         """Return the prompt of a single step, as the papers rebuild it; see `rl_agents.chat.template`."""
-        state = self._state
-        if state is None:
-            raise RuntimeError("WebShop: render_window() without an episode")
+        state = self.last_state
         return prompts.window(state.turn, self.options.prompt, state.problem, history, max(state.turns, len(history)))
 
     def _end_shop_turn(self, state: EpisodeState, turn: ShopReply, read: prompts.Read) -> StepResult:
@@ -88,20 +86,15 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         if score is None:
             observation = prompts.next_observation(turn, self.options.prompt, problem)
             return self._end_turn(new, observation, valid=valid, progress=None, query=query)
-        graded = self.options.reward == "score"
-        reward = score.reward if graded else self.options.success_reward * score.success
+        reward = score.reward if self.options.reward == "score" else self.options.success_reward * score.success
         observation = prompts.last_observation(turn, self.options.prompt)
-        return self._end_turn(new, observation, float(reward), valid=valid, progress=None, terminated=True, query=query)
+        return self._end_turn(new, observation, reward, valid=valid, progress=None, terminated=True, query=query)
 
     def _info(self, state: EpisodeState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         turn, score = state.turn, state.turn.score
         chosen = ", ".join(f"{axis}: {value}" for axis, value in sorted(turn.state.chosen))
-        parts = (
-            {"score": score.reward, "score_type": score.type, "score_attributes": score.attributes}
-            | {"score_options": score.options, "score_price": float(score.price)}
-            if score
-            else dict.fromkeys(("score", "score_type", "score_attributes", "score_options", "score_price"), 0.0)
-        )
+        names = ("score", "score_type", "score_attributes", "score_options", "score_price")
+        parts = (score.reward, score.type, score.attributes, score.options, float(score.price)) if score else (0.0,) * 5
         return {
             "task_id": state.task_id,
             "success": score is not None and score.success,
@@ -110,7 +103,7 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
             "anchor": f"{state.task_id} | {' | '.join(turn.page.texts)} | {chosen}",
             "metrics": {
                 "turns": float(state.turns),
-                **parts,
+                **dict(zip(names, parts, strict=True)),
                 "bought": float(score is not None),
                 "searches": float(state.searches),
                 "invalid_actions": float(state.invalid),

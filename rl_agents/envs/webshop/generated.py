@@ -1,11 +1,11 @@
-"""Catalogues of our own, so that the environment runs anywhere: invented products in WebShop's record format.
+"""Catalogs of our own, so that the environment runs anywhere: invented products in WebShop's record format.
 
-Every product is a pure function of the catalogue's name and its number. Two sizes of language:
+Every product is a pure function of the catalog's name and its number. Two sizes of language:
 
 - `shop_entry`: the five departments of WebShop, titles, bullet points and option axes in the manner of a web shop; one
   instruction per product, in a few wordings.
-- `small_entry`: 300 products whose titles are two properties and a noun, all in single words: what a starter model with
-  a vocabulary of some hundred words can read. Two instructions per product.
+- `small_entry`: 300 products whose titles are two properties and a noun, all in single words: what a warm-start model
+  with a vocabulary of some hundred words can read. Two instructions per product.
 """
 
 from __future__ import annotations

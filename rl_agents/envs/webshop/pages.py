@@ -102,7 +102,11 @@ def view(store: Store, state: State) -> Page:
     if state.page == RESULTS:
         return _results_page(store, state)
     product = _product(store, state)
-    return _item_page(product) if state.page == ITEM else _details_page(product, state.page)
+    if state.page == ITEM:
+        return _item_page(product)
+    details = {"Description": (product.description,), "Features": product.bullets, "Reviews": (NO_REVIEWS,)}
+    fragments = [text for text in details[state.page] if text]
+    return Page(state.page, (BACK, PREVIOUS, *fragments), _clicks(BACK, PREVIOUS))
 
 
 def act(store: Store, goal: Goal, state: State, command: str) -> Move:
@@ -195,11 +199,6 @@ def _item_page(product: Product) -> Page:
     texts = (BACK, PREVIOUS, *listed, product.title, f"Price: {product.price_tag}", RATING, *DETAILS, BUY)
     actions = _clicks(BACK, PREVIOUS, *DETAILS, BUY, *(value for _, values in options for value in values))
     return Page(ITEM, texts, actions, product=Shown(product.title, product.price_tag, options))
-
-
-def _details_page(product: Product, detail: str) -> Page:
-    fragments = {"Description": (product.description,), "Features": product.bullets, "Reviews": (NO_REVIEWS,)}[detail]
-    return Page(detail, (BACK, PREVIOUS, *(text for text in fragments if text)), _clicks(BACK, PREVIOUS))
 
 
 def _product(store: Store, state: State) -> Product:

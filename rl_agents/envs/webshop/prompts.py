@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rl_agents.envs.spec import cut_text
+from rl_agents.envs.tool_turns import text_tool
 from rl_agents.envs.webshop.pages import (
     BACK_TO_ITEM,
     DETAILS,
@@ -31,7 +32,7 @@ from rl_agents.envs.webshop.pages import (
 )
 from rl_agents.envs.webshop.records import NO_LIMIT
 from rl_agents.envs.webshop.tasks import ShopReply
-from rl_agents.tools.calls import Tool, check_call, read_response
+from rl_agents.tools.calls import check_call, read_response
 from rl_agents.tools.thoughts import read_thoughts
 
 #: One page in a prompt, and its list of actions, take at most so many characters each.
@@ -63,19 +64,11 @@ advances the shopping goal. This reasoning process MUST be enclosed within <thin
 Once you've finished your reasoning, you should choose an admissible action for current step and present it within \
 <action> </action> tags."""
 
-ENV_STEP = Tool(
+ENV_STEP = text_tool(
     "env_step",
     "Execute one WebShop action and return the next observation.",
-    {
-        "type": "object",
-        "properties": {
-            "command": {
-                "type": "string",
-                "description": "A single action such as `search[wireless headphones]` or `click[Buy Now]`.",
-            }
-        },
-        "required": ["command"],
-    },
+    "command",
+    "A single action such as `search[wireless headphones]` or `click[Buy Now]`.",
 )
 
 _STEPPO = """\
@@ -150,9 +143,8 @@ def next_observation(turn: ShopReply, style: str, problem: str) -> str:
     """Return what follows an action in a growing dialogue: the page and its actions."""
     if style == "compact":
         return _compact_now(turn, problem)
-    if style == "steppo":
-        return _STEPPO_NOW.format(observation=_seen(turn, style, problem)) + _listed(turn.page, style)
-    return _3SPO_NOW.format(observation=_seen(turn, style, problem)) + _listed(turn.page, style)
+    now = _STEPPO_NOW if style == "steppo" else _3SPO_NOW
+    return now.format(observation=_seen(turn, style, problem)) + _listed(turn.page, style)
 
 
 def window(turn: ShopReply, style: str, problem: str, history: Sequence[tuple[str, str]], steps: int) -> str:
@@ -164,7 +156,8 @@ def window(turn: ShopReply, style: str, problem: str, history: Sequence[tuple[st
     """
     lines = _history_lines(history, style, steps)
     if style == "compact":
-        return " ".join([compact_request(turn), ";", *lines, _compact_now(turn, problem)])
+        limit = "" if turn.price_limit >= NO_LIMIT else f" under {turn.price_limit:.0f}"
+        return " ".join([f"buy {compact_words(turn.instruction)}{limit}", ";", *lines, _compact_now(turn, problem)])
     task, now = request(turn), _seen(turn, style, problem)
     if style == "steppo":
         past = _STEPPO_HISTORY.format(history="\n".join(lines) or "None")
@@ -199,7 +192,7 @@ def request(turn: ShopReply) -> str:
 
 
 def compact_words(text: str) -> str:
-    """Return the words of a text in lower case, fillers and punctuation left out."""
+    """Return the words of a text in lower case, fillers and punctuation excluded."""
     return " ".join(word for word in _WORDS.findall(text.lower()) if word not in _FILLERS)
 
 
@@ -235,7 +228,8 @@ def _listed(page: Page, style: str) -> str:
 def _history_lines(history: Sequence[tuple[str, str]], style: str, steps: int) -> list[str]:
     lines = []
     for number, (observation, response) in enumerate(history, start=steps - len(history) + 1):
-        action = _short_action(response, style)
+        read = read_command(response, Page(SEARCH, (), ()), style)
+        action = (read.command or f"({read.problem})")[:MAX_HISTORY_ACTION]
         if style == "compact":
             lines.append(f"{action} ;")
         elif style == "steppo":
@@ -249,11 +243,6 @@ def _page_part(observation: str) -> str:
     """Return the page of an earlier observation of the 3spo style, without its actions and the task around it."""
     _, _, rest = observation.rpartition(_3SPO_NOW.partition("{")[0])
     return rest.partition("\n" + _3SPO_ACTIONS.partition("\n")[0])[0].rstrip(".")
-
-
-def _short_action(response: str, style: str) -> str:
-    read = read_command(response, Page(SEARCH, (), ()), style)
-    return (read.command or f"({read.problem})")[:MAX_HISTORY_ACTION]
 
 
 def _read_call(response: str) -> Read:
@@ -312,11 +301,6 @@ def _compact_item(turn: ShopReply) -> str:
             axes.append(f"; {compact_words(axis)} {' '.join(map(compact_words, values))}")
     title = "" if turn.state.chosen else f"{compact_words(shown.title)} {_dollars(shown.price_tag)}"
     return " ".join([title, *axes])
-
-
-def compact_request(turn: ShopReply) -> str:
-    limit = "" if turn.price_limit >= NO_LIMIT else f" under {turn.price_limit:.0f}"
-    return f"buy {compact_words(turn.instruction)}{limit}"
 
 
 def _dollars(price_tag: str) -> str:

@@ -108,14 +108,6 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True)
-class Attributes:
-    """What the attribute file says of a product; empty when it does not know it."""
-
-    names: tuple[str, ...] = (NO_ATTRIBUTE,)
-    synthetic: Instruction | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
     """A product with its instructions, ready for the index."""
 
@@ -209,30 +201,33 @@ def goal_at(entry: Entry, synthetic: bool, number: int) -> Goal:
     """
     product, chosen = entry.product, _goal_instructions(entry, synthetic)
     if not synthetic:
-        instruction = chosen[number]
-        limit = price_limit(product.price, f"{product.asin}/{number}")
-        return _goal(product, instruction.text.strip("."), instruction.attributes, instruction.options or (), limit)
+        wanted, seed = chosen[number], f"{product.asin}/{number}"
+        return _goal(product, wanted.text.strip("."), wanted.attributes, wanted.options or (), seed)
     pairs: list[tuple[str, str]] = []
     for name in sorted(product.options, reverse=True):
         number, place = divmod(number, len(product.options[name]))
         pairs.insert(0, (name, product.options[name][place]))
-    wanted = ", and ".join(f"{name}: {value}" for name, value in pairs)
-    text = f"{chosen[0].text} with {wanted}" if pairs else chosen[0].text
-    limit = price_limit(product.price, f"{product.asin}/synthetic")
-    return _goal(product, text, chosen[0].attributes, tuple(pairs), limit)
+    listed = ", and ".join(f"{name}: {value}" for name, value in pairs)
+    text = f"{chosen[0].text} with {listed}" if pairs else chosen[0].text
+    return _goal(product, text, chosen[0].attributes, tuple(pairs), f"{product.asin}/synthetic")
+
+
+def _goal(p: Product, text: str, attributes: tuple[str, ...], options: tuple[Any, ...], seed: str) -> Goal:
+    limit = price_limit(p.price, seed)
+    return Goal(p.asin, p.title, p.query, p.product_category, text, attributes, options, limit)
 
 
 def _goal_instructions(entry: Entry, synthetic: bool) -> list[Instruction]:
     return [i for i in entry.instructions if (i.options is None) == synthetic and i.attributes]
 
 
-def attributes_from_record(record: Mapping[str, Any]) -> Attributes:
-    """Read an entry of the attribute file; its synthetic instruction is optional."""
+def attributes_from_record(record: Mapping[str, Any]) -> tuple[tuple[str, ...], Instruction | None]:
+    """Return a product's attributes and its synthetic instruction from an entry of the attribute file."""
     names = tuple(_text(name) for name in record["attributes"]) if "attributes" in record else (NO_ATTRIBUTE,)
     text = record.get("instruction")
     if text is None:
-        return Attributes(names)
-    return Attributes(names, Instruction(_text(text), _texts(record.get("instruction_attributes") or ())))
+        return names, None
+    return names, Instruction(_text(text), _texts(record.get("instruction_attributes") or ()))
 
 
 def human_instructions(records: Iterable[Mapping[str, Any]]) -> tuple[Instruction, ...]:
@@ -246,25 +241,6 @@ def human_instructions(records: Iterable[Mapping[str, Any]]) -> tuple[Instructio
 def seeded(name: str) -> random.Random:
     """Return a generator that depends on ``name`` alone."""
     return random.Random(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
-
-
-def _goal(
-    product: Product,
-    text: str,
-    attributes: tuple[str, ...],
-    options: tuple[str | tuple[str, str], ...],
-    limit: float,
-) -> Goal:
-    return Goal(
-        asin=product.asin,
-        name=product.title,
-        query=product.query,
-        product_category=product.product_category,
-        instruction=text,
-        attributes=attributes,
-        options=options,
-        price_upper=limit,
-    )
 
 
 def _options(axes: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -1,11 +1,9 @@
 """The product store: one SQLite file with products, instructions and a text index; read only, shared by all sessions.
 
-`rl_agents.envs.webshop.index` writes these files. Results are kept for queries that come again, as they do within a
-group of episodes of one goal.
+Results of repeated queries are cached: the episodes of a group search for the same goal.
 
-A store is written from whatever catalogue the products come from. Memory stays bounded whatever the catalogue's size:
-files are read value by value, products go straight into SQLite, posting lists are written one term at a time. Nothing
-is left behind when a build is cut short.
+Memory stays bounded for a catalog of any size: files are read value by value, products go straight into SQLite,
+posting lists are written one term at a time. An interrupted build leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -119,12 +117,6 @@ class Store:
             return self._db.execute(statement, values).fetchone()
 
 
-@lru_cache(maxsize=8)
-def open_store(path: Path) -> Store:
-    """Open a store once per process."""
-    return Store(path)
-
-
 def _connect(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         raise InputError(f"{path}: no such product store")
@@ -157,18 +149,13 @@ def build_store(path: Path, entries: Iterable[tuple[Entry, float | None]], repor
     with new_database(path) as (db, folder):
         db.executescript(_SCHEMA)
         words = TextIndexWriter(db, str(folder / "words.sqlite"))
-        _write(db, words, entries, paced(report or printed("[webshop] building the product store")))
-
-
-def _write(
-    db: sqlite3.Connection, words: TextIndexWriter, entries: Iterable[tuple[Entry, float | None]], report: Report
-) -> None:
-    db.execute("BEGIN")
-    products, goals = _write_products(db, words, entries, report)
-    words.finish(products, report)
-    meta = {"format": FORMAT, "products": products, **{f"goals_{kind}": goals[kind] for kind in GOAL_KINDS}}
-    db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
-    db.execute("COMMIT")
+        report = paced(report or printed("[webshop] building the product store"))
+        db.execute("BEGIN")
+        products, goals = _write_products(db, words, entries, report)
+        words.finish(products, report)
+        meta = {"format": FORMAT, "products": products, **{f"goals_{kind}": goals[kind] for kind in GOAL_KINDS}}
+        db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
+        db.execute("COMMIT")
 
 
 def _write_products(

@@ -1,13 +1,12 @@
-"""The shop of a catalogue, its goals, and which of them are train and which are test.
+"""The shop of a catalog, and its train and test goals.
 
 A task id is the kind of goal and its number in the published shuffle: ``human/00012``, ``synthetic/00007``. Number n of
 the official files is the same request as in the environments of the WebShop, GiGPO and HGPO papers (its price limit,
 which their code draws without a seed, is fixed here).
 
-- Official files: goals 0 to 499 are test, all others train, as in StepPO (appendix B.1) and 3SPO (appendix C).
-  WebShop's own baseline holds 500 to 1499 out for validation: ``train_after_eval`` is what is left. Where there are
-  1,500 goals or fewer, the first fifth is test, the rest train.
-- Generated catalogues ``generated`` and ``small``: split once by sha256; ``panel.json`` holds the ids and the hash of
+- Official files: goals 0 to 499 are test, all others train, as in StepPO (appendix B.1) and 3SPO (appendix C). Of 1,500
+  goals or fewer, the first fifth is test, the rest train.
+- Generated catalogs ``generated`` and ``small``: split once by sha256; ``panel.json`` holds the ids and the hash of
   every request.
 """
 
@@ -20,16 +19,17 @@ from functools import lru_cache
 from rl_agents.envs.panels import check_split, shuffled_ids
 from rl_agents.envs.webshop import WebShopOptions
 from rl_agents.envs.webshop.catalogue import find_catalogue
-from rl_agents.envs.webshop.pages import Page, State, act, view
+from rl_agents.envs.webshop.pages import Move, Page, State, act, view
 from rl_agents.envs.webshop.records import Goal
 from rl_agents.envs.webshop.reward import Score
-from rl_agents.envs.webshop.store import GOAL_KINDS, Store, open_store
+from rl_agents.envs.webshop.store import GOAL_KINDS, Store
 from rl_agents.errors import InputError
 
-TEST_END, EVAL_END = 500, 1500
+#: Test goals of the official files, where they have more than `MANY` goals.
+TEST_END, MANY = 500, 1500
 SPLIT_SEED = "webshop-2025"
-SPLITS = ("train", "train_after_eval", "test")
-#: Tests among the goals of a generated catalogue.
+SPLITS = ("train", "test")
+#: Tests among the goals of a generated catalog.
 TEST_SHARE = 0.2
 _TASK_ID = re.compile(r"(human|synthetic)/(\d{5,8})")
 
@@ -53,12 +53,11 @@ def split_ids(store: Store, split: str, kind: str, generated: bool) -> list[str]
     if not count:
         other = next((name for name in GOAL_KINDS if store.goal_count(name)), "")
         hint = f"; env.goals={other} has some" if other else ""
-        raise InputError(f"this catalogue has no {kind} goals{hint}")
+        raise InputError(f"this catalog has no {kind} goals{hint}")
     if generated:
         return list(_hashed_split(count, kind)[split])
-    first, second = (TEST_END, EVAL_END) if count > EVAL_END else [max(count // 5, 1)] * 2
-    ranges = {"test": range(first), "train": range(first, count), "train_after_eval": range(second, count)}
-    return [task_id(kind, number) for number in ranges[split]]
+    first = TEST_END if count > MANY else max(count // 5, 1)
+    return [task_id(kind, number) for number in (range(first) if split == "test" else range(first, count))]
 
 
 def find_goal(store: Store, name: str) -> Goal:
@@ -79,15 +78,14 @@ def _cached_goal(store: Store, kind: str, number: int, name: str) -> Goal:
         return store.goal(kind, number)
     except IndexError:
         count = store.goal_count(kind)
-        raise InputError(f"unknown webshop task '{name}': this catalogue has {count} {kind} goals") from None
+        raise InputError(f"unknown webshop task '{name}': this catalog has {count} {kind} goals") from None
 
 
 @lru_cache(maxsize=16)
 def _hashed_split(count: int, kind: str) -> dict[str, tuple[str, ...]]:
     ids = shuffled_ids((task_id(kind, number) for number in range(count)), SPLIT_SEED)
     tests = max(round(count * TEST_SHARE), 1)
-    train = tuple(sorted(ids[tests:]))
-    return {"test": tuple(sorted(ids[:tests])), "train": train, "train_after_eval": train}
+    return {"test": tuple(sorted(ids[:tests])), "train": tuple(sorted(ids[tests:]))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,54 +108,37 @@ class ShopReply:
 
 
 class LocalShop:
-    """A shop around a store that all its sessions share; whoever plays keeps the state.
-
-    Args:
-        catalogue: see `rl_agents.envs.webshop.catalogue`.
+    """A shop whose store is shared by all its sessions; the environment keeps a session's state.
 
     Raises:
-        InputError: it cannot be found or read.
+        InputError: the catalog cannot be found or read.
     """
 
     def __init__(self, catalogue: str) -> None:
         source = find_catalogue(catalogue)
-        self.catalogue = source.name
         self.generated = source.generated
-        self.store: Store = open_store(source.ensure_store())
+        self.store = Store(source.ensure_store())
 
     def task_ids(self, split: str, kind: str) -> list[str]:
         """Return the tasks of a split; see `split_ids`."""
         return split_ids(self.store, split, kind, self.generated)
 
     def reset(self, task_id: str) -> ShopReply:
-        """Begin a task.
-
-        Raises:
-            InputError: unknown task id.
-        """
-        return self._turn(task_id, State())
+        """Begin a task; raises `InputError` for an unknown one."""
+        return self._reply(task_id, Move(State()))
 
     def step(self, task_id: str, state: State, command: str) -> ShopReply:
-        """Apply ``search[...]`` or ``click[...]``.
+        """Apply ``search[...]`` or ``click[...]``."""
+        return self._reply(task_id, act(self.store, find_goal(self.store, task_id), state, command))
 
-        Raises:
-            InputError: unknown task id.
-            ValueError: a state that this store cannot have.
-        """
-        move = act(self.store, find_goal(self.store, task_id), state, command)
-        return self._turn(task_id, move.state, move.problem, move.score)
-
-    def _turn(self, task_id: str, state: State, problem: str = "", score: Score | None = None) -> ShopReply:
-        goal = find_goal(self.store, task_id)
-        return ShopReply(goal.instruction, goal.price_upper, state, view(self.store, state), problem, score)
+    def _reply(self, task_id: str, move: Move) -> ShopReply:
+        goal, page = find_goal(self.store, task_id), view(self.store, move.state)
+        return ShopReply(goal.instruction, goal.price_upper, move.state, page, move.problem, move.score)
 
 
-@lru_cache(maxsize=8)
-def local_shop(catalogue: str) -> LocalShop:
-    return LocalShop(catalogue)
+#: The shops of a process, by catalog.
+local_shop = lru_cache(maxsize=8)(LocalShop)
 
 
 def task_ids(split: str, options: WebShopOptions) -> list[str]:
-    if split == "train" and options.hold_out_eval:
-        split = "train_after_eval"
     return local_shop(options.catalogue).task_ids(split, options.goals)

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rl_agents.envs.alfworld.game_file import load_game
 from rl_agents.envs.alfworld.native import NOTHING_HAPPENS, NativeGame, State
+from rl_agents.envs.alfworld.official import load_game
 
 SERVER = Path(__file__).with_name("textworld_server.py")
 KEPT_MISMATCHES = 20

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from rl_agents.envs.alfworld.game_file import load_game
-from rl_agents.envs.alfworld.generator import draft, generate_game, read_task_id
+from rl_agents.envs.alfworld.families import CHANGES, Goal
+from rl_agents.envs.alfworld.generator import Entity, Scene, draft, generated_file, read_task_id
 from rl_agents.envs.alfworld.native import NativeGame
+from rl_agents.envs.alfworld.official import load_game
+from rl_agents.envs.alfworld.scenes import OPENABLE
 
 SHARED_DATA = Path(os.environ.get("RL_AGENTS_SHARED_DATA", Path(__file__).parents[4] / "shared" / "data"))
 
@@ -60,6 +62,65 @@ REAL_TRIAL_SOLUTION = (
     "go to sinkbasin 1",
     "move potato 2 to sinkbasin 1",
 )
+
+
+def walkthrough(scene: Scene, goal: Goal) -> list[str]:
+    """Return commands that reach the goal, for a player who knows where everything is."""
+    wanted = [(thing, place) for thing, place in scene.places if thing.type == goal.object_type]
+    walk = _Walk()
+    if goal.family.in_light:
+        lamp, lamp_place = next((t, p) for t, p in scene.places if t.type == goal.target_type)
+        walk.take(*wanted[0])
+        walk.go(lamp_place)
+        return [*walk.commands, f"use {lamp.name}"]
+    target = next(place for place in scene.receptacles if place.type == goal.target_type)
+    for thing, place in wanted[: goal.family.count]:
+        walk.take(thing, place)
+        if goal.family.change:
+            verb, appliance_type, _, _ = CHANGES[goal.family.change]
+            appliance = next(r for r in scene.receptacles if r.type == appliance_type)
+            walk.go(appliance)
+            walk.commands.append(f"{verb} {thing.name} with {appliance.name}")
+        walk.go(target)
+        walk.open(target)
+        walk.commands.append(f"move {thing.name} to {target.name}")
+    return walk.commands
+
+
+class _Walk:
+    """The commands so far, without those that would do nothing: going where one is, opening what is open."""
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+        self._at: Entity | None = None
+        self._opened: set[Entity] = set()
+
+    def go(self, place: Entity) -> None:
+        if place != self._at:
+            self.commands.append(f"go to {place.name}")
+        self._at = place
+
+    def open(self, place: Entity) -> None:
+        if place.type in OPENABLE and place not in self._opened:
+            self.commands.append(f"open {place.name}")
+        self._opened.add(place)
+
+    def take(self, thing: Entity, place: Entity) -> None:
+        self.go(place)
+        self.open(place)
+        self.commands.append(f"take {thing.name} from {place.name}")
+
+
+def generate_game(task_id: str) -> dict[str, Any]:
+    """Return a generated game as its file holds it, with a walkthrough; `panel_*.json` holds hashes of these."""
+    drawn, game = draft(task_id), generated_file(task_id)
+    return {
+        "pddl_domain": game.domain,
+        "grammar": game.grammar,
+        "pddl_problem": game.problem,
+        "walkthrough": walkthrough(drawn.scene, drawn.goal),
+        "solvable": True,
+    }
 
 
 def game_digest(game: dict[str, Any]) -> str:

@@ -3,49 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from games import game_digest, trajectory, write_games
+from games import game_digest, generate_game, trajectory, write_games
 
 from rl_agents.envs.alfworld import AlfworldOptions, scenes
 from rl_agents.envs.alfworld import tasks as tasks_of
 from rl_agents.envs.alfworld.families import FAMILIES
-from rl_agents.envs.alfworld.generator import (
-    Entity,
-    draft,
-    feasible_goals,
-    generate_game,
-    generated_file,
-    read_task_id,
-)
+from rl_agents.envs.alfworld.generator import Entity, draft, feasible_goals, generated_file, read_task_id
 from rl_agents.envs.alfworld.native import NativeGame
 from rl_agents.envs.alfworld.scenes import FAMILY_ROOMS, ROOMS, SIZES, TRAIN_LAYOUTS, UNSEEN_LAYOUTS, layout
 from rl_agents.envs.alfworld.tasks import task_ids
 from rl_agents.errors import InputError
 
 SPLITS = ("train", "test_seen", "test_unseen")
-
-
-def test_same_games_under_any_hash_seed_and_working_directory(tmp_path: Path) -> None:
-    tasks = tasks_of.generated_tasks("full", "train")[:12]
-    program = (
-        "import sys; from rl_agents.envs.alfworld.generator import generate_game\n"
-        "print(*[generate_game(task)['pddl_problem'] for task in sys.argv[1:]], end='')"
-    )
-    expected = " ".join(generate_game(task)["pddl_problem"] for task in tasks)
-    source = Path(tasks_of.__file__).parents[3]
-    for seed in ("1", "77"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(source)}
-        done = subprocess.run(
-            [sys.executable, "-c", program, *tasks], env=environment, cwd=tmp_path, capture_output=True, text=True
-        )
-        assert done.stdout == expected, done.stderr
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -69,9 +43,7 @@ def test_unseen_layouts_are_never_trained_on_and_seen_ones_are(size: str) -> Non
 @pytest.mark.parametrize("size", SIZES)
 def test_no_test_game_is_a_training_game_under_another_id(size: str) -> None:
     games = {
-        split: {
-            generate_game(task)["pddl_problem"].partition("\n")[2] for task in tasks_of.generated_tasks(size, split)
-        }
+        split: {generated_file(task).problem.partition("\n")[2] for task in tasks_of.generated_tasks(size, split)}
         for split in SPLITS
     }
     assert not games["train"] & (games["test_seen"] | games["test_unseen"])
@@ -86,7 +58,7 @@ def test_training_goes_on_beyond_the_panel() -> None:
     assert {task.split("/")[2] for task in tasks} == {task.split("/")[2] for task in panel_tasks}
     families = Counter(task.split("/")[1] for task in tasks)
     assert max(families.values()) == min(families.values())
-    assert generated_file(tasks[-1]).walkthrough
+    assert generated_file(tasks[-1]).problem
     assert task_ids("train", AlfworldOptions(train_tasks=1201))[-1] == tasks[1200]
 
 
@@ -132,8 +104,7 @@ def test_walkthroughs_win_on_the_native_engine_and_not_before_their_end(size: st
     for task in tasks_of.generated_tasks(size, split)[:: 5 if size == "full" else 3]:
         game = NativeGame.compile(generated_file(task))
         state = game.start()
-        assert game.file.walkthrough
-        for command in game.file.walkthrough:
+        for command in generate_game(task)["walkthrough"]:
             assert not game.won(state), task
             assert command in game.admissible(state), (task, command)
             state = game.step(state, command).state
@@ -168,7 +139,6 @@ def test_texts_are_all_needed_and_declared() -> None:
     actions = re.findall(r"\(:action (\w+)", game["pddl_domain"])
     assert sorted(actions) == sorted(re.findall(r"^action (\w+)", game["grammar"], flags=re.M))
     assert "UNKNOWN GOAL" not in game["grammar"]
-    assert game["solvable"] is True
 
 
 @pytest.mark.parametrize(
@@ -180,7 +150,7 @@ def test_texts_are_all_needed_and_declared() -> None:
         ("small/heat/kitchem-3/17", "did you mean 'kitchen'"),
         ("small/heat/kitchen-17/17", "kitchen-1 to kitchen-16 exist"),
         ("small/heat/kitchen-03/17", "unknown layout"),
-        ("small/heat/bedroom-3/17", "family heat is played in kitchen"),
+        ("small/heat/bedroom-3/17", "family heat needs one of kitchen"),
         ("small/heat/kitchen-3/x", "unknown number"),
         ("small/heat/kitchen-3/-1", "unknown number"),
         ("small/heat/kitchen-3/007", "unknown number"),
@@ -192,7 +162,7 @@ def test_texts_are_all_needed_and_declared() -> None:
 )
 def test_bad_task_ids_are_refused_in_one_line(task: str, message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)) as caught:
-        generate_game(task)
+        generated_file(task)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
 
@@ -215,10 +185,3 @@ def test_changed_panel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tasks_of, "panel_file", lambda size: tmp_path / f"panel_{size}.json")
     with pytest.raises(InputError, match="do not match their sha256"):
         tasks_of.generated_tasks("small", "train")
-
-
-def test_unknown_split_and_size_are_refused() -> None:
-    with pytest.raises(InputError, match="did you mean 'test_seen'"):
-        tasks_of.generated_tasks("small", "test_sen")
-    with pytest.raises(InputError, match="unknown size"):
-        tasks_of.generated_tasks("smal", "train")

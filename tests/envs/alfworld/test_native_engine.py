@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import pickle
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,9 +11,9 @@ from differential import malformed
 from games import REAL_TRIAL_SOLUTION, compiled, real_trial, reference_games
 from small_game import DOMAIN, GRAMMAR, PROBLEM, write_small_game
 
-from rl_agents.envs.alfworld import game_file
-from rl_agents.envs.alfworld.game_file import load_game
+from rl_agents.envs.alfworld import official
 from rl_agents.envs.alfworld.native import NOTHING_HAPPENS, NativeGame, State
+from rl_agents.envs.alfworld.official import load_game
 from rl_agents.errors import InputError
 
 
@@ -126,52 +121,13 @@ def test_games_travel_as_their_file(tmp_path: Path) -> None:
     game = compiled(write_small_game(tmp_path))
     copy = pickle.loads(pickle.dumps(game))
     assert copy.admissible(copy.start()) == game.admissible(game.start())
-    changed = compiled(write_small_game(tmp_path, walkthrough=["look", "rest"]))
-    assert changed.file.walkthrough == ("look", "rest") and changed.start() == game.start()
-
-
-_PLAY = """
-import hashlib, random, sys
-from rl_agents.envs.alfworld.game_file import load_game
-from rl_agents.envs.alfworld.native import NativeGame
-digest = hashlib.sha256()
-for path in sys.argv[1:]:
-    game, rng = NativeGame.compile(load_game(path)), random.Random(0)
-    state = game.start()
-    digest.update(game.intro(state).encode())
-    for _ in range(60):
-        result = game.step(state, rng.choice(game.admissible(state)))
-        state = result.state
-        digest.update(repr((result.feedback, result.won, game.admissible(state))).encode())
-print(digest.hexdigest())
-"""
-
-
-def test_hash_seeds_do_not_matter(tmp_path: Path) -> None:
-    small = write_small_game(tmp_path)
-    paths = [str(small), str(reference_games()[0])]
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", _PLAY, *paths],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]
-    assert len(outputs[0].strip()) == hashlib.sha256().digest_size * 2
-    assert outputs[0] == outputs[1]
-
-
-# --- Bad files ---
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{"pddl_domain": "(define', "not valid JSON at line 1, column 17"),
-        (b"\xff\xfe", "not UTF-8 text"),
+        (b'{"pddl_domain": "(define', "not valid JSON: Unterminated string starting at: line 1 column 17"),
+        (b"\xff\xfe", "not valid JSON: 'utf-8' codec can't decode"),
         (b"[1]", "not an ALFWorld game: a JSON object is expected, not a list"),
         (b"[" * 100_000, "JSON nested too deeply"),
         (b'{"pddl_domain": "", "grammar": ""}', "key 'pddl_problem' is missing"),
@@ -188,11 +144,11 @@ def test_files_that_are_no_games(tmp_path: Path, content: bytes, message: str) -
 
 
 def test_missing_and_huge_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="no such game file"):
+    with pytest.raises(InputError, match="no such file"):
         compiled(tmp_path / "game.tw-pddl")
     with pytest.raises(InputError, match="cannot be read"):
         compiled(tmp_path)
-    monkeypatch.setattr(game_file, "MAX_BYTES", 1_000)
+    monkeypatch.setattr(official, "MAX_BYTES", 1_000)
     with pytest.raises(InputError, match="larger than 0 MB"):
         compiled(write_small_game(tmp_path))
 
@@ -200,7 +156,6 @@ def test_missing_and_huge_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"walkthrough": "look"}, "key 'walkthrough' must be a list of commands or null"),
         ({"solvable": "yes"}, "key 'solvable' must be true, false or null, not text"),
         (
             {"pddl_domain": DOMAIN.replace("(lit ?r))\n    :effect", "(lid ?r))\n    :effect")},
@@ -222,13 +177,3 @@ def test_games_that_cannot_be_played(tmp_path: Path, changes: dict[str, object],
         compiled(path)
     assert str(error.value).startswith(f"{path}: {message}")
     assert "\n" not in str(error.value)
-
-
-def test_unknown_keys_and_absent_hints_do_not_matter(tmp_path: Path) -> None:
-    path = write_small_game(tmp_path, task="anything")
-    data = json.loads(path.read_text())
-    del data["solvable"], data["walkthrough"]
-    path.write_text(json.dumps(data))
-    file = load_game(path)
-    assert (file.solvable, file.walkthrough) == (None, None)
-    assert NativeGame.compile(file).admissible

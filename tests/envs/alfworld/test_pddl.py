@@ -135,8 +135,6 @@ def test_player_names_count_downwards() -> None:
     }
 
 
-# --- The compiled loops against a direct reading of the formula ---
-
 _VARIABLES = ("?a", "?b", "?c")
 _TERMS = st.sampled_from([*_VARIABLES, "cup1", "hall", "nobody"])
 _ATOMS = st.one_of(

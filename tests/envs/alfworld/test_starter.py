@@ -11,11 +11,9 @@ from environments import with_keywords
 
 from rl_agents.chat.template import Dialogue, make_context
 from rl_agents.envs.alfworld import demonstrations, tasks
-from rl_agents.envs.alfworld.demonstrations import MAX_TURNS, STARTER, Habits
+from rl_agents.envs.alfworld.demonstrations import STARTER, Habits
 from rl_agents.envs.alfworld.prompts import STYLES
 from rl_agents.envs.base import named_env
-from rl_agents.envs.small_model import UNKNOWN
-from rl_agents.rollout.demonstrations import encode_dialogue
 
 make = partial(named_env, "alfworld")
 task_ids = with_keywords("alfworld", tasks.task_ids)
@@ -32,20 +30,6 @@ def test_the_tokenizer_knows_every_word_of_generated_games(size: str, split: str
         for observation, action in demonstrate(task, random.Random(task), size=size, prompt="compact"):
             said = set(observation.split()) | set(action.split())
             assert said <= words, (task, said - words)
-
-
-def test_a_word_is_a_token_and_dialogues_survive_the_template() -> None:
-    tokenizer = STARTER.build_tokenizer()
-    dialogue = demonstrate(task_ids("train")[0], random.Random(0), prompt="compact")
-    context = make_context("append", tokenizer)
-    trajectory = encode_dialogue(dialogue, context, int(STARTER.defaults["max_model_len"]))
-    assert trajectory.terminated, "it fits the context"
-    unknown = tokenizer.convert_tokens_to_ids(UNKNOWN)
-    for step, (observation, action) in zip(trajectory.steps, dialogue, strict=True):
-        assert unknown not in [*step.prompt_ids, *step.response_ids]
-        assert len(step.response_ids) == len(action.split()) + 1 <= STARTER.defaults["max_response_tokens"]
-        assert context.template.decode(step.response_ids).strip() == action
-        assert context.template.decode(step.prompt_ids).endswith(observation)
 
 
 def test_longest_episodes_fit_the_context() -> None:
@@ -65,20 +49,6 @@ def test_longest_episodes_fit_the_context() -> None:
             if terminated:
                 break
     assert longest <= STARTER.defaults["max_model_len"]
-
-
-def test_demonstrations_are_reproducible_and_can_be_played() -> None:
-    for prompt in STYLES:
-        task = task_ids("train")[5]
-        dialogue = demonstrate(task, random.Random(1), prompt=prompt)
-        assert dialogue == demonstrate(task, random.Random(1), prompt=prompt)
-        env = make(prompt=prompt)
-        observation, _ = env.reset(options={"task_id": task})
-        for shown, action in dialogue:
-            assert shown == observation
-            observation, _, terminated, _, info = env.step(action)
-            assert info["valid"]
-        assert terminated or len(dialogue) == MAX_TURNS
 
 
 def test_the_demonstrator_is_beatable() -> None:
