@@ -17,6 +17,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from rl_agents.background import together
 from rl_agents.chat.history import in_call_order
 from rl_agents.chat.template import ChatOptions, ChatTemplate, load_tokenizer, make_context
@@ -31,14 +33,20 @@ from rl_agents.serving.metrics import Meter
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Piece as Sampled
 from rl_agents.serving.policy import PolicyClient, Target
-from rl_agents.serving.protocol import CheckpointRequest, SessionRequest
 from rl_agents.serving.request_params import Wishes, check_engine
-from rl_agents.serving.sessions import Session, Sessions
+from rl_agents.serving.sessions import Session, SessionRequest, Sessions
 from rl_agents.serving.source import Checkpoint, check_replaces, find_checkpoint
+from rl_agents.web.bodies import Body
 from rl_agents.web.errors import ApiError, bad_request, public
 
 #: Told of every piece's label and of what it adds to an answer.
 Tell = Callable[[str, Delta], None]
+
+
+class CheckpointRequest(Body):
+    """``POST /admin/checkpoint``: a folder on the server's side; None looks for the run's newest."""
+
+    checkpoint: str | None = Field(None, max_length=4096)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field
 
 from rl_agents.chat.template import ContextPolicy
 from rl_agents.config import Settings
@@ -29,8 +31,34 @@ from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.truncation import question_of
 from rl_agents.rollout.turns import Limits
 from rl_agents.serving.options import ServingOptions
-from rl_agents.serving.protocol import SessionRequest
+from rl_agents.web.bodies import Body
 from rl_agents.web.errors import ApiError, bad_request, public
+
+
+class SessionRequest(Body):
+    """``POST /agent/sessions``.
+
+    Attributes:
+        env: environment; None: the run's own.
+        options: its own keys, over the run's.
+        task_id: a task of it; None: the one that ``seed`` chooses from ``split``.
+        seed: fixes the task, where none is named, and all sampling.
+        temperature: None: the run's ``eval_temperature``.
+    """
+
+    env: str | None = None
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict, max_length=32)
+    task_id: str | None = Field(None, max_length=1024)
+    split: Literal["train", "test"] = "test"
+    seed: int = Field(0, ge=0, lt=2**63)
+    temperature: float | None = Field(None, ge=0, le=2)
+
+
+class StepRequest(Body):
+    """``POST /agent/sessions/ID/step``: without ``action`` the agent acts, with it a person does."""
+
+    action: str | None = Field(None, max_length=16_384)
+
 
 Generate = Callable[[Sequence[int], Sampling], Coroutine[Any, Any, Completion]]
 

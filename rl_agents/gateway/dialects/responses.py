@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
+from pydantic import Field
+
 from rl_agents.chat.items import messages_from_items
 from rl_agents.chat.messages import Excluded, Message
 from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob, ToolForm
-from rl_agents.gateway.dialects.fields import Fields, note_dropped, problem, system_first
+from rl_agents.gateway.dialects.requests import (
+    Limit,
+    Request,
+    Stops,
+    note_dropped,
+    offered_tools,
+    problem,
+    system_first,
+    tool_wishes,
+)
 from rl_agents.gateway.dialects.stream import SentText, logprob_entries, sse, written
-from rl_agents.gateway.dialects.tools import offered_tools, tool_wishes
 from rl_agents.tools.calls import Tool
+from rl_agents.web.bodies import read_body
 from rl_agents.web.errors import ApiError, bad_request
 
 PREFIX = "resp_"
@@ -246,51 +257,61 @@ ITEM_FIELDS = (
 )  # fmt: skip
 
 
+class ResponsesRequest(Request):
+    """The fields that an answer depends on."""
+
+    input: str | list[Any]
+    instructions: str = ""
+    previous_response_id: str = ""
+    max_output_tokens: Limit = None
+    stop: Stops = Field([])
+    conversation: Any = None
+    prompt: Any = None
+
+
 def read(data: Mapping[str, Any]) -> ModelCall:
     """Read a request.
 
     Raises:
         ApiError: 400 for a field that matters and is missing, of the wrong type or not served.
     """
-    fields, ignored = Fields(data), Excluded()
-    fields.refuse("conversation", "conversations are not kept; send their items as input")
-    fields.refuse("prompt", "stored prompts are not kept; send their text as instructions")
-    model = fields.text("model", required=True)
-    previous = fields.text("previous_response_id").removeprefix(PREFIX)
-    items = _input(fields.take("input"), bool(previous), ignored)
-    instructions = fields.text("instructions")
-    definitions = fields.items("tools")
-    tools, forms = offered_tools(definitions, ("function",), ignored)
+    body, ignored = read_body(ResponsesRequest, data), Excluded()
+    for name, kept in (("conversation", "conversations are not kept"), ("prompt", "stored prompts are not kept")):
+        if getattr(body, name):
+            raise bad_request(f"{name}: {kept}; send all of it as input and instructions", name, "unsupported_value")
+    previous = body.previous_response_id.removeprefix(PREFIX)
+    items = _input(body.input, bool(previous), ignored)
+    tools, forms = offered_tools(body.tools, ("function",), ignored)
     note_dropped(ignored, "input", items, ITEM_FIELDS)
+    told = {"instructions": body.instructions} if body.instructions else {}
     call = ModelCall(
         dialect="responses",
-        model=model,
-        messages=_messages(instructions, items, ignored, bool(previous)),
+        model=body.model,
+        messages=_messages(body.instructions, items, ignored, bool(previous)),
         tools=tools,
-        max_tokens=fields.whole("max_output_tokens"),
-        stream=fields.flag("stream"),
-        stop=fields.stops("stop"),
+        max_tokens=body.max_output_tokens,
+        stream=body.stream,
+        stop=tuple(dict.fromkeys(body.stop)),
         previous=previous,
-        wishes={**_wishes(fields.several(WISHES)), **tool_wishes(definitions)},
-        options={**fields.several(NOTES), **({"instructions": instructions} if instructions else {})},
+        wishes={**_wishes(body.several(WISHES)), **tool_wishes(body.tools)},
+        options={**body.several(NOTES), **told},
         ignored=ignored,
         forms=forms,
     )
-    fields.left(ignored)
+    body.left(ignored)
     return call
 
 
-def _input(value: Any, follows: bool, ignored: Excluded) -> list[Any]:
+def _input(value: str | list[Any], follows: bool, ignored: Excluded) -> list[Any]:
     """Return the items that are new; what refers to an earlier response is in it already, or not kept.
 
     Raises:
-        ApiError: no input, or another type.
+        ApiError: 400, no input.
     """
     if isinstance(value, str):
         return [{"role": "user", "content": value}]
-    if not isinstance(value, list) or not (value or follows):
-        got = "is missing or empty" if not value else "has another type"
-        raise bad_request(f"input: {got}; a text or a list of items is needed", "input")
+    if not value and not follows:
+        raise bad_request("input: a text or a list of at least one item is needed", "input")
     own = [item for item in value if not _is_reference(item)]
     if len(own) < len(value) and not follows:
         ignored["input.item_reference"] += len(value) - len(own)
