@@ -2,7 +2,7 @@
 
 A session is named by its key (``Authorization: Bearer`` or ``x-api-key``), by the path (``/s/SESSION/v1/...``), or by
 both, which must agree then. By the path alone it is served to its own machine only. ``/rl``: sessions are opened with
-the admin key; rewards and ends are told with the session's own key or with it.
+the admin key; rewards and ends take the session's own key or the admin key.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Service:
     """What all routes need.
 
     Attributes:
-        admin: SHA-256 of the key that opens sessions; empty: nobody opens any over HTTP.
-        on_end: gets sessions that were ended over HTTP; None: they only take no further calls, and whoever opened
-            them closes them.
+        admin: SHA-256 of the key that opens sessions; empty: none are opened over HTTP.
+        on_end: gets sessions that were ended over HTTP; None: they only take no further calls, and their opener
+            closes them.
         local: only this machine is served.
     """
 
@@ -296,7 +296,7 @@ async def serving(
     """Serve a gateway on the current event loop; yields its address, without ``/v1``.
 
     Args:
-        admin_key: opens sessions over HTTP; empty: nobody does.
+        admin_key: opens sessions over HTTP; empty: none are.
         port: 0: a free one.
 
     Raises:

@@ -49,7 +49,7 @@ from rl_agents.web.security import Guard, Keys
 logger = logging.getLogger("ray.serve")
 
 STATIC = Path(__file__).parent / "static"
-#: The page loads nothing from elsewhere, and nobody may frame it.
+#: The page loads nothing from elsewhere, and no page may frame it.
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -186,7 +186,7 @@ def _add_page(api: FastAPI) -> None:
         return FileResponse(STATIC / name, media_type=FILES[name], headers=PAGE_HEADERS)
 
 
-#: Requests that the gateway holds beside those for the engines: sessions, probes, the page.
+#: Requests that the gateway holds besides those for the engines: sessions, probes, the page.
 OTHER_REQUESTS = 64
 #: Guided decoding needs to know the tokens' texts; one backend, since vLLM's engine has the first request's for all.
 GUIDED = {"skip_tokenizer_init": False, "structured_outputs_config": {"backend": "xgrammar"}}
@@ -343,7 +343,7 @@ def engine_settings(options: ServingOptions, settings: Settings, checkpoint: Che
         raise InputError("adapters over a quantized base were not tried: set engine_quantization=none")
     adapters = find_adapters(options.named_adapters(), checkpoint)
     engine = run_engine(settings, str(checkpoint.hf_dir), kind)
-    # `Policy.load` lets running answers end itself, for a time of its own, and then loads beside those that go on.
+    # `Policy.load` lets running answers end itself, for a time of its own, and then loads while the rest continue.
     vllm_args = {**engine.vllm_args, **GUIDED} if kind == "vllm" else engine.vllm_args
     return replace(
         engine, max_batch=options.max_ongoing_requests, weight_switch="keep", adapters=adapters, vllm_args=vllm_args

@@ -75,7 +75,7 @@ def check_schema(schema: Any, field: str) -> Mapping[str, Any]:
     """Return a schema that can be enforced.
 
     Raises:
-        ApiError: 400, none, or one with parts that nobody would enforce.
+        ApiError: 400: it is none, or has parts that are not enforced.
     """
     if not isinstance(schema, Mapping):
         raise bad_request(f"{field}: a JSON schema is needed, an object", field)
@@ -119,7 +119,7 @@ def _call_tag(tools: Sequence[Tool]) -> Format:
 
 def _call(tool: Tool) -> Format:
     head = f'{{"name": {json.dumps(tool.name)}, "arguments": '
-    # The schema stands by itself: references inside it begin at its own root.
+    # The schema is separate: references inside it begin at its own root.
     parts = [{"type": "const_string", "value": head}, _json(tool.parameters or ANY_OBJECT)]
     return {"type": "sequence", "elements": [*parts, {"type": "const_string", "value": "}"}]}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -24,7 +24,7 @@ from rl_agents.web.errors import ApiError
 
 PATH = "/v1/chat/completions"
 PREFIX = "chatcmpl-"
-#: What training decides, or what nobody enforces.
+#: What training decides, or what is not enforced.
 WISHES = (
     "temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty", "repetition_penalty",
     "logit_bias", "logprobs", "top_logprobs", "response_format", "tool_choice", "parallel_tool_calls",
@@ -98,7 +98,7 @@ def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
     return {**body, "choices": [_choice(call, answer) for answer in answers], "usage": _usage(answers)}
 
 
-def events(call: ModelCall, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
+def events(call: ModelCall, pieces: AsyncGenerator[Piece, None]) -> AsyncIterator[bytes]:
     """Write the chunks of a streamed answer, ``[DONE]`` last."""
     return written(_Chunks(call), pieces, call.count)
 

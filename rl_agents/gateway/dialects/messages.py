@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -125,7 +125,7 @@ def _kind(block: Any) -> Any:
 PATH = "/v1/messages"
 COUNT_PATH = "/v1/messages/count_tokens"
 PREFIX = "msg_"
-#: What training decides, or what nobody enforces.
+#: What training decides, or what is not enforced.
 WISHES = (
     "temperature", "top_p", "top_k", "tool_choice", "thinking", "output_config", "output_format", "context_management",
 )  # fmt: skip
@@ -146,8 +146,6 @@ KINDS = {
 
 
 class CountRequest(Request):
-    """The fields that a prompt depends on."""
-
     messages: list[Any] = Field(min_length=1)
     system: Any = None
     stop_sequences: Stops = Field([])
@@ -203,7 +201,6 @@ def _function(tool: Any) -> Any:
 
 
 def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
-    """Write the body of a message; the first answer is the one."""
     answer = answers[0]
     thoughts = [_thinking(answer.thoughts)] if answer.thoughts else []
     words = [_text(answer.content)] if answer.content or not answer.tool_calls else []
@@ -212,12 +209,11 @@ def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
     return {**body, "content": blocks, **_ending(answer), "usage": _usage(answer.prompt_tokens, answer)}
 
 
-def events(call: ModelCall, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
+def events(call: ModelCall, pieces: AsyncGenerator[Piece, None]) -> AsyncIterator[bytes]:
     return written(_Events(call), pieces, count=1)
 
 
 def counted(tokens: int) -> dict[str, Any]:
-    """Write the answer to ``count_tokens``."""
     return {"input_tokens": tokens}
 
 
@@ -302,7 +298,7 @@ def _thinking(thoughts: str) -> dict[str, Any]:
 
 
 def _signature(thoughts: str) -> str:
-    """Clients send back only thoughts that are signed; nobody checks what they send."""
+    """Clients send back only thoughts that are signed; what they send is not checked."""
     return hashlib.sha256(thoughts.encode()).hexdigest()
 
 

@@ -51,7 +51,6 @@ class Request(Body):
         return {name: extra.pop(name) for name in names if name in extra}
 
     def left(self, excluded: Excluded) -> None:
-        """Count the fields that no one has taken."""
         excluded.update(map(short, self.model_extra or ()))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -42,7 +42,6 @@ def reasoning_item(id: str, thoughts: str | None, status: str) -> Item:
 
 
 def message_item(id: str, content: str | None, status: str, logprobs: Sequence[TokenLogprob] = ()) -> Item:
-    """An item with words; None: before the first."""
     parts = [] if content is None else [_part(content, logprobs)]
     return {"id": f"msg_{id}", "type": "message", "role": "assistant", "status": status, "content": parts}
 
@@ -69,7 +68,7 @@ def output_items(call: ModelCall, answer: ModelAnswer) -> list[Item]:
 
 
 def envelope(call: ModelCall, start: Start, status: str, output: Sequence[Item] = ()) -> dict[str, Any]:
-    """Write a response. How it was sampled is null where that is nobody's wish but the run's (a gateway's sessions)."""
+    """Write a response. How it was sampled is null where the run decides that (a gateway's sessions)."""
     formed = {name.removeprefix("text."): value for name, value in call.wishes.items() if name.startswith("text.")}
     return {
         "id": PREFIX + start.id,
@@ -96,7 +95,6 @@ def envelope(call: ModelCall, start: Start, status: str, output: Sequence[Item] 
 
 
 def finished(call: ModelCall, answer: ModelAnswer, output: Sequence[Item]) -> dict[str, Any]:
-    """Write a whole response, ``incomplete`` where its length cut it."""
     cut = answer.finish == "length"
     body = envelope(call, Start(answer.id, answer.created), "incomplete" if cut else "completed", output)
     body["incomplete_details"] = {"reason": "max_output_tokens"} if cut else None
@@ -240,7 +238,7 @@ def _tool(call: ModelCall, tool: Tool) -> Item:
 
 
 PATH = "/v1/responses"
-#: What training decides, or what nobody enforces.
+#: What training decides, or what is not enforced.
 WISHES = (
     "temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty", "top_logprobs",
     "tool_choice", "parallel_tool_calls", "reasoning", "text", "truncation", "max_tool_calls", "include",
@@ -258,8 +256,6 @@ ITEM_FIELDS = (
 
 
 class ResponsesRequest(Request):
-    """The fields that an answer depends on."""
-
     input: str | list[Any]
     instructions: str = ""
     previous_response_id: str = ""
@@ -303,11 +299,7 @@ def read(data: Mapping[str, Any]) -> ModelCall:
 
 
 def _input(value: str | list[Any], follows: bool, ignored: Excluded) -> list[Any]:
-    """Return the items that are new; what refers to an earlier response is in it already, or not kept.
-
-    Raises:
-        ApiError: 400, no input.
-    """
+    """Return the items that are new; what refers to an earlier response is in it already, or not kept."""
     if isinstance(value, str):
         return [{"role": "user", "content": value}]
     if not value and not follows:
@@ -319,7 +311,7 @@ def _input(value: str | list[Any], follows: bool, ignored: Excluded) -> list[Any
 
 
 def _is_reference(item: Any) -> bool:
-    """Whether an item only names another; its type may be left out."""
+    """Whether an item only names another; its type is optional."""
     if not isinstance(item, Mapping):
         return False
     return item.get("type") == "item_reference" or (item.get("type") is None and set(item) - {"type"} == {"id"})
@@ -341,11 +333,10 @@ def _wishes(sent: dict[str, Any]) -> dict[str, Any]:
 
 
 def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
-    """Write the body of a response; the first answer is the one."""
     return finished(call, answers[0], output_items(call, answers[0]))
 
 
-def events(call: ModelCall, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
+def events(call: ModelCall, pieces: AsyncGenerator[Piece, None]) -> AsyncIterator[bytes]:
     return written(ResponseEvents(call), pieces, count=1)
 
 
