@@ -49,10 +49,10 @@ def main() -> None:
 
 
 async def serve(pool: Path, engine_s: float) -> None:
-    """The server process: prints its address, ends with its standard input."""
+    """The server process: prints its address and admin key, ends with its standard input."""
     from rl_agents.envs.small_model import word_tokenizer
+    from rl_agents.gateway.calls import GatewayLimits
     from rl_agents.gateway.gateway import Gateway
-    from rl_agents.gateway.limits import GatewayLimits
     from rl_agents.gateway.server import serving
     from rl_agents.store.trajectory_store import PoolWriter
 

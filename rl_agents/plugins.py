@@ -111,6 +111,12 @@ def claim(kind: str, name: str, known: Mapping[str, Any]) -> None:
         ORIGINS[kind, name] = origin
 
 
+def register(kind: str, known: dict[str, Any], entry: Any) -> None:
+    """Add ``entry`` under its name; raises as `claim` does."""
+    claim(kind, entry.name, known)
+    known[entry.name] = entry
+
+
 def own_module(module: str, wanted: str) -> Any:
     """Import a module from wherever Python finds modules or from the current folder, and note it in `OWN_MODULES`.
 

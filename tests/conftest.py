@@ -56,6 +56,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "servers: starts small servers of its own, and waits for those that hang")
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Tests that are coroutines run on asyncio."""
+    return "asyncio"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "ray_session" in getattr(item, "fixturenames", ()):

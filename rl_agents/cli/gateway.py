@@ -15,8 +15,8 @@ from rl_agents.cli.serve import check_port
 from rl_agents.config import parse_assignments
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
+from rl_agents.gateway.calls import GatewayLimits
 from rl_agents.gateway.gateway import Gateway
-from rl_agents.gateway.limits import GatewayLimits
 from rl_agents.gateway.server import serving
 from rl_agents.gateway.trace import SessionTrace
 from rl_agents.inference.base import EngineSettings

@@ -73,7 +73,7 @@ def demo_traces(argv: Sequence[str]) -> int:
 
 def extract(argv: Sequence[str]) -> int:
     args = _extract_parser().parse(argv)
-    from rl_agents.traces.loading import read_trace_files, refuse_defects
+    from rl_agents.traces.files import read_trace_files, refuse_defects
     from rl_agents.traces.store import TURNS_FILE, nemo_gym_row, write_turns
 
     _check_free(args.output / TURNS_FILE)
@@ -118,7 +118,7 @@ def small_model(argv: Sequence[str]) -> int:
     args = parser.parse(argv)
     _check_free(args.output)
     from rl_agents.pivot.small_model import build_small_model
-    from rl_agents.traces.loading import load_turns
+    from rl_agents.traces.files import load_turns
     from rl_agents.trainer.ray_init import quiet_libraries
 
     quiet_libraries()

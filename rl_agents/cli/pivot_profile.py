@@ -98,7 +98,7 @@ def _flags(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _loaded(args: argparse.Namespace) -> list[Turn]:
-    from rl_agents.traces.loading import load_turns
+    from rl_agents.traces.files import load_turns
 
     turns = load_turns(args.traces)
     if not args.limit or args.limit >= len(turns):

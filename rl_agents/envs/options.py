@@ -69,9 +69,7 @@ class JudgeKeys:
     judge_model: str = key("", "name of the judge model on its server", needs="judge!=rule")
     judge_key_env: str = key("", "environment variable with the server's API key; empty for none", needs="judge!=rule")
     judge_timeout_s: float = key(30.0, "time limit of one request, in seconds", gt=0, needs="judge!=rule")
-    judge_concurrency: int = key(
-        16, "concurrent requests of one env runner", ge=1, le=4096, needs="judge!=rule"
-    )
+    judge_concurrency: int = key(16, "concurrent requests of one env runner", ge=1, le=4096, needs="judge!=rule")
 
 
 Served = TypeVar("Served", bound=OpenAIJudge)

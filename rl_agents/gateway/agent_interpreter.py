@@ -83,8 +83,6 @@ class HostedAgent:
 
 
 class Session:
-    """One session of a process."""
-
     def __init__(self, host: Host, world: World) -> None:
         self.host, self.world = host, world
         self._number, self._ended = next(host.numbers), False
@@ -178,14 +176,13 @@ class Host:
             self._writer.write(json.dumps(message).encode() + b"\n")
 
     async def send(self, message: Message) -> None:
-        """Send a message; a process that does not read is stuck, and whoever waits for its time will find out."""
+        """Send a message; a process that does not read is stuck, which its caller's time limit finds out."""
         self.write(message)
         with contextlib.suppress(OSError, TimeoutError):
             if self._writer is not None:
                 await asyncio.wait_for(self._writer.drain(), SEND_S)
 
     async def kill(self, why: str) -> None:
-        """End the process and all that it started."""
         self.over = self.over or why
         if self._process is None or self._process.stdin is None:
             return
@@ -266,7 +263,7 @@ def close_hosts() -> None:
 
     async def close() -> None:
         for name in [name for name, host in _hosts.items() if not host.sessions]:
-            await _hosts.pop(name).kill("nobody plays any more")
+            await _hosts.pop(name).kill("no session uses it")
 
     if _hosts:
         wait(close())

@@ -65,8 +65,6 @@ class Client:
 
 
 class Host:
-    """The sessions of this process."""
-
     def __init__(self, agent: Any, writer: asyncio.StreamWriter) -> None:
         self.agent, self.writer = agent, writer
         self.playing: dict[int, asyncio.Task[None]] = {}
@@ -76,7 +74,6 @@ class Host:
         self.writer.write(json.dumps(message).encode() + b"\n")
 
     async def ask(self, number: int, text: str | None) -> Any:
-        """Ask the environment of a session."""
         if number in self.asked:
             raise RuntimeError("client.step() is under way; one step at a time")
         answer = self.asked[number] = asyncio.get_running_loop().create_future()
@@ -87,7 +84,6 @@ class Host:
             del self.asked[number]
 
     def take(self, message: dict[str, Any]) -> None:
-        """Do what a message says."""
         if "play" in message:
             number = message["play"]
             self.playing[number] = asyncio.ensure_future(self.play(number, message["task"], message["client"]))
@@ -114,7 +110,6 @@ class Host:
         self.send(end=number, **said)
 
     async def run(self, task: dict[str, Any], client: Client) -> dict[str, Any]:
-        """Return the agent's result, or its failure."""
         try:
             said = {"result": await self.agent(task, client)}
             json.dumps(said)

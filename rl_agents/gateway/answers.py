@@ -8,9 +8,7 @@ from typing import Any
 
 from rl_agents.chat.messages import Message, assistant_message
 from rl_agents.gateway.calls import AnsweredCall, Dialect, Finish, ModelAnswer, ModelCall, Sent, Start
-from rl_agents.gateway.canonical import split_header
-from rl_agents.gateway.conversation_tree import Lineage, Question
-from rl_agents.gateway.recorded_call import Made
+from rl_agents.gateway.conversation_tree import Lineage, Made, Question, split_header
 from rl_agents.gateway.sessions import STEERED, OpenSession
 from rl_agents.gateway.stream_view import Shown, arguments_text
 from rl_agents.store.records import Exchange
@@ -23,7 +21,7 @@ CALL_PREFIX: Mapping[Dialect, str] = {"chat_completions": "call_", "responses": 
 
 
 def answer_id(call: int) -> str:
-    """Return the id that a client is told, after its dialect's prefix; it depends on the call alone."""
+    """Return the id that a client gets, after its dialect's prefix; it depends on the call alone."""
     return f"{call:016x}"
 
 
@@ -165,7 +163,7 @@ def started(session: str, call: ModelCall, sent: Sent, made: Made, overridden: d
 def finished(
     session: str, call: ModelCall, sent: Sent, made: Made, ended: int, answer: ModelAnswer, overridden: dict[str, Any]
 ) -> Exchange:
-    """Return what is written down beside a sampled call; it is all that a restart needs."""
+    """Return the record that goes with a sampled call; it is all that a restart needs."""
     request, told = {**made.request, "ended": ended}, asdict(answer)
     del told["logprobs"]  # the call itself has them
     return Exchange(made.id, session, "finished", sent.digest, sent.retry, call.dialect, request, told, overridden)

@@ -1,9 +1,11 @@
 """The tree of a session's calls, and the exact prompt of the next one.
 
-What was sampled is never tokenized again: the prompt of a call that goes on from another is that call's prompt, its
+What was sampled is never tokenized again: the prompt of a call that continues another is that call's prompt, its
 response, the end of turn that the response lacks if its budget cut it, and the new messages, rendered once. The call
-to go on from is the deepest one whose history and answer the request begins with (`rl_agents.gateway.canonical` says
-when two messages are the same). Where there is none the whole prompt is rendered:
+to continue is the deepest one whose history and answer the request begins with. Messages are the same in whatever
+form a client sends them back: it drops thoughts, writes a call's arguments again (other spaces, order of keys, 1 for
+1.0), strips spaces, sends None for no content, or gives calls other ids. Where there is no such call the whole prompt
+is rendered:
 
 - the request shares its first message (other than system messages) with an earlier call: its client has rewritten the
   history, or changed its system prompt or tools. The call is a ``rewrite`` after the last one answered on that way;
@@ -14,21 +16,131 @@ An answer that is found in what another branch reads later joins that branch (`M
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from rl_agents.chat.messages import Message
+from rl_agents.chat.messages import Message, message_calls
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.data.tasks import step_seed, stream_seed
 from rl_agents.errors import InputError
-from rl_agents.gateway.canonical import answer_keys, call_ids, header_key, message_key, split_header
-from rl_agents.gateway.limits import Reasoning
-from rl_agents.gateway.recorded_call import Conversation, Edge, Made, hash_of
+from rl_agents.gateway.calls import ModelAnswer, Reasoning
 from rl_agents.gateway.stream_view import Shown
-from rl_agents.tools.calls import Tool
+from rl_agents.inference.base import Completion, VersionSpans
+from rl_agents.store.records import Call
+from rl_agents.tools.calls import Tool, ToolCall, read_response
+from rl_agents.tools.strict_json import canonical
+from rl_agents.tools.thoughts import read_thoughts
+
+#: How a call's prompt came about: a new history (``root``), one that extends an answer by what
+#: the environment said (``continue``), or one that its client has changed (``rewrite``).
+Edge = Literal["root", "continue", "rewrite"]
+
+
+@dataclass(eq=False, slots=True)
+class Conversation:
+    """Calls that belong to one history: a root, and all that continues or rewrites it.
+
+    Attributes:
+        number: 0 for the session's first.
+    """
+
+    number: int
+
+
+@dataclass(eq=False, slots=True)
+class Made:
+    """A call that was made.
+
+    Attributes:
+        id: sampling seed.
+        order: number in its session, by the time when it was asked.
+        depth: calls before it in its conversation.
+        edge: see `Edge`.
+        parent: whose prompt and response the prompt begins with, exactly.
+        after: the call that the agent's work continues; differs from ``parent`` after a rewrite.
+        rest: the messages that are new to the conversation, as the client sent them.
+        added: the prompt's ids after the parent's prompt and response; the whole prompt without a parent.
+        prompt_tokens: length of the whole prompt.
+        steered: the instruction that the prompt carries on top of the client's messages.
+        anew: the template could not write the new messages apart from the answer before them.
+        read_by: the call of another branch that first read this answer.
+        followers: calls whose ``after`` is this one.
+        siblings: calls that asked the same, this one among them.
+        request: as the pool keeps it, until it does.
+        ended: ``Lineage.clock`` at the time of its answer: calls from that order on may have read it.
+    """
+
+    id: int
+    order: int
+    conversation: Conversation
+    depth: int
+    edge: Edge
+    parent: Made | None
+    after: Made | None
+    system: tuple[Message, ...]
+    rest: tuple[Message, ...]
+    tools: tuple[Tool, ...]
+    added: array[int]
+    prompt_tokens: int
+    siblings: list[Made]
+    steered: str = ""
+    anew: bool = False
+    response: array[int] = field(default_factory=lambda: array("i"))
+    logprobs: array[float] = field(default_factory=lambda: array("d"))
+    policy_version: int = 0
+    version_spans: VersionSpans = ()
+    finish_reason: str = ""
+    text: str = ""
+    problem: str = ""
+    answer: ModelAnswer | None = None
+    read_by: Made | None = None
+    followers: list[Made] = field(default_factory=list)
+    request: dict[str, Any] = field(default_factory=dict)
+    ended: int = 0
+
+    def prompt_ids(self) -> list[int]:
+        parts: list[array[int]] = []
+        call: Made | None = self
+        while call is not None:
+            parts.append(call.added)
+            call = call.parent
+            if call is not None:
+                parts.append(call.response)
+        whole = array("i")
+        for part in reversed(parts):
+            whole.extend(part)
+        return whole.tolist()
+
+    def take(self, completion: Completion, text: str) -> None:
+        self.response, self.logprobs = array("i", completion.token_ids), array("d", completion.logprobs)
+        self.policy_version, self.version_spans = completion.policy_version, completion.version_spans
+        self.finish_reason, self.text = completion.finish_reason, text
+
+    def record(self) -> Call:
+        return Call(
+            id=self.id,
+            parent=self.parent.id if self.parent else 0,
+            prompt_ids=self.prompt_ids(),
+            response_ids=list(self.response),
+            logprobs=list(self.logprobs),
+            policy_version=self.policy_version,
+            finish_reason=self.finish_reason,
+            version_spans=self.version_spans,
+        )
+
+    @property
+    def followed(self) -> bool:
+        """Whether the agent went on from this answer, or read it elsewhere."""
+        return bool(self.followers) or self.read_by is not None
+
+
+def hash_of(prompt_ids: Sequence[int]) -> int:
+    return int.from_bytes(hashlib.sha256(array("i", prompt_ids).tobytes()).digest()[:8], "big") >> 1
 
 
 @dataclass(eq=False, slots=True)
@@ -39,7 +151,7 @@ class Place:
         before: the place one message earlier.
         message: what was said there; None at the beginning.
         depth: messages up to here.
-        by: the call whose answer the message is; None: somebody else's words.
+        by: the call whose answer the message is; None: the words of others.
         said: what follows in others' words, by key.
         answers: places after the answers that were given here, by every form that a client may make of them.
         calls: the calls asked here, in their order.
@@ -147,8 +259,8 @@ class Trail:
 
 def _meant(places: list[Place], message: Message) -> list[Place]:
     """Of answers with the same text keep those that the message can only mean: same ids of calls, same thoughts."""
-    ids = call_ids(message)
-    by_ids = [place for place in places if ids and place.message and call_ids(place.message) == ids]
+    ids = [call["id"] for call in message.get("tool_calls", ())]
+    by_ids = [p for p in places if ids and p.message and [c["id"] for c in p.message.get("tool_calls", ())] == ids]
     thoughts = str(message.get("reasoning_content") or "").strip()
     same = [p for p in places if thoughts and p.message and p.message.get("reasoning_content", "").strip() == thoughts]
     return by_ids or same or places
@@ -308,7 +420,7 @@ class Lineage:
                 call.read_by = None
 
     def answered(self, made: Made, shown: Shown, message: Message, place: Place) -> None:
-        """Let later requests go on from an answer; ``message`` is what the client was shown."""
+        """Let later requests continue an answer; ``message`` is what the client was shown."""
         thoughts, raw = shown.thoughts, made.text
         made.ended, made.problem = self.clock, shown.problem
         after = self._after[made.id] = Place(place, message, place.depth + 1, made)
@@ -345,3 +457,58 @@ def _contains(text: str, said: str) -> bool:
     if len(said) < MIN_QUOTED:
         return text.strip("\"'`.()[]{} \n") == said
     return any(re.search(rf"(?<!\w){re.escape(form)}(?!\w)", text) for form in {said, quoted})
+
+
+def split_header(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """Return the system messages that a history begins with, and the rest."""
+    first = next((number for number, message in enumerate(messages) if message["role"] != "system"), len(messages))
+    return tuple(messages[:first]), tuple(messages[first:])
+
+
+def header_key(system: Iterable[Message], tools: Iterable[Tool]) -> str:
+    """Return the key of what every prompt of a conversation begins with: system messages and tools."""
+    return canonical([[_text(message) for message in system], [tool.to_openai() for tool in tools]])
+
+
+def message_key(message: Message, thoughts: bool) -> str:
+    """Return the key of a message; ``thoughts``: an assistant's thoughts tell messages apart, too."""
+    if message["role"] != "assistant":
+        return canonical([message["role"], _text(message)])
+    said = str(message.get("reasoning_content") or "") if thoughts else ""
+    return _assistant_key(_text(message), message_calls(message), said)
+
+
+def answer_keys(content: str, thoughts: str, calls: Sequence[ToolCall], raw: str, as_sent: bool) -> tuple[str, ...]:
+    """Return the keys of all messages that a client may make of an answer, the one that it was shown first.
+
+    Args:
+        content, thoughts, calls: what the client was shown.
+        raw: all that was sampled, as text: clients may parse it on their own.
+        as_sent: thoughts tell messages apart.
+    """
+    spoken = read_thoughts(raw).words.strip()
+    parsed = read_response(spoken)
+    forms: list[tuple[str, Sequence[ToolCall]]] = [(content.strip(), calls), (spoken, ())]
+    if calls:
+        forms.append(("", calls))
+    if parsed.calls and not parsed.problem:
+        forms += [(parsed.content, parsed.calls), ("", parsed.calls)]
+    said = thoughts if as_sent else ""
+    return tuple(dict.fromkeys(_assistant_key(text, found, said) for text, found in forms))
+
+
+def _assistant_key(text: str, calls: Sequence[ToolCall], thoughts: str) -> str:
+    return canonical(["assistant", text, [[c.name, _plain(c.arguments)] for c in calls], thoughts.strip()])
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    return str(message.get("content") or "").strip()
+
+
+def _plain(value: Any) -> Any:
+    """Whole numbers have one form: JavaScript writes 1.0 as 1."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

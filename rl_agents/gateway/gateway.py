@@ -1,4 +1,4 @@
-"""The gateway: sessions of agents that nobody rewrote, whose every model call becomes a step with exact tokens.
+"""The gateway: sessions of unmodified agents, whose every model call becomes a step with exact tokens.
 
 Everything runs on one event loop. An answer is given once its tokens are in the pool (where there is one); a request
 that repeats an earlier one gets that one's answer (see `Asked.is_meant_by`), and never a second branch.
@@ -12,7 +12,7 @@ import math
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -31,10 +31,8 @@ from rl_agents.gateway.answers import (
     started,
     whole_history,
 )
-from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece, Sent, Start
-from rl_agents.gateway.conversation_tree import Lineage, Question
-from rl_agents.gateway.limits import GatewayLimits
-from rl_agents.gateway.recorded_call import Made
+from rl_agents.gateway.calls import GatewayLimits, ModelAnswer, ModelCall, Piece, Sent, Start
+from rl_agents.gateway.conversation_tree import Lineage, Made, Question
 from rl_agents.gateway.sampling import Sampler, replay
 from rl_agents.gateway.sessions import Asked, OpenSession
 from rl_agents.gateway.stream_view import Shown
@@ -151,7 +149,7 @@ class Gateway:
         return trace
 
     def finish(self, session: str, reason: str = "") -> None:
-        """Answer no further call of a session; whoever opened it closes it.
+        """Answer no further call of a session; its opener closes it.
 
         Raises:
             ApiError: 404 or 410 for a session that is not open.
@@ -179,25 +177,20 @@ class Gateway:
         rewarded.rewards[call, why] = value
         return None if self.pool is None else self.pool.add(RewardNote(session, value, call, why))
 
-    def steer(self, session: str, instruction: str, last: bool = True) -> None:
-        """Append an instruction to what the next call reads; ``last``: no call is answered after that one.
+    def steer(self, session: str, instruction: str) -> None:
+        """Append an instruction to what the next call reads; no call is answered after that one.
 
         Raises:
             ApiError: 404 or 410 for a session that is not open.
         """
-        steered = self._session(session)
-        steered.instruction, steered.instruction_is_last = instruction, last
+        self._session(session).instruction = instruction
 
     def count_tokens(self, session: str, call: ModelCall) -> int:
-        """Return the length of the prompt that a call would have.
-
-        Raises:
-            ApiError: as for `answer`.
-        """
+        """Return the length of the prompt that a call would have."""
         return len(self._question(self._session(session), call, "").prompt_ids)
 
     async def answer(self, session: str, call: ModelCall, sent: Sent) -> list[ModelAnswer]:
-        """Answer a request. If this coroutine is cancelled the call goes on, and a retry gets its answer.
+        """Answer a request. If this coroutine is cancelled the call continues, and a retry gets its answer.
 
         Raises:
             ApiError: why there is no answer.
@@ -211,7 +204,7 @@ class Gateway:
         asked.delivered = True
         return answers
 
-    def stream(self, session: str, call: ModelCall, sent: Sent) -> AsyncIterator[Piece]:
+    def stream(self, session: str, call: ModelCall, sent: Sent) -> AsyncGenerator[Piece, None]:
         """Answer a request piece by piece: `Start` and the first words together, the whole answers last. See `answer`.
 
         Raises:
@@ -219,7 +212,7 @@ class Gateway:
         """
         return self._read(self._ask(session, call, sent))
 
-    async def _read(self, asked: Asked) -> AsyncIterator[Piece]:
+    async def _read(self, asked: Asked) -> AsyncGenerator[Piece, None]:
         # Sent with the first words: until then a failure can still be an HTTP status, which SDKs retry.
         start: Start | None = Start(answer_id(asked.made[0].id), asked.created, prompt_tokens=asked.prompt_tokens)
         whole = False
@@ -261,14 +254,13 @@ class Gateway:
         made = [session.lineage.make(question, answer.id) for answer in again]
         made += [session.lineage.make(question) for _ in range(call.count - len(again))]
         if question.steered:
-            self._steered(session)
+            session.instruction = ""
+            session.finish_by_steering()
         self._note(session, call, sent, question, made, budget)
         return self._sampler.begin(session, call, sent, question, made, budget, again, self.on_call)
 
     def _check_count(self, session: OpenSession, call: ModelCall) -> None:
         limits, answered = self.limits, len(session.lineage.calls)
-        if not 1 <= call.count <= limits.max_count:
-            raise bad_request(f"n: must be from 1 to {limits.max_count} (got {call.count})", "n")
         if limits.max_calls and answered + call.count > limits.max_calls:
             session.finish("max_calls", f"a session has at most {limits.max_calls} model calls")
             session.check_open()
@@ -295,11 +287,6 @@ class Gateway:
         why = f"the context has {self.limits.max_model_len} tokens; {found}: nothing is cut, the session has ended"
         session.finish("context_length", why)
         return ApiError(400, session.why, "context_length_exceeded", "messages")
-
-    def _steered(self, session: OpenSession) -> None:
-        session.instruction = ""
-        if session.instruction_is_last:
-            session.finish_by_steering()
 
     def _note(
         self, session: OpenSession, call: ModelCall, sent: Sent, question: Question, made: list[Made], budget: int
@@ -338,7 +325,7 @@ def rebuild(session: OpenSession, reader: PoolReader) -> None:
     started = [exchange for exchange in exchanges if exchange.state == "started"]
     for exchange in started:
         if exchange.call not in known:
-            _steer_again(session, exchange)
+            session.instruction = exchange.request.get("steered", session.instruction)  # it is for the next call
     session.lineage.clock = max((int(e.request["order"]) + 1 for e in [*started, *finished]), default=0)
     for group in requests.values():
         _ask_again(session, group)
@@ -374,15 +361,8 @@ def _made(session: OpenSession, exchange: Exchange, call: Call, answer: ModelAns
     return made
 
 
-def _steer_again(session: OpenSession, exchange: Exchange) -> None:
-    """An instruction whose call was not answered is for the next call."""
-    if "steered" in exchange.request:
-        session.instruction = exchange.request["steered"]
-        session.instruction_is_last = bool(exchange.request.get("last"))
-
-
 def _ask_again(session: OpenSession, group: Sequence[tuple[Exchange, Made, ModelAnswer]]) -> None:
-    """Let a request that was answered give its answers to whoever asks the same, until they are known to be there."""
+    """Let a request that was answered give its answers to equal requests, until they are known to be delivered."""
     exchange, first, answer = group[0]
     answers = [answer for _, _, answer in group]
     done: asyncio.Future[list[ModelAnswer]] = asyncio.get_running_loop().create_future()
@@ -390,7 +370,7 @@ def _ask_again(session: OpenSession, group: Sequence[tuple[Exchange, Made, Model
     made = [one for _, one, _ in group]
     sent, call = Sent(exchange.request_hash, exchange.retry), _call(exchange, first)
     asked = Asked(call, sent, made, answer.prompt_tokens, done, replay(answers), created=answer.created)
-    # An answer that its client went on from has been delivered; of the others nobody knows.
+    # An answer that its client continued has been delivered; of the others it is not known.
     asked.delivered = any(one.followed for one in made)
     asked.broken = not asked.delivered
     session.asked.setdefault(sent.digest, []).append(asked)

@@ -56,12 +56,10 @@ class Given:
 
     @property
     def base_url(self) -> str:
-        """What OpenAI's clients take as base URL."""
         return f"{self.url}/s/{self.session}/v1"
 
     @property
     def anthropic_url(self) -> str:
-        """What Anthropic's clients take as base URL."""
         return f"{self.url}/s/{self.session}"
 
     def variables(self, outside: Mapping[str, str]) -> dict[str, str]:
@@ -110,7 +108,7 @@ class AgentEnd:
 
 
 class Agent(Protocol):
-    """Somebody else's program that asks a model on its own account."""
+    """A program that calls a model by itself."""
 
     async def run(self, given: Given, timeout_s: float) -> AgentEnd:
         """Run it for one session, to its end or for ``timeout_s`` seconds."""
@@ -169,7 +167,7 @@ class FunctionAgent:
     function: Callable[[Mapping[str, Any], AgentClient], Awaitable[Any]]
 
     async def run(self, given: Given, timeout_s: float) -> AgentEnd:
-        """See `Agent.run`. Only waiting can be interrupted: a coroutine that computes holds everybody up."""
+        """See `Agent.run`. Only waiting can be interrupted: a coroutine that computes blocks the others."""
         client = AgentClient(given.base_url, given.key, given.anthropic_url, given.session, given.seed)
         task = asyncio.ensure_future(self._call(dict(given.task), client))
         try:
@@ -215,8 +213,6 @@ def task_text(task: Mapping[str, Any]) -> str:
 
 
 class Output:
-    """One stream of a process: read to its end, the last of it kept."""
-
     def __init__(self) -> None:
         self.tail = b""
         self.result = ResultLine()
@@ -227,7 +223,6 @@ class Output:
             self.result.feed(piece)
 
     def last_line(self) -> str:
-        """Return the last line that is not empty."""
         lines = self.tail.decode(errors="replace").split("\n")
         return one_line(next((line for line in reversed(lines) if line.strip()), ""))
 

@@ -1,4 +1,4 @@
-"""Stands between a runner and an agent's process, so that nothing of the agent lives longer than it should.
+"""Runs between a runner and an agent's process, so that nothing of the agent outlives either.
 
     python -I -S child.py GRACE_S PROGRAM ARGUMENT ...
 
@@ -28,7 +28,6 @@ SWEEP_S = 5.0
 
 
 def main(arguments: list[str]) -> int:
-    """Run the agent; return the exit code."""
     grace_s, command = float(arguments[0]), arguments[1:]
     on_linux(PR_SET_CHILD_SUBREAPER, 1)
     wake, waker = os.pipe()
@@ -119,17 +118,11 @@ def sweep(agent: int) -> None:
 
 def children() -> list[int]:
     """Return the ids of this process's children, by Linux's ``/proc``; none elsewhere."""
-    if not os.path.isdir("/proc/self"):
-        return []
-    own, found = os.getpid(), []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == own:
-            found.append(int(name))
+    own, found = str(os.getpid()).encode(), []
+    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else ()):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+            if file.read().rpartition(b")")[2].split()[1] == own:
+                found.append(int(name))
     return found
 
 

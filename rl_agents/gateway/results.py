@@ -15,7 +15,7 @@ MAX_LINE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
-    """An agent's own account of its episode. What it leaves out is None or empty.
+    """An agent's own account of its episode. Missing values are None or empty.
 
     Attributes:
         reward: of the whole episode, on top of what single calls were given.

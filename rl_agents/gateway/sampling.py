@@ -10,10 +10,8 @@ from typing import Any
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.data.trajectory import Step
 from rl_agents.gateway.answers import finished, model_answers, overridden, shown_message
-from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
-from rl_agents.gateway.conversation_tree import Question
-from rl_agents.gateway.limits import GatewayLimits
-from rl_agents.gateway.recorded_call import Made
+from rl_agents.gateway.calls import Delta, GatewayLimits, ModelAnswer, ModelCall, Sent
+from rl_agents.gateway.conversation_tree import Made, Question
 from rl_agents.gateway.sessions import Asked, OpenSession, Pieces
 from rl_agents.gateway.stream_view import Shown
 from rl_agents.gateway.trace import step_of
@@ -49,7 +47,7 @@ class Sampler:
         asked = Asked(call, sent, made, len(question.prompt_ids), asyncio.get_running_loop().create_future())
         work = self._answer(session, asked, question, budget, again, on_call)
         task = asyncio.create_task(work, name=f"gateway call {made[0].id}")
-        # A failure that nobody waits for any more is on record, and no matter for the event loop.
+        # A failure is on record even if no client waits for it, and must not reach the event loop.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         asked.task = task
         session.asked.setdefault(sent.digest, []).append(asked)
@@ -161,7 +159,7 @@ def replay(answers: Sequence[ModelAnswer]) -> Pieces:
 
 
 def _problem(error: BaseException, limits: GatewayLimits) -> ApiError:
-    """Return what a client is told."""
+    """Return the client's error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, ApiError):

@@ -2,7 +2,7 @@
 
 A session is named by its key (``Authorization: Bearer`` or ``x-api-key``), by the path (``/s/SESSION/v1/...``), or by
 both, which must agree then. By the path alone it is served to its own machine only. ``/rl``: sessions are opened with
-the admin key; rewards and ends are told with the session's own key or with it.
+the admin key; rewards and ends take the session's own key or the admin key.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import contextlib
 import hashlib
 import hmac
 import logging
-import math
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
 
+from pydantic import Field
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -38,12 +38,11 @@ from rl_agents.gateway.dialects import (
     primed,
     written,
 )
-from rl_agents.gateway.dialects.fields import Fields
 from rl_agents.gateway.gateway import Gateway
 from rl_agents.gateway.trace import SessionTrace
 from rl_agents.store.records import Opening
 from rl_agents.tools.strict_json import canonical
-from rl_agents.web.bodies import json_object
+from rl_agents.web.bodies import Body, json_object, read_body
 from rl_agents.web.errors import ApiError, bad_request
 from rl_agents.web.listening import listening
 from rl_agents.web.security import Guard, Keys, digest, is_loopback
@@ -57,9 +56,9 @@ class Service:
     """What all routes need.
 
     Attributes:
-        admin: SHA-256 of the key that opens sessions; empty: nobody opens any over HTTP.
-        on_end: gets sessions that were ended over HTTP; None: they only take no further calls, and whoever opened
-            them closes them.
+        admin: SHA-256 of the key that opens sessions; empty: none are opened over HTTP.
+        on_end: gets sessions that were ended over HTTP; None: they only take no further calls, and their opener
+            closes them.
         local: only this machine is served.
     """
 
@@ -101,7 +100,31 @@ async def body_of(request: Request) -> dict[str, Any]:
     return json_object(await request.body())
 
 
-SESSION_FIELDS = ("session", "task_id", "group_id", "member", "seed", "task")
+class SessionBody(Body):
+    """``POST /rl/sessions``; without ``session`` it gets a random name."""
+
+    session: str = Field("", max_length=200, pattern=r"^[A-Za-z0-9_.-]*$")
+    task_id: str = ""
+    group_id: int = Field(0, ge=0, lt=2**63)
+    member: int = Field(0, ge=0, lt=2**63)
+    seed: int = Field(0, ge=0, lt=2**63)
+    task: dict[str, Any] = Field({})
+
+
+class NamedBody(Body):
+    session: str = ""
+
+
+class RewardBody(NamedBody):
+    """``POST /rl/reward``; ``call``: the id of the answer that it is for, or the call's number."""
+
+    value: float
+    why: str = ""
+    call: str | int | None = None
+
+
+class EndBody(NamedBody):
+    reason: str = ""
 
 
 def operation_routes(service: Service) -> list[Route]:
@@ -111,26 +134,24 @@ def operation_routes(service: Service) -> list[Route]:
         if not service.is_admin(request):
             status = 401 if service.admin else 403
             raise ApiError(status, "opening a session needs the gateway's admin key", "admin_key_needed")
-        opening = _opening(await body_of(request))
+        body = read_body(SessionBody, await body_of(request))
+        session = body.session or secrets.token_hex(8)
+        opening = Opening(session, body.group_id, body.member, body.seed, body.task_id, "", body.task)
         key = service.gateway.open(opening)
         await service.gateway.written()
         return JSONResponse({"session": opening.session, "key": key, "path": f"/s/{opening.session}/v1"}, 201)
 
     async def reward(request: Request) -> Response:
-        data = await body_of(request)
-        session = _session(service, request, data)
-        fields = Fields(data)
-        value, why = fields.number("value", -math.inf, math.inf), fields.text("why")
-        if value is None:
-            raise bad_request("value: a number is needed", "value")
-        written = service.gateway.reward(session, float(value), call=_call(data.get("call")), why=why)
+        body = read_body(RewardBody, await body_of(request))
+        session = _session(service, request, body.session)
+        written = service.gateway.reward(session, body.value, call=_call(body.call), why=body.why)
         if written is not None:
             await asyncio.wrap_future(written)
-        return JSONResponse({"session": session, "value": value})
+        return JSONResponse({"session": session, "value": body.value})
 
     async def end(request: Request) -> Response:
-        data = await body_of(request)
-        session, reason = _session(service, request, data), Fields(data).text("reason")
+        body = read_body(EndBody, await body_of(request))
+        session, reason = _session(service, request, body.session), body.reason
         if service.on_end is None:
             service.gateway.finish(session, reason)
             return JSONResponse({"session": session})
@@ -148,9 +169,8 @@ def operation_routes(service: Service) -> list[Route]:
     ]
 
 
-def _session(service: Service, request: Request, data: dict[str, Any]) -> str:
+def _session(service: Service, request: Request, named: str) -> str:
     """Return the session that a request is about: its key's, or with the admin key the one that its body names."""
-    named = Fields(data).text("session")
     if service.is_admin(request):
         if not named:
             raise bad_request("session: which one?", "session", "missing_field")
@@ -161,29 +181,12 @@ def _session(service: Service, request: Request, data: dict[str, Any]) -> str:
     return session
 
 
-def _call(value: Any) -> int:
+def _call(answer: str | int | None) -> int:
     """Return the call that a reward is for; 0: the session."""
-    if value is None:
-        return 0
-    call = call_of(value) if isinstance(value, str | int) and not isinstance(value, bool) else 0
-    if not call:
+    call = call_of(answer) if answer is not None else 0
+    if answer is not None and not call:
         raise bad_request("call: the id of an answer is needed", "call")
     return call
-
-
-def _opening(data: dict[str, Any]) -> Opening:
-    if unknown := sorted(set(data) - set(SESSION_FIELDS)):
-        raise bad_request(f"{unknown[0]}: unknown; fields: {', '.join(SESSION_FIELDS)}", unknown[0])
-    fields = Fields(data)
-    session = fields.text("session") or secrets.token_hex(8)
-    if not _is_name(session):
-        raise bad_request("session: its name has letters, digits, '-', '_' and '.'", "session")
-    group, member, seed = (fields.whole(name, 2**63 - 1, 0) or 0 for name in ("group_id", "member", "seed"))
-    return Opening(session, group, member, seed, fields.text("task_id"), "", fields.object("task"))
-
-
-def _is_name(text: str) -> bool:
-    return 0 < len(text) <= 200 and text.isascii() and all(c.isalnum() or c in "-_." for c in text)
 
 
 logger = logging.getLogger("rl_agents.gateway")
@@ -293,7 +296,7 @@ async def serving(
     """Serve a gateway on the current event loop; yields its address, without ``/v1``.
 
     Args:
-        admin_key: opens sessions over HTTP; empty: nobody does.
+        admin_key: opens sessions over HTTP; empty: none are.
         port: 0: a free one.
 
     Raises:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from rl_agents.chat.messages import Excluded
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
-from rl_agents.gateway.conversation_tree import Lineage
-from rl_agents.gateway.recorded_call import Made
+from rl_agents.gateway.conversation_tree import Lineage, Made
 from rl_agents.gateway.trace import SessionTrace, steps_of
 from rl_agents.store.records import Call, Opening
 from rl_agents.web.errors import ApiError
@@ -57,7 +56,7 @@ class Asked:
 
     Attributes:
         delivered: a client got the answer to its end.
-        broken: a client left before.
+        broken: a client disconnected before.
         created: seconds since 1970.
     """
 
@@ -79,7 +78,7 @@ class Asked:
     def is_meant_by(self, sent: Sent) -> bool:
         """Whether an equal request is a retry of this one.
 
-        The client's SDK says so (a retry count above 0); or the delivery broke, or has never happened; or the answer is
+        The client's SDK says so (a retry count above 0); or the delivery failed or never happened; or the answer is
         still under way and the SDK does not say that the request is new (a count of 0).
         """
         if self.failed:
@@ -108,13 +107,12 @@ class OpenSession:
     recorded: dict[tuple[int, ...], list[Call]] = field(default_factory=dict)
     rewards: dict[tuple[int, str], float] = field(default_factory=dict)
     instruction: str = ""
-    instruction_is_last: bool = False
     end: str = ""
     why: str = ""
     ignored: Excluded = field(default_factory=Counter)
 
     def earlier(self, sent: Sent) -> Asked | None:
-        """Return the request that this one repeats; one that broke before one that was delivered."""
+        """Return the request that this one repeats; one whose delivery failed before one that was delivered."""
         meant = [asked for asked in self.asked.get(sent.digest, []) if asked.is_meant_by(sent)]
         return max(meant, key=lambda a: (a.broken and not a.delivered, not a.task.done()), default=None)
 

@@ -10,7 +10,7 @@ from rl_agents.chat.template import ChatTemplate
 from rl_agents.chat.tool_parsing import CANONICAL, ResponseParser
 from rl_agents.tools.calls import Response, Tool, ToolCall
 from rl_agents.tools.thoughts import THOUGHT_TAGS
-from rl_agents.web.text import TextStream
+from rl_agents.web.text import TextStream, beginning_of
 
 #: So many of a prompt's last tokens tell whether the template has opened a thought.
 TAIL = 16
@@ -20,7 +20,7 @@ TAIL = 16
 class Shown:
     """One answer. `add` takes tokens; ``content``, ``thoughts`` and ``calls`` are whole after the last ones.
 
-    A thought is what stands before the first closing tag, if the answer (or the prompt's end) opens one. With tools,
+    A thought is what comes before the first closing tag, if the answer (or the prompt's end) opens one. With tools,
     text is shown up to the first call only: whether what follows is a call is known at its end. What was shown is
     always the beginning of ``content``. Some parsers read whole answers only: nothing is shown before the end then.
 
@@ -103,7 +103,7 @@ class Shown:
             place, tag = min(places)
             new, self._waiting, self._state = self._waiting[:place], self._waiting[place + len(tag) :], "said"
         else:
-            held = 0 if last else _beginning_of(self._waiting, closings)
+            held = 0 if last else beginning_of(self._waiting, closings)
             new, self._waiting = _cut(self._waiting, held)
         self.thoughts += new
         return new
@@ -123,7 +123,7 @@ class Shown:
                 return ""
             openings = [opening for opening in self.parser.call_openings if opening != "{"]
             text = text[: min((place for opening in openings if (place := text.find(opening)) >= 0), default=len(text))]
-            return _cut(text, _beginning_of(text, openings))[0].rstrip()
+            return _cut(text, beginning_of(text, openings))[0].rstrip()
         response = self.parser.read(self._spoken, self.tools)
         self.problem = response.problem
         if response.problem or not response.calls:
@@ -145,12 +145,6 @@ def _tail(template: ChatTemplate, prompt_ids: Sequence[int]) -> str:
 def arguments_text(call: ToolCall) -> str:
     """Return a call's arguments as every dialect shows them."""
     return json.dumps(dict(call.arguments), ensure_ascii=False)
-
-
-def _beginning_of(text: str, tags: Sequence[str]) -> int:
-    """Return the length of the longest end of the text that a tag may begin with."""
-    lengths = (n for n in range(min(len(text), max(map(len, tags)) - 1), 0, -1))
-    return next((n for n in lengths if any(tag.startswith(text[-n:]) for tag in tags)), 0)
 
 
 def _cut(text: str, held: int) -> tuple[str, str]:

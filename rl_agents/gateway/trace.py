@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rl_agents.data.trajectory import Step
-from rl_agents.gateway.recorded_call import Made
+from rl_agents.gateway.conversation_tree import Made
 
 
 @dataclass
@@ -17,9 +17,9 @@ class SessionTrace:
         steps: lineage by lineage, every step before the one that first reads what came of it; the session's last call
             is the last step. ``call`` and ``reward`` (from per-call notes) are filled; ``next_step`` where it is not
             the next one in the list.
-        reward: of the session, None: nobody said.
+        reward: of the session; None: not given.
         end: why it ended: empty, ``context_length``, ``max_calls``, or what `Gateway.close` was told.
-        abandoned: answers left out of ``steps``: the agent went on from another answer to the same request.
+        abandoned: answers excluded from ``steps``: the agent continued another answer to the same request.
         rewrites: calls whose history their client had changed.
         rendered_anew: prompts that the chat template could not continue and had to write whole.
         retokenized: sampled ids that were tokenized again; always 0.
@@ -91,11 +91,11 @@ def _abandoned(call: Made, last: Made) -> bool:
 
 
 def _next(call: Made, kept: Sequence[Made]) -> Made | None:
-    """Return the call that goes on from this one.
+    """Return the call that continues this one.
 
-    Of several continuing calls it is the first one made. The end of a branch goes on in the call that first read its
+    Of several continuing calls it is the first one made. The end of a branch continues in the call that first read its
     answer. Where none quotes it, it is taken to be the next call asked after it, of its own conversation, of an older
-    one (which may have called this one) or of a new one; not of one that ran beside it. None: it is an end.
+    one (which may have called this one) or of a new one; not of one that ran concurrently. None: it is an end.
     """
     known = {id(other) for other in kept}
     for other in sorted(call.followers, key=lambda follower: follower.order):

@@ -83,7 +83,7 @@ def plot_profile(mean: Floats, variance: Floats, keep: NDArray[np.bool_], rule: 
     axes.plot(line, line * (1 - line), color="#d1d5db", linewidth=1, zorder=1)
     axes.axvspan(0, rule.max_mean, color="#0072b2", alpha=0.06, linewidth=0)
     points, counts = np.unique(np.stack([mean, variance, keep], axis=1).round(6), axis=0, return_counts=True)
-    for chosen, color, label in ((0, "#9ca3af", "left out"), (1, "#0072b2", "pivots")):
+    for chosen, color, label in ((0, "#9ca3af", "excluded"), (1, "#0072b2", "pivots")):
         at = points[:, 2] == chosen
         total = int(counts[at].sum())
         area = 30 + 900 * counts[at] / len(mean)

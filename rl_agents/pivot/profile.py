@@ -22,7 +22,7 @@ UNIFORM = 1e-9
 
 
 class PlaysEpisodes(Protocol):
-    """PlaysEpisodes episodes with a fixed policy (`rl_agents.trainer.algorithm.AgentAlgorithm`)."""
+    """Plays episodes with a fixed policy (`rl_agents.trainer.algorithm.AgentAlgorithm`)."""
 
     def play(self, specs: Sequence[EpisodeSpec]) -> list[Trajectory]:
         """Return one trajectory per spec, in order, sampled as in training."""
@@ -89,7 +89,6 @@ def profile_turns(
 
 
 def count_parts(folder: Path) -> int:
-    """Return how many parts of a profile are done."""
     return len(list((folder / PARTS).glob("*.json")))
 
 
@@ -114,7 +113,7 @@ def claim_folder(folder: Path, key: Mapping[str, Any]) -> None:
 
 
 def write_profile(folder: Path, turns: Sequence[Turn], outcomes: Sequence[Outcomes]) -> Path:
-    """Write turns with their profiles; turns without scores are left out."""
+    """Write turns with their profiles; turns without scores are excluded."""
     pairs = [(turn, found) for turn, found in zip(turns, outcomes, strict=True) if found.scores]
     profile = turn_profile([found.scores for _, found in pairs])
     further = {

@@ -73,7 +73,6 @@ def build_small_model(turns: Sequence[Turn], output: Path, seed: int) -> int:
 
 
 def _texts(turns: Sequence[Turn]) -> Iterator[str]:
-    """Yield every text once."""
     seen: set[str] = set()
     for turn in turns:
         tools = [json.dumps(tool.to_openai(), ensure_ascii=False) for tool in turn.tools]

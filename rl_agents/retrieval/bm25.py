@@ -11,7 +11,7 @@ arrays the same numbers take one vectorized pass. FTS5 still reads the texts: it
 stems (``porter unicode61``), for documents and queries alike. Query text is data to it, never its query language.
 The package bm25s, which the tests compare with, holds all tokens in memory while it builds an index.
 
-The index is two tables, ``terms`` and ``text_index``, beside whatever else the database holds. Documents are numbers
+The index is two tables, ``terms`` and ``text_index``, next to other tables of the database. Documents are numbers
 from 1.
 
 Source: SQLite, "FTS5", section 5.1.1; Robertson and Zaragoza (2009), section 3.4.
@@ -61,7 +61,6 @@ class TextIndexWriter:
         )
 
     def add(self, number: int, text: str) -> None:
-        """Add document ``number``."""
         self._db.execute("INSERT INTO words.t(rowid, x) VALUES (?, ?)", (number, clean_text(text)))
 
     def finish(self, documents: int, report: Report) -> None:

@@ -34,10 +34,10 @@ class DenseRetriever:
     """Finds passages whose vectors are nearest to the query's.
 
     Args:
-        store: what to search. The vectors of a store in a file are kept beside it, those of one in memory are not.
+        store: what to search. The vectors of a store in a file are kept next to it, those of one in memory are not.
         folder: the model's.
         query_prefix, passage_prefix: what the model wants before the texts. Without either an E5 model gets its own,
-            ``query: `` and ``passage: ``, and a line on stderr says so.
+            ``query: `` and ``passage: ``, and a line on stderr reports it.
         key: the key that names the folder, for messages.
 
     Raises:

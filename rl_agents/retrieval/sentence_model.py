@@ -43,7 +43,7 @@ E5_PREFIXES = ("query: ", "passage: ")
 def is_e5(folder: str) -> bool:
     """Whether a folder is an E5 model without prompts of its own, by its name or the name in its ``config.json``.
 
-    The ``instruct`` ones are left out: their queries begin with a task.
+    The ``instruct`` ones are excluded: their queries begin with a task.
     """
     names = [Path(folder).resolve().name, Path(str(_json(folder, "config.json").get("_name_or_path", ""))).name]
     e5 = any(re.search(r"(^|[-_])e5([-_]|$)", name.lower()) and "instruct" not in name.lower() for name in names)

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
+from rl_agents import plugins
 from rl_agents.config import Settings
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import unknown
-from rl_agents.plugins import claim
 from rl_agents.rewards.progressive import ProgressiveReward
 
 
 class Reward(Protocol):
     """Scores the episodes of a training iteration; never those of an evaluation.
 
-    Every episode is scored by itself: what comes of it does not depend on those beside it. Several threads may call.
+    Every episode is scored by itself: what comes of it does not depend on the others. Several threads may call.
     """
 
     @property
     def waits(self) -> bool:
-        """Whether somebody is asked, so that scores take long."""
+        """Whether a server or a person is asked, so that scores take long."""
 
     def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Rewrite the step rewards in place and return `metrics`.
 
-        An episode that cannot be scored is marked ``failed`` with its cause, so that it is not learned from.
+        An episode that cannot be scored is marked ``failed`` with its cause, so that it is not trained on.
         """
 
     def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -50,7 +51,7 @@ class ScoredReward:
     """What `reward` makes of a function: its score is the episode's whole return, earned by the last step.
 
     Attributes:
-        waits: the function asks somebody, so that scores take long.
+        waits: the function asks a server or a person, so that scores take long.
     """
 
     name: str
@@ -96,20 +97,14 @@ REWARDS: dict[str, RewardEntry] = {
 }
 
 
-def register(entry: RewardEntry) -> None:
-    """Add a reward of a plugin.
-
-    Raises:
-        InputError: its name is taken.
-    """
-    claim("reward", entry.name, REWARDS)
-    REWARDS[entry.name] = entry
+#: Adds an entry of a plugin; raises `InputError` where its name is taken.
+register = partial(plugins.register, "reward", REWARDS)
 
 
 def reward(
     name: str, summary: str, waits: bool = False
 ) -> Callable[[Callable[[Trajectory], float]], Callable[[Trajectory], float]]:
-    """Decorate a function that scores one finished episode: ``reward=name`` learns from its score (`ScoredReward`)."""
+    """Decorate a function that scores one finished episode: ``reward=name`` trains on its score (`ScoredReward`)."""
 
     def registered(score: Callable[[Trajectory], float]) -> Callable[[Trajectory], float]:
         made = ScoredReward(name, score, waits)

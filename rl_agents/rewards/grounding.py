@@ -37,8 +37,6 @@ _OPENERS = word_set(
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What the rule reads of a sentence."""
-
     stems: frozenset[str]
     names: frozenset[str]
     negated: bool

@@ -144,7 +144,7 @@ class Judge(Protocol):
         """Whether it waits for a server; else its coroutines wait for nothing (`rl_agents.background.at_once`)."""
 
     async def verdict(self, reading: Reading) -> float:
-        """Return 1.0 for an answer without hallucination, else 0.0. With points, whether it is complete is left out.
+        """Return 1.0 for an answer without hallucination, else 0.0. With points, whether it is complete does not count.
 
         Raises:
             JudgeError: no verdict.
@@ -212,11 +212,7 @@ class OpenAIJudge:
 
     @classmethod
     def from_keys(cls, keys: ServerKeys) -> Self:
-        """Build the judge that the keys ``judge_*`` describe.
-
-        Raises:
-            InputError: see `ModelServer.connect`.
-        """
+        """Build the judge that the keys ``judge_*`` describe."""
         server = ModelServer.connect(
             keys.judge_url,
             key_env=keys.judge_key_env,
@@ -296,7 +292,6 @@ class PrsJudge(OpenAIJudge):
 
 
 def prompt(reading: Reading) -> str:
-    """Write what a judging model reads."""
     return _filled(GROUNDED_PROMPT if reading.points else PROMPT, reading)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol
 
+from rl_agents import plugins
 from rl_agents.errors import InputError, unknown
-from rl_agents.plugins import claim
 from rl_agents.rewards.judge import Judge, JudgeError, OpenAIJudge, PrsJudge, RuleJudge, ServerKeys
 from rl_agents.rewards.reading import Reading
 
@@ -56,22 +57,12 @@ JUDGES: dict[str, JudgeEntry] = {
 }
 
 
-def register(entry: JudgeEntry) -> None:
-    """Add a judge of a plugin.
-
-    Raises:
-        InputError: its name is taken.
-    """
-    claim("judge", entry.name, JUDGES)
-    JUDGES[entry.name] = entry
+#: Adds an entry of a plugin; raises `InputError` where its name is taken.
+register = partial(plugins.register, "judge", JUDGES)
 
 
 def make_judge(keys: JudgeChoice) -> Judge:
-    """Build the judge that the key ``judge`` names.
-
-    Raises:
-        InputError: see `check_judge` and `ModelServer.connect`.
-    """
+    """Build the judge that the key ``judge`` names."""
     check_judge(keys)
     return JUDGES[keys.judge].build(keys)
 
@@ -93,8 +84,6 @@ def check_judge(keys: JudgeChoice, prefix: str = "") -> None:
 
 @dataclass(frozen=True)
 class FunctionJudge:
-    """What `judge` makes of a function."""
-
     name: str
     function: Judging
 

@@ -42,7 +42,6 @@ class Score:
 
     @property
     def base(self) -> float:
-        """R_process + R_format, the first stage."""
         return self.process + self.formatting
 
     def parts(self) -> dict[str, float | None]:

@@ -42,7 +42,7 @@ def read_episode(trajectory: Trajectory, tags: Sequence[str]) -> Reading:
 
     The answer is looked for in the last step only (in a tree of calls: the one that had the last word), after its
     thoughts. A last step that begins an answer is an answer
-    however it goes on; any other step is a tool call, parsed or not.
+    however it continues; any other step is a tool call, parsed or not.
     """
     steps, end = trajectory.steps, trajectory.steps[last_word(trajectory)]
     last = read_thoughts(end.action).words

@@ -18,7 +18,7 @@ the episode continues, and whether the turn made progress: an agent that can tel
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,7 +138,7 @@ class WatchedGateway(Gateway):
         self._look(session, call)
         return await super().answer(session, call, sent)
 
-    def stream(self, session: str, call: ModelCall, sent: Sent) -> AsyncIterator[Piece]:
+    def stream(self, session: str, call: ModelCall, sent: Sent) -> AsyncGenerator[Piece, None]:
         self._look(session, call)
         return super().stream(session, call, sent)
 

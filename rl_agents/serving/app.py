@@ -38,18 +38,18 @@ from rl_agents.inference.select import resolve_engine, run_engine
 from rl_agents.serving.metrics import Asked, EngineMeter
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Piece, Policy, Target
-from rl_agents.serving.protocol import CheckpointRequest, SessionRequest, StepRequest, parse
 from rl_agents.serving.request_params import read_wishes
-from rl_agents.serving.service import Service
+from rl_agents.serving.service import CheckpointRequest, Service
+from rl_agents.serving.sessions import SessionRequest, StepRequest
 from rl_agents.serving.source import Checkpoint, find_adapters, find_checkpoint, served_settings
-from rl_agents.web.bodies import json_object
+from rl_agents.web.bodies import BodyT, json_object, read_body
 from rl_agents.web.errors import ApiError, overloaded
 from rl_agents.web.security import Guard, Keys
 
 logger = logging.getLogger("ray.serve")
 
 STATIC = Path(__file__).parent / "static"
-#: The page loads nothing from elsewhere, and nobody may frame it.
+#: The page loads nothing from elsewhere, and no page may frame it.
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -131,6 +131,12 @@ def _counted(service: Service, api: str) -> Iterator[Asked]:
         raise
 
 
+async def _read(kind: type[BodyT], request: Request) -> BodyT:
+    """Read a body of our own; an empty one is ``{}``."""
+    body = await request.body()
+    return read_body(kind, json_object(body) if body.strip() else {})
+
+
 def _add_sessions(api: FastAPI, service: Service) -> None:
     @api.get("/agent/about")
     async def about() -> dict[str, Any]:
@@ -138,7 +144,7 @@ def _add_sessions(api: FastAPI, service: Service) -> None:
 
     @api.post("/agent/sessions", status_code=201)
     async def create(request: Request) -> dict[str, Any]:
-        session = await service.open_session(parse(SessionRequest, await request.body()))
+        session = await service.open_session(await _read(SessionRequest, request))
         return session.view()
 
     @api.get("/agent/sessions/{session_id}")
@@ -147,7 +153,7 @@ def _add_sessions(api: FastAPI, service: Service) -> None:
 
     @api.post("/agent/sessions/{session_id}/step")
     async def step(session_id: str, request: Request) -> dict[str, Any]:
-        return await service.sessions.step(session_id, parse(StepRequest, await request.body()).action)
+        return await service.sessions.step(session_id, (await _read(StepRequest, request)).action)
 
     @api.delete("/agent/sessions/{session_id}", status_code=204)
     async def close(session_id: str) -> None:
@@ -165,7 +171,7 @@ def _add_operations(api: FastAPI, service: Service) -> None:
 
     @api.post("/admin/checkpoint")
     async def roll(request: Request) -> dict[str, Any]:
-        return await service.roll(parse(CheckpointRequest, await request.body()))
+        return await service.roll(await _read(CheckpointRequest, request))
 
 
 def _add_page(api: FastAPI) -> None:
@@ -180,7 +186,7 @@ def _add_page(api: FastAPI) -> None:
         return FileResponse(STATIC / name, media_type=FILES[name], headers=PAGE_HEADERS)
 
 
-#: Requests that the gateway holds beside those for the engines: sessions, probes, the page.
+#: Requests that the gateway holds besides those for the engines: sessions, probes, the page.
 OTHER_REQUESTS = 64
 #: Guided decoding needs to know the tokens' texts; one backend, since vLLM's engine has the first request's for all.
 GUIDED = {"skip_tokenizer_init": False, "structured_outputs_config": {"backend": "xgrammar"}}
@@ -337,7 +343,7 @@ def engine_settings(options: ServingOptions, settings: Settings, checkpoint: Che
         raise InputError("adapters over a quantized base were not tried: set engine_quantization=none")
     adapters = find_adapters(options.named_adapters(), checkpoint)
     engine = run_engine(settings, str(checkpoint.hf_dir), kind)
-    # `Policy.load` lets running answers end itself, for a time of its own, and then loads beside those that go on.
+    # `Policy.load` lets running answers end itself, for a time of its own, and then loads while the rest continue.
     vllm_args = {**engine.vllm_args, **GUIDED} if kind == "vllm" else engine.vllm_args
     return replace(
         engine, max_batch=options.max_ongoing_requests, weight_switch="keep", adapters=adapters, vllm_args=vllm_args

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -118,7 +119,7 @@ class Asked:
         self._meter, self._api = meter, api
         self._began, self._first, self._over = time.monotonic(), 0.0, False
 
-    def listening(self, pieces: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
+    def listening(self, pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
         """Pass a stream on whose first piece has come, and note how it ends."""
         self._first = time.monotonic()
         self._meter.observe("first_token_seconds", self._first - self._began, api=self._api)
@@ -127,17 +128,16 @@ class Asked:
             answers: list[ModelAnswer] = []
             outcome = "client_left"
             try:
-                async for piece in pieces:
-                    if isinstance(piece, ModelAnswer):
-                        answers.append(piece)
-                    yield piece
+                async with aclosing(pieces):
+                    async for piece in pieces:
+                        if isinstance(piece, ModelAnswer):
+                            answers.append(piece)
+                        yield piece
                 outcome = "ok"
             except ApiError as problem:
                 outcome = problem.code
                 raise
             finally:
-                if isinstance(pieces, AsyncGenerator):
-                    await pieces.aclose()
                 self.ended(outcome, answers)
 
         return heard()

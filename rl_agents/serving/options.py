@@ -34,7 +34,7 @@ class ServingOptions:
     max_body_kb: int = key(32768, "KiB of a request's body at most; a larger one gets HTTP 413", ge=1)
     request_timeout_s: float = key(300.0, "seconds that one answer may take before HTTP 504", gt=0)
     drain_s: float = key(
-        10.0, "seconds that new weights wait for running answers; then these go on with the new ones", ge=0
+        10.0, "seconds that new weights wait for running answers; then these continue with the new ones", ge=0
     )
     max_sessions: int = key(32, "agent sessions at a time; further ones get HTTP 429", ge=0)
     session_idle_s: float = key(600.0, "seconds after which an idle session is closed", gt=0)
@@ -96,15 +96,11 @@ class ServingOptions:
         Raises:
             InputError: a part without name or folder, or a name twice.
         """
-        found: dict[str, str] = {}
-        for part in _names(self.adapters):
-            name, _, folder = part.partition("=")
-            if not name or not folder:
-                raise InputError(f"adapters: '{part}' must be NAME=FOLDER")
-            if name in found:
-                raise InputError(f"adapters: two are called '{name}'")
-            found[name] = folder
-        return found
+        pairs = _pairs("adapters", self.adapters, "FOLDER")
+        names = [name for name, _ in pairs]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise InputError(f"adapters: two are called '{twice}'")
+        return dict(pairs)
 
     def allowed_envs(self, own: str) -> list[str]:
         """Return the environments that sessions may name; ``own`` is the run's."""
@@ -116,10 +112,7 @@ class ServingOptions:
         Raises:
             InputError: a part without name or model.
         """
-        parts = [part.partition("=")[::2] for part in _names(self.model_aliases)]
-        if wrong := next((name or model for name, model in parts if not (name and model)), None):
-            raise InputError(f"model_aliases: '{wrong}' must be NAME=MODEL")
-        return dict(parts)
+        return dict(_pairs("model_aliases", self.model_aliases, "MODEL"))
 
     def allowed_options(self) -> list[str]:
         return _names(self.session_options)
@@ -127,6 +120,16 @@ class ServingOptions:
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _pairs(key: str, text: str, what: str) -> list[tuple[str, str]]:
+    pairs = []
+    for part in _names(text):
+        name, _, value = part.partition("=")
+        if not (name and value):
+            raise InputError(f"{key}: '{part}' must be NAME={what}")
+        pairs.append((name, value))
+    return pairs
 
 
 def _plain(value: Any) -> Any:

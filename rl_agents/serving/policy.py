@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ray.serve")
 
-#: Token ids, their log-probabilities, and the likeliest tokens where somebody asked for them.
+#: Token ids, their log-probabilities, and the likeliest tokens where they were asked for.
 Heard = tuple[list[int], list[float], list[Likeliest]]
 #: Seconds for which a replica does not try again to load weights that it could not read.
 RETRY_S = 10.0
@@ -79,7 +79,7 @@ class PolicyClient(Protocol):
 
 
 class UpdateLock:
-    """Answers pass together; new weights wait until nobody is inside, and keep everybody out meanwhile."""
+    """Answers pass together; new weights wait until none is inside, and keep new ones out meanwhile."""
 
     def __init__(self, tell: Callable[[int], None] | None = None) -> None:
         """Begin open; ``tell`` hears how many are inside, whenever that changes."""
@@ -105,7 +105,7 @@ class UpdateLock:
 
     @asynccontextmanager
     async def exchange(self, patience_s: float) -> AsyncIterator[None]:
-        """Enter to replace the weights: alone, or after ``patience_s`` beside answers that still run."""
+        """Enter to replace the weights: alone, or after ``patience_s`` alongside answers that still run."""
         self._open.clear()
         try:
             try:
@@ -280,11 +280,7 @@ async def _together(heard: asyncio.Queue[Heard | None]) -> Heard | None:
 
 
 def _ended(completion: Completion) -> Completion:
-    """Return a completion that ended as one does.
-
-    Raises:
-        EngineError: vLLM gave it up, as where a structure cannot be compiled.
-    """
+    """Return a completion that ended as one does."""
     if completion.finish_reason not in ("stop", "length"):
         raise EngineError(f"the engine gave the answer up: {completion.finish_reason}")
     return completion

@@ -10,15 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
 
 from rl_agents.chat.messages import short
 from rl_agents.data.tasks import step_seed
 from rl_agents.errors import nearest
 from rl_agents.gateway.calls import ModelCall
-from rl_agents.gateway.dialects.fields import Fields, shown
 from rl_agents.inference.base import Extras, Sampling
 from rl_agents.tools.calls import Tool, schema_problem
+from rl_agents.web.bodies import Body, read_body, shown
 from rl_agents.web.errors import bad_request
 
 Format = dict[str, Any]
@@ -73,7 +75,7 @@ def check_schema(schema: Any, field: str) -> Mapping[str, Any]:
     """Return a schema that can be enforced.
 
     Raises:
-        ApiError: 400, none, or one with parts that nobody would enforce.
+        ApiError: 400: it is none, or has parts that are not enforced.
     """
     if not isinstance(schema, Mapping):
         raise bad_request(f"{field}: a JSON schema is needed, an object", field)
@@ -117,7 +119,7 @@ def _call_tag(tools: Sequence[Tool]) -> Format:
 
 def _call(tool: Tool) -> Format:
     head = f'{{"name": {json.dumps(tool.name)}, "arguments": '
-    # The schema stands by itself: references inside it begin at its own root.
+    # The schema is separate: references inside it begin at its own root.
     parts = [{"type": "const_string", "value": head}, _json(tool.parameters or ANY_OBJECT)]
     return {"type": "sequence", "elements": [*parts, {"type": "const_string", "value": "}"}]}
 
@@ -134,8 +136,6 @@ def _written(form: Format) -> str:
     return json.dumps({"type": "structural_tag", "format": form})
 
 
-MAX_TOP_LOGPROBS = 20
-MAX_BIASES = 300
 #: The only item of Responses' ``include`` that an answer can have.
 LOGPROBS = "message.output_text.logprobs"
 PLAIN = Extras()
@@ -209,73 +209,67 @@ def check_engine(wishes: Wishes, kind: str) -> None:
             raise bad_request(f"{name}: {NO_EXTRAS}", name, "unsupported_value")
 
 
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+TokenId = Annotated[str, Field(pattern=r"^\d{1,9}$")]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+
+
+class Asked(Body):
+    """What a request says of its sampling, in any dialect; what else it wishes is counted as ignored."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    temperature: float = Field(1.0, ge=0, le=2)
+    top_p: float = Field(1.0, gt=0, le=1)
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    top_k: int = Field(0, ge=-1, lt=2**31)
+    min_p: float = Field(0.0, ge=0, le=1)
+    presence_penalty: Penalty = 0.0
+    frequency_penalty: Penalty = 0.0
+    repetition_penalty: float = Field(1.0, gt=0, le=2)
+    logit_bias: dict[TokenId, Bias] = Field({}, max_length=300)
+    logprobs: bool = False
+    top_logprobs: int = Field(0, ge=0, le=20)
+    include: list[Any] = Field([])
+    tool_choice: Any = None
+    parallel_tool_calls: bool = True
+    strict: bool = Field(False, alias="tools.strict")
+    response_format: dict[str, Any] = Field({})
+    text_format: dict[str, Any] = Field({}, alias="text.format")
+    output_format: dict[str, Any] = Field({})
+    output_config: dict[str, Any] = Field({})
+
+
 def _read(call: ModelCall) -> Wishes:
-    fields = Fields(call.wishes)
-    temperature, top_p = fields.number("temperature", 0, 2), fields.number("top_p", 0, 1)
-    if top_p == 0:
-        raise bad_request("top_p: must be above 0 (got 0)", "top_p")
-    logprobs, top = _logprobs(call, fields)
-    structure, tools = _structure(call, fields)
-    wishes = Wishes(
-        1.0 if temperature is None else float(temperature),
-        1.0 if top_p is None else float(top_p),
-        fields.whole("seed", 2**63 - 1, -(2**63)),
-        tools,
-        structure,
-        logprobs,
-        _extras(fields, top),
+    asked = read_body(Asked, call.wishes)
+    shows = _shows_logprobs(call, asked)
+    structure, tools = _structure(call, asked)
+    extras = Extras(
+        top_logprobs=asked.top_logprobs,
+        top_k=max(0, asked.top_k),
+        min_p=asked.min_p,
+        presence_penalty=asked.presence_penalty,
+        frequency_penalty=asked.frequency_penalty,
+        repetition_penalty=asked.repetition_penalty,
+        logit_bias=tuple((int(token), bias) for token, bias in asked.logit_bias.items()),
     )
-    fields.left(call.ignored)
-    return wishes
+    call.ignored.update(map(short, asked.model_extra or ()))
+    return Wishes(asked.temperature, asked.top_p, asked.seed, tools, structure, shows, extras)
 
 
-def _extras(fields: Fields, top: int) -> Extras:
-    repetition = fields.number("repetition_penalty", 0, 2)
-    if repetition == 0:
-        raise bad_request("repetition_penalty: must be above 0 (got 0)", "repetition_penalty")
-    return Extras(
-        top_logprobs=top,
-        top_k=max(0, fields.whole("top_k", 2**31 - 1, -1) or 0),
-        min_p=fields.number("min_p", 0, 1) or 0.0,
-        presence_penalty=fields.number("presence_penalty", -2, 2) or 0.0,
-        frequency_penalty=fields.number("frequency_penalty", -2, 2) or 0.0,
-        repetition_penalty=1.0 if repetition is None else repetition,
-        logit_bias=_biases(fields.object("logit_bias")),
-    )
-
-
-def _biases(values: Mapping[Any, Any]) -> tuple[tuple[int, float], ...]:
-    if len(values) > MAX_BIASES:
-        raise bad_request(f"logit_bias: at most {MAX_BIASES} tokens (got {len(values)})", "logit_bias")
-    found = []
-    for token, bias in values.items():
-        usable = isinstance(bias, int | float) and not isinstance(bias, bool) and -100 <= bias <= 100
-        if not (str(token).isascii() and str(token).isdigit() and len(str(token)) < 10 and usable):
-            why = "token ids with numbers from -100 to 100 are needed"
-            raise bad_request(f"logit_bias: {why} (got {shown({token: bias})})", "logit_bias")
-        found.append((int(token), float(bias)))
-    return tuple(found)
-
-
-def _logprobs(call: ModelCall, fields: Fields) -> tuple[bool, int]:
-    """Return whether log-probabilities are shown, and how many of the likeliest tokens."""
-    top = fields.whole("top_logprobs", MAX_TOP_LOGPROBS, 0) or 0
+def _shows_logprobs(call: ModelCall, asked: Asked) -> bool:
     if call.dialect != "responses":
-        shown_ = fields.flag("logprobs")
-        if top and not shown_:
+        if asked.top_logprobs and not asked.logprobs:
             raise bad_request("top_logprobs: only with logprobs=true", "top_logprobs")
-        return shown_, top
-    include = fields.items("include")
-    call.ignored.update(f"include.{short(item)}" for item in include if item != LOGPROBS)
-    return LOGPROBS in include or top > 0, top
+        return asked.logprobs
+    call.ignored.update(f"include.{short(item)}" for item in asked.include if item != LOGPROBS)
+    return LOGPROBS in asked.include or asked.top_logprobs > 0
 
 
-def _structure(call: ModelCall, fields: Fields) -> tuple[Structure | None, tuple[Tool, ...]]:
+def _structure(call: ModelCall, asked: Asked) -> tuple[Structure | None, tuple[Tool, ...]]:
     """Return the form that is asked for, and the tools that are offered."""
-    schema = _schema(call, fields)
-    strict = fields.flag("tools.strict")
-    choice, name, one = _choice(call, fields)
-    one = one or fields.flag("parallel_tool_calls", True) is False
+    schema = _schema(call, asked)
+    choice, name, one = _choice(call, asked.tool_choice)
+    one = one or not asked.parallel_tool_calls
     tools = () if choice == "none" else call.tools
     if choice in ("required", "named") and not tools:
         raise bad_request("tool_choice: a call is required and no tools are offered", "tool_choice")
@@ -283,7 +277,7 @@ def _structure(call: ModelCall, fields: Fields) -> tuple[Structure | None, tuple
     if tools and not callable_:
         raise bad_request(f"tool_choice: {nearest(name, [tool.name for tool in tools])}", "tool_choice")
     must = choice in ("required", "named")
-    if schema is None and not (tools and (must or strict or one)):
+    if schema is None and not (tools and (must or asked.strict or one)):
         return None, tools
     for tool in callable_:
         if tool.parameters:
@@ -291,16 +285,15 @@ def _structure(call: ModelCall, fields: Fields) -> tuple[Structure | None, tuple
     return Structure(None if must else schema, callable_, must, one or choice == "named"), tools
 
 
-def _schema(call: ModelCall, fields: Fields) -> Mapping[str, Any] | None:
+def _schema(call: ModelCall, asked: Asked) -> Mapping[str, Any] | None:
     """Return the schema of an answer in JSON; None for any text."""
-    name = {"chat_completions": "response_format", "responses": "text.format", "messages": "output_format"}[
-        call.dialect
-    ]
-    form = fields.object(name)
-    if call.dialect == "messages":
-        config = fields.object("output_config")
-        form = form or config.pop("format", None) or {}
-        call.ignored.update(f"output_config.{short(name)}" for name in config)
+    name, form = "response_format", asked.response_format
+    if call.dialect == "responses":
+        name, form = "text.format", asked.text_format
+    elif call.dialect == "messages":
+        name, config = "output_format", dict(asked.output_config)
+        form = asked.output_format or config.pop("format", None) or {}
+        call.ignored.update(f"output_config.{short(part)}" for part in config)
     kind = form.get("type", "text") if isinstance(form, Mapping) else None
     if kind == "text":
         return None
@@ -312,9 +305,8 @@ def _schema(call: ModelCall, fields: Fields) -> Mapping[str, Any] | None:
     return check_schema(body.get("schema") if isinstance(body, Mapping) else None, name)
 
 
-def _choice(call: ModelCall, fields: Fields) -> tuple[str, str, bool]:
+def _choice(call: ModelCall, value: Any) -> tuple[str, str, bool]:
     """Return ``auto``, ``none``, ``required`` or ``named``; the name; and whether there may be one call at most."""
-    value = fields.take("tool_choice")
     if value is None or isinstance(value, str):
         value = {"type": value or "auto"}
     if not isinstance(value, Mapping):

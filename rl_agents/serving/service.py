@@ -17,6 +17,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from rl_agents.background import together
 from rl_agents.chat.history import in_call_order
 from rl_agents.chat.template import ChatOptions, ChatTemplate, load_tokenizer, make_context
@@ -31,14 +33,20 @@ from rl_agents.serving.metrics import Meter
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Piece as Sampled
 from rl_agents.serving.policy import PolicyClient, Target
-from rl_agents.serving.protocol import CheckpointRequest, SessionRequest
 from rl_agents.serving.request_params import Wishes, check_engine
-from rl_agents.serving.sessions import Session, Sessions
+from rl_agents.serving.sessions import Session, SessionRequest, Sessions
 from rl_agents.serving.source import Checkpoint, check_replaces, find_checkpoint
+from rl_agents.web.bodies import Body
 from rl_agents.web.errors import ApiError, bad_request, public
 
 #: Told of every piece's label and of what it adds to an answer.
 Tell = Callable[[str, Delta], None]
+
+
+class CheckpointRequest(Body):
+    """``POST /admin/checkpoint``: a folder on the server's side; None looks for the run's newest."""
+
+    checkpoint: str | None = Field(None, max_length=4096)
 
 
 @dataclass(frozen=True)
@@ -93,11 +101,7 @@ def _thinks(call: ModelCall, model: ChatModel) -> bool:
 
 
 def prompt_ids(call: ModelCall, wishes: Wishes, model: ChatModel) -> list[int]:
-    """Write the prompt of a request.
-
-    Raises:
-        ApiError: see `prepare`.
-    """
+    """Write the prompt of a request."""
     if model.template.exceeds(call.messages, model.max_model_len):
         message = f"the context has {model.max_model_len} tokens; the messages are longer"
         raise bad_request(message, "messages", "context_length_exceeded")
@@ -116,17 +120,40 @@ def _budget(call: ModelCall, model: ChatModel, prompt_tokens: int) -> int:
     return min(room, model.max_output_tokens or room, call.max_tokens or room)
 
 
-async def answers(prepared: Prepared, client: PolicyClient, target: Target) -> list[ModelAnswer]:
-    work = [_answer(prepared, index, client, target) for index in range(len(prepared.samplings))]
-    return await together(work)
+@dataclass(frozen=True)
+class Engines:
+    """The replicas and the weights that are wanted of them; answers that have not come yet are counted."""
+
+    client: PolicyClient
+    target: Target
+    meter: Meter
+
+    async def answer(
+        self, prompt_ids: Sequence[int], sampling: Sampling, whole: bool = True
+    ) -> AsyncGenerator[Sampled, None]:
+        """Yield an answer as it comes, or in one piece: where the beginning is not wanted and nothing may stop it."""
+        self.meter.called(1)
+        try:
+            if whole:
+                yield await self.client.generate(prompt_ids, sampling, self.target)
+                return
+            async with aclosing(self.client.stream(prompt_ids, sampling, self.target)) as stream:
+                async for piece in stream:
+                    yield piece
+        finally:
+            self.meter.called(-1)
+
+
+async def answers(prepared: Prepared, engines: Engines) -> list[ModelAnswer]:
+    return await together(_answer(prepared, index, engines) for index in range(len(prepared.samplings)))
 
 
 async def pieces(
-    prepared: Prepared, client: PolicyClient, target: Target, limits: AbstractAsyncContextManager[None]
+    prepared: Prepared, engines: Engines, limits: AbstractAsyncContextManager[None]
 ) -> AsyncGenerator[Piece, None]:
     """Yield what a stream consists of: `Start` with the first token, deltas as they come, the whole answers last.
 
-    Sampling happens in one task, inside ``limits``: whoever iterates may change from piece to piece.
+    Sampling happens in one task, inside ``limits``: the iterating task may change from piece to piece.
     """
     heard: asyncio.Queue[Piece | None] = asyncio.Queue()
     begun = False
@@ -142,7 +169,7 @@ async def pieces(
     async def sample() -> list[ModelAnswer]:
         try:
             async with limits:
-                work = [_answer(prepared, index, client, target, tell) for index in range(len(prepared.samplings))]
+                work = [_answer(prepared, index, engines, tell) for index in range(len(prepared.samplings))]
                 return await together(work)
         finally:
             heard.put_nowait(None)
@@ -157,14 +184,13 @@ async def pieces(
         work.cancel()
 
 
-async def _answer(
-    prepared: Prepared, index: int, client: PolicyClient, target: Target, tell: Tell | None = None
-) -> ModelAnswer:
+async def _answer(prepared: Prepared, index: int, engines: Engines, tell: Tell | None = None) -> ModelAnswer:
     call, template = prepared.call, prepared.model.template
     shown = Shown.of(template, prepared.prompt_ids, call.stop, prepared.wishes.tools)
     logprobs: list[TokenLogprob] = []
     tokens, label, reason = 0, "", ""
-    async with aclosing(_sampled(prepared, index, client, target)) as sampled:
+    whole = not (call.stream or call.stop)
+    async with aclosing(engines.answer(prepared.prompt_ids, prepared.samplings[index], whole)) as sampled:
         async for piece in sampled:
             tokens, label, reason = tokens + len(piece.token_ids), piece.label, piece.finish_reason
             new = tuple(_logprobs(piece, template)) if prepared.wishes.logprobs else ()
@@ -178,18 +204,6 @@ async def _answer(
     return replace(answer, index=index, logprobs=tuple(logprobs) if prepared.wishes.logprobs else None)
 
 
-async def _sampled(
-    prepared: Prepared, index: int, client: PolicyClient, target: Target
-) -> AsyncGenerator[Sampled, None]:
-    """Listen to the engine where somebody wants the beginning or may stop it; else wait for the whole."""
-    if not (prepared.call.stream or prepared.call.stop):
-        yield await client.generate(prepared.prompt_ids, prepared.samplings[index], target)
-        return
-    async with aclosing(client.stream(prepared.prompt_ids, prepared.samplings[index], target)) as stream:
-        async for piece in stream:
-            yield piece
-
-
 def _logprobs(piece: Sampled, template: ChatTemplate) -> Iterator[TokenLogprob]:
     def text(token: int) -> str:
         return str(template.tokenizer.decode([token]))
@@ -201,7 +215,7 @@ def _logprobs(piece: Sampled, template: ChatTemplate) -> Iterator[TokenLogprob]:
 
 logger = logging.getLogger("ray.serve")
 
-#: Seconds within which a replica that is ready says so.
+#: Seconds within which a ready replica answers.
 READY_S = 5.0
 SWEEP_S = 10.0
 
@@ -233,7 +247,7 @@ class Service:
         """
         self._options, self._settings, self._kind = options, settings, kind
         self.meter = Meter()
-        self._client = Metered(client, self.meter)
+        self._client = client
         self._context = make_context(
             settings.context, load_tokenizer(checkpoint.hf_dir), ChatOptions.from_settings(settings)
         )
@@ -268,7 +282,7 @@ class Service:
         finally:
             for task in tasks:
                 task.cancel()
-            self.sessions.close_all()
+            await self.sessions.close_all()
 
     # --- the dialects of model calls -----------------------------------------------------------------------------
 
@@ -280,26 +294,26 @@ class Service:
         """
         prepared = self._prepare(call, wishes)
         async with self._in_time():
-            return await answers(prepared, self._client, self._target)
+            return await answers(prepared, self._engines)
 
     def stream(self, call: ModelCall, wishes: Wishes) -> AsyncGenerator[Piece, None]:
         """Answer a request piece by piece; see `answer`."""
-        return pieces(self._prepare(call, wishes), self._client, self._target, self._in_time())
+        return pieces(self._prepare(call, wishes), self._engines, self._in_time())
 
     def count_tokens(self, call: ModelCall, wishes: Wishes) -> int:
         """Return the length of a request's prompt; see `answer`."""
         return len(prompt_ids(call, wishes, self._asked(call.model)))
+
+    @property
+    def _engines(self) -> Engines:
+        return Engines(self._client, self._target, self.meter)
 
     def _prepare(self, call: ModelCall, wishes: Wishes) -> Prepared:
         check_engine(wishes, self._kind)
         return prepare(call, wishes, self._asked(call.model))
 
     def _asked(self, name: str) -> ChatModel:
-        """Return the model of that name or alias. Without adapters there is one, which answers to every name.
-
-        Raises:
-            ApiError: 404, there is none.
-        """
+        """Return the model of that name or alias. Without adapters there is one, which answers to every name."""
         if self.has_model(name):
             return self._models[self._own_name(name)]
         if not self._labels:
@@ -348,7 +362,7 @@ class Service:
             asked = self.meter.asked("session")
             try:
                 async with self._in_time():
-                    piece = await self._client.generate(prompt, sampling, self._target)
+                    (piece,) = [piece async for piece in self._engines.answer(prompt, sampling)]
             except ApiError as problem:
                 asked.ended(problem.code)
                 raise
@@ -397,7 +411,7 @@ class Service:
         """Return what is served.
 
         Raises:
-            ApiError: 503 when no replica says so within `READY_S`.
+            ApiError: 503 when no replica answers within `READY_S`.
         """
         try:
             target = await asyncio.wait_for(self._client.served(), READY_S)
@@ -414,7 +428,7 @@ class Service:
             self._target = target
 
     async def _adopt(self) -> None:
-        """After a restart of the gateway: go on with what the replicas were told before."""
+        """After a restart of the gateway: continue with what the replicas serve."""
         while True:
             with contextlib.suppress(EngineError):
                 target = await self._client.served()
@@ -454,38 +468,6 @@ class Service:
             raise bad_request(str(error), code="unsupported_value") from None
         except EngineError as error:
             raise ApiError(503, str(error), "engine_failed") from None
-
-
-@dataclass(frozen=True)
-class Metered:
-    """The replicas, with the answers counted that were asked of them and have not come."""
-
-    client: PolicyClient
-    meter: Meter
-
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> Sampled:
-        self.meter.called(1)
-        try:
-            return await self.client.generate(prompt_ids, sampling, target)
-        finally:
-            self.meter.called(-1)
-
-    async def stream(
-        self, prompt_ids: Sequence[int], sampling: Sampling, target: Target
-    ) -> AsyncGenerator[Sampled, None]:
-        self.meter.called(1)
-        try:
-            async with aclosing(self.client.stream(prompt_ids, sampling, target)) as stream:
-                async for piece in stream:
-                    yield piece
-        finally:
-            self.meter.called(-1)
-
-    async def load(self, target: Target) -> None:
-        await self.client.load(target)
-
-    async def served(self) -> Target:
-        return await self.client.served()
 
 
 def served_name(options: ServingOptions, settings: Settings, checkpoint: Checkpoint) -> str:

@@ -22,7 +22,7 @@ from rl_agents.trainer.resolve import MODEL_NOTE, resolve
 
 #: A server has no learner, never truncates, and scores nothing but what the environment says.
 SERVING_KEYS: Mapping[str, Any] = {"num_learners": 0, "truncation": "none", "reward": "environment"}
-#: In a checkpoint of a LoRA run, beside ``hf``.
+#: In a checkpoint of a LoRA run, next to ``hf``.
 CONFIG_OF_ADAPTER = Path("adapter") / "adapter_config.json"
 #: Keys of config.json that say who wrote it, and not which weights fit.
 _INCIDENTAL = {"transformers_version", "_name_or_path", "dtype", "torch_dtype"}

@@ -1,4 +1,4 @@
-"""The pool's writer as a Ray actor: env runners on any machine write to one file, beside the run's driver."""
+"""The pool's writer as a Ray actor: env runners on any machine write to one file, on the run's driver node."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PoolActor:
         self._problem = ""
         try:
             self._writer = PoolWriter(Path(path), wait_s=wait_s)  # Ray may still be ending another
-        except InputError as error:  # raised here it would kill the actor, and reach nobody as what it is
+        except InputError as error:  # raised here it would kill the actor, and its type would be lost
             self._problem = str(error)
 
     def problem(self) -> str:
@@ -115,7 +115,7 @@ class RemotePool:
     def add(self, *records: Record) -> Future[None]:
         """Send records on their way; the future is done when they are on disk, or has the `PoolError`."""
         future: Future[None] = Future()
-        future.set_running_or_notify_cancel()  # nobody may cancel what is on its way
+        future.set_running_or_notify_cancel()  # what is on its way cannot be cancelled
         self._waiting.put((records, future))
         return future
 

@@ -16,7 +16,7 @@ from rl_agents.store.files import open_reading, open_writing
 from rl_agents.store.records import Curation
 from rl_agents.store.schema import ROWS
 
-#: The session as a whole, where a step's ordinal stands else.
+#: The session as a whole, instead of a step's ordinal.
 WHOLE = -1
 
 
@@ -33,11 +33,11 @@ class Decision:
     """What all decisions about one session come to.
 
     Attributes:
-        excluded: it is not to be learned from.
-        kept: somebody said that it is to be kept (and nobody later that it is excluded).
+        excluded: it is not to be trained on.
+        kept: the last decision is to keep it.
         weight: how much it counts in the loss.
-        rewards: by a step's ordinal (`WHOLE`: the last step), in place of the recorded ones.
-        excluded_steps: ordinals of steps that are not to be learned from; they stay in the episode.
+        rewards: by a step's ordinal (`WHOLE`: the last step), instead of the recorded ones.
+        excluded_steps: ordinals of steps that are not to be trained on; they stay in the episode.
         step_weights: by ordinal, on top of ``weight``.
     """
 

@@ -45,7 +45,7 @@ def export(reader: PoolReader, to: Path, where: Where, *, steps: bool = False, r
 
 
 def session_rows(reader: PoolReader, where: Where, raw: bool) -> Iterator[Row]:
-    """A row per session: what `Trajectory.to_json` gives, and what stands around it."""
+    """A row per session: what `Trajectory.to_json` gives, and the columns around it."""
     for stored in reader.stored(where):
         if raw or where.excluded or not stored.decision.excluded:
             trajectory = reader.trajectory(stored, raw)
@@ -138,11 +138,7 @@ WRITERS: dict[str, Callable[[Path, Iterator[Row], bool], int]] = {
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[Path]:
-    """Let the block write a file that appears under its name when it is whole, and replaces none.
-
-    Raises:
-        InputError: it exists or cannot be written.
-    """
+    """Let the block write a file that appears under its name when it is whole, and replaces none."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if path.exists():

@@ -39,14 +39,14 @@ def pool_file(place: Path | str) -> Path:
 
 
 def open_reading(path: Path) -> sqlite3.Connection:
-    """Open a pool read-only, whether or not somebody writes to it.
+    """Open a pool read-only, whether or not a writer is at work.
 
     Raises:
         InputError: no such file, no pool, or one that a newer version wrote.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such pool")
-    # Where nothing may be written SQLite cannot make the -shm file; a pool that nobody writes to does not need it.
+    # Where nothing may be written SQLite cannot make the -shm file; a pool without a writer does not need it.
     still = not os.access(path.parent, os.W_OK, effective_ids=True) and not Path(f"{path}-wal").exists()
     with _named(path):
         connection = sqlite3.connect(
@@ -126,12 +126,12 @@ class Lock:
     def __init__(self, path: Path, wait_s: float = 0.0, rule: str = "a pool has one writer") -> None:
         """
         Args:
-            path: what is written to; the lock lies beside it.
+            path: what is written to; the lock is next to it.
             wait_s: seconds that another writer has to let go of it, because it may be ending.
             rule: for the message, why there is no second writer.
 
         Raises:
-            InputError: somebody else writes, or the folder is missing or cannot be written to.
+            InputError: another writer is at work, or the folder is missing or cannot be written to.
         """
         if str(path).startswith(("postgres:/", "postgresql:/")):  # it may hold a password, and is not shown
             raise InputError("a pool is a file or a run's folder, not the address of a server")
@@ -166,7 +166,7 @@ class Lock:
 
 
 def backup(path: Path, to: Path) -> None:
-    """Copy a pool as it stands, for instance beside a checkpoint; its writer goes on meanwhile.
+    """Copy a pool as it stands, for instance next to a checkpoint; its writer continues meanwhile.
 
     The copy is whole or not there, mode 600, and replaces an older one.
 

@@ -1,7 +1,7 @@
 """Token ids and log-probabilities as bytes, and prompts as what they add to the call before them.
 
 A *sequence* is the ids of a call's prompt and response, four little-endian bytes per id. A call whose prompt begins
-like its parent's sequence keeps the number of shared ids and the rest; any other prompt stands in the table
+like its parent's sequence keeps the number of shared ids and the rest; any other prompt is in the table
 ``prompts``, once, however many calls begin with it.
 """
 
@@ -157,7 +157,7 @@ class Calls:
             row = self._connection.execute(FIND, (name,)).fetchone()
             if row is None:
                 if later:
-                    raise InputError(f"the pool is damaged: call {name}, which call {call} goes on from, is missing")
+                    raise InputError(f"the pool is damaged: call {name}, which call {call} continues, is missing")
                 return None
             parent, prompt, shared, rest, response = row
             if shared:

@@ -67,12 +67,12 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A session with what stands around it.
+    """A session with its state and its sums.
 
     Attributes:
-        state: ``ready``; ``leased``: learned from, by weights that no checkpoint holds yet; ``trained``.
-        learned_in: the iteration that learned from it; -1: none.
-        total: undiscounted sum of its rewards, those that somebody set in place of the recorded ones.
+        state: ``ready``; ``leased``: trained on, by weights that no checkpoint holds yet; ``trained``.
+        learned_in: the iteration that trained on it; -1: none.
+        total: undiscounted sum of its rewards, those that people set instead of the recorded ones.
         tokens: sampled ones.
     """
 
@@ -88,7 +88,7 @@ class Stored:
 class PoolReader:
     """A pool, read-only.
 
-    Every method reads what is in the file when it is called; iterators go on through what is added meanwhile. Not
+    Every method reads what is in the file when it is called; iterators continue through what is added meanwhile. Not
     for several threads at once.
     """
 
@@ -115,7 +115,7 @@ class PoolReader:
         """Whole calls in the order of writing.
 
         Args:
-            ids: only these; those that are not in the pool are left out.
+            ids: only these; those that are not in the pool are skipped.
             from_version: only calls of these or later weights.
         """
         tests, values = [], []
@@ -135,7 +135,7 @@ class PoolReader:
 
         Args:
             raw: as they were recorded; default: without excluded sessions, unless ``where`` asks for them, and with
-                the rewards that somebody set. Weights and excluded steps: `stored`, `Decision.weight_of`.
+                the rewards that people set. Weights and excluded steps: `stored`, `Decision.weight_of`.
         """
         for stored in self.stored(where):
             if raw or where.excluded or not stored.decision.excluded:
@@ -190,7 +190,7 @@ class PoolReader:
         return [(row[0], rows.record(row[1:])) for row in found]
 
     def batches(self, current: bool = True) -> list[Batch]:
-        """What was learned from, in the order of writing; ``current``: without what a resumption took back."""
+        """What was trained on, in the order of writing; ``current``: without what a resumption took back."""
         return self._all(Batch, table="current_batches" if current else "batches")
 
     def events(self) -> list[Event]:

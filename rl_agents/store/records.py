@@ -1,7 +1,7 @@
 """The records of a pool: one data class per table, append-only.
 
 A *call* is one sampled response. Its id is the seed that it was sampled with, which derives from the run's seed and the
-call's place in it: writing it twice leaves one row, and a run that goes on after a crash finds what it had sampled.
+call's place in it: writing it twice leaves one row, and a run that continues after a crash finds what it had sampled.
 Only a call that had to be made again (an engine died and took its answer along) has another id than its seed. A
 *session* is an episode (or, in a search, one sibling): an ordered list of calls and what the world answered to each.
 What was learned (`Batch`, `Credit`) and what people decided (`Curation`) stand in rows of their own; nothing is ever
@@ -104,11 +104,11 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A session that an update learned from: row ``position`` of update ``update`` of iteration ``iteration``.
+    """A session that an update was trained on: row ``position`` of update ``update`` of iteration ``iteration``.
 
     A batch counts until an `Event` of kind ``resumed`` that was written after it says that a run went on before it
-    (``event.iteration <= batch.iteration``): the weights that it made are gone, and what it learned from is to be
-    learned from again. The same holds for sessions of those iterations.
+    (``event.iteration <= batch.iteration``): the weights that it made are gone, and its sessions are to be
+    trained on again. The same holds for sessions of those iterations.
     """
 
     iteration: int
@@ -139,7 +139,7 @@ class Curation:
     Attributes:
         session: whose.
         ordinal: of the step that the verdict is about; -1: the session as a whole.
-        value: of ``reward`` (in place of the recorded one; of a session: of its last step) and ``weight``.
+        value: of ``reward`` (instead of the recorded one; of a session: of its last step) and ``weight``.
         by, why: who decided, and the reason, for people.
         undoes: number of the curation row that this one takes back; 0: none.
     """
@@ -238,8 +238,8 @@ def session_records(
 
     Args:
         session: id, unique in the pool.
-        parents: of every step's call; default: the call of the step before. A parent that a prompt does not go on
-            from costs space only.
+        parents: of every step's call; default: the call of the step before. A parent that a prompt does not
+            continue costs space only.
     """
     names = [call_of(step, session, ordinal) for ordinal, step in enumerate(trajectory.steps)]
     before = [0, *names][: len(names)] if parents is None else parents
@@ -252,7 +252,7 @@ def session_records(
 def session_record(
     t: Trajectory, session: str, *, kind: SessionKind = "episode", iteration: int = -1, env: str = ""
 ) -> Session:
-    """Return what a finished trajectory leaves in a pool beside its steps."""
+    """Return what a finished trajectory leaves in a pool besides its steps."""
     return Session(
         session, kind, iteration, t.group_id, t.member, t.seed, env, t.task_id, t.terminated, t.truncated, t.end_cause,
         t.failed, t.success, t.metrics, t.facts,

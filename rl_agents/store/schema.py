@@ -31,10 +31,10 @@ MIGRATIONS = {1: "ALTER TABLE calls ADD COLUMN version_spans TEXT;"}
 
 @dataclass(frozen=True)
 class Table:
-    """Where one kind of record stands.
+    """The table of one kind of record.
 
     Attributes:
-        key: a second record with equal ones is left out; empty: every record counts.
+        key: a second record with equal ones is skipped; empty: every record counts.
         index: to find rows by.
         clock: keep the time of writing, too (column ``at``, seconds since 1970), for people.
         epoch: keep the number of the last ``resumed`` event, too, which is part of the key: what is learned again
@@ -68,7 +68,7 @@ CREATE TABLE calls (number INTEGER PRIMARY KEY, id INTEGER NOT NULL UNIQUE, pare
   response_tokens INTEGER NOT NULL, prompt INTEGER, shared INTEGER NOT NULL, rest BLOB NOT NULL,
   response BLOB NOT NULL, logprobs BLOB NOT NULL, version_spans TEXT);
 """
-#: What counts now, for whoever opens the file with other tools.
+#: What counts now, for readers with other tools.
 VIEWS = """
 CREATE VIEW current_batches AS SELECT b.* FROM batches b WHERE NOT EXISTS (SELECT 1 FROM events e
   WHERE e.kind = 'resumed' AND e.number > b.epoch AND e.iteration <= b.iteration);
@@ -162,7 +162,7 @@ class Rows:
 
     Attributes:
         insert: statement whose parameters are a number (none where they stand ``apart``), `row`, and what the table
-            keeps beside.
+            keeps in addition.
         columns: what a query selects, for `record`.
     """
 

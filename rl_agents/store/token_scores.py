@@ -1,4 +1,4 @@
-"""What the learner made of every sampled token, in a file beside the pool (``run.py replay RUN --tokens``).
+"""What the learner made of every sampled token, in a file next to the pool (``run.py replay RUN --tokens``).
 
 The pool holds one advantage and one value a step; these are numbers per token, 24 bytes of them.
 """
@@ -82,7 +82,7 @@ class TokenScores:
 
 
 def read_step(path: Path, session: str, ordinal: int) -> StepScores | None:
-    """Return a step's tokens in the last update that learned from it; None where nothing is known of them.
+    """Return a step's tokens in the last update that was trained on it; None where nothing is known of them.
 
     Raises:
         InputError: the file is something else, or was written by a newer version.

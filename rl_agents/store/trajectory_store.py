@@ -40,7 +40,7 @@ class PoolSink(Protocol):
 
 
 class _Promise(Future[None]):
-    """A future that says when somebody begins to wait for it."""
+    """A future that reports when a caller begins to wait for it."""
 
     def __init__(self, wanted: Callable[[], None]) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class _Promise(Future[None]):
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """Records to write; none: `flush`, or (``hurry``) somebody waits for what was added before."""
+    """Records to write; none: `flush`, or (``hurry``) a caller waits for what was added before."""
 
     records: tuple[Record, ...]
     future: Future[None]
@@ -77,8 +77,8 @@ class PoolWriter:
     """The one writer of a pool.
 
     Records are on disk (SQLite's WAL, ``synchronous=FULL``) when their future is done, in the order in which they
-    were added, those of one `add` together or not at all. A record whose key is in the pool already is left out:
-    whoever does not know whether an `add` succeeded adds again. When the disk is full or the file is lost, the
+    were added, those of one `add` together or not at all. A record whose key is in the pool already is skipped:
+    a caller that does not know whether an `add` succeeded adds again. When the disk is full or the file is lost, the
     waiting futures and all later ones get the same `PoolError`. Thread-safe.
     """
 
@@ -94,7 +94,7 @@ class PoolWriter:
         Args:
             path: file, made (mode 600) where there is none.
             commit_s: seconds that a record waits for others to be committed with.
-            idle_s: the same while nobody waits for any of them, which spares commits; at least ``commit_s``.
+            idle_s: the same while no caller waits for any of them, which spares commits; at least ``commit_s``.
             commit_rows: records that are committed without waiting for more.
             wait_s: seconds that another writer has to let go of the file; `PREDECESSOR_S` for who takes over from a
                 process that may be ending, 0 where a person waits for the answer.
@@ -236,7 +236,7 @@ class PoolWriter:
             self._problem = self._problem or PoolError(f"{self._name}: cannot write to the pool: {error}")
 
     def _remember(self) -> None:
-        """Read where the numbering stands; rows of all tables but ``curation`` are numbered together."""
+        """Read the current numbers; rows of all tables but ``curation`` are numbered together."""
         tables = ("prompts", *(name for name in NAMES.values() if name != "curation"))
         last = (self._connection.execute(f"SELECT max(number) FROM {table}").fetchone()[0] for table in tables)
         self._number = max(number or 0 for number in last)
@@ -244,7 +244,7 @@ class PoolWriter:
         self._epoch = epoch or 0
 
     def _write(self, records: Sequence[Record]) -> None:
-        """Write records: calls one by one, as later ones go on from earlier ones; of all else each kind at once."""
+        """Write records: calls one by one, as later ones continue earlier ones; of all else each kind at once."""
         together: defaultdict[type, list[list[Any]]] = defaultdict(list)
         for record in records:
             if isinstance(record, Call):

@@ -235,11 +235,7 @@ def _kinds(schema: Any) -> set[str]:
 
 
 def _read_bare(content: str, known: Iterable[str] | None) -> tuple[str, tuple[ToolCall, ...]] | None:
-    """Read a response that is nothing but JSON with calls (Llama 3, OpenAI's structure); None: other text.
-
-    Raises:
-        ValueError: calls of ``known`` tools that cannot be read, or too many.
-    """
+    """Read a response that is nothing but JSON with calls (Llama 3, OpenAI's structure); None: other text."""
     text = content.removeprefix("<|python_tag|>").lstrip()
     try:
         values = _json_values(text) if text.startswith("{") and '"name"' in text else []
@@ -259,11 +255,7 @@ def _read_bare(content: str, known: Iterable[str] | None) -> tuple[str, tuple[To
 
 
 def _json_values(text: str) -> list[dict[str, Any]]:
-    """Read JSON objects with semicolons between them.
-
-    Raises:
-        ValueError: there is anything else.
-    """
+    """Read JSON objects with semicolons between them."""
     found, position = [], 0
     while position < len(text):
         value, position = DECODER.raw_decode(text, position)
@@ -295,11 +287,7 @@ def _check_schema(tool: Tool) -> None:
 
 @lru_cache(maxsize=1024)
 def _validator(schema: str) -> Any:
-    """Return the validator of a schema. Its registry is empty: references to other documents are never fetched.
-
-    Raises:
-        SchemaError: it is none; an ``$id`` that is no text would break the validator before that is said.
-    """
+    """Return the validator of a schema. Its registry is empty: references to other documents are never fetched."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
     from referencing import Registry

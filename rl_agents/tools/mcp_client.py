@@ -1,7 +1,7 @@
 """A client of MCP servers (Model Context Protocol): their tools, awaited on any event loop.
 
-The protocol is the official SDK's (``pip install -e '.[mcp]'``). One thread runs the event loop of a client; each
-server has a task there that opens its connection, and closes it where it was opened. A started server's process ends
+The protocol is the official SDK's (``pip install -e '.[mcp]'``). Each server has a task in the background loop
+(`rl_agents.background`) that opens its connection, and closes it where it was opened. A started server's process ends
 with its connection. What servers send is text to us: nothing of it is evaluated.
 
 The SDK's `ClientSessionGroup` opens and closes all its servers in one task and does not notice that one has died, so
@@ -17,11 +17,11 @@ import json
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
+from rl_agents.background import begin, elsewhere
 from rl_agents.errors import InputError
 from rl_agents.installation import pip_install
 from rl_agents.queues import Line, in_line
@@ -29,7 +29,6 @@ from rl_agents.tools.calls import Tool, read_tool
 from rl_agents.tools.mcp_servers import ServerSpec
 from rl_agents.tools.toolbox import ToolError
 
-T = TypeVar("T")
 MAX_MESSAGE, MAX_TOOLS, MAX_PAGES = 300, 512, 100
 HTTP_TIMEOUT_S = CLOSE_TIMEOUT_S = 15.0
 #: Beyond a call's own limit, for what the SDK does around it.
@@ -292,15 +291,11 @@ class McpClient:
         concurrency: int = 64,
     ) -> None:
         require_sdk()
-        self._call_timeout_s, self._start_timeout_s = call_timeout_s, start_timeout_s
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="mcp-client", daemon=True)
-        self._thread.start()
-        self._closing, self._closed = threading.Lock(), False
+        self._call_timeout_s, self._start_timeout_s, self._closed = call_timeout_s, start_timeout_s, False
         self._calls: set[asyncio.Task[Any]] = set()
         atexit.register(self.close)
         self._links = {spec.name: Link(spec, start_timeout_s, concurrency) for spec in servers}
-        self._opening = self._begin(self._open_all())
+        self._opening = begin(self._open_all())
 
     async def opened(self) -> Self:
         """Wait for the servers; who stops waiting leaves them to the others.
@@ -328,23 +323,13 @@ class McpClient:
             ToolError: the tool failed, refused its arguments or took too long.
             McpServerError: the server died again, or cannot be reached any more.
         """
-        return await asyncio.wrap_future(self._begin(self._call(tool, dict(arguments))))
+        return await elsewhere(self._call(tool, dict(arguments)))
 
     def close(self) -> None:
         """Close the connections and end the processes that were started; twice does nothing."""
         atexit.unregister(self.close)
-        with self._closing:
-            if self._loop.is_closed():
-                return
-            with contextlib.suppress(Exception):
-                self._begin(self._close_all()).result(CLOSE_TIMEOUT_S)
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(CLOSE_TIMEOUT_S)
-            if not self._thread.is_alive():
-                self._loop.close()
-
-    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        with contextlib.suppress(Exception):
+            begin(self._close_all()).result(CLOSE_TIMEOUT_S)
 
     async def _open_all(self) -> tuple[McpTool, ...]:
         links = list(self._links.values())

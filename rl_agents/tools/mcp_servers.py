@@ -13,9 +13,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass
 
 from rl_agents.errors import InputError, unknown
 from rl_agents.tools.strict_json import strict_json
@@ -26,11 +29,23 @@ STDIO_KEYS, HTTP_KEYS = ("command", "args", "env", "cwd", "type"), ("url", "head
 #: What ``type`` may say; it is optional, as the other keys tell.
 STDIO_TYPES, HTTP_TYPES = ("stdio",), ("http", "streamable-http", "streamableHttp")
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-@dataclass(frozen=True, slots=True)
+def _filled_in(text: str) -> str:
+    def variable(match: re.Match[str]) -> str:
+        if match[1] not in os.environ:
+            raise ValueError(f"the environment variable {match[1]} is not set")
+        return os.environ[match[1]]
+
+    return _VARIABLE.sub(variable, text)
+
+
+Text = Annotated[str, Field(pattern=r"^[^\x00]*$"), AfterValidator(_filled_in)]
+Given = Annotated[Text, Field(min_length=1)]
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class ServerSpec:
     """One server: a command to start, or an address.
 
@@ -39,13 +54,13 @@ class ServerSpec:
             no others.
     """
 
-    name: str
-    command: str = ""
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    cwd: str = ""
-    url: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+    command: Given = ""
+    args: tuple[Text, ...] = ()
+    env: Mapping[str, Text] = field(default_factory=dict)
+    cwd: Given = ""
+    url: Annotated[Given, Field(pattern=r"^https?://")] = ""
+    headers: Mapping[str, Text] = field(default_factory=dict)
 
 
 def read_servers(path: Path) -> tuple[ServerSpec, ...]:
@@ -77,8 +92,6 @@ def read_servers(path: Path) -> tuple[ServerSpec, ...]:
 
 def _server(name: str, entry: Any) -> ServerSpec:
     where = f"server {name[:80]!a}"
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{where}: a name has 1 to 64 letters, digits, dots, dashes and underscores")
     if not isinstance(entry, dict) or ("command" in entry) == ("url" in entry):
         raise ValueError(f"{where} needs either 'command' or 'url'")
     keys, types = (STDIO_KEYS, STDIO_TYPES) if "command" in entry else (HTTP_KEYS, HTTP_TYPES)
@@ -87,36 +100,9 @@ def _server(name: str, entry: Any) -> ServerSpec:
             raise unknown(f"key of {where}", key[:80], keys)
     if entry.get("type", types[0]) not in types:
         raise ValueError(f"{where}: type {entry['type']!a:.80} does not fit its keys; valid: {', '.join(types)}")
-    args = entry.get("args", [])
-    if not isinstance(args, list):
-        raise ValueError(f"{where}: args is {type(args).__name__}, not a list of texts")
-    url = _text(entry.get("url", ""), f"{where}: url", may_be_empty="url" not in entry)
-    if url and not url.startswith(("http://", "https://")):
-        raise ValueError(f"{where}: url is {url[:80]!a}; it begins with http:// or https://")
-    return ServerSpec(
-        name,
-        _text(entry.get("command", ""), f"{where}: command", may_be_empty="command" not in entry),
-        tuple(_text(arg, f"{where}: an item of args", may_be_empty=True) for arg in args),
-        _texts(entry.get("env", {}), f"{where}: env"),
-        _text(entry.get("cwd", ""), f"{where}: cwd", may_be_empty="cwd" not in entry),
-        url,
-        _texts(entry.get("headers", {}), f"{where}: headers"),
-    )
-
-
-def _texts(value: Any, what: str) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{what} is {type(value).__name__}, not an object of texts")
-    return {key: _text(item, f"{what} '{key[:80]}'", may_be_empty=True) for key, item in value.items()}
-
-
-def _text(value: Any, what: str, *, may_be_empty: bool = False) -> str:
-    if not isinstance(value, str) or "\0" in value or not (value or may_be_empty):
-        raise ValueError(f"{what} is {ascii(value)[:80]}, not a text")
-
-    def variable(match: re.Match[str]) -> str:
-        if match[1] not in os.environ:
-            raise ValueError(f"{what} needs the environment variable {match[1]}, which is not set")
-        return os.environ[match[1]]
-
-    return _VARIABLE.sub(variable, value)
+    try:
+        return ServerSpec(name, **{key: value for key, value in entry.items() if key != "type"})
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        place = ".".join(str(part)[:80] for part in problem["loc"] if part != 0 or len(problem["loc"]) > 1)
+        raise ValueError(f"{where}: {place or 'name'}: {problem['msg'].removeprefix('Value error, ')}") from None

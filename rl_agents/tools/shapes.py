@@ -18,7 +18,7 @@ MAX_FAILURES = 64
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A call, or a list of calls, where it stands in a text.
+    """A call, or a list of calls, where it is in a text.
 
     Attributes:
         name: of the tool; None: the value says it.
@@ -43,7 +43,7 @@ class Shape:
         opening, closing: literals that it begins and ends with; without ``closing`` the value's end is the end.
         head: up to the value; may name the tool (group ``name``).
         tail: what follows the value.
-        parameter: one parameter, with groups ``key`` and ``value``; None: one value stands between head and tail.
+        parameter: one parameter, with groups ``key`` and ``value``; None: one value is between head and tail.
         decode: (text, start) -> value and its end; raises `ValueError` where there is none.
     """
 

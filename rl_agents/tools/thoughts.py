@@ -19,7 +19,7 @@ class Spoken:
     """A text taken apart.
 
     Attributes:
-        thoughts: all that stands before ``words``, without the first opening tag.
+        thoughts: all that comes before ``words``, without the first opening tag.
         words: what follows the last closing tag, up to a thought that begins there and does not end.
         ends: the last thought ends, or there is none.
     """
@@ -33,7 +33,7 @@ def read_thoughts(text: str, shapes: Sequence[Shape] = CANONICAL) -> Spoken:
     """Take thoughts and words apart.
 
     A text may begin inside a thought, since many chat templates open the tag in the prompt: then the closing tag alone
-    is seen. Of several thoughts the last one counts. What stands inside a thought that does not end was not said. Tags
+    is seen. Of several thoughts the last one counts. A thought that does not end is not said. Tags
     inside of a tool call are an argument's text.
 
     >>> read_thoughts("Yes, I should check.</think> no").words

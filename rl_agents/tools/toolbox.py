@@ -56,7 +56,7 @@ class Toolbox:
 
     Args:
         tools: each name once.
-        max_calls: calls of one response that are run; the rest are told so.
+        max_calls: calls of one response that are run; the rest get a message instead.
         together: the calls of one response run at the same time, where tools are awaited; else one after the other.
             Results keep the order of the calls.
 

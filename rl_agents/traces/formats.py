@@ -165,7 +165,7 @@ def _read_nemo_gym(record: Mapping[str, Any], source: str, tools: tuple[Tool, ..
     messages = messages_from_items([*items, *(output or [] if expected is None else expected)])
     if expected is not None and messages[-1]["role"] != "assistant":
         raise ValueError("the row's action is empty")
-    # The reward of a row with an expected action is that of somebody's response to it.
+    # The reward of a row with an expected action is that of another response to it.
     reward = None if expected is not None else _reward(record.get("reward"))
     name = record.get("id", record.get("uuid"))
     return Trace(_name(name, source), source, messages, own, reward, expected is not None, harness)

@@ -116,18 +116,14 @@ def table_turns(table: pyarrow.Table, path: Path) -> list[Turn]:
 
 
 def read_turns(path: Path) -> list[Turn]:
-    """Read the turns of a Parquet file.
-
-    Raises:
-        InputError: see `read_table` and `table_turns`.
-    """
+    """Read the turns of a Parquet file."""
     return table_turns(read_table(path), path)
 
 
 def nemo_gym_row(turn: Turn) -> dict[str, Any]:
     """Return a turn as a NeMo-Gym row, the inverse of reading one: items of the responses API and expected action.
 
-    An expected call has no place for what the expert said beside it; that stands in ``metadata.expected_content``.
+    An expected call has no place for what the expert said beside it; that is in ``metadata.expected_content``.
     """
     items: list[dict[str, Any]] = []
     for message in turn.messages:

@@ -42,7 +42,6 @@ class Turn:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The demonstrated tool calls."""
         return message_calls(self.action)
 
     @property
@@ -58,7 +57,6 @@ class Turn:
 
     @property
     def place(self) -> str:
-        """The turn as errors name it."""
         return f"{self.source}: turn {self.index}"
 
 
@@ -67,7 +65,7 @@ class Extraction:
     """Which turns of which traces are taken.
 
     Attributes:
-        min_reward: traces with a known reward below it are left out: only what worked is a demonstration.
+        min_reward: traces with a known reward below it are excluded: only what worked is a demonstration.
         only_calls: leave out turns without a call (the paper's SWE traces).
         single_calls: leave out turns with several calls (NeMo-Gym's guidance).
         drop_failed_calls: leave out turns with a call whose result begins with "Error" (the paper's SWE traces).
@@ -86,7 +84,7 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """Turns, and what was left out: counts by reason."""
+    """Turns, and what was excluded: counts by reason."""
 
     turns: tuple[Turn, ...]
     left_out: Counter[str]

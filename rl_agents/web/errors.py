@@ -14,7 +14,7 @@ _FOLDERS = re.compile(r"(?<![\w.:/~-])/(?:[^/\s'\":,;]+/)+")
 
 
 def public(message: object) -> str:
-    """Return a message without the folders of the server's own files, which are nobody else's matter.
+    """Return a message without the folders of the server's own files, which clients need not see.
 
     >>> public("/srv/models/a/config.json: damaged")
     'config.json: damaged'
@@ -37,7 +37,6 @@ class ApiError(Exception):
         self.status, self.message, self.code, self.param = status, message, code, param
 
     def body(self) -> dict[str, Any]:
-        """Return the JSON body."""
         error = {"message": self.message, "type": kind(self.status), "param": self.param, "code": self.code}
         return {"error": error}
 

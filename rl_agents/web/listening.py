@@ -1,4 +1,4 @@
-"""A server on an event loop that belongs to somebody else: it listens before it says so, and leaves signals alone."""
+"""A server on an existing event loop: it listens before it yields its address, and leaves signals alone."""
 
 from __future__ import annotations
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-import json
 import os
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
 
 from rl_agents.errors import InputError
 from rl_agents.web.errors import ApiError
 
 Scope = MutableMapping[str, Any]
-Headers = Mapping[bytes, bytes]
 #: Writes the body of a refusal, given the request's path and headers.
 Write = Callable[[ApiError, str, Mapping[str, str]], Mapping[str, Any]]
 
@@ -64,7 +65,6 @@ class Keys:
 
 
 def digest(key: str) -> str:
-    """Return the SHA-256 of a key in hexadecimal digits."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -109,14 +109,12 @@ def check_address(host: str, has_key: bool) -> None:
 class Guard:
     """ASGI middleware: keys, origin, and size and type of bodies, before anything reads them."""
 
-    def __init__(
-        self, app: Any, keys: Keys, max_body_bytes: int, local: bool | None = None, write: Write | None = None
-    ) -> None:
+    def __init__(self, app: Any, keys: Keys, max_body_bytes: int, write: Write, local: bool | None = None) -> None:
         """Guard an application.
 
         Args:
             local: serve this machine only; None: where there is no key.
-            write: writes a refusal's body, given the path and the headers (names in lower case); None: OpenAI's form.
+            write: writes a refusal's body, given the path and the headers (names in lower case).
         """
         self._app, self._keys, self._max_body_bytes, self._write = app, keys, max_body_bytes, write
         self._local = not keys.api if local is None else local
@@ -127,32 +125,24 @@ class Guard:
             await self._app(scope, receive, send)
             return
         try:
-            headers: Headers = dict(scope["headers"])
+            headers = Headers(scope=scope)
             if self._local:
                 _check_local(scope, headers)
             path = scope["path"].removeprefix(scope.get("root_path", ""))
-            self._keys.check(path, _authorization(headers))
+            key = headers.get("x-api-key", "")  # as Anthropic's clients send it
+            self._keys.check(path, headers.get("authorization") or (f"Bearer {key}" if key else ""))
             body = await self._body(scope, headers, receive)
         except ApiError as error:
-            await send_error(send, error, self._refusal(scope, error))
+            written = self._write(error, scope["path"], Headers(scope=scope))
+            await JSONResponse(written, error.status, dict(error.headers()))(scope, receive, send)
             return
-        await self._app(scope, _Replay(body, receive), send)
-
-    def _refusal(self, scope: Scope, error: ApiError) -> Mapping[str, Any]:
-        if self._write is None:
-            return error.body()
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        return self._write(error, scope["path"], headers)
+        await self._app(scope, _replayed(body, receive), send)
 
     async def _body(self, scope: Scope, headers: Headers, receive: Any) -> bytes:
-        """Read the body up to the limit.
-
-        Raises:
-            ApiError: 413 beyond it, 415 for another type than JSON.
-        """
+        """Read the body up to the limit."""
         if scope["method"] in ("GET", "HEAD", "DELETE", "OPTIONS"):
             return b""
-        declared = headers.get(b"content-length", b"0")
+        declared = headers.get("content-length", "0")
         if not declared.isdigit() or int(declared) > self._max_body_bytes:
             raise self._too_large()
         parts, size, more = [], 0, True
@@ -166,9 +156,9 @@ class Guard:
                 raise self._too_large()
             parts.append(part)
             more = message.get("more_body", False)
-        kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+        kind = headers.get("content-type", "").split(";")[0].strip().lower()
         # A page of another origin can send other types to this machine without asking the browser's leave.
-        if size and kind != b"application/json":
+        if size and kind != "application/json":
             raise ApiError(415, "send the body as Content-Type: application/json", "unsupported_media_type")
         return b"".join(parts)
 
@@ -176,42 +166,20 @@ class Guard:
         return ApiError(413, f"the body is larger than {self._max_body_bytes} bytes", "body_too_large")
 
 
-def _authorization(headers: Headers) -> str:
-    """Return how a request names its key; Anthropic's clients send it by itself."""
-    given, key = headers.get(b"authorization", b""), headers.get(b"x-api-key", b"")
-    return (given or (b"Bearer " + key if key else b"")).decode("latin-1")
+def _replayed(body: bytes, receive: Any) -> Any:
+    """Give the application the body that was read, then what the connection says."""
+    bodies = [body]
 
+    async def replay() -> Any:
+        return {"type": "http.request", "body": bodies.pop(), "more_body": False} if bodies else await receive()
 
-class _Replay:
-    """Gives the application the body that was read, then what the connection says."""
-
-    def __init__(self, body: bytes, receive: Any) -> None:
-        self._body: bytes | None = body
-        self._receive = receive
-
-    async def __call__(self) -> Any:
-        if self._body is None:
-            return await self._receive()
-        body, self._body = self._body, None
-        return {"type": "http.request", "body": body, "more_body": False}
+    return replay
 
 
 def _check_local(scope: Scope, headers: Headers) -> None:
     """Without a key only this machine is served, and only under its own name (no page elsewhere can borrow it)."""
     client = (scope.get("client") or ("", 0))[0]
-    host = headers.get(b"host", b"localhost").decode("latin-1")
+    host = headers.get("host", "localhost")
     name = host[: host.index("]") + 1] if host.startswith("[") else host.partition(":")[0]
     if not is_loopback(str(client)) or not is_loopback(name):
         raise ApiError(403, "this server has no API key and answers its own machine only", "loopback_only")
-
-
-async def send_error(send: Any, error: ApiError, written: Mapping[str, Any] | None = None) -> None:
-    """Answer with an error; ``written``: its body, where it has another form than OpenAI's."""
-    body = json.dumps(error.body() if written is None else written).encode()
-    await send({"type": "http.response.start", "status": error.status, "headers": _raw(error.headers().items(), body)})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _raw(headers: Iterable[tuple[str, str]], body: bytes) -> list[tuple[bytes, bytes]]:
-    own = [("content-type", "application/json"), ("content-length", str(len(body)))]
-    return [(name.lower().encode(), value.encode()) for name, value in [*own, *headers]]

@@ -62,15 +62,14 @@ class TextStream:
             end, self.stopped_by = min(places)
             self.stopped = True
         else:
-            end = len(self._decoded) - (0 if last else self._held_back())
+            end = len(self._decoded) - (0 if last else beginning_of(self._decoded, self._stop))
         new = self._decoded[len(self.text) : end]
         self.text += new
         return new
 
-    def _held_back(self) -> int:
-        """Return the length of the longest end that may be the beginning of a stop string."""
-        longest = max((len(stop) - 1 for stop in self._stop), default=0)
-        for length in range(min(longest, len(self._decoded)), 0, -1):
-            if any(stop.startswith(self._decoded[-length:]) for stop in self._stop):
-                return length
-        return 0
+
+def beginning_of(text: str, tags: Sequence[str]) -> int:
+    """Return the length of the longest end of the text that one of the tags may begin with."""
+    longest = max((len(tag) - 1 for tag in tags), default=0)
+    lengths = range(min(len(text), longest), 0, -1)
+    return next((n for n in lengths if any(tag.startswith(text[-n:]) for tag in tags)), 0)

@@ -130,7 +130,7 @@ def test_steps_are_taken_one_at_a_time(agent_of):
     assert not end.error and end.result.metrics == {"refused": 1} and end.result.references == ["invalid no-action"]
 
 
-def test_time_is_each_sessions_own(agent_of):
+async def test_time_is_each_sessions_own(agent_of):
     agent = agent_of("""
         async def agent(task, client):
             if task["id"] == "task-1":
@@ -143,17 +143,13 @@ def test_time_is_each_sessions_own(agent_of):
             return os.getpid()
     """)
     play(agent, given(3))  # the process is there
-
-    async def both():
-        slow = agent.run(given(1), 1.0)
-        return await asyncio.gather(agent.run(given(0), 60), slow, agent.run(given(2), 60))
-
-    first, slow, second = asyncio.run(both())
+    slow = agent.run(given(1), 1.0)
+    first, slow, second = await asyncio.gather(agent.run(given(0), 60), slow, agent.run(given(2), 60))
     assert slow.timed_out and not slow.error and Path(f"{agent.file}.cancelled").exists()
     assert first.result == second.result and not first.timed_out
 
 
-def test_a_stuck_process_is_killed_with_all_that_it_started(agent_of, monkeypatch):
+async def test_a_stuck_process_is_killed_with_all_that_it_started(agent_of, monkeypatch):
     monkeypatch.setattr(agent_interpreter, "STOP_S", 0.3)
     agent = agent_of("""
         async def agent(task, client):
@@ -165,11 +161,7 @@ def test_a_stuck_process_is_killed_with_all_that_it_started(agent_of, monkeypatc
             return os.getpid()
     """)
     play(agent, given(2))
-
-    async def both():
-        return await asyncio.gather(agent.run(given(1), 60), agent.run(given(0), 2.0))
-
-    waits, stuck = asyncio.run(both())
+    waits, stuck = await asyncio.gather(agent.run(given(1), 60), agent.run(given(0), 2.0))
     assert stuck.timed_out
     assert waits.error == "the agents' process ended: it was stuck, and was killed"
     pids = [int(pid) for pid in Path(f"{agent.file}.pids").read_text().split()]

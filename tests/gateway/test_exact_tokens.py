@@ -53,36 +53,29 @@ def extends(prompt, step):
     return prompt[: len(said)] == said
 
 
-def test_a_linear_agent_has_the_built_in_loops_prompts_tokens_and_seeds():
+async def test_a_linear_agent_has_the_built_in_loops_prompts_tokens_and_seeds():
     engine, context = Scripted(), Append(ChatTemplate(tokenizer()))
     spec, limits = EpisodeSpec("t", 0, 0, seed=7), Limits(4, 12, MAX_LEN)
-    expected = asyncio.run(Episode(spec, Talk(), engine, context, limits).play()).steps
-
-    async def play():
-        rig = Rig()
-        history = [user("begin with this")]
-        for turn in range(1, 5):
-            answer = await rig.ask(*history)
-            rig.gateway.reward("s", 0.5, call=answer.call)
-            history += [reply(answer), user(f"observation {turn}")]
-        return await rig.trace()
-
-    trace = asyncio.run(play())
+    expected = (await Episode(spec, Talk(), engine, context, limits).play()).steps
+    rig = Rig()
+    history = [user("begin with this")]
+    for turn in range(1, 5):
+        answer = await rig.ask(*history)
+        rig.gateway.reward("s", 0.5, call=answer.call)
+        history += [reply(answer), user(f"observation {turn}")]
+    trace = await rig.trace()
     assert trace.steps == [replace(step, call=step_seed(7, n)) for n, step in enumerate(expected)]
     assert [step.finish_reason for step in trace.steps].count("length") > 0  # an end of turn had to be added
     assert all(step.next_step is None for step in trace.steps) and trace.retokenized == 0
 
 
-def test_tool_results_are_rendered_together_after_the_exact_ids_of_the_calls():
-    async def play():
-        rig = Rig({"add them": TWO_CALLS}, max_response_tokens=400)
-        first = await rig.ask(user("add them"), tools=(ADD,))
-        one, two = (called.id for called in first.tool_calls)
-        again = [user("add them"), reply(first), result(one, "1"), result(two, "2")]
-        await rig.ask(*again, tools=(ADD,))
-        return rig, first, await rig.trace()
-
-    rig, first, trace = asyncio.run(play())
+async def test_tool_results_are_rendered_together_after_the_exact_ids_of_the_calls():
+    rig = Rig({"add them": TWO_CALLS}, max_response_tokens=400)
+    first = await rig.ask(user("add them"), tools=(ADD,))
+    one, two = (called.id for called in first.tool_calls)
+    again = [user("add them"), reply(first), result(one, "1"), result(two, "2")]
+    await rig.ask(*again, tools=(ADD,))
+    trace = await rig.trace()
     assert first.finish == "tool_calls" and first.content == "both"
     assert [called.arguments for called in first.tool_calls] == ['{"a": 1.0}'] * 2
     first_step, second = trace.steps
@@ -95,7 +88,6 @@ def test_tool_results_are_rendered_together_after_the_exact_ids_of_the_calls():
     )
 
 
-CALL_MESSAGE = {"content": "both"}
 #: What clients make of an answer with calls, or with thoughts.
 CLIENTS = {
     "as it was": {},
@@ -108,20 +100,16 @@ CLIENTS = {
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_client_that_writes_its_history_anew_goes_on_from_the_exact_ids(client):
+async def test_a_client_that_writes_its_history_anew_goes_on_from_the_exact_ids(client):
     said = f"<think>hm</think>both {CALL}"
-
-    async def play():
-        rig = Rig({"add them": said}, max_response_tokens=400)
-        first = await rig.ask(user("add them"), tools=(ADD,))
-        message = reply(first, **CLIENTS[client])
-        message["tool_calls"][0]["function"]["arguments"] = '{"a":1}'  # as JavaScript writes it
-        message["tool_calls"][0]["id"] = "call_of_the_client"
-        again = [user("add them "), message, result("call_of_the_client", "1")]
-        await rig.ask(*again, tools=(ADD,))
-        return first, await rig.trace()
-
-    first, trace = asyncio.run(play())
+    rig = Rig({"add them": said}, max_response_tokens=400)
+    first = await rig.ask(user("add them"), tools=(ADD,))
+    message = reply(first, **CLIENTS[client])
+    message["tool_calls"][0]["function"]["arguments"] = '{"a":1}'  # as JavaScript writes it
+    message["tool_calls"][0]["id"] = "call_of_the_client"
+    again = [user("add them "), message, result("call_of_the_client", "1")]
+    await rig.ask(*again, tools=(ADD,))
+    trace = await rig.trace()
     assert (first.thoughts, first.content) == ("hm", "both")
     assert extends(trace.steps[1].prompt_ids, trace.steps[0])
     assert trace.rewrites == trace.abandoned == trace.rendered_anew == 0
@@ -159,20 +147,17 @@ def test_a_thought_that_the_client_drops_is_kept_or_not_as_chosen():
     assert "long" not in rig.text(dropped.prompt_ids) and "short" in rig.text(dropped.prompt_ids)
 
 
-def test_a_rewritten_history_is_exact_up_to_the_deepest_common_call():
-    async def play():
-        rig = Rig()
-        a = await rig.ask(user("task"))
-        b = await rig.ask(user("task"), reply(a), user("one"))
-        c = await rig.ask(user("task"), reply(a), user("one"), reply(b), user("two"))
-        changed = {"role": "assistant", "content": "somebody else's words"}
-        d = await rig.ask(user("task"), reply(a), user("one"), changed, user("three"))
-        compact = [user("task"), {"role": "assistant", "content": "summary"}, user("four")]
-        e = await rig.ask(*compact)
-        await rig.ask(*compact, reply(e), user("five"))
-        return rig, [a, b, c, d, e], await rig.trace()
-
-    rig, answers, trace = asyncio.run(play())
+async def test_a_rewritten_history_is_exact_up_to_the_deepest_common_call():
+    rig = Rig()
+    a = await rig.ask(user("task"))
+    b = await rig.ask(user("task"), reply(a), user("one"))
+    c = await rig.ask(user("task"), reply(a), user("one"), reply(b), user("two"))
+    changed = {"role": "assistant", "content": "somebody else's words"}
+    d = await rig.ask(user("task"), reply(a), user("one"), changed, user("three"))
+    compact = [user("task"), {"role": "assistant", "content": "summary"}, user("four")]
+    e = await rig.ask(*compact)
+    await rig.ask(*compact, reply(e), user("five"))
+    answers, trace = [a, b, c, d, e], await rig.trace()
     steps = {step.observation.split("\n")[-1]: step for step in trace.steps}
     assert extends(steps["three"].prompt_ids, steps["task"]) and not extends(steps["three"].prompt_ids, steps["one"])
     tail = steps["three"].prompt_ids[len(steps["task"].prompt_ids) + len(steps["task"].response_ids) :]
@@ -185,124 +170,94 @@ def test_a_rewritten_history_is_exact_up_to_the_deepest_common_call():
     assert [step.call for step in trace.steps] == [step_seed(7, depth) for depth in range(6)]
 
 
-def test_other_tools_or_another_system_prompt_are_a_rewrite_of_the_same_history():
-    async def play():
-        rig = Rig()
-        a = await rig.ask(system("be brief"), user("task"))
-        history = [user("task"), reply(a), user("one")]
-        b = await rig.ask(system("be long"), *history)
-        await rig.ask(system("be long"), *history, reply(b), user("two"), tools=(ADD,))
-        return rig, await rig.trace()
-
-    rig, trace = asyncio.run(play())
+async def test_other_tools_or_another_system_prompt_are_a_rewrite_of_the_same_history():
+    rig = Rig()
+    a = await rig.ask(system("be brief"), user("task"))
+    history = [user("task"), reply(a), user("one")]
+    b = await rig.ask(system("be long"), *history)
+    await rig.ask(system("be long"), *history, reply(b), user("two"), tools=(ADD,))
+    trace = await rig.trace()
     assert trace.rewrites == 2 and [step.next_step for step in trace.steps] == [None] * 3
     assert "be long" in rig.text(trace.steps[1].prompt_ids) and "adds" in rig.text(trace.steps[2].prompt_ids)
 
 
-def test_a_subagent_is_a_root_and_joins_the_call_that_reads_its_answer():
-    async def play():
-        rig = Rig(
-            {"task": "ask the others", "look left": "nothing there", "look right": "a door"}, max_response_tokens=30
-        )
-        a = await rig.ask(system("boss"), user("task"))
-        left, right = await asyncio.gather(
-            rig.ask(system("eyes"), user("look left")), rig.ask(system("eyes"), user("look right"))
-        )
-        found = f"they say: {left.content}; {right.content}"
-        b = await rig.ask(system("boss"), user("task"), reply(a), user(found))
-        return a, b, left, right, await rig.trace()
-
-    a, b, left, right, trace = asyncio.run(play())
+async def test_a_subagent_is_a_root_and_joins_the_call_that_reads_its_answer():
+    rig = Rig({"task": "ask the others", "look left": "nothing there", "look right": "a door"}, max_response_tokens=30)
+    a = await rig.ask(system("boss"), user("task"))
+    left, right = await asyncio.gather(
+        rig.ask(system("eyes"), user("look left")), rig.ask(system("eyes"), user("look right"))
+    )
+    found = f"they say: {left.content}; {right.content}"
+    b = await rig.ask(system("boss"), user("task"), reply(a), user(found))
+    trace = await rig.trace()
     calls = [step.call for step in trace.steps]
     assert calls == [left.call, right.call, a.call, b.call]
     assert [step.next_step for step in trace.steps] == [3, 3, None, None]
     assert a.call == step_seed(7, 0) and b.call == step_seed(7, 1) and trace.rewrites == 0
 
 
-def test_an_answer_that_nobody_quotes_goes_on_in_the_next_conversation():
-    async def play():
-        rig = Rig()
-        for turn in range(3):  # a new prompt every time, as a window over the last steps is
-            await rig.ask(system("player"), user(f"turn {turn}: what now?"))
-        return await rig.trace()
-
-    trace = asyncio.run(play())
+async def test_an_answer_that_nobody_quotes_goes_on_in_the_next_conversation():
+    rig = Rig()
+    for turn in range(3):  # a new prompt every time, as a window over the last steps is
+        await rig.ask(system("player"), user(f"turn {turn}: what now?"))
+    trace = await rig.trace()
     assert len(trace.steps) == 3 and all(step.next_step is None for step in trace.steps)
 
 
-def test_the_best_of_several_answers_leaves_the_others_behind():
-    async def play():
-        rig = Rig()
-        first = await rig.all(user("task"), count=3)
-        await rig.ask(user("task"), reply(first[1]), user("go on"))
-        return first, await rig.trace()
-
-    first, trace = asyncio.run(play())
+async def test_the_best_of_several_answers_leaves_the_others_behind():
+    rig = Rig()
+    first = await rig.all(user("task"), count=3)
+    await rig.ask(user("task"), reply(first[1]), user("go on"))
+    trace = await rig.trace()
     assert len({answer.call for answer in first}) == 3 and first[0].call == step_seed(7, 0)
     assert len({answer.content for answer in first}) == 3 and {answer.id for answer in first} == {first[0].id}
     assert trace.steps[0].call == first[1].call and len(trace.steps) == 2 and trace.abandoned == 2
 
 
-def test_a_vote_over_answers_that_nobody_followed_keeps_them_all():
-    async def play():
-        rig = Rig()
-        await rig.all(user("task"), count=3)
-        return await rig.trace()
-
-    trace = asyncio.run(play())
+async def test_a_vote_over_answers_that_nobody_followed_keeps_them_all():
+    rig = Rig()
+    await rig.all(user("task"), count=3)
+    trace = await rig.trace()
     assert len(trace.steps) == 3 and trace.abandoned == 0 and [s.next_step for s in trace.steps] == [-1, -1, None]
 
 
-def test_stop_strings_cut_what_is_shown_and_never_the_ids():
-    async def play():
-        rig = Rig({"task": "Thought: x\nObservation: made up"}, max_response_tokens=60)
-        first = await rig.ask(user("task"), stop=("Observation:",))
-        await rig.ask(user("task"), reply(first), user("real"))
-        return first, await rig.trace()
-
-    first, trace = asyncio.run(play())
+async def test_stop_strings_cut_what_is_shown_and_never_the_ids():
+    rig = Rig({"task": "Thought: x\nObservation: made up"}, max_response_tokens=60)
+    first = await rig.ask(user("task"), stop=("Observation:",))
+    await rig.ask(user("task"), reply(first), user("real"))
+    trace = await rig.trace()
     assert (first.content, first.finish, first.stop) == ("Thought: x\n", "stop", "Observation:")
     assert trace.steps[0].response_ids[:-1] == letters("Thought: x\nObservation: made up")
     assert extends(trace.steps[1].prompt_ids, trace.steps[0])
 
 
-def test_a_full_context_ends_the_session_and_cuts_nothing():
-    async def play():
-        rig = Rig(max_model_len=60)
-        await rig.ask(user("task"))
-        problems = []
-        for text in ("x " * 100, "x " * 10000, "short"):
-            with pytest.raises(ApiError) as caught:
-                await rig.ask(user(text))
-            problems.append(caught.value)
-        return rig, problems, await rig.trace()
-
-    rig, problems, trace = asyncio.run(play())
+async def test_a_full_context_ends_the_session_and_cuts_nothing():
+    rig = Rig(max_model_len=60)
+    await rig.ask(user("task"))
+    problems = []
+    for text in ("x " * 100, "x " * 10000, "short"):
+        with pytest.raises(ApiError) as caught:
+            await rig.ask(user(text))
+        problems.append(caught.value)
+    trace = await rig.trace()
     assert {(p.status, p.code) for p in problems} == {(400, "context_length_exceeded")}
     assert len(rig.engine.seen) == 1 and trace.end == "context_length" and len(trace.steps) == 1
 
 
-def test_a_smaller_budget_is_honored_and_a_larger_one_is_not():
-    async def play():
-        rig = Rig()
-        answers = [await rig.ask(user(f"task {n}"), max_tokens=n) for n in (3, 1000)]
-        return answers
-
-    small, large = asyncio.run(play())
+async def test_a_smaller_budget_is_honored_and_a_larger_one_is_not():
+    rig = Rig()
+    small, large = [await rig.ask(user(f"task {n}"), max_tokens=n) for n in (3, 1000)]
     assert small.completion_tokens == 3 and small.finish == "length" and large.completion_tokens <= 12
 
 
-def test_a_template_that_cannot_write_messages_apart_writes_the_whole_prompt_anew():
-    async def play():
-        rig = Rig()
-        a = await rig.ask(user("task"))
-        rig.template.tokenizer = Fussy(rig.template.tokenizer)
-        words = rig.template._between_ids  # without what the cache holds
-        rig.template.between = lambda text: words([{"role": "user", "content": text}], [])
-        await rig.ask(user("task"), reply(a), user("one"))
-        return await rig.trace()
-
-    trace = asyncio.run(play())
+async def test_a_template_that_cannot_write_messages_apart_writes_the_whole_prompt_anew():
+    rig = Rig()
+    a = await rig.ask(user("task"))
+    rig.template.tokenizer = Fussy(rig.template.tokenizer)
+    words = rig.template._between_ids  # without what the cache holds
+    rig.template.between = lambda text: words([{"role": "user", "content": text}], [])
+    await rig.ask(user("task"), reply(a), user("one"))
+    trace = await rig.trace()
     assert (trace.rewrites, trace.rendered_anew) == (1, 1) and trace.steps[0].next_step is None
 
 
@@ -321,18 +276,15 @@ class Fussy:
         return self.inner.apply_chat_template(messages, **options)
 
 
-def test_steering_adds_an_instruction_and_ends_the_session_after_its_answer():
-    async def play():
-        rig = Rig()
-        a = await rig.ask(user("task"))
-        rig.gateway.steer("s", "answer now")
-        b = await rig.ask(user("task"), reply(a), user("one"))
-        with pytest.raises(ApiError) as caught:
-            await rig.ask(user("task"), reply(a), user("one"), reply(b), user("two"))
-        same = await rig.ask(user("task"), reply(a), user("one"), retry=1)
-        return rig, b, same, caught.value, await rig.trace()
-
-    rig, b, same, problem, trace = asyncio.run(play())
+async def test_steering_adds_an_instruction_and_ends_the_session_after_its_answer():
+    rig = Rig()
+    a = await rig.ask(user("task"))
+    rig.gateway.steer("s", "answer now")
+    b = await rig.ask(user("task"), reply(a), user("one"))
+    with pytest.raises(ApiError) as caught:
+        await rig.ask(user("task"), reply(a), user("one"), reply(b), user("two"))
+    same = await rig.ask(user("task"), reply(a), user("one"), retry=1)
+    problem, trace = caught.value, await rig.trace()
     assert problem.status == 410 and same == b and trace.end == "steered"
     step = trace.steps[1]
     assert extends(step.prompt_ids, trace.steps[0]) and step.observation == "one\nanswer now"
@@ -360,42 +312,32 @@ def test_answers_on_record_are_given_again_to_equal_prompts_and_then_sampling_go
     assert second.steps[2].call == step_seed(8, 2) and second.steps[2].prompt_ids == first.steps[2].prompt_ids
 
 
-def test_an_answer_on_record_to_another_question_keeps_its_id_to_itself():
-    async def play():
-        rig = Rig()
-        recorded = Call(step_seed(9, 0), 0, [1, 2], [3], [-1.0], 0, "stop")
-        rig.gateway.open(opening("s2", 9), [recorded])
-        first = await rig.ask(user("task"), session="s2")
-        second = await rig.ask(user("task"), reply(first), user("one"), session="s2")
-        return first.call, second.call
-
-    first, second = asyncio.run(play())
-    assert first != step_seed(9, 0) and second == step_seed(9, 1)
+async def test_an_answer_on_record_to_another_question_keeps_its_id_to_itself():
+    rig = Rig()
+    recorded = Call(step_seed(9, 0), 0, [1, 2], [3], [-1.0], 0, "stop")
+    rig.gateway.open(opening("s2", 9), [recorded])
+    first = await rig.ask(user("task"), session="s2")
+    second = await rig.ask(user("task"), reply(first), user("one"), session="s2")
+    assert first.call != step_seed(9, 0) and second.call == step_seed(9, 1)
 
 
-def test_an_end_does_not_go_on_in_a_conversation_beside_it():
-    async def play():
-        rig = Rig()
-        one, two = await asyncio.gather(rig.ask(user("agent one")), rig.ask(user("agent two")))
-        await rig.ask(user("agent two"), reply(two), user("go on"))
-        return one, two, await rig.trace()
-
-    one, two, trace = asyncio.run(play())
+async def test_an_end_does_not_go_on_in_a_conversation_beside_it():
+    rig = Rig()
+    one, two = await asyncio.gather(rig.ask(user("agent one")), rig.ask(user("agent two")))
+    await rig.ask(user("agent two"), reply(two), user("go on"))
+    trace = await rig.trace()
     assert [step.call for step in trace.steps][:2] == [one.call, two.call]
     assert [step.next_step for step in trace.steps] == [-1, None, None]
 
 
-def test_a_response_that_follows_another_has_its_history():
-    async def play():
-        rig = Rig()
-        a = await rig.ask(system("be brief"), user("task"))
-        await rig.ask(user("one"), previous=a.id)
-        await rig.ask(system("be long"), user("two"), previous=a.id)
-        with pytest.raises(ApiError) as caught:
-            await rig.ask(user("one"), previous="0" * 16)
-        return rig, caught.value, await rig.trace()
-
-    rig, problem, trace = asyncio.run(play())
+async def test_a_response_that_follows_another_has_its_history():
+    rig = Rig()
+    a = await rig.ask(system("be brief"), user("task"))
+    await rig.ask(user("one"), previous=a.id)
+    await rig.ask(system("be long"), user("two"), previous=a.id)
+    with pytest.raises(ApiError) as caught:
+        await rig.ask(user("one"), previous="0" * 16)
+    problem, trace = caught.value, await rig.trace()
     assert problem.code == "previous_response_not_found" and trace.rewrites == 1
     steps = {step.observation: step for step in trace.steps}
     assert extends(steps["one"].prompt_ids, steps["task"]) and "be long" in rig.text(steps["two"].prompt_ids)
@@ -414,41 +356,32 @@ def test_of_answers_with_one_text_the_ids_of_their_calls_decide_then_the_later_o
     assert first[0].content == first[1].content and last.parent.id == first[1].call
 
 
-def test_the_first_of_several_continuations_is_next_and_the_others_ends_go_on_later():
-    async def play():
-        rig = Rig()
-        a = await rig.ask(user("task"))
-        b = await rig.ask(user("task"), reply(a), user("left"))
-        c = await rig.ask(user("task"), reply(a), user("right"))
-        d = await rig.ask(user("task"), reply(a), user("left"), reply(b), user("on"))
-        return [a, b, c, d], await rig.trace()
-
-    (a, b, c, d), trace = asyncio.run(play())
+async def test_the_first_of_several_continuations_is_next_and_the_others_ends_go_on_later():
+    rig = Rig()
+    a = await rig.ask(user("task"))
+    b = await rig.ask(user("task"), reply(a), user("left"))
+    c = await rig.ask(user("task"), reply(a), user("right"))
+    d = await rig.ask(user("task"), reply(a), user("left"), reply(b), user("on"))
+    trace = await rig.trace()
     assert [step.call for step in trace.steps] == [c.call, a.call, b.call, d.call]
     assert [step.next_step for step in trace.steps] == [3, None, None, None] and trace.abandoned == 0
 
 
-def test_the_last_word_is_never_abandoned():
-    async def play():
-        rig = Rig()
-        first = await rig.all(user("task"), count=2)
-        await rig.ask(user("task"), reply(first[0]), user("go on"))
-        last = await rig.ask(user("task"))
-        return first, last, await rig.trace()
-
-    first, last, trace = asyncio.run(play())
+async def test_the_last_word_is_never_abandoned():
+    rig = Rig()
+    first = await rig.all(user("task"), count=2)
+    await rig.ask(user("task"), reply(first[0]), user("go on"))
+    last = await rig.ask(user("task"))
+    trace = await rig.trace()
     assert trace.steps[-1].call == last.call and trace.abandoned == 1
     assert first[1].call not in {step.call for step in trace.steps}
 
 
-def test_numbers_of_tokens_are_asked_without_making_a_call():
-    async def play():
-        rig = Rig()
-        a = await rig.ask(user("task"))
-        call = model_call(user("task"), reply(a), user("go on"))
-        count = rig.gateway.count_tokens("s", call)
-        b = await rig.gateway.answer("s", call, sent_of(call))
-        return count, b[0].prompt_tokens, await rig.trace()
-
-    count, expected, trace = asyncio.run(play())
+async def test_numbers_of_tokens_are_asked_without_making_a_call():
+    rig = Rig()
+    a = await rig.ask(user("task"))
+    call = model_call(user("task"), reply(a), user("go on"))
+    count = rig.gateway.count_tokens("s", call)
+    b = await rig.gateway.answer("s", call, sent_of(call))
+    expected, trace = b[0].prompt_tokens, await rig.trace()
     assert count == expected and len(trace.steps) == 2

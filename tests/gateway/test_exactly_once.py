@@ -18,24 +18,15 @@ from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.web.errors import ApiError
 
 
-def run(work):
-    return asyncio.run(work())
-
-
-def test_what_is_asked_is_written_down_first_and_what_is_answered_before_it_is_given():
-    async def play():
-        pool = MemoryPool()
-        rig = Rig(pool=pool)
-        rig.engine.gate = asyncio.Event()
-        asking = asyncio.create_task(
-            rig.ask(user("task"), max_tokens=5, wishes={"temperature": 0.2}, ignored=Counter(x=2))
-        )
-        await asyncio.sleep(0.01)
-        before = list(pool.records)
-        rig.engine.gate.set()
-        return before, pool, await asking, await rig.trace()
-
-    before, pool, answer, trace = run(play)
+async def test_what_is_asked_is_written_down_first_and_what_is_answered_before_it_is_given():
+    pool = MemoryPool()
+    rig = Rig(pool=pool)
+    rig.engine.gate = asyncio.Event()
+    asking = asyncio.create_task(rig.ask(user("task"), max_tokens=5, wishes={"temperature": 0.2}, ignored=Counter(x=2)))
+    await asyncio.sleep(0.01)
+    before = list(pool.records)
+    rig.engine.gate.set()
+    answer, trace = await asking, await rig.trace()
     assert [type(record) for record in before] == [Opening, Exchange]
     assert before[1].state == "started" and before[1].call == step_seed(7, 0) == answer.call
     assert before[1].overridden == {"temperature": 0.2} and before[1].request["max_tokens"] == 5
@@ -61,87 +52,68 @@ class SlowPool(MemoryPool):
         return self.futures[-1]
 
 
-def test_no_answer_is_given_before_it_is_on_disk_and_none_that_could_not_be_written():
-    async def play():
-        pool = SlowPool()
-        rig = Rig(pool=pool)
-        asking = asyncio.create_task(rig.ask(user("task")))
-        while len(pool.futures) < 3:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)
-        waited = asking.done()
-        pool.futures[2].set_exception(OSError("disk full"))
-        with pytest.raises(ApiError) as caught:
-            await asking
-        retry = asyncio.create_task(rig.ask(user("task"), retry=1))
-        while len(pool.futures) < 6:  # failed, started, finished
-            await asyncio.sleep(0.01)
-        pool.futures[-1].set_result(None)
-        return waited, caught.value, rig, await retry
-
-    waited, problem, rig, answer = run(play)
+async def test_no_answer_is_given_before_it_is_on_disk_and_none_that_could_not_be_written():
+    pool = SlowPool()
+    rig = Rig(pool=pool)
+    asking = asyncio.create_task(rig.ask(user("task")))
+    while len(pool.futures) < 3:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    waited = asking.done()
+    pool.futures[2].set_exception(OSError("disk full"))
+    with pytest.raises(ApiError) as caught:
+        await asking
+    retry = asyncio.create_task(rig.ask(user("task"), retry=1))
+    while len(pool.futures) < 6:  # failed, started, finished
+        await asyncio.sleep(0.01)
+    pool.futures[-1].set_result(None)
+    problem, answer = caught.value, await retry
     assert not waited and problem.status == 500 and "disk full" in problem.message
     assert [seed for _, seed in rig.engine.seen] == [step_seed(7, 0)] * 2 and answer.call == step_seed(7, 0)
 
 
 @pytest.mark.parametrize(("retry", "calls"), [(1, 1), (0, 2), (-1, 2)])
-def test_an_answered_request_is_a_retry_only_if_its_header_says_so(retry, calls):
-    async def play():
-        rig = Rig()
-        first = await rig.ask(user("task"))
-        second = await rig.ask(user("task"), retry=retry)
-        return rig, first, second, await rig.trace()
-
-    rig, first, second, _ = run(play)
+async def test_an_answered_request_is_a_retry_only_if_its_header_says_so(retry, calls):
+    rig = Rig()
+    first = await rig.ask(user("task"))
+    second = await rig.ask(user("task"), retry=retry)
     assert len(rig.engine.seen) == calls and (first == second) == (calls == 1)
 
 
 @pytest.mark.parametrize(("retry", "calls"), [(2, 1), (-1, 1), (0, 2)])
-def test_requests_that_come_while_the_first_is_under_way(retry, calls):
+async def test_requests_that_come_while_the_first_is_under_way(retry, calls):
     """Without a header an equal request is a retry then; a client that counts its retries says when it is none."""
-
-    async def play():
-        rig = Rig()
-        answers = await asyncio.gather(*(rig.ask(user("task"), retry=r) for r in (0, retry)))
-        return rig, answers, await rig.trace()
-
-    rig, answers, trace = run(play)
+    rig = Rig()
+    answers = await asyncio.gather(*(rig.ask(user("task"), retry=r) for r in (0, retry)))
+    trace = await rig.trace()
     assert len(rig.engine.seen) == calls and len({answer.call for answer in answers}) == calls
     assert len(trace.steps) == calls
 
 
 @pytest.mark.parametrize("retry", [1, 0, -1])
-def test_a_client_that_left_gets_the_answer_that_was_sampled_for_it(retry):
-    async def play():
-        rig = Rig()
-        rig.engine.gate = asyncio.Event()
-        asking = asyncio.create_task(rig.ask(user("task")))
-        while not rig.engine.seen:
-            await asyncio.sleep(0.01)
-        asking.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asking
-        rig.engine.gate.set()
-        await asyncio.sleep(0.2)
-        again = await rig.ask(user("task"), retry=retry)
-        fresh = await rig.ask(user("task"), retry=0)
-        return rig, again, fresh
-
-    rig, again, fresh = run(play)
+async def test_a_client_that_left_gets_the_answer_that_was_sampled_for_it(retry):
+    rig = Rig()
+    rig.engine.gate = asyncio.Event()
+    asking = asyncio.create_task(rig.ask(user("task")))
+    while not rig.engine.seen:
+        await asyncio.sleep(0.01)
+    asking.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asking
+    rig.engine.gate.set()
+    await asyncio.sleep(0.2)
+    again = await rig.ask(user("task"), retry=retry)
+    fresh = await rig.ask(user("task"), retry=0)
     assert again.call == step_seed(7, 0) and fresh.call != again.call and len(rig.engine.seen) == 2
 
 
-def test_a_stream_says_what_the_whole_says_and_a_broken_one_is_given_again():
-    async def play():
-        rig = Rig({"task": "one two three"}, max_response_tokens=40)
-        call = model_call(user("task"), stream=True)
-        stream = rig.gateway.stream("s", call, sent_of(call))
-        begun = [await anext(stream) for _ in range(4)]
-        await stream.aclose()
-        again = [piece async for piece in rig.gateway.stream("s", call, sent_of(call, 1))]
-        return rig, begun, again
-
-    rig, begun, again = run(play)
+async def test_a_stream_says_what_the_whole_says_and_a_broken_one_is_given_again():
+    rig = Rig({"task": "one two three"}, max_response_tokens=40)
+    call = model_call(user("task"), stream=True)
+    stream = rig.gateway.stream("s", call, sent_of(call))
+    begun = [await anext(stream) for _ in range(4)]
+    await stream.aclose()
+    again = [piece async for piece in rig.gateway.stream("s", call, sent_of(call, 1))]
     assert isinstance(begun[0], Start) and isinstance(again[0], Start) and begun[0].id == again[0].id
     deltas = [piece for piece in again if isinstance(piece, Delta)]
     (answer,) = (piece for piece in again if isinstance(piece, ModelAnswer))
@@ -150,108 +122,85 @@ def test_a_stream_says_what_the_whole_says_and_a_broken_one_is_given_again():
     assert len(rig.engine.seen) == 1
 
 
-def test_tokens_are_passed_on_while_they_are_sampled():
-    async def play():
-        rig = Rig(max_response_tokens=60)
-        call = model_call(user("say something"), stream=True)
-        behind = []
-        async for piece in rig.gateway.stream("s", call, sent_of(call)):
-            if isinstance(piece, Delta):
-                behind.append(rig.engine.sampled_tokens)
-        return behind
-
-    behind = run(play)
+async def test_tokens_are_passed_on_while_they_are_sampled():
+    rig = Rig(max_response_tokens=60)
+    call = model_call(user("say something"), stream=True)
+    behind = []
+    async for piece in rig.gateway.stream("s", call, sent_of(call)):
+        if isinstance(piece, Delta):
+            behind.append(rig.engine.sampled_tokens)
     assert behind[0] < behind[-1] and len(set(behind)) > 10
 
 
-def test_an_engine_that_dies_is_a_503_and_the_retry_has_the_same_seed():
-    async def play():
-        pool = MemoryPool()
-        rig = Rig(pool=pool)
-        rig.engine.failures = 1
-        with pytest.raises(ApiError) as caught:
-            await rig.ask(user("task"))
-        answer = await rig.ask(user("task"), retry=1)
-        return rig, pool, caught.value, answer, await rig.trace()
-
-    rig, pool, problem, _, trace = run(play)
+async def test_an_engine_that_dies_is_a_503_and_the_retry_has_the_same_seed():
+    pool = MemoryPool()
+    rig = Rig(pool=pool)
+    rig.engine.failures = 1
+    with pytest.raises(ApiError) as caught:
+        await rig.ask(user("task"))
+    await rig.ask(user("task"), retry=1)
+    problem, trace = caught.value, await rig.trace()
     assert problem.status == 503 and "engine 0 died" in problem.message
     assert {seed for _, seed in rig.engine.seen} == {step_seed(7, 0)} and len(trace.steps) == 1
     assert [e.state for e in pool.of(Exchange)] == ["started", "failed", "started", "finished"]
 
 
-def test_an_answer_that_takes_too_long_is_a_504():
-    async def play():
-        rig = Rig(request_timeout_s=0.05)
-        rig.engine.gate = asyncio.Event()
+async def test_an_answer_that_takes_too_long_is_a_504():
+    rig = Rig(request_timeout_s=0.05)
+    rig.engine.gate = asyncio.Event()
+    with pytest.raises(ApiError) as caught:
+        await rig.ask(user("task"))
+    assert caught.value.status == 504
+
+
+async def test_a_closed_session_waits_for_its_calls_and_then_refuses():
+    rig = Rig(close_wait_s=0.3)
+    first = asyncio.create_task(rig.ask(user("task")))
+    await asyncio.sleep(0)
+    trace = await rig.gateway.close("s", "done")
+    problems = []
+    for work in (rig.ask(user("task")), rig.gateway.close("s"), rig.ask(user("x"), session="unknown")):
         with pytest.raises(ApiError) as caught:
-            await rig.ask(user("task"))
-        return caught.value
-
-    assert run(play).status == 504
-
-
-def test_a_closed_session_waits_for_its_calls_and_then_refuses():
-    async def play():
-        rig = Rig(close_wait_s=0.3)
-        first = asyncio.create_task(rig.ask(user("task")))
-        await asyncio.sleep(0)
-        trace = await rig.gateway.close("s", "done")
-        problems = []
-        for work in (rig.ask(user("task")), rig.gateway.close("s"), rig.ask(user("x"), session="unknown")):
-            with pytest.raises(ApiError) as caught:
-                await work
-            problems.append(caught.value.status)
-        with pytest.raises(ApiError) as caught:
-            rig.gateway.reward("s", 1.0)
-        return await first, trace, [*problems, caught.value.status]
-
-    first, trace, problems = run(play)
+            await work
+        problems.append(caught.value.status)
+    with pytest.raises(ApiError) as caught:
+        rig.gateway.reward("s", 1.0)
+    first, problems = await first, [*problems, caught.value.status]
     assert [step.call for step in trace.steps] == [first.call] and trace.end == "done"
     assert problems == [410, 410, 404, 410]
 
 
-def test_a_call_that_outlives_its_session_is_told_so():
-    async def play():
-        rig = Rig(close_wait_s=0.05)
-        rig.engine.gate = asyncio.Event()
-        asking = asyncio.create_task(rig.ask(user("task")))
-        await asyncio.sleep(0.01)
-        trace = await rig.gateway.close("s")
-        with pytest.raises(ApiError) as caught:
-            await asking
-        return trace, caught.value
-
-    trace, problem = run(play)
-    assert problem.status == 410 and trace.steps == []
+async def test_a_call_that_outlives_its_session_is_told_so():
+    rig = Rig(close_wait_s=0.05)
+    rig.engine.gate = asyncio.Event()
+    asking = asyncio.create_task(rig.ask(user("task")))
+    await asyncio.sleep(0.01)
+    trace = await rig.gateway.close("s")
+    with pytest.raises(ApiError) as caught:
+        await asking
+    assert caught.value.status == 410 and trace.steps == []
 
 
-def test_rewards_of_a_call_add_up_and_one_that_is_sent_twice_counts_once():
-    async def play():
-        pool = MemoryPool()
-        rig = Rig(pool=pool)
-        answer = await rig.ask(user("task"))
-        for value, why in ((1.0, "format"), (0.5, "style"), (2.0, "format")):
-            rig.gateway.reward("s", value, call=answer.call, why=why)
-        rig.gateway.reward("s", 3.0)
-        for bad in ({"value": float("nan")}, {"value": 1.0, "call": 5}):
-            with pytest.raises(ApiError):
-                rig.gateway.reward("s", **bad)
-        return await rig.trace()
-
-    trace = run(play)
+async def test_rewards_of_a_call_add_up_and_one_that_is_sent_twice_counts_once():
+    pool = MemoryPool()
+    rig = Rig(pool=pool)
+    answer = await rig.ask(user("task"))
+    for value, why in ((1.0, "format"), (0.5, "style"), (2.0, "format")):
+        rig.gateway.reward("s", value, call=answer.call, why=why)
+    rig.gateway.reward("s", 3.0)
+    for bad in ({"value": float("nan")}, {"value": 1.0, "call": 5}):
+        with pytest.raises(ApiError):
+            rig.gateway.reward("s", **bad)
+    trace = await rig.trace()
     assert trace.steps[0].reward == 2.5 and trace.reward == 3.0
 
 
-def test_more_calls_than_allowed_are_refused():
-    async def play():
-        rig = Rig(max_calls=2)
-        await rig.all(user("task"), count=2)
-        with pytest.raises(ApiError) as caught:
-            await rig.ask(user("more"))
-        return caught.value, await rig.trace()
-
-    problem, trace = run(play)
+async def test_more_calls_than_allowed_are_refused():
+    rig = Rig(max_calls=2)
+    await rig.all(user("task"), count=2)
+    with pytest.raises(ApiError) as caught:
+        await rig.ask(user("more"))
+    problem, trace = caught.value, await rig.trace()
     assert problem.status == 410 and trace.end == "max_calls" and len(trace.steps) == 2
 
 
@@ -286,9 +235,9 @@ def test_a_gateway_that_is_started_again_knows_its_sessions(tmp_path):
             lost = await rig.ask(*history, reply(b), user("two"), retry=1)
             return before, again, lost, await gateway.close("s")
 
-    rig, expected, history, b = run(begin)
+    rig, expected, history, b = asyncio.run(begin())
     started = {e.call for e in PoolReader(path).exchanges("s") if e.state == "started"}
-    before, again, lost, trace = run(lambda: go_on(rig, history, b))
+    before, again, lost, trace = asyncio.run(go_on(rig, history, b))
     assert before == expected and again == b
     assert lost.call in started and len(started) == 6 and trace.steps[-1].call == lost.call
     assert [e.call for e in PoolReader(path).exchanges("s") if e.state == "finished"].count(lost.call) == 1
@@ -321,35 +270,29 @@ def test_a_question_that_takes_the_place_of_one_without_an_answer_is_itself_afte
             assert sampled == len(rig.engine.seen) and (again, first) == (c, a)
             return expected, await rig.trace()
 
-    expected, trace = run(play)
+    expected, trace = asyncio.run(play())
     assert [step.observation for step in expected.steps] == ["task", "two", "three"]
     told = {step.observation: step.call for step in trace.steps}
     assert [told[step.observation] for step in expected.steps] == [step.call for step in expected.steps]
     assert set(told) == {"task", "two", "three", "four"}
 
 
-def test_two_agents_on_one_key_are_two_conversations():
-    async def play():
-        rig = Rig()
-        histories = [[user("agent one begins")], [user("agent two begins")]]
-        for turn in range(3):
-            answers = await asyncio.gather(*(rig.ask(*history) for history in histories))
-            for history, answer in zip(histories, answers, strict=True):
-                history += [reply(answer), user(f"turn {turn}")]
-        return await rig.trace()
-
-    trace = run(play)
+async def test_two_agents_on_one_key_are_two_conversations():
+    rig = Rig()
+    histories = [[user("agent one begins")], [user("agent two begins")]]
+    for turn in range(3):
+        answers = await asyncio.gather(*(rig.ask(*history) for history in histories))
+        for history, answer in zip(histories, answers, strict=True):
+            history += [reply(answer), user(f"turn {turn}")]
+    trace = await rig.trace()
     one, two = trace.steps[:3], trace.steps[3:]
     assert [step.observation for step in one] == ["agent one begins", "turn 0", "turn 1"]
     assert [step.observation for step in two] == ["agent two begins", "turn 0", "turn 1"]
     assert len({step.call for step in trace.steps}) == 6 and one[-1].next_step == -1
 
 
-def test_a_session_cannot_be_opened_twice_or_with_a_seed_below_zero():
-    async def play():
-        rig = Rig()
-        for problem in (opening("s"), opening("t", seed=-1)):
-            with pytest.raises(ApiError):
-                rig.gateway.open(problem)
-
-    run(play)
+async def test_a_session_cannot_be_opened_twice_or_with_a_seed_below_zero():
+    rig = Rig()
+    for problem in (opening("s"), opening("t", seed=-1)):
+        with pytest.raises(ApiError):
+            rig.gateway.open(problem)

@@ -233,19 +233,15 @@ def test_agent_does_not_survive_the_one_who_guards_it(tmp_path):
     assert gone(pid)
 
 
-def test_cancelling_ends_the_agent_at_once(tmp_path):
+async def test_cancelling_ends_the_agent_at_once(tmp_path):
     note = tmp_path / "pids"
-
-    async def cancel() -> None:
-        agent = CommandAgent((sys.executable, "-c", FAMILY.format(path=str(note))), 600.0)  # which it is not given
-        task = asyncio.create_task(agent.run(GIVEN, 600.0))
-        while not note.exists() or len(note.read_text().split()) < 3:
-            await asyncio.sleep(0.02)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(cancel())
+    agent = CommandAgent((sys.executable, "-c", FAMILY.format(path=str(note))), 600.0)  # which it is not given
+    task = asyncio.create_task(agent.run(GIVEN, 600.0))
+    while not note.exists() or len(note.read_text().split()) < 3:
+        await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert all(gone(pid) for pid in read_pids(note, 3))
 
 

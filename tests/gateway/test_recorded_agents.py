@@ -16,9 +16,9 @@ from gateway.models import letters, opening, sent_of, tokenizer
 
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.gateway.calls import ModelCall
+from rl_agents.gateway.conversation_tree import Made
 from rl_agents.gateway.dialects import DIALECTS
 from rl_agents.gateway.gateway import Gateway, GatewayLimits
-from rl_agents.gateway.recorded_call import Made
 from rl_agents.inference.base import Completion
 from rl_agents.serving.request_params import read_wishes
 

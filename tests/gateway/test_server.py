@@ -23,21 +23,13 @@ BODIES = {
 
 
 @asynccontextmanager
-async def served(rig, key=None, on_end=None, **options):
-    """A client of a served gateway that sends the session's key."""
+async def playing(key=None, on_end=None, **options):
+    """A served gateway, and a client of it that sends the session's key."""
+    rig = Rig({"task": "well done"}, max_response_tokens=40, pool=MemoryPool())
     async with serving(rig.gateway, ADMIN, on_end=on_end, **options) as url:
         headers = {"Authorization": f"Bearer {rig.key if key is None else key}"} if key != "" else {}
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as client:
-            yield client
-
-
-def run(work, **options):
-    async def play():
-        rig = Rig({"task": "well done"}, max_response_tokens=40, pool=MemoryPool())
-        async with served(rig, **options) as client:
-            return await work(rig, client)
-
-    return asyncio.run(play())
+            yield rig, client
 
 
 def text_of(path, body):
@@ -57,33 +49,28 @@ def code_of(path, response):
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_every_dialect_is_answered_whole_and_streamed_by_key_and_by_path(path):
-    async def ask(rig, client):
+async def test_every_dialect_is_answered_whole_and_streamed_by_key_and_by_path(path):
+    async with playing() as (rig, client):
         whole = await client.post(path, json=BODIES[path])
         by_path = await client.post("/s/s" + path, json=BODIES[path], headers={"x-stainless-retry-count": "1"})
         stream = await client.post(path, json={**BODIES[path], "stream": True})
-        return whole, by_path, stream, await rig.trace()
-
-    whole, by_path, stream, trace = run(ask)
+        trace = await rig.trace()
     assert whole.status_code == 200 and text_of(path, whole.json()) == "well done"
     assert by_path.json() == whole.json()  # the same request: a retry, by the other name of the session
     assert stream.headers["content-type"].startswith("text/event-stream") and '"done"' not in stream.text
     assert "d" in stream.text and len(trace.steps) == 2 and trace.steps[0].call == step_seed(7, 0)
 
 
-def test_a_key_may_come_as_anthropics_clients_send_it():
-    async def ask(rig, client):
-        return await client.post(MESSAGES, json=BODIES[MESSAGES], headers={"x-api-key": rig.key})
-
-    assert run(ask, key="").status_code == 200
+async def test_a_key_may_come_as_anthropics_clients_send_it():
+    async with playing(key="") as (rig, client):
+        assert (await client.post(MESSAGES, json=BODIES[MESSAGES], headers={"x-api-key": rig.key})).status_code == 200
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_bad_requests_are_refused_in_the_dialects_form_and_lose_nothing(path):
+async def test_bad_requests_are_refused_in_the_dialects_form_and_lose_nothing(path):
     body = BODIES[path]
     raw = {"content-type": "application/json"}
-
-    async def ask(rig, client):
+    async with playing(max_body_bytes=2000) as (rig, client):
         rig.gateway.open(opening("other"))
         problems = [
             await client.post(path, json=body, headers={"Authorization": "Bearer wrong"}),
@@ -103,17 +90,15 @@ def test_bad_requests_are_refused_in_the_dialects_form_and_lose_nothing(path):
             await client.post(path + "/nothing", json=body),
         ]
         good = await client.post(path, json=body)
-        return [code_of(path, problem) for problem in problems], good, await rig.trace()
-
-    codes, good, trace = run(ask, max_body_bytes=2000)
+        codes, trace = [code_of(path, problem) for problem in problems], await rig.trace()
     assert codes == [401, 404, 403, 400, 400, 400, 400, 413, 415, 403, 400, 400, 400, 405, 404]
     assert good.status_code == 200 and len(trace.steps) == 1
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", BODIES)
-def test_failures_of_the_engine_and_full_contexts_are_http_errors_also_of_streams(path, stream):
-    async def ask(rig, client):
+async def test_failures_of_the_engine_and_full_contexts_are_http_errors_also_of_streams(path, stream):
+    async with playing() as (rig, client):
         rig.engine.failures = 1
         broken = await client.post(path, json={**BODIES[path], "stream": stream})
         field = "input" if path == RESPONSES else "messages"
@@ -121,31 +106,26 @@ def test_failures_of_the_engine_and_full_contexts_are_http_errors_also_of_stream
         full = await client.post(path, json={**BODIES[path], field: long, "stream": stream})
         await rig.gateway.close("s")
         closed = await client.post("/s/s" + path, json=BODIES[path], headers={"Authorization": ""})
-        return [code_of(path, response) for response in (broken, full, closed)]
-
-    assert run(ask) == [503, 400, 410]
+        assert [code_of(path, response) for response in (broken, full, closed)] == [503, 400, 410]
 
 
-def test_models_and_token_counts():
-    async def ask(rig, client):
+async def test_models_and_token_counts():
+    async with playing() as (_rig, client):
         listed, one = await client.get("/v1/models"), await client.get("/s/s/v1/models/policy")
         unknown = await client.get("/v1/models/other")
         count = await client.post(f"{MESSAGES}/count_tokens", json=BODIES[MESSAGES])
         answer = await client.post(MESSAGES, json=BODIES[MESSAGES])
-        return listed, one, unknown, count, answer
-
-    listed, one, unknown, count, answer = run(ask)
     assert listed.json()["data"][0]["id"] == one.json()["id"] == "policy" and unknown.status_code == 404
     assert count.json()["input_tokens"] == answer.json()["usage"]["input_tokens"]
 
 
-def test_sessions_are_opened_rewarded_and_ended_over_http(monkeypatch):
+async def test_sessions_are_opened_rewarded_and_ended_over_http(monkeypatch):
     ended = []
 
     async def on_end(opening, trace):
         ended.append((opening, trace))
 
-    async def ask(rig, client):
+    async with playing(on_end=on_end) as (_rig, client):
         admin = {"Authorization": f"Bearer {ADMIN}"}
         refused = await client.post("/rl/sessions", json={})
         opened = (await client.post("/rl/sessions", json={"task_id": "t1", "seed": 3}, headers=admin)).json()
@@ -168,9 +148,7 @@ def test_sessions_are_opened_rewarded_and_ended_over_http(monkeypatch):
         await client.post("/rl/sessions", json={"session": "last"}, headers=admin)
         await client.post("/rl/end", json={"session": "last"}, headers=admin)
         late.append(await client.post("/rl/reward", json={"value": 1}, headers=own))
-        return refused, [r.status_code for r in rewards], end.json(), [r.status_code for r in late]
-
-    refused, rewards, end, late = run(ask, on_end=on_end)
+        rewards, end, late = [r.status_code for r in rewards], end.json(), [r.status_code for r in late]
     assert refused.status_code == 401 and rewards == [200, 200, 400, 400, 403]
     assert end["steps"] == 1 and end["reward"] == 1.0
     (opened, trace), _ = ended
@@ -178,20 +156,18 @@ def test_sessions_are_opened_rewarded_and_ended_over_http(monkeypatch):
     assert trace.steps[0].reward == 0.5 and late == [410, 410, 410, 401]
 
 
-def test_an_agent_that_ends_a_session_that_somebody_else_closes_only_stops_its_calls():
-    async def ask(rig, client):
+async def test_an_agent_that_ends_a_session_that_somebody_else_closes_only_stops_its_calls():
+    async with playing() as (rig, client):
         await client.post(CHAT, json=BODIES[CHAT])
         ended = await client.post("/rl/end", json={"reason": "gave up"})
         after = await client.post(CHAT, json=BODIES[CHAT])
-        return ended.status_code, after.status_code, await rig.trace()
-
-    ended, after, trace = run(ask)
+        ended, after, trace = ended.status_code, after.status_code, await rig.trace()
     assert (ended, after, trace.end, len(trace.steps)) == (200, 410, "gave up", 1)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_hangs_up_gets_its_answer_when_it_asks_again(stream):
-    async def ask(rig, client):
+async def test_a_client_that_hangs_up_gets_its_answer_when_it_asks_again(stream):
+    async with playing() as (rig, client):
         rig.engine.gate = asyncio.Event()
         body = {**BODIES[CHAT], "stream": stream}
         with pytest.raises(httpx.TimeoutException):
@@ -200,16 +176,14 @@ def test_a_client_that_hangs_up_gets_its_answer_when_it_asks_again(stream):
         rig.engine.gate.set()
         await asyncio.sleep(0.3)
         again = await client.post(CHAT, json=body)  # no header: the delivery broke
-        return rig, again, await rig.trace()
-
-    rig, again, trace = run(ask)
+        trace = await rig.trace()
     text = again.text if stream else text_of(CHAT, again.json())
     assert again.status_code == 200 and ("well" in text or '"w"' in text)
     assert len(rig.engine.seen) == 1 and len(trace.steps) == 1 and trace.abandoned == 0
 
 
-def test_a_stream_that_breaks_in_its_middle_is_given_again():
-    async def ask(rig, client):
+async def test_a_stream_that_breaks_in_its_middle_is_given_again():
+    async with playing() as (rig, client):
         body = {"model": "m", "messages": [{"role": "user", "content": "babble"}], "stream": True}
         seen = []
         async with client.stream("POST", CHAT, json=body) as response:
@@ -219,9 +193,7 @@ def test_a_stream_that_breaks_in_its_middle_is_given_again():
                     break
         await asyncio.sleep(0.5)
         again = await client.post(CHAT, json=body)
-        return rig, seen, again.text.splitlines(), await rig.trace()
-
-    rig, seen, again, trace = run(ask)
+        again, trace = again.text.splitlines(), await rig.trace()
     said = "".join(json.loads(line[6:])["choices"][0]["delta"].get("content") or "" for line in seen if line[6:])
     told = [line[6:] for line in again if line.startswith("data: {")]
     whole = "".join(json.loads(line)["choices"][0]["delta"].get("content") or "" for line in told)

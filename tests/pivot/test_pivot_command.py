@@ -229,14 +229,3 @@ def dataclass_replace(turn, turn_id, action, messages):
     from dataclasses import replace
 
     return replace(turn, turn_id=turn_id, action=action, messages=messages)
-
-
-def test_the_command_is_listed(capsys) -> None:
-    assert main(["--help"]) == 0 and "pivot" in capsys.readouterr().out
-    assert main(["pivot", "--help"]) == 0
-    text = capsys.readouterr().out
-    assert all(step in text for step in ("demo-traces", "extract", "profile", "filter", "small-model"))
-    assert main(["list", "--json"]) == 0
-    listing = json.loads(capsys.readouterr().out)
-    assert "pivotrl" in [entry["name"] for entry in listing["algorithms"]]
-    assert "pivot" in [entry["name"] for entry in listing["environments"]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import random
 from pathlib import Path
 
@@ -130,17 +129,6 @@ def test_the_prompt_is_what_the_chat_template_writes(tokenizer) -> None:
     text = tokenizer.decode(ids)
     assert '"name": "cancel_order"' in text and text.endswith("<|im_start|>assistant\n")
     assert f"<|im_start|>assistant\n{desk_turns()[0].text[:30]}" in text, "calls stand in the state as they are written"
-
-
-def test_a_template_that_leaves_tools_out_is_refused(tokenizer) -> None:
-    plain = copy.deepcopy(tokenizer)
-    plain.chat_template = (
-        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-    )
-    with pytest.raises(InputError, match="omits the tool definitions"):
-        ChatTemplate(plain).opening_chat(chat_text(CALL.messages[:1], [tool.to_openai() for tool in CALL.tools]))
-    assert ChatTemplate(plain).opening_chat(chat_text(CALL.messages[:1]))
 
 
 @pytest.mark.parametrize("context", ["append", "window(2)"])

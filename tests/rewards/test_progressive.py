@@ -1,17 +1,16 @@
-"""PRS on episodes: what their text says, which stage they reach, and whom the judge is asked about."""
+"""PRS on episodes: what their text says, which stage they reach, and judges: what they are asked, accept and cost."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 
 import pytest
+from loopback import Loopback, Reply, Request, completion
 
 from rl_agents.algorithms import Settings
 from rl_agents.background import wait
@@ -134,56 +133,39 @@ def test_an_environment_without_references_is_named():
     assert score(episode(CALL, CALL, references=()))[0] == 0.0
 
 
-def test_the_rule_judge_looks_for_a_reference_in_the_answer():
-    def verdict(answer, *references):
-        return wait(RuleJudge().verdict(Reading((), answer, True, references, "", ())))
+def verdict(answer: str, *references: str) -> float:
+    return wait(RuleJudge().verdict(Reading((), answer, True, references, "", ())))
 
+
+def test_the_rule_judge_looks_for_a_reference_in_the_answer():
     assert verdict("It is the New York City.", "new york city") == 1.0
     assert verdict("York New City", "new york city") == 0.0
     assert verdict("Oslo", "Rome", "Oslo") == 1.0
     assert verdict("Parisian", "Paris") == verdict("x", "the") == verdict("x") == 0.0
 
 
-class Server:
+class Server(Loopback):
     """A judge on this machine that answers as it is told, and remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.requests: list[tuple[dict, dict]] = []
+        super().__init__(self._answer)
         self.reply = lambda prompt: "yes"
         self.status: list[int] = []
         self.delay = 0.0
-        self.drip_s = 0.0
-        outer = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                outer.requests.append((body, {name.title(): value for name, value in self.headers.items()}))
-                time.sleep(outer.delay)
-                status = outer.status.pop(0) if outer.status else 200
-                content = outer.reply(body["messages"][0]["content"])
-                answer = {"choices": [{"message": {"content": content}}]} if content is not None else {"odd": 1}
-                self.send_response(status)
-                self.end_headers()
-                for byte in json.dumps(answer).encode():
-                    self.wfile.write(bytes([byte]))
-                    time.sleep(outer.drip_s)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.handle_error = lambda *_: None  # a client that no longer waits
-        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
-        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+    async def _answer(self, request: Request) -> Reply:
+        await asyncio.sleep(self.delay)
+        content = self.reply(request.body["messages"][0]["content"])
+        return Reply(
+            b'{"odd": 1}' if content is None else completion(content), self.status.pop(0) if self.status else 200
+        )
 
 
 @pytest.fixture
 def server(monkeypatch) -> Iterator[Server]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    server = Server()
-    yield server
-    server.http.shutdown()
+    with closing(Server()) as server:
+        yield server
 
 
 def openai(server, **keys):
@@ -191,6 +173,7 @@ def openai(server, **keys):
 
 
 READING = Reading((True,), "Paris", True, ("Paris", "Lutetia"), "capital of France?", ("It is Paris.",))
+LONG = Reading((), "An answer.", True, ("A reference.",), "Who?", ("One.", "Two."), ("A point.", "Another."))
 
 
 @pytest.mark.parametrize("form", ["short", "long", "general"])
@@ -204,7 +187,7 @@ def test_the_judge_is_asked_only_where_its_stage_is_reached(server, form):
         episode(CALL, ANSWER.replace("Paris", "Rome")),
     ]
     metrics = make_reward(settings(prs_form=form, **keys)).apply(batch)
-    asked = [body["messages"][0]["content"] for body, _ in server.requests]
+    asked = [request.body["messages"][0]["content"] for request in server.requests]
     expected = 0 if form == "short" else 2
     assert len(asked) == metrics["reward/judge_calls"] == expected
     assert sorted("Rome" in text for text in asked) == [False, True][:expected]
@@ -214,7 +197,7 @@ def test_what_the_judge_is_asked(server):
     judge = make_judge(openai(server))
     server.reply = lambda text: "No." if "Lutetia" in text else "yes"
     assert wait(judge.verdict(READING)) == 0.0
-    body, _ = server.requests[0]
+    body = server.requests[0].body
     assert (body["model"], body["temperature"]) == ("grader", 0)
     assert body["messages"] == [{"role": "user", "content": prompt(READING)}]
     assert all(part in prompt(READING) for part in ("capital of France?", "It is Paris.", "Paris\nLutetia"))
@@ -244,7 +227,7 @@ def test_the_key_is_sent_and_never_shown(server, monkeypatch):
     monkeypatch.setenv("GRADER_KEY", "s3cret-key")
     judge = make_judge(openai(server, judge_key_env="GRADER_KEY", judge_retries=0))
     wait(judge.verdict(READING))
-    assert server.requests[0][1]["Authorization"] == "Bearer s3cret-key"
+    assert server.requests[0].headers["authorization"] == "Bearer s3cret-key"
     server.status = [401]
     with pytest.raises(JudgeError, match="HTTP 401") as caught:
         wait(judge.verdict(READING))
@@ -263,13 +246,6 @@ def test_a_timeout_names_the_server_and_what_it_was_asked(server):
     assert f"grader at {server.url}: no answer within 0.5 s (2 attempts)" in message
     assert "asked about: capital of France? -> Paris" in message
     assert len(server.requests) == 2
-
-
-def test_a_server_that_drips_is_left_when_the_time_is_up(server):
-    server.drip_s = 0.1  # each read is quick, and the whole reply would take 5 s
-    judge = make_judge(openai(server, judge_timeout_s=1.0, judge_retries=0))
-    with pytest.raises(JudgeError, match="no answer within 1 s"):
-        wait(judge.verdict(READING))
 
 
 def test_retries_are_bounded_and_only_for_what_may_pass(server):
@@ -294,6 +270,68 @@ def test_retries_are_bounded_and_only_for_what_may_pass(server):
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(JudgeError, match="ConnectError"):
         wait(make_judge(openai(server, judge_url=nobody, judge_retries=0)).verdict(READING))
+
+
+def test_a_short_answer_may_say_twelve_words_besides_the_reference() -> None:
+    assert verdict("w " * 12 + "new york", "New York") == 1.0
+    assert verdict("w " * 13 + "new york", "New York") == 0.0
+    assert verdict("new york " + "w " * 13, "Oslo", "New York") == 0.0
+    assert verdict("new york", "new york city") == 0.0
+
+
+def test_what_a_judge_of_completeness_is_asked(server: Server) -> None:
+    judge = make_judge(openai(server))
+    assert wait(judge.complete(LONG)) == 1.0
+    server.reply = lambda text: "no"
+    assert wait(judge.complete(LONG)) == 0.0
+    text = server.requests[0].body["messages"][0]["content"]
+    assert "[Question]\nWho?\n\n[Reference answer]\nA reference.\n\n" in text
+    assert (
+        "[Points that the answer has to state]\n- A point.\n- Another.\n\n[The agent's answer]\nAn answer.\n\n" in text
+    )
+    server.reply = lambda text: "well"
+    with pytest.raises(JudgeError, match=r"replied 'well', neither yes nor no; asked about: Who\? -> An answer\."):
+        wait(judge.complete(LONG))
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [("Match", 1.0), ("<Evaluation Rating>: Mismatch", 0.0), ("<think>Mismatch?</think> **match**", 1.0)],
+)
+def test_the_question_of_the_prs_paper(server: Server, reply: str, expected: float) -> None:
+    """Appendix B: the reference decides, whatever the tools returned, for the answer and for its completeness."""
+    judge = make_judge(openai(server, judge="openai-prs"))
+    server.reply = lambda text: reply
+    assert wait(judge.verdict(LONG)) == wait(judge.complete(LONG)) == expected
+    text = server.requests[0].body["messages"][0]["content"]
+    assert text.startswith("Role and Background\nYou are an experienced AI capability evaluation expert, with rig")
+    assert "Does the [Q&A Agents Response] match the [Reference Answer]?\n" in text
+    assert text.endswith(
+        "[Merchants Question]: Who?\n[Q&A Agents Response]: An answer.\n[Reference Answer]: A reference."
+    )
+    server.reply = lambda text: "yes"
+    with pytest.raises(JudgeError, match="replied 'yes', neither Match nor Mismatch"):
+        wait(judge.verdict(LONG))
+
+
+def test_a_request_is_bounded_and_the_same_every_time(server: Server) -> None:
+    wait(make_judge(openai(server, judge_url=server.url + "/")).verdict(READING))
+    (request,) = server.requests
+    assert {name: value for name, value in request.body.items() if name != "messages"} == {
+        "model": "grader", "temperature": 0, "max_completion_tokens": 256,
+    }  # fmt: skip
+    assert "authorization" not in request.headers
+
+
+def test_errors_quote_a_line_and_not_a_page(server: Server) -> None:
+    server.reply = lambda text: "x" * 1000
+    wordy = Reading((), "said " * 200, True, ("Paris",), "capital\n\nof   France?", ())
+    with pytest.raises(JudgeError) as caught:
+        wait(make_judge(openai(server, judge_url=server.url + "/")).verdict(wordy))
+    start, quoted, about = f"grader at {server.url}: replied '", "x" * 160, "capital of France? -> said said"
+    message = str(caught.value)
+    assert message.startswith(f"{start}{quoted}', neither yes nor no; asked about: {about}")
+    assert len(message.partition("asked about: ")[2]) == 160
 
 
 def test_a_failed_judgment_is_a_failure_and_not_a_zero(server):

@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import pivot_attacks, reward_attacks
-from rl_agents.background import wait
 from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.rewards.grounding import conciseness
-from rl_agents.rewards.judge import RuleJudge
-from rl_agents.rewards.reading import Reading
 
 TASKS = 60
 
@@ -44,11 +41,3 @@ def test_conciseness_by_hand() -> None:
     assert conciseness("one two three four five six seven eight", points) == 1.0  # "one" is a function word
     assert conciseness(" ".join(["town"] * 14), points) == pytest.approx(1.25 * 7 / 14)
     assert conciseness("", points) == conciseness("it is", points) == conciseness("town", ()) == 0.0
-
-
-def test_a_short_answer_that_names_everything_is_not_consistent_with_a_reference() -> None:
-    def verdict(answer: str) -> float:
-        return wait(RuleJudge().verdict(Reading((), answer, True, ("New York City",), "", ())))
-
-    assert verdict("I have read it twice: the answer is New York City, in the USA") == 1.0
-    assert verdict(" ".join(f"Name{i}" for i in range(60)) + " New York City") == 0.0

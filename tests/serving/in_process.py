@@ -49,7 +49,7 @@ class Server:
         return self.request("POST", "/v1/chat/completions", {**body, **fields})
 
     def close(self) -> None:
-        self.service.sessions.close_all()
+        self.run(self.service.sessions.close_all())
         self.runner.close()
 
 

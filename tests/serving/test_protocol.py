@@ -15,10 +15,8 @@ from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.dialects import chat_completions, ignored_header, messages, responses
 from rl_agents.inference.base import Extras, Sampling
 from rl_agents.serving.options import ServingOptions
-from rl_agents.serving.protocol import SessionRequest, parse
 from rl_agents.serving.request_params import Wishes, read_wishes
 from rl_agents.web.bodies import json_object
-from rl_agents.web.errors import ApiError
 from rl_agents.web.security import Keys, check_address, digest
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -27,50 +25,6 @@ TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "
 
 def read(body: bytes) -> tuple[ModelCall, Wishes]:
     return read_wishes(chat_completions.read(json_object(body)))
-
-
-def refusal(body: bytes | dict[str, Any], kind: Any = None) -> ApiError:
-    text = body if isinstance(body, bytes) else json.dumps(body).encode()
-    with pytest.raises(ApiError) as caught:
-        parse(kind, text) if kind else read(text)
-    assert caught.value.status == 400 and "\n" not in caught.value.message
-    return caught.value
-
-
-@pytest.mark.parametrize(
-    ("fields", "param", "message"),
-    [
-        ({"temperature": 3}, "temperature", "a number from 0 to 2 is needed (got 3)"),
-        ({"temperature": "x"}, "temperature", "a number from 0 to 2 is needed (got 'x')"),
-        ({"n": 0}, "n", "a whole number from 1 to 128 is needed (got 0)"),
-        ({"max_tokens": True}, "max_tokens", "a whole number from 1 on is needed (got True)"),
-        ({"seed": 1.5}, "seed", "a whole number from"),
-        ({"stop": [""]}, "stop", "a stop string has 1 to 256 characters"),
-        ({"messages": []}, "messages", "a list of at least one message is needed"),
-        ({"messages": [{"role": "robot", "content": "x"}]}, "messages", "messages[0]: unknown role 'robot'"),
-        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools", "without a usable name"),
-    ],
-)
-def test_a_wrong_chat_request_is_refused_with_field_and_reason(
-    fields: dict[str, Any], param: str, message: str
-) -> None:
-    error = refusal({**CHAT, **fields})
-    assert error.param == param and message in error.message
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b"{}", "'model' is missing"),
-        (b"{", "not JSON"),
-        (b"[]", "not a JSON object"),
-        (b"\xff", "not UTF-8"),
-        (b'{"model": NaN}', "NaN is not JSON"),
-        (b'{"a":' * 5000 + b"1" + b"}" * 5000, "nested deeper than"),
-    ],
-)
-def test_a_body_that_is_no_json_object_is_refused(body: bytes, message: str) -> None:
-    assert message in refusal(body).message
 
 
 HABITS = """
@@ -138,12 +92,6 @@ def test_every_wish_reaches_the_engine() -> None:
     assert first == Sampling(5, 0.5, 0.9, (1,), 7, extras) and wishes.logprobs
     assert second.seed not in (7, None) and second.extras == extras
     assert pickle.loads(pickle.dumps(first)) == first and pickle.loads(pickle.dumps(Sampling(5))) == Sampling(5)
-
-
-def test_session_requests_have_bounds() -> None:
-    assert parse(SessionRequest, b"").seed == 0
-    assert "greater than or equal to 0" in refusal({"seed": -1}, SessionRequest).message
-    assert refusal({"options": {"a": [1]}}, SessionRequest).status == 400
 
 
 def test_keys_are_read_as_text_and_as_values_and_the_rest_belongs_to_the_run() -> None:

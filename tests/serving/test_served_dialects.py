@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway.dialects.folded import FOLDS, events_of
 from in_process import Server
 from scripted_model import CALL, MAX_TOKENS, write_model
 
-from rl_agents.gateway.dialects import DIALECTS
 from rl_agents.web.security import Keys, digest
 
 ASKED = [{"role": "user", "content": "hello"}]
@@ -27,9 +25,6 @@ RESPONSES: tuple[str, dict[str, Any], Any] = ("/v1/responses", {"input": "hello"
 MESSAGES: tuple[str, dict[str, Any], Any] = (
     "/v1/messages", {"messages": ASKED, "max_tokens": 20}, {"name": "add", "input_schema": SCHEMA},
 )  # fmt: skip
-EACH = pytest.mark.parametrize(
-    ("path", "body", "tool"), [CHAT, RESPONSES, MESSAGES], ids=["chat", "responses", "messages"]
-)
 
 
 def serve(folder: Path, said: list[str], keys: Keys | None = None) -> Server:
@@ -56,32 +51,6 @@ def ask(server: Server, path: str, body: dict[str, Any], **more: Any) -> dict[st
     response = server.request("POST", path, {"model": "m", **body, **more})
     assert response.status_code == 200, response.text
     return response.json()
-
-
-def stream(server: Server, path: str, body: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """What a client has when it adds a stream up, without what is new in every answer."""
-    response = server.request("POST", path, {"model": "m", **body, **more, "stream": True})
-    assert response.headers["content-type"].startswith("text/event-stream")
-    name = DIALECTS[path].__name__.rpartition(".")[2]
-    return FOLDS[name](events_of(response.content))
-
-
-def timeless(data: Any) -> Any:
-    """An answer without ids and times."""
-    if isinstance(data, dict):
-        return {
-            key: timeless(value) for key, value in data.items() if key not in ("id", "call_id", "created", "created_at")
-        }
-    return [timeless(item) for item in data] if isinstance(data, list) else data
-
-
-@EACH
-def test_a_stream_adds_up_to_the_whole_answer(
-    thinker: Server, caller: Server, path: str, body: dict[str, Any], tool: Any
-) -> None:
-    assert timeless(stream(thinker, path, body)) == timeless(ask(thinker, path, body))
-    called = ask(caller, path, body, tools=[tool])
-    assert timeless(stream(caller, path, body, tools=[tool])) == timeless(called)
 
 
 def test_thoughts_have_each_dialects_own_place(thinker: Server) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 from scripted_model import MAX_TOKENS, write_babbler, write_model
@@ -43,94 +41,74 @@ def models(tmp_path: Path) -> dict[str, Path]:
     return {name: write_model(tmp_path / name, words) for name, words in said.items()}
 
 
-def run(work: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(work, 30))
+async def test_streamed_pieces_are_the_answer_in_parts(tmp_path: Path) -> None:
+    rig = Rig(write_babbler(tmp_path / "babbler"))
+    for seed in range(4):
+        sampling = rig.sampling(20, seed)
+        whole = await rig.policy.generate(rig.prompt, sampling, rig.first)
+        pieces: list[Piece] = [p async for p in rig.policy.stream(rig.prompt, sampling, rig.first)]
+        assert len(pieces) > 5
+        assert [t for p in pieces for t in p.token_ids] == whole.token_ids
+        assert [x for p in pieces for x in p.logprobs] == whole.logprobs
+        assert [p.finish_reason for p in pieces] == [""] * (len(pieces) - 1) + [whole.finish_reason]
 
 
-def test_streamed_pieces_are_the_answer_in_parts(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        rig = Rig(write_babbler(tmp_path / "babbler"))
-        for seed in range(4):
-            sampling = rig.sampling(20, seed)
-            whole = await rig.policy.generate(rig.prompt, sampling, rig.first)
-            pieces: list[Piece] = [p async for p in rig.policy.stream(rig.prompt, sampling, rig.first)]
-            assert len(pieces) > 5
-            assert [t for p in pieces for t in p.token_ids] == whole.token_ids
-            assert [x for p in pieces for x in p.logprobs] == whole.logprobs
-            assert [p.finish_reason for p in pieces] == [""] * (len(pieces) - 1) + [whole.finish_reason]
-
-    run(scenario())
+async def test_a_closed_stream_stops_the_engine(tmp_path: Path) -> None:
+    rig = Rig(write_babbler(tmp_path / "babbler"))
+    stream = rig.policy.stream(rig.prompt, Sampling(60, seed=1), rig.first)
+    async for _ in stream:
+        break
+    await stream.aclose()
+    await asyncio.sleep(0.05)
+    sampled = rig.policy._engine.sampled_tokens  # type: ignore[attr-defined]
+    await asyncio.sleep(0.05)
+    assert rig.policy._engine.sampled_tokens == sampled < 60  # type: ignore[attr-defined]
 
 
-def test_a_closed_stream_stops_the_engine(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        rig = Rig(write_babbler(tmp_path / "babbler"))
-        stream = rig.policy.stream(rig.prompt, Sampling(60, seed=1), rig.first)
-        async for _ in stream:
-            break
-        await stream.aclose()
-        await asyncio.sleep(0.05)
-        sampled = rig.policy._engine.sampled_tokens  # type: ignore[attr-defined]
-        await asyncio.sleep(0.05)
-        assert rig.policy._engine.sampled_tokens == sampled < 60  # type: ignore[attr-defined]
-
-    run(scenario())
-
-
-def test_new_weights_wait_for_running_answers_and_no_answer_is_lost_or_mixed(models: dict[str, Path]) -> None:
-    async def scenario() -> None:
-        rig = Rig(models["old"])
-        target = Target.now(find_checkpoint(models["new"]))
-        before = [asyncio.create_task(rig.say()) for _ in range(6)]
-        await asyncio.sleep(0)
-        load = asyncio.create_task(rig.policy.load(target))
-        await asyncio.sleep(0.001)
-        after = [asyncio.create_task(rig.say()) for _ in range(6)]
-        await load
-        answers = await asyncio.gather(*before, *after, *[rig.say() for _ in range(3)])
-        assert set(answers) == {("old", "hello dear world"), ("new", "good bye")}
-        assert answers[0][0] == "old" and answers[-1][0] == "new"
-        assert (await rig.policy.served()) == target
-
-    run(scenario())
+async def test_new_weights_wait_for_running_answers_and_no_answer_is_lost_or_mixed(models: dict[str, Path]) -> None:
+    rig = Rig(models["old"])
+    target = Target.now(find_checkpoint(models["new"]))
+    before = [asyncio.create_task(rig.say()) for _ in range(6)]
+    await asyncio.sleep(0)
+    load = asyncio.create_task(rig.policy.load(target))
+    await asyncio.sleep(0.001)
+    after = [asyncio.create_task(rig.say()) for _ in range(6)]
+    await load
+    answers = await asyncio.gather(*before, *after, *[rig.say() for _ in range(3)])
+    assert set(answers) == {("old", "hello dear world"), ("new", "good bye")}
+    assert answers[0][0] == "old" and answers[-1][0] == "new"
+    assert (await rig.policy.served()) == target
 
 
-def test_a_replica_that_missed_the_change_learns_of_it_from_a_request(models: dict[str, Path]) -> None:
-    async def scenario() -> None:
-        rig = Rig(models["old"])
-        target = Target.now(find_checkpoint(models["new"]))
-        assert await rig.say(target) == ("new", "good bye")
-        assert await rig.say(rig.first) == ("new", "good bye")  # a request that was on its way asks for nothing older
-
-    run(scenario())
+async def test_a_replica_that_missed_the_change_learns_of_it_from_a_request(models: dict[str, Path]) -> None:
+    rig = Rig(models["old"])
+    target = Target.now(find_checkpoint(models["new"]))
+    assert await rig.say(target) == ("new", "good bye")
+    assert await rig.say(rig.first) == ("new", "good bye")  # a request that was on its way asks for nothing older
 
 
-def test_weights_that_cannot_be_read_change_nothing(models: dict[str, Path], tmp_path: Path) -> None:
-    async def scenario() -> None:
-        rig = Rig(models["old"])
-        damaged = shutil.copytree(models["new"], tmp_path / "damaged")
-        (damaged / "model.safetensors").write_bytes(b"not safetensors")
-        with pytest.raises(InputError, match="damaged checkpoint"):
-            await rig.policy.load(Target.now(find_checkpoint(damaged)))
-        pruned = find_checkpoint(shutil.copytree(models["new"], tmp_path / "pruned"))
-        shutil.rmtree(pruned.hf_dir)
-        assert await rig.say(Target.now(pruned)) == ("old", "hello dear world")
-        assert await rig.say(Target.now(find_checkpoint(models["new"]))) == ("new", "good bye")
-
-    run(scenario())
+async def test_weights_that_cannot_be_read_change_nothing(models: dict[str, Path], tmp_path: Path) -> None:
+    rig = Rig(models["old"])
+    damaged = shutil.copytree(models["new"], tmp_path / "damaged")
+    (damaged / "model.safetensors").write_bytes(b"not safetensors")
+    with pytest.raises(InputError, match="damaged checkpoint"):
+        await rig.policy.load(Target.now(find_checkpoint(damaged)))
+    pruned = find_checkpoint(shutil.copytree(models["new"], tmp_path / "pruned"))
+    shutil.rmtree(pruned.hf_dir)
+    assert await rig.say(Target.now(pruned)) == ("old", "hello dear world")
+    assert await rig.say(Target.now(find_checkpoint(models["new"]))) == ("new", "good bye")
 
 
-def test_a_replica_with_half_of_two_checkpoints_asks_to_be_replaced(models: dict[str, Path], tmp_path: Path) -> None:
-    async def scenario() -> None:
-        rig = Rig(models["old"])
-        other = write_babbler(tmp_path / "other")
+async def test_a_replica_with_half_of_two_checkpoints_asks_to_be_replaced(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    rig = Rig(models["old"])
+    other = write_babbler(tmp_path / "other")
+    await rig.policy.check_health()
+    with pytest.raises((EngineError, RuntimeError)):
+        await rig.policy.load(Target.now(find_checkpoint(other)))
+    with pytest.raises(EngineError, match=r"new weights \(other\) were loaded in part"):
         await rig.policy.check_health()
-        with pytest.raises((EngineError, RuntimeError)):
-            await rig.policy.load(Target.now(find_checkpoint(other)))
-        with pytest.raises(EngineError, match=r"new weights \(other\) were loaded in part"):
-            await rig.policy.check_health()
-
-    run(scenario())
 
 
 def test_only_the_same_architecture_and_tokenizer_replace_weights(models: dict[str, Path], tmp_path: Path) -> None:
@@ -166,23 +144,20 @@ def test_the_newest_complete_checkpoint_of_a_run_is_found(models: dict[str, Path
     assert find_checkpoint(run_folder / "checkpoints" / "000002").label == "demo/000002"
 
 
-def test_the_turnstile_lets_impatient_weights_in() -> None:
-    async def scenario() -> list[str]:
-        turnstile, events = UpdateLock(), []
+async def test_the_turnstile_lets_impatient_weights_in() -> None:
+    turnstile, events = UpdateLock(), []
 
-        async def answer(name: str, seconds: float) -> None:
-            async with turnstile.answer():
-                events.append(f"{name} begins")
-                await asyncio.sleep(seconds)
-            events.append(f"{name} ends")
+    async def answer(name: str, seconds: float) -> None:
+        async with turnstile.answer():
+            events.append(f"{name} begins")
+            await asyncio.sleep(seconds)
+        events.append(f"{name} ends")
 
-        slow = asyncio.create_task(answer("slow", 0.3))
-        await asyncio.sleep(0)
-        async with turnstile.exchange(0.05):
-            waiting = asyncio.create_task(answer("waiting", 0.0))
-            await asyncio.sleep(0.01)
-            events.append("weights")
-        await asyncio.gather(slow, waiting)
-        return events
-
-    assert run(scenario()) == ["slow begins", "weights", "waiting begins", "waiting ends", "slow ends"]
+    slow = asyncio.create_task(answer("slow", 0.3))
+    await asyncio.sleep(0)
+    async with turnstile.exchange(0.05):
+        waiting = asyncio.create_task(answer("waiting", 0.0))
+        await asyncio.sleep(0.01)
+        events.append("weights")
+    await asyncio.gather(slow, waiting)
+    assert events == ["slow begins", "weights", "waiting begins", "waiting ends", "slow ends"]

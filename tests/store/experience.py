@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from array import array
 
-from rl_agents.data.tasks import step_seed, stream_seed
+from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import Step, Trajectory
 
 
@@ -31,7 +31,3 @@ def dialogue(seed: int, turns: int = 3, tokens: int = 20, vocabulary: int = 150_
         f"task-{seed % 5}", seed // 4, seed % 4, seed, steps, terminated=True, end_cause="terminated",
         success=seed % 2 == 0, metrics={"score": seed / 3}, facts={"references": ["a", "b"]},
     )  # fmt: skip
-
-
-def random_seed(number: int) -> int:
-    return stream_seed(11, number)

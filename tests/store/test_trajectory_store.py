@@ -117,15 +117,12 @@ def test_a_bad_record_hurts_nobody_else(tmp_path, bad):
         assert {call.id: call.prompt_ids for call in reader.calls()} == {1: [1, 2], 3: [1, 2, 3, 4, 5, 6]}
 
 
-def test_a_waiting_task_may_be_cancelled(tmp_path):
-    async def add() -> None:
-        with PoolWriter(tmp_path / "p", commit_s=0.1) as pool:
-            task = asyncio.ensure_future(asyncio.wrap_future(pool.add(note(1))))
-            await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.wrap_future(pool.add(note(2)))
-
-    asyncio.run(add())
+async def test_a_waiting_task_may_be_cancelled(tmp_path):
+    with PoolWriter(tmp_path / "p", commit_s=0.1) as pool:
+        task = asyncio.ensure_future(asyncio.wrap_future(pool.add(note(1))))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wrap_future(pool.add(note(2)))
     with PoolReader(tmp_path / "p") as reader:
         assert [row.value for row in reader.reward_notes("s")] == [1, 2]
 

@@ -180,15 +180,3 @@ calls = st.builds(lambda n, a: {"name": n, "arguments": a}, names, st.dictionari
 def test_no_call_raises_or_answers_without_bound(items: list[Any], around: str) -> None:
     check_bounded(around + "".join(f"<tool_call>{json.dumps(item)}</tool_call>" for item in items))
     check_bounded(json.dumps({"tool_calls": items}))
-
-
-pieces = st.sampled_from(
-    ["<tool_call>", "</tool_call>", "<think>", "</think>", "<answer>", "</answer>", '{"name": "echo", ', '"arguments"',
-     ': {"query": "x"}}', "</tool_response>", "\x00", "é🙂", "\ud800", "a" * 5000]
-)  # fmt: skip
-
-
-@settings(deadline=None, max_examples=200)
-@given(st.lists(pieces | st.text(max_size=10), max_size=20).map("".join))
-def test_no_text_raises_or_answers_without_bound(text: str) -> None:
-    check_bounded(text)

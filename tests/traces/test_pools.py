@@ -14,8 +14,7 @@ from rl_agents.errors import InputError
 from rl_agents.store.curation import Curation
 from rl_agents.store.records import session_records
 from rl_agents.store.trajectory_store import PoolWriter
-from rl_agents.traces.files import read_traces
-from rl_agents.traces.loading import load_turns
+from rl_agents.traces.files import load_turns, read_traces
 
 SUM = '<think>sum</think><tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
 

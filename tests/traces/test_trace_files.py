@@ -14,9 +14,8 @@ from rl_agents.chat.messages import message_calls
 from rl_agents.cli import main
 from rl_agents.data import tables
 from rl_agents.errors import InputError
-from rl_agents.traces.files import read_traces
+from rl_agents.traces.files import infer_tools, read_traces
 from rl_agents.traces.formats import read_trace
-from rl_agents.traces.loading import infer_tools
 from rl_agents.traces.turns import Extraction, extract_turns
 
 USER = {"role": "user", "content": "x"}

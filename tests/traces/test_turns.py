@@ -12,9 +12,8 @@ from pivot.expert_traces import GOOD, call, changed, nemo
 from rl_agents.envs.pivot.desk import desk_record, desk_turns
 from rl_agents.errors import InputError
 from rl_agents.rewards.verifiers import exact_match
-from rl_agents.traces.files import read_traces
+from rl_agents.traces.files import load_turns, read_trace_files, read_traces
 from rl_agents.traces.formats import read_trace
-from rl_agents.traces.loading import load_turns, read_trace_files
 from rl_agents.traces.store import nemo_gym_row, read_turns, write_turns
 from rl_agents.traces.turns import Extraction, extract_turns, statistics_table, trace_turns
 

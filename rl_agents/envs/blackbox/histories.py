@@ -10,7 +10,7 @@ from typing import Any
 
 from rl_agents.chat.messages import Message
 from rl_agents.gateway.calls import AnsweredCall, ModelAnswer, ModelCall
-from rl_agents.gateway.canonical import answer_keys, header_key, message_key, split_header
+from rl_agents.gateway.conversation_tree import answer_keys, header_key, message_key, split_header
 from rl_agents.gateway.stream_view import Shown, arguments_text
 from rl_agents.tools.strict_json import canonical
 from rl_agents.web.text import TextStream

@@ -20,9 +20,7 @@ class SituationPuzzlesOptions(JudgeKeys, PromptKey):
     )
     data: str = key("", "folder with train.json and test.json in AR-Bench's format, instead of the built-in puzzles")
     f1: Literal["word", "char"] = key("word", "unit of the reward's F1")
-    success_threshold: float = key(
-        0.5, "F1 from which an answer is a success; does not change the reward", gt=0, le=1
-    )
+    success_threshold: float = key(0.5, "F1 from which an answer is a success; does not change the reward", gt=0, le=1)
 
 
 SPEC = EnvSpec(

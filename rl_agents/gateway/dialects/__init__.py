@@ -67,7 +67,7 @@ def written(error: ApiError, path: str, headers: Mapping[str, str]) -> dict[str,
 
 
 def handlers(log: logging.Logger, whose: str) -> dict[Any, Handler]:
-    """Return Starlette's handlers by the exception that they handle; what nobody expected goes to ``log``.
+    """Return Starlette's handlers by the exception that they handle; unexpected ones go to ``log``.
 
     Args:
         whose: log that is, in the answer's words.

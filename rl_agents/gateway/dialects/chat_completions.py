@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
+
+from pydantic import Field
 
 from rl_agents.chat.messages import Excluded, Message, read_message
 from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob
-from rl_agents.gateway.dialects.fields import MAX_COUNT, Fields, note_dropped, problem
+from rl_agents.gateway.dialects.requests import (
+    Limit,
+    Request,
+    Stops,
+    note_dropped,
+    offered_tools,
+    problem,
+    tool_wishes,
+)
 from rl_agents.gateway.dialects.stream import SentText, logprob_entries, sse, written
-from rl_agents.gateway.dialects.tools import offered_tools, tool_wishes
-from rl_agents.web.errors import ApiError, bad_request
+from rl_agents.web.bodies import read_body
+from rl_agents.web.errors import ApiError
 
 PATH = "/v1/chat/completions"
 PREFIX = "chatcmpl-"
-#: What training decides, or what nobody enforces.
+#: What training decides, or what is not enforced.
 WISHES = (
     "temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty", "repetition_penalty",
     "logit_bias", "logprobs", "top_logprobs", "response_format", "tool_choice", "parallel_tool_calls",
@@ -30,42 +40,47 @@ MESSAGE_FIELDS = (
 )  # fmt: skip
 
 
+class ChatRequest(Request):
+    """The fields that an answer depends on; ``functions`` is the form before ``tools``."""
+
+    messages: list[Any] = Field(min_length=1)
+    functions: list[Any] = Field([])
+    max_completion_tokens: Limit = None
+    max_tokens: Limit = None
+    n: int = Field(1, ge=1, le=128)
+    stop: Stops = Field([])
+    stream_options: dict[str, Any] = Field({})
+
+
 def read(data: Mapping[str, Any]) -> ModelCall:
     """Read a request.
 
     Raises:
         ApiError: 400 for a field that matters and is missing, of the wrong type or not served.
     """
-    fields, ignored = Fields(data), Excluded()
-    model = fields.text("model", required=True)
-    items = fields.items("messages")
-    if not items:
-        raise bad_request("messages: a list of at least one message is needed", "messages", "missing_field")
-    functions = fields.items("functions")  # the form before tools
-    items_of_tools = [*fields.items("tools"), *({"function": function} for function in functions)]
-    tools, forms = offered_tools(items_of_tools, ("function",), ignored)
-    limits = fields.whole("max_completion_tokens"), fields.whole("max_tokens")
-    stream_options = fields.object("stream_options")
-    note_dropped(ignored, "messages", items, MESSAGE_FIELDS)
+    body, ignored = read_body(ChatRequest, data), Excluded()
+    definitions = [*body.tools, *({"function": function} for function in body.functions)]
+    tools, forms = offered_tools(definitions, ("function",), ignored)
+    note_dropped(ignored, "messages", body.messages, MESSAGE_FIELDS)
     call = ModelCall(
         dialect="chat_completions",
-        model=model,
-        messages=tuple(_message(item, number, ignored) for number, item in enumerate(items)),
+        model=body.model,
+        messages=tuple(_message(item, number, ignored) for number, item in enumerate(body.messages)),
         tools=tools,
-        max_tokens=limits[0] or limits[1],
-        stream=fields.flag("stream"),
-        count=fields.whole("n", MAX_COUNT) or 1,
-        stop=fields.stops("stop"),
-        wishes={**fields.several(WISHES), **tool_wishes(items_of_tools)},
+        max_tokens=body.max_completion_tokens or body.max_tokens,
+        stream=body.stream,
+        count=body.n,
+        stop=tuple(dict.fromkeys(body.stop)),
+        wishes={**body.several(WISHES), **tool_wishes(definitions)},
         options={
-            **fields.several(NOTES),
-            "include_usage": stream_options.get("include_usage") is True,
-            **({"functions": True} if functions else {}),
+            **body.several(NOTES),
+            "include_usage": body.stream_options.get("include_usage") is True,
+            **({"functions": True} if body.functions else {}),
         },
         ignored=ignored,
         forms=forms,
     )
-    fields.left(ignored)
+    body.left(ignored)
     return call
 
 
@@ -83,7 +98,7 @@ def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
     return {**body, "choices": [_choice(call, answer) for answer in answers], "usage": _usage(answers)}
 
 
-def events(call: ModelCall, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
+def events(call: ModelCall, pieces: AsyncGenerator[Piece, None]) -> AsyncIterator[bytes]:
     """Write the chunks of a streamed answer, ``[DONE]`` last."""
     return written(_Chunks(call), pieces, call.count)
 

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
+
+from pydantic import Field
 
 from rl_agents.chat.messages import Excluded, Message, assistant_message, read_calls, read_content, short
 from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start
-from rl_agents.gateway.dialects.fields import Fields, note_dropped, problem, shown, system_first
+from rl_agents.gateway.dialects.requests import (
+    Request,
+    Stops,
+    note_dropped,
+    offered_tools,
+    problem,
+    system_first,
+    tool_wishes,
+)
 from rl_agents.gateway.dialects.stream import SentText, sse, written
-from rl_agents.gateway.dialects.tools import offered_tools, tool_wishes
-from rl_agents.web.errors import ApiError, bad_request
+from rl_agents.web.bodies import read_body, shown
+from rl_agents.web.errors import ApiError
 
 ROLES = ("user", "assistant", "system")
 FAILED = "Error: "
@@ -116,7 +125,7 @@ def _kind(block: Any) -> Any:
 PATH = "/v1/messages"
 COUNT_PATH = "/v1/messages/count_tokens"
 PREFIX = "msg_"
-#: What training decides, or what nobody enforces.
+#: What training decides, or what is not enforced.
 WISHES = (
     "temperature", "top_p", "top_k", "tool_choice", "thinking", "output_config", "output_format", "context_management",
 )  # fmt: skip
@@ -136,49 +145,50 @@ KINDS = {
 }
 
 
+class CountRequest(Request):
+    messages: list[Any] = Field(min_length=1)
+    system: Any = None
+    stop_sequences: Stops = Field([])
+    max_tokens: int | None = Field(None, ge=1)
+
+
+class MessagesRequest(CountRequest):
+    max_tokens: int = Field(ge=1)
+
+
 def read(data: Mapping[str, Any]) -> ModelCall:
     """Read a request.
 
     Raises:
         ApiError: 400 for a field that matters and is missing, of the wrong type or not served.
     """
-    fields = Fields(data)
-    max_tokens = fields.whole("max_tokens")
-    if max_tokens is None:
-        raise bad_request("'max_tokens' is missing: a whole number from 1 on is needed", "max_tokens", "missing_field")
-    return replace(_call(fields), max_tokens=max_tokens)
+    return _call(read_body(MessagesRequest, data))
 
 
 def read_count(data: Mapping[str, Any]) -> ModelCall:
-    """Read a request for the number of a prompt's tokens: as `read` does, without ``max_tokens``.
-
-    Raises:
-        ApiError: as `read`.
-    """
-    return _call(Fields(data))
+    """Read a request for the number of a prompt's tokens: as `read` does, and ``max_tokens`` may be missing."""
+    return _call(read_body(CountRequest, data))
 
 
-def _call(fields: Fields) -> ModelCall:
-    model, ignored = fields.text("model", required=True), Excluded()
-    items = fields.items("messages")
-    if not items:
-        raise bad_request("messages: a list of at least one message is needed", "messages", "missing_field")
-    definitions = [_function(tool) for tool in fields.items("tools")]
+def _call(body: CountRequest) -> ModelCall:
+    ignored = Excluded()
+    definitions = [_function(tool) for tool in body.tools]
     tools, forms = offered_tools(definitions, ("function", "custom"), ignored)
-    note_dropped(ignored, "messages", items, ("role", "content"))
+    note_dropped(ignored, "messages", body.messages, ("role", "content"))
     call = ModelCall(
         dialect="messages",
-        model=model,
-        messages=system_first(system_text(fields.take("system"), ignored), messages_from_blocks(items, ignored)),
+        model=body.model,
+        messages=system_first(system_text(body.system, ignored), messages_from_blocks(body.messages, ignored)),
         tools=tools,
-        stream=fields.flag("stream"),
-        stop=fields.stops("stop_sequences"),
-        wishes={**fields.several(WISHES), **tool_wishes(definitions)},
-        options=fields.several(NOTES),
+        max_tokens=body.max_tokens,
+        stream=body.stream,
+        stop=tuple(dict.fromkeys(body.stop_sequences)),
+        wishes={**body.several(WISHES), **tool_wishes(definitions)},
+        options=body.several(NOTES),
         ignored=ignored,
         forms=forms,
     )
-    fields.left(ignored)
+    body.left(ignored)
     return call
 
 
@@ -191,7 +201,6 @@ def _function(tool: Any) -> Any:
 
 
 def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
-    """Write the body of a message; the first answer is the one."""
     answer = answers[0]
     thoughts = [_thinking(answer.thoughts)] if answer.thoughts else []
     words = [_text(answer.content)] if answer.content or not answer.tool_calls else []
@@ -200,12 +209,11 @@ def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
     return {**body, "content": blocks, **_ending(answer), "usage": _usage(answer.prompt_tokens, answer)}
 
 
-def events(call: ModelCall, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
+def events(call: ModelCall, pieces: AsyncGenerator[Piece, None]) -> AsyncIterator[bytes]:
     return written(_Events(call), pieces, count=1)
 
 
 def counted(tokens: int) -> dict[str, Any]:
-    """Write the answer to ``count_tokens``."""
     return {"input_tokens": tokens}
 
 
@@ -290,7 +298,7 @@ def _thinking(thoughts: str) -> dict[str, Any]:
 
 
 def _signature(thoughts: str) -> str:
-    """Clients send back only thoughts that are signed; nobody checks what they send."""
+    """Clients send back only thoughts that are signed; what they send is not checked."""
     return hashlib.sha256(thoughts.encode()).hexdigest()
 
 

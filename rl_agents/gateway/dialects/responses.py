@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
+
+from pydantic import Field
 
 from rl_agents.chat.items import messages_from_items
 from rl_agents.chat.messages import Excluded, Message
 from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob, ToolForm
-from rl_agents.gateway.dialects.fields import Fields, note_dropped, problem, system_first
+from rl_agents.gateway.dialects.requests import (
+    Limit,
+    Request,
+    Stops,
+    note_dropped,
+    offered_tools,
+    problem,
+    system_first,
+    tool_wishes,
+)
 from rl_agents.gateway.dialects.stream import SentText, logprob_entries, sse, written
-from rl_agents.gateway.dialects.tools import offered_tools, tool_wishes
 from rl_agents.tools.calls import Tool
+from rl_agents.web.bodies import read_body
 from rl_agents.web.errors import ApiError, bad_request
 
 PREFIX = "resp_"
@@ -31,7 +42,6 @@ def reasoning_item(id: str, thoughts: str | None, status: str) -> Item:
 
 
 def message_item(id: str, content: str | None, status: str, logprobs: Sequence[TokenLogprob] = ()) -> Item:
-    """An item with words; None: before the first."""
     parts = [] if content is None else [_part(content, logprobs)]
     return {"id": f"msg_{id}", "type": "message", "role": "assistant", "status": status, "content": parts}
 
@@ -58,7 +68,7 @@ def output_items(call: ModelCall, answer: ModelAnswer) -> list[Item]:
 
 
 def envelope(call: ModelCall, start: Start, status: str, output: Sequence[Item] = ()) -> dict[str, Any]:
-    """Write a response. How it was sampled is null where that is nobody's wish but the run's (a gateway's sessions)."""
+    """Write a response. How it was sampled is null where the run decides that (a gateway's sessions)."""
     formed = {name.removeprefix("text."): value for name, value in call.wishes.items() if name.startswith("text.")}
     return {
         "id": PREFIX + start.id,
@@ -85,7 +95,6 @@ def envelope(call: ModelCall, start: Start, status: str, output: Sequence[Item] 
 
 
 def finished(call: ModelCall, answer: ModelAnswer, output: Sequence[Item]) -> dict[str, Any]:
-    """Write a whole response, ``incomplete`` where its length cut it."""
     cut = answer.finish == "length"
     body = envelope(call, Start(answer.id, answer.created), "incomplete" if cut else "completed", output)
     body["incomplete_details"] = {"reason": "max_output_tokens"} if cut else None
@@ -229,7 +238,7 @@ def _tool(call: ModelCall, tool: Tool) -> Item:
 
 
 PATH = "/v1/responses"
-#: What training decides, or what nobody enforces.
+#: What training decides, or what is not enforced.
 WISHES = (
     "temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty", "top_logprobs",
     "tool_choice", "parallel_tool_calls", "reasoning", "text", "truncation", "max_tool_calls", "include",
@@ -246,51 +255,55 @@ ITEM_FIELDS = (
 )  # fmt: skip
 
 
+class ResponsesRequest(Request):
+    input: str | list[Any]
+    instructions: str = ""
+    previous_response_id: str = ""
+    max_output_tokens: Limit = None
+    stop: Stops = Field([])
+    conversation: Any = None
+    prompt: Any = None
+
+
 def read(data: Mapping[str, Any]) -> ModelCall:
     """Read a request.
 
     Raises:
         ApiError: 400 for a field that matters and is missing, of the wrong type or not served.
     """
-    fields, ignored = Fields(data), Excluded()
-    fields.refuse("conversation", "conversations are not kept; send their items as input")
-    fields.refuse("prompt", "stored prompts are not kept; send their text as instructions")
-    model = fields.text("model", required=True)
-    previous = fields.text("previous_response_id").removeprefix(PREFIX)
-    items = _input(fields.take("input"), bool(previous), ignored)
-    instructions = fields.text("instructions")
-    definitions = fields.items("tools")
-    tools, forms = offered_tools(definitions, ("function",), ignored)
+    body, ignored = read_body(ResponsesRequest, data), Excluded()
+    for name, kept in (("conversation", "conversations are not kept"), ("prompt", "stored prompts are not kept")):
+        if getattr(body, name):
+            raise bad_request(f"{name}: {kept}; send all of it as input and instructions", name, "unsupported_value")
+    previous = body.previous_response_id.removeprefix(PREFIX)
+    items = _input(body.input, bool(previous), ignored)
+    tools, forms = offered_tools(body.tools, ("function",), ignored)
     note_dropped(ignored, "input", items, ITEM_FIELDS)
+    told = {"instructions": body.instructions} if body.instructions else {}
     call = ModelCall(
         dialect="responses",
-        model=model,
-        messages=_messages(instructions, items, ignored, bool(previous)),
+        model=body.model,
+        messages=_messages(body.instructions, items, ignored, bool(previous)),
         tools=tools,
-        max_tokens=fields.whole("max_output_tokens"),
-        stream=fields.flag("stream"),
-        stop=fields.stops("stop"),
+        max_tokens=body.max_output_tokens,
+        stream=body.stream,
+        stop=tuple(dict.fromkeys(body.stop)),
         previous=previous,
-        wishes={**_wishes(fields.several(WISHES)), **tool_wishes(definitions)},
-        options={**fields.several(NOTES), **({"instructions": instructions} if instructions else {})},
+        wishes={**_wishes(body.several(WISHES)), **tool_wishes(body.tools)},
+        options={**body.several(NOTES), **told},
         ignored=ignored,
         forms=forms,
     )
-    fields.left(ignored)
+    body.left(ignored)
     return call
 
 
-def _input(value: Any, follows: bool, ignored: Excluded) -> list[Any]:
-    """Return the items that are new; what refers to an earlier response is in it already, or not kept.
-
-    Raises:
-        ApiError: no input, or another type.
-    """
+def _input(value: str | list[Any], follows: bool, ignored: Excluded) -> list[Any]:
+    """Return the items that are new; what refers to an earlier response is in it already, or not kept."""
     if isinstance(value, str):
         return [{"role": "user", "content": value}]
-    if not isinstance(value, list) or not (value or follows):
-        got = "is missing or empty" if not value else "has another type"
-        raise bad_request(f"input: {got}; a text or a list of items is needed", "input")
+    if not value and not follows:
+        raise bad_request("input: a text or a list of at least one item is needed", "input")
     own = [item for item in value if not _is_reference(item)]
     if len(own) < len(value) and not follows:
         ignored["input.item_reference"] += len(value) - len(own)
@@ -298,7 +311,7 @@ def _input(value: Any, follows: bool, ignored: Excluded) -> list[Any]:
 
 
 def _is_reference(item: Any) -> bool:
-    """Whether an item only names another; its type may be left out."""
+    """Whether an item only names another; its type is optional."""
     if not isinstance(item, Mapping):
         return False
     return item.get("type") == "item_reference" or (item.get("type") is None and set(item) - {"type"} == {"id"})
@@ -320,11 +333,10 @@ def _wishes(sent: dict[str, Any]) -> dict[str, Any]:
 
 
 def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
-    """Write the body of a response; the first answer is the one."""
     return finished(call, answers[0], output_items(call, answers[0]))
 
 
-def events(call: ModelCall, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
+def events(call: ModelCall, pieces: AsyncGenerator[Piece, None]) -> AsyncIterator[bytes]:
     return written(ResponseEvents(call), pieces, count=1)
 
 

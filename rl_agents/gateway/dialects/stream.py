@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing
 from typing import Any, Protocol
 
 from rl_agents.gateway.calls import Delta, ModelAnswer, Piece, Start, TokenLogprob
@@ -32,16 +32,18 @@ class Writer(Protocol):
         """Instead of all that was still to come."""
 
 
-async def written(writer: Writer, pieces: AsyncIterator[Piece], count: int) -> AsyncIterator[bytes]:
+async def written(writer: Writer, pieces: AsyncGenerator[Piece, None], count: int) -> AsyncIterator[bytes]:
     """Yield a stream's events; a refusal in mid-stream, or answers that do not come, are its last ones.
+
+    A client that hangs up closes ``pieces``, which ends the sampling.
 
     Args:
         count: answers that are to come.
     """
     whole = 0
     try:
-        async with _closing(_started(pieces)) as all_pieces:
-            async for piece in all_pieces:
+        async with aclosing(pieces):
+            async for piece in pieces:
                 whole += isinstance(piece, ModelAnswer)
                 for event in _events(writer, piece):
                     yield event
@@ -54,18 +56,13 @@ async def written(writer: Writer, pieces: AsyncIterator[Piece], count: int) -> A
             yield event
 
 
-async def primed(pieces: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
-    """Wait for the first piece, then return the whole stream: a refusal before it can still be an HTTP status.
+async def primed(pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
+    """Wait for the first piece, then return the whole stream: a refusal before it can still be an HTTP status."""
+    first = await anext(pieces)
 
-    Raises:
-        ApiError: as ``pieces`` raises it instead of a first piece.
-    """
-    first = await anext(pieces, None)
-
-    async def whole() -> AsyncIterator[Piece]:
-        async with _closing(pieces):
-            if first is not None:
-                yield first
+    async def whole() -> AsyncGenerator[Piece, None]:
+        async with aclosing(pieces):
+            yield first
             async for piece in pieces:
                 yield piece
 
@@ -113,29 +110,3 @@ def _events(writer: Writer, piece: Piece) -> Iterator[bytes]:
     if isinstance(piece, Start):
         return writer.start(piece)
     return writer.delta(piece) if isinstance(piece, Delta) else writer.answer(piece)
-
-
-async def _started(pieces: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
-    """Yield the pieces with a `Start` first; where none comes, it is made of the first whole answer."""
-    held: list[Piece] = []
-    known = False
-    async with _closing(pieces):
-        async for piece in pieces:
-            held.append(piece)
-            if known or not isinstance(piece, Delta):
-                if not known and isinstance(piece, ModelAnswer):
-                    yield Start(piece.id, piece.created, piece.label, piece.prompt_tokens)
-                known = True
-                for earlier in held:
-                    yield earlier
-                held.clear()
-
-
-@asynccontextmanager
-async def _closing(pieces: AsyncIterator[Piece]) -> AsyncIterator[AsyncIterator[Piece]]:
-    """Close a generator with its reader: a client that hangs up ends the sampling."""
-    try:
-        yield pieces
-    finally:
-        if isinstance(pieces, AsyncGenerator):
-            await pieces.aclose()

@@ -87,7 +87,6 @@ class SelfCheck:
     failures: tuple[tuple[Turn, str], ...]
 
     def summary(self) -> str:
-        """One line for people; names the first failure."""
         passed = self.checked - len(self.failures)
         line = f"{passed} of {self.checked} demonstrated actions score 1"
         if self.failures:

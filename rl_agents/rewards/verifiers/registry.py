@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
+from rl_agents import plugins
 from rl_agents.config.options import key, keys_of, read_options
 from rl_agents.errors import InputError, unknown
-from rl_agents.plugins import claim
 from rl_agents.rewards.judge import OpenAIJudge
 from rl_agents.rewards.verifiers.base import ExactVerifier, Scored, Verdict, Verifier
 from rl_agents.rewards.verifiers.judged import DialogueVerifier, EquivalenceJudge
@@ -153,14 +154,8 @@ VERIFIERS: dict[str, VerifierEntry] = {
 }
 
 
-def register(entry: VerifierEntry) -> None:
-    """Add a verifier of a plugin.
-
-    Raises:
-        InputError: its name is taken.
-    """
-    claim("verifier", entry.name, VERIFIERS)
-    VERIFIERS[entry.name] = entry
+#: Adds an entry of a plugin; raises `InputError` where its name is taken.
+register = partial(plugins.register, "verifier", VERIFIERS)
 
 
 #: Compares an action with ``turn``, where the expert acted: 0 to 1, or a coroutine that comes to it.
@@ -169,8 +164,6 @@ Scoring = Callable[[Turn, Response], Any]
 
 @dataclass(frozen=True)
 class FunctionVerifier:
-    """What `verifier` makes of a function."""
-
     name: str
     function: Scoring
 

@@ -165,12 +165,10 @@ def edit_text(arguments: Mapping[str, Any]) -> str:
 
 
 def path(arguments: Mapping[str, Any]) -> str:
-    """Return the file or folder that a call names; empty for none."""
     return _text(arguments, *PATH_ARGUMENTS).strip()
 
 
 def command(arguments: Mapping[str, Any]) -> str:
-    """Return the shell command of a call; empty for none."""
     return _text(arguments, "command", "cmd").strip()
 
 

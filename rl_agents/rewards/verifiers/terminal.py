@@ -60,8 +60,6 @@ HARNESSES: Mapping[str, Harness] = {
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """What a message asks the terminal to do."""
-
     keystrokes: str
     complete: bool
 

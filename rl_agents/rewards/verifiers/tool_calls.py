@@ -181,7 +181,7 @@ class TextAction:
 
 
 def read_text_action(content: str) -> TextAction:
-    """Read what stands inside the one ``<action>`` tag, or the whole text where there is none, or more than one.
+    """Read the text inside the one ``<action>`` tag, or the whole text where there is none, or more than one.
 
     >>> read_text_action("<action>search[Red  mug]</action>")
     TextAction(name='search', text='red mug')

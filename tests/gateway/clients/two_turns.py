@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 QUESTION = "What is 2 + 3? Use the tool add."
@@ -55,10 +56,6 @@ def openai_chat(base: str, key: str, stream: bool = False) -> str:
         for call in said.tool_calls:
             result = str(add(**json.loads(call.function.arguments)))
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
-
-
-def openai_chat_streamed(base: str, key: str) -> str:
-    return openai_chat(base, key, stream=True)
 
 
 def openai_responses(base: str, key: str) -> str:
@@ -127,10 +124,6 @@ def anthropic_messages(base: str, key: str, stream: bool = False) -> str:
         messages.append({"role": "user", "content": results})
 
 
-def anthropic_messages_streamed(base: str, key: str) -> str:
-    return anthropic_messages(base, key, stream=True)
-
-
 def openai_agents(base: str, key: str, api: str = "responses", stream: bool = False) -> str:
     from agents import Agent, Runner, function_tool, set_default_openai_client, set_tracing_disabled
     from agents.models.openai_chatcompletions import OpenAIChatCompletionsModel
@@ -154,28 +147,12 @@ def openai_agents(base: str, key: str, api: str = "responses", stream: bool = Fa
     return asyncio.run(run())
 
 
-def openai_agents_streamed(base: str, key: str) -> str:
-    return openai_agents(base, key, stream=True)
-
-
-def openai_agents_chat(base: str, key: str) -> str:
-    return openai_agents(base, key, api="chat_completions")
-
-
-def openai_agents_chat_streamed(base: str, key: str) -> str:
-    return openai_agents(base, key, api="chat_completions", stream=True)
-
-
 def smolagents_tools(base: str, key: str, stream: bool = False) -> str:
     from smolagents import OpenAIModel, ToolCallingAgent, tool
 
     model = OpenAIModel(MODEL, api_base=f"{base}/v1", api_key=key)
     agent = ToolCallingAgent(tools=[tool(add)], model=model, max_steps=3, verbosity_level=0, stream_outputs=stream)
     return str(agent.run(QUESTION))
-
-
-def smolagents_tools_streamed(base: str, key: str) -> str:
-    return smolagents_tools(base, key, stream=True)
 
 
 def smolagents_code(base: str, key: str) -> str:
@@ -198,18 +175,6 @@ def langgraph(base: str, key: str, responses: bool = False, stream: bool = False
     return str(agent.invoke(asked)["messages"][-1].text)
 
 
-def langgraph_streamed(base: str, key: str) -> str:
-    return langgraph(base, key, stream=True)
-
-
-def langgraph_responses(base: str, key: str) -> str:
-    return langgraph(base, key, responses=True)
-
-
-def langgraph_responses_streamed(base: str, key: str) -> str:
-    return langgraph(base, key, responses=True, stream=True)
-
-
 def pydantic_ai(base: str, key: str, kind: str = "chat", stream: bool = False) -> str:
     from pydantic_ai import Agent
     from pydantic_ai.models.anthropic import AnthropicModel
@@ -230,26 +195,6 @@ def pydantic_ai(base: str, key: str, kind: str = "chat", stream: bool = False) -
 
     # Not run_stream: that takes the first words for the last, though a call follows them.
     return asyncio.run(agent.run(QUESTION, event_stream_handler=follow if stream else None)).output
-
-
-def pydantic_ai_streamed(base: str, key: str) -> str:
-    return pydantic_ai(base, key, stream=True)
-
-
-def pydantic_ai_responses(base: str, key: str) -> str:
-    return pydantic_ai(base, key, kind="responses")
-
-
-def pydantic_ai_responses_streamed(base: str, key: str) -> str:
-    return pydantic_ai(base, key, kind="responses", stream=True)
-
-
-def pydantic_ai_messages(base: str, key: str) -> str:
-    return pydantic_ai(base, key, kind="messages")
-
-
-def pydantic_ai_messages_streamed(base: str, key: str) -> str:
-    return pydantic_ai(base, key, kind="messages", stream=True)
 
 
 def autogen(base: str, key: str, stream: bool = False) -> str:
@@ -281,10 +226,6 @@ def autogen(base: str, key: str, stream: bool = False) -> str:
     return asyncio.run(run())
 
 
-def autogen_streamed(base: str, key: str) -> str:
-    return autogen(base, key, stream=True)
-
-
 def agno(base: str, key: str, stream: bool = False, responses: bool = False) -> str:
     from agno.agent import Agent
     from agno.models.openai.like import OpenAILike
@@ -298,14 +239,6 @@ def agno(base: str, key: str, stream: bool = False, responses: bool = False) -> 
     return str(agent.run(QUESTION).content)
 
 
-def agno_streamed(base: str, key: str) -> str:
-    return agno(base, key, stream=True)
-
-
-def agno_responses(base: str, key: str) -> str:
-    return agno(base, key, responses=True)
-
-
 def ag2(base: str, key: str, stream: bool = False, responses: bool = False) -> str:
     from ag2 import Agent
     from ag2.config import OpenAIConfig, OpenAIResponsesConfig
@@ -313,14 +246,6 @@ def ag2(base: str, key: str, stream: bool = False, responses: bool = False) -> s
     kind: Any = OpenAIResponsesConfig if responses else OpenAIConfig
     config = kind(model=MODEL, base_url=f"{base}/v1", api_key=key, streaming=stream)
     return str(asyncio.run(Agent("adder", RULES, config=config, tools=[add]).ask(QUESTION)).body)
-
-
-def ag2_streamed(base: str, key: str) -> str:
-    return ag2(base, key, stream=True)
-
-
-def ag2_responses(base: str, key: str) -> str:
-    return ag2(base, key, responses=True)
 
 
 def agent_framework(base: str, key: str, responses: bool = False, stream: bool = False) -> str:
@@ -341,18 +266,6 @@ def agent_framework(base: str, key: str, responses: bool = False, stream: bool =
     return asyncio.run(run())
 
 
-def agent_framework_streamed(base: str, key: str) -> str:
-    return agent_framework(base, key, stream=True)
-
-
-def agent_framework_responses(base: str, key: str) -> str:
-    return agent_framework(base, key, responses=True)
-
-
-def agent_framework_responses_streamed(base: str, key: str) -> str:
-    return agent_framework(base, key, responses=True, stream=True)
-
-
 def haystack(base: str, key: str, stream: bool = False) -> str:
     from haystack.components.agents import Agent
     from haystack.components.generators.chat import OpenAIChatGenerator
@@ -366,49 +279,42 @@ def haystack(base: str, key: str, stream: bool = False) -> str:
     return str(agent.run([ChatMessage.from_user(QUESTION)], streaming_callback=shown)["last_message"].text)
 
 
-def haystack_streamed(base: str, key: str) -> str:
-    return haystack(base, key, stream=True)
-
-
 CLIENTS: dict[str, Client] = {
-    function.__name__: function
-    for function in (
-        openai_chat,
-        openai_chat_streamed,
-        openai_responses,
-        openai_responses_followed,
-        anthropic_messages,
-        anthropic_messages_streamed,
-        openai_agents,
-        openai_agents_streamed,
-        openai_agents_chat,
-        openai_agents_chat_streamed,
-        smolagents_tools,
-        smolagents_tools_streamed,
-        smolagents_code,
-        langgraph,
-        langgraph_streamed,
-        langgraph_responses,
-        langgraph_responses_streamed,
-        pydantic_ai,
-        pydantic_ai_streamed,
-        pydantic_ai_responses,
-        pydantic_ai_responses_streamed,
-        pydantic_ai_messages,
-        pydantic_ai_messages_streamed,
-        autogen,
-        autogen_streamed,
-        agno,
-        agno_streamed,
-        agno_responses,
-        ag2,
-        ag2_streamed,
-        ag2_responses,
-        agent_framework,
-        agent_framework_streamed,
-        agent_framework_responses,
-        agent_framework_responses_streamed,
-        haystack,
-        haystack_streamed,
-    )
+    "openai_chat": openai_chat,
+    "openai_chat_streamed": partial(openai_chat, stream=True),
+    "openai_responses": openai_responses,
+    "openai_responses_followed": openai_responses_followed,
+    "anthropic_messages": anthropic_messages,
+    "anthropic_messages_streamed": partial(anthropic_messages, stream=True),
+    "openai_agents": openai_agents,
+    "openai_agents_streamed": partial(openai_agents, stream=True),
+    "openai_agents_chat": partial(openai_agents, api="chat_completions"),
+    "openai_agents_chat_streamed": partial(openai_agents, api="chat_completions", stream=True),
+    "smolagents_tools": smolagents_tools,
+    "smolagents_tools_streamed": partial(smolagents_tools, stream=True),
+    "smolagents_code": smolagents_code,
+    "langgraph": langgraph,
+    "langgraph_streamed": partial(langgraph, stream=True),
+    "langgraph_responses": partial(langgraph, responses=True),
+    "langgraph_responses_streamed": partial(langgraph, responses=True, stream=True),
+    "pydantic_ai": pydantic_ai,
+    "pydantic_ai_streamed": partial(pydantic_ai, stream=True),
+    "pydantic_ai_responses": partial(pydantic_ai, kind="responses"),
+    "pydantic_ai_responses_streamed": partial(pydantic_ai, kind="responses", stream=True),
+    "pydantic_ai_messages": partial(pydantic_ai, kind="messages"),
+    "pydantic_ai_messages_streamed": partial(pydantic_ai, kind="messages", stream=True),
+    "autogen": autogen,
+    "autogen_streamed": partial(autogen, stream=True),
+    "agno": agno,
+    "agno_streamed": partial(agno, stream=True),
+    "agno_responses": partial(agno, responses=True),
+    "ag2": ag2,
+    "ag2_streamed": partial(ag2, stream=True),
+    "ag2_responses": partial(ag2, responses=True),
+    "agent_framework": agent_framework,
+    "agent_framework_streamed": partial(agent_framework, stream=True),
+    "agent_framework_responses": partial(agent_framework, responses=True),
+    "agent_framework_responses_streamed": partial(agent_framework, responses=True, stream=True),
+    "haystack": haystack,
+    "haystack_streamed": partial(haystack, stream=True),
 }

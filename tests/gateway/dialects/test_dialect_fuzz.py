@@ -14,7 +14,7 @@ from scripted_gateway import answered, pieces_of
 
 from rl_agents.chat.messages import ROLES
 from rl_agents.gateway.calls import ModelCall
-from rl_agents.gateway.dialects import DIALECTS, messages
+from rl_agents.gateway.dialects import DIALECTS
 from rl_agents.web.errors import ApiError
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
@@ -90,12 +90,3 @@ def test_any_body_is_a_call_or_a_refusal(dialect: ModuleType, body: Any) -> None
 @given(field=LISTS)
 def test_any_list_is_a_call_or_a_refusal(dialect: ModuleType, field: tuple[str, list[Any]]) -> None:
     check(dialect, {**GOOD, field[0]: field[1]})
-
-
-@settings(max_examples=100, deadline=None)
-@given(body=BODIES)
-def test_any_body_is_counted_or_refused(body: Any) -> None:
-    try:
-        assert isinstance(messages.read_count(body), ModelCall)
-    except ApiError as error:
-        assert error.status == 400

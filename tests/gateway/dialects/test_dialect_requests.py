@@ -380,51 +380,26 @@ def test_tools_that_the_agent_runs_are_offered_and_the_others_counted() -> None:
     assert [tool.name for tool in old.tools] == ["add"] and old.options["functions"]
 
 
+#: By what no library checks: the words are ours. Types and ranges: `serving.test_bad_requests`.
 REFUSED: list[tuple[ModuleType, dict[str, Any], str, str]] = [
-    (chat_completions, {"messages": [ASKED]}, "model", "'model' is missing: a text is needed"),
-    (chat_completions, asked(model=7), "model", "model: a text is needed (got 7)"),
-    (chat_completions, asked(model=""), "model", "model: a text is needed (got '')"),
-    (chat_completions, {"model": "m"}, "messages", "messages: a list of at least one message is needed"),
-    (chat_completions, said(), "messages", "messages: a list of at least one message is needed"),
-    (chat_completions, asked(messages="hi"), "messages", "messages: a list is needed (got 'hi')"),
     (chat_completions, said(ASKED, "hi"), "messages", "messages[1]: a message is str, not an object"),
     (chat_completions, said({"content": "x"}), "messages", "messages[0]: a message without role"),
-    (chat_completions, asked(tools={}), "tools", "tools: a list is needed (got {})"),
     (chat_completions, asked(tools=[{"function": {}}]), "tools", "tools: a tool definition without a usable name"),
-    (
-        chat_completions,
-        asked(tools=[{"function": {"name": "f", "parameters": {"type": "thing"}}}]),
-        "tools",
-        "tools: tool 'f': parameters is no JSON schema",
-    ),
     *(
         (chat_completions, asked(tools=[{"function": {"name": "f", "parameters": schema}}]), "tools", message)
         for schema, message in (
+            ({"type": "thing"}, "tools: tool 'f': parameters is no JSON schema"),
             ({"$schema": []}, "tools: tool 'f': parameters is no JSON schema: its $schema is no text"),
             ({"$id": []}, "tools: tool 'f': parameters is no JSON schema: [] is not of type 'string'"),
         )
     ),
-    (chat_completions, asked(max_tokens=0), "max_tokens", "max_tokens: a whole number from 1 on is needed (got 0)"),
-    (chat_completions, asked(max_completion_tokens="9"), "max_completion_tokens", "a whole number from 1 on"),
-    (chat_completions, asked(n=True), "n", "n: a whole number from 1 to 128 is needed (got True)"),
-    (chat_completions, asked(n=129), "n", "n: a whole number from 1 to 128 is needed (got 129)"),
-    (chat_completions, asked(stream="yes"), "stream", "stream: true or false is needed (got 'yes')"),
-    (chat_completions, asked(stop=[1]), "stop", "stop: a string or a list of at most 64 strings is needed"),
-    (chat_completions, asked(stop=[""]), "stop", "stop: a stop string has 1 to 256 characters"),
-    (chat_completions, asked(stream_options=True), "stream_options", "stream_options: an object is needed"),
-    (responses, {"model": "m"}, "input", "input: is missing or empty; a text or a list of items is needed"),
-    (responses, {"model": "m", "input": 7}, "input", "input: has another type"),
-    (responses, asked(instructions=[]), "instructions", "instructions: a text is needed (got [])"),
+    (responses, said(), "input", "input: a text or a list of at least one item is needed"),
     (responses, asked(conversation="conv_1"), "conversation", "conversation: conversations are not kept"),
     (responses, asked(prompt={"id": "p"}), "prompt", "prompt: stored prompts are not kept"),
-    (responses, asked(previous_response_id=3), "previous_response_id", "previous_response_id: a text is needed"),
-    (responses, asked(max_output_tokens=-1), "max_output_tokens", "max_output_tokens: a whole number from 1 on"),
-    (messages, {"model": "m", "messages": [ASKED]}, "max_tokens", "'max_tokens' is missing: a whole number"),
     (messages, asked(system=7), "system", "system: content is int, not text"),
     (messages, said({"role": "tool", "content": "x"}), "messages", "messages[0]: unknown role 'tool'; valid: user"),
     (messages, said({"role": "user", "content": 7}), "messages", "messages[0]: content is int, not text or a list"),
     (messages, asked(tools=[{"name": "f", "input_schema": 7}]), "tools", "tools: tool 'f': parameters is int"),
-    (messages, asked(stop_sequences=7), "stop_sequences", "stop_sequences: a string or a list"),
 ]
 
 
@@ -434,15 +409,6 @@ def test_a_field_that_matters_is_refused_by_name(
 ) -> None:
     with pytest.raises(ApiError) as refused:
         dialect.read(body)
-    assert refused.value.status == 400 and refused.value.param == param
-    assert message in refused.value.message and param in refused.value.message
-    assert "\n" not in refused.value.message and len(refused.value.message) < 400
+    assert refused.value.status == 400 and refused.value.param == param and message in refused.value.message
     told = dialect.error(refused.value)
     assert told["error"]["message"] == refused.value.message and told["error"]["type"] == "invalid_request_error"
-
-
-@pytest.mark.parametrize("body", [[], "x", None, 7])
-def test_a_body_that_is_no_object_is_refused(body: Any) -> None:
-    for dialect in (chat_completions, responses, messages):
-        with pytest.raises(ApiError, match="the body is not a JSON object"):
-            dialect.read(body)

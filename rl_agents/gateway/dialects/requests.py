@@ -1,32 +1,78 @@
-"""Definitions of tools in three dialects: what the agent runs is offered, what the provider would run is counted."""
+"""What requests of all dialects have in common: their fields, and the definitions of tools."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
-from rl_agents.chat.messages import Excluded, short
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from rl_agents.chat.messages import Excluded, Message, short
 from rl_agents.gateway.calls import ToolForm
-from rl_agents.gateway.dialects.fields import problem
 from rl_agents.tools.calls import Tool, read_tools
+from rl_agents.web.bodies import Body
+from rl_agents.web.errors import ApiError, bad_request
 
+MAX_SHOWN = 300
 #: A custom tool takes any text: its one argument.
 TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+_FILES = {"command": "string", "path": "string", "file_text": "string", "old_str": "string", "new_str": "string",
+          "insert_line": "integer", "insert_text": "string", "view_range": "array"}  # fmt: skip
 #: Anthropic's own tools that the agent runs, by the beginning of their type; its models know their arguments.
 CLIENT_TOOLS = {
     "bash_": ("Runs a command in a shell.", {"command": "string", "restart": "boolean"}),
-    "text_editor_": (
-        "Views and edits files; command: view, create, str_replace, insert.",
-        {"command": "string", "path": "string", "file_text": "string", "old_str": "string", "new_str": "string",
-         "insert_line": "integer", "insert_text": "string", "view_range": "array"},
-    ),
+    "text_editor_": ("Views and edits files; command: view, create, str_replace, insert.", _FILES),
     "memory_": (
         "Keeps files between conversations; command: view, create, str_replace, insert, delete, rename.",
-        {"command": "string", "path": "string", "file_text": "string", "old_str": "string", "new_str": "string",
-         "insert_line": "integer", "insert_text": "string", "view_range": "array", "old_path": "string",
-         "new_path": "string"},
+        {**_FILES, "old_path": "string", "new_path": "string"},
     ),
-}  # fmt: skip
+}
+
+Limit = Annotated[int | None, Field(ge=1)]
+#: Strings that end an answer: one or a list.
+Stops = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=256)]],
+    Field(max_length=64),
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+]
+
+
+class Request(Body):
+    """The fields that every dialect has. Others are accepted: a dialect takes those it knows, the rest is counted."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    model: str = Field(min_length=1)
+    tools: list[Any] = Field([])
+    stream: bool = False
+
+    def several(self, names: Iterable[str]) -> dict[str, Any]:
+        """Take those of the named fields that are there, as the client sent them."""
+        extra = self.model_extra or {}
+        return {name: extra.pop(name) for name in names if name in extra}
+
+    def left(self, excluded: Excluded) -> None:
+        excluded.update(map(short, self.model_extra or ()))
+
+
+def problem(field: str, error: ValueError, place: str = "") -> ApiError:
+    """Turn a reader's complaint into a refusal that names the field."""
+    text = " ".join(str(error).split())
+    text = text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
+    return bad_request(f"{place or field}: {text}", field)
+
+
+def note_dropped(excluded: Excluded, name: str, items: Iterable[Any], known: Sequence[str]) -> None:
+    """Count the fields of messages that are not read, as ``messages.name``."""
+    for item in items:
+        if isinstance(item, Mapping):
+            names = (key for key, value in item.items() if value is not None and key not in known)
+            excluded.update(f"{name}.{short(key)}" for key in names)
+
+
+def system_first(instructions: str, messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the messages after a system message, if there are instructions."""
+    first: Sequence[Message] = [{"role": "system", "content": instructions}] if instructions else []
+    return (*first, *messages)
 
 
 def offered_tools(
