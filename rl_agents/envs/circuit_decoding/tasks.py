@@ -111,7 +111,7 @@ def _named(name: str) -> Setting:
 
 
 def _setting(circuits: str, candidates: str) -> Setting:
-    given = {"circuits": circuits, "candidates": candidates}
+    given = {"circuits": int(circuits), "candidates": int(candidates)}
     return read_options(Setting, given, prefix="env.", chosen=())
 
 
