@@ -45,7 +45,7 @@ PRESETS: list[tuple[bytes, str]] = [
     (b"algo: grop\n", "unknown algorithm 'grop': did you mean 'grpo'?"),
     (b"env: gues\n", "unknown environment 'gues'"),
     (b"env.prompt: chatty\n", "env.prompt='chatty': valid: paper, compact"),
-    (b"env.prompt: [paper]\n", "env.prompt='['paper']': valid: paper, compact"),
+    (b"env.prompt: [paper]\n", "env.prompt=['paper']: valid: paper, compact"),
     (b"critic_lr: 0.1\nalgo: grpo\n", "critic_lr"),
     (b"seed: 2024-01-01\n", "seed='2024-01-01': must be a valid integer"),
     (b"kl_estimator: k2\n", "key 'kl_estimator' has no effect without kl_coef"),

@@ -289,7 +289,7 @@ def test_unusable_options() -> None:
         ({"parallel": "sorted"}, "env.parallel='sorted': valid: "),
         ({"similarity": 2.0}, "must be at most 1, or -1"),
         ({"judge_url": "http://x"}, "belong together"),
-        ({"judge_retries": -1}, "must not be negative"),
+        ({"judge_retries": -1}, "must be at least 0"),
     ):
         with pytest.raises(InputError, match=message):
             VerifierOptions.from_mapping(options)

@@ -115,7 +115,7 @@ def test_keys_are_read_as_text_and_as_values_and_the_rest_belongs_to_the_run() -
         ({}, "checkpoint is missing"),
         ({"checkpoint": "x", "max_replica": 2}, "did you mean 'max_replicas'?"),
         ({"checkpoint": "x", "max_replicas": "two"}, "must be a valid integer"),
-        ({"checkpoint": "x", "max_sessions": -1}, "must not be negative"),
+        ({"checkpoint": "x", "max_sessions": -1}, "must be at least 0"),
         ({"checkpoint": "x", "min_replicas": 3}, "max_replicas=1: must be at least min_replicas=3"),
         ({"checkpoint": "x", "target_ongoing_requests": 65}, "must be at most max_ongoing_requests=64"),
         ({"checkpoint": "x", "admin_key_env": "A"}, "admin_key_env without api_key_env"),

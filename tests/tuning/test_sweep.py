@@ -110,8 +110,8 @@ def test_set_may_not_say_what_the_sweep_varies(tmp_path: Path) -> None:
 
 
 def test_every_trial_is_resolved_before_the_first_begins(tmp_path: Path) -> None:
-    path = write(tmp_path, "space: {clip_low: [0.1, -1.0]}\nset: {env: guess_numbers}\n")
-    with pytest.raises(InputError, match=r"sweep\.yaml: trial clip_low=-1\.0: clip_low=-1\.0: must be at least 0"):
+    path = write(tmp_path, "space: {temperature: [1.0, 0.0]}\nset: {env: guess_numbers}\n")
+    with pytest.raises(InputError, match=r"sweep\.yaml: trial temperature=0\.0: temperature=0: training needs"):
         resolve_trials(load_sweep(path), str(path))
 
 
