@@ -127,8 +127,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "prs": Table(GROUPS, {"prs": ()}),
     "steppo": Table(CURVE, {"steppo": ()}),
     "t3": Table(CUT, {"t3": ()}, ("consistent, ", "force_answer, ")),
-    "t3_circuit_decoding": Table(CUT, {"t3_circuit_decoding": ()}, ("force_answer, ",)),
-    "t3_preference_estimation": Table(CUT, {"t3_preference_estimation": ()}, ("force_answer, ",)),
     "t3_lost_threads": LOST_THREADS,
     **{
         environment: Table(CUT, {f"active_{environment}": ()}, ("force_answer, ",))
@@ -140,7 +138,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "webshop": Table((*CURVE, "after 20"), {"webshop": ()}),
     "paper_search": Table((*CURVE, "after 20"), {"paper_search": (), "paper_search_baselines": ()}),
     "multihop_qa": Table(GROUPS, {"multihop_qa_prs": (), "multihop_qa": ("steppo",)}),
-    "multihop_qa_prs_beginner": Table(GROUPS, {"multihop_qa_prs_beginner": ()}),
     "multihop_qa_prs_beginner7": Table(GROUPS, {"multihop_qa_prs_beginner7": ()}),
     "long_form_qa": Table(GROUPS, {"long_form_qa": ()}),
     "prs_long_form": Table(GROUPS, {"prs_long_form": ()}),

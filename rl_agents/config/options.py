@@ -14,6 +14,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from rl_agents.errors import InputError, unknown
@@ -128,7 +129,7 @@ class Key:
             return [part.strip() for part in value.split(",") if part.strip()]  # env.tools=a,b
         if self.kind == dict[str, str]:
             return _pairs(value)
-        return value
+        return str(value) if isinstance(value, PurePath) else value
 
     def _problem(self, error: ValidationError) -> str:
         first = error.errors(include_url=False)[0]
@@ -139,7 +140,11 @@ class Key:
         if first["type"] == "literal_error":
             return f"valid: {', '.join(map(str, typing.get_args(self.kind)))}"
         text = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
-        text = text.replace("Input should be", "must be").replace("dictionary", "mapping, such as {name: value}")
+        text = (
+            text.partition(", unable to parse")[0]
+            .replace("Input should be", "must be")
+            .replace("dictionary", "mapping, such as {name: value}")
+        )
         return text[0].lower() + text[1:]
 
 

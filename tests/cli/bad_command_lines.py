@@ -2,9 +2,9 @@
 
 ROWS = """
 --set group_size=2.5 => group_size=2.5: must be a valid integer, got a number with a fractional part
---set group_size=abc => group_size='abc': must be a valid integer, unable to parse string as an integer
+--set group_size=abc => group_size='abc': must be a valid integer
 --set group_size=[4] => group_size=[4]: must be a valid integer
---set group_size= => group_size='': must be a valid integer, unable to parse string as an integer
+--set group_size= => group_size='': must be a valid integer
 --set group_size=null => group_size=None: must be a valid integer
 --set group_size=true => group_size=True: must be a number
 --set tasks_per_iteration=0 => tasks_per_iteration=0: must be at least 1
@@ -21,7 +21,7 @@ ROWS = """
 --set grad_clip=-1 => grad_clip=-1: must be at least 0
 --set betas=0.9 => betas=0.9: must be a valid list
 --set betas=[0.9] => betas=[0.9]: two numbers are needed
---set betas=[a,b] => betas=['a', 'b']: must be a valid number, unable to parse string as a number
+--set betas=[a,b] => betas=['a', 'b']: must be a valid number
 --set betas=[0.9,0.9,0.9] => betas=[0.9, 0.9, 0.9]: two numbers are needed
 --set betas=[-0.1,0.9] => betas=[-0.1, 0.9]: must be at least 0
 --set clip_low=-0.1 => clip_low=-0.1: must be at least 0
@@ -34,7 +34,7 @@ ROWS = """
 --set success_replay_weight=0.5 success_replay=0 algo=chain-gae => key 'success_replay_weight' has no effect without
 --set success_replay=2 top_p=0.9 old_logprobs=learner algo=chain-gae => top_p=0.9 does not work with success_replay
 --set kl_coef=-1 => kl_coef=-1: must be at least 0
---set kl_coef=x => kl_coef='x': must be a valid number, unable to parse string as a number
+--set kl_coef=x => kl_coef='x': must be a valid number
 --set kl_estimator=k9 kl_coef=0.1 => kl_estimator='k9': valid: k1, abs, k2, k3, k3+
 --set entropy_coef=-1 => entropy_coef=-1: must be at least 0
 --set temperature=0 => temperature=0: training needs a stochastic policy; use eval_temperature=0 for greedy tests
@@ -50,7 +50,7 @@ ROWS = """
 --set max_model_len=0 => max_model_len=0: must be at least 2
 --set max_response_tokens=300 max_model_len=256 => max_response_tokens=300 leaves no room for a prompt in max_model_le
 --set seed=1.5 => seed=1.5: must be a valid integer, got a number with a fractional part
---set seed=x => seed='x': must be a valid integer, unable to parse string as an integer
+--set seed=x => seed='x': must be a valid integer
 --seed -1 => seed=-1: must be at least 0
 --seed x => argument --seed: invalid int value: 'x' (see run.py --help)
 --iterations -3 => iterations=-3: must be at least 1
@@ -242,7 +242,7 @@ TRAIN => unknown command 'TRAIN': did you mean 'train'?
 --algo grop => unknown algorithm 'grop': did you mean 'grpo'?
 --set groupsize=4 => unknown key 'groupsize': did you mean 'group_size'?
 --set lr => --set lr: write it as key=value
---set lr=fast => lr='fast': a number is needed
+--set lr=fast => lr='fast': must be a valid number
 --set env.color=red => env.color
 --iteration 3 => unknown flag '--iteration': did you mean '--iterations'?
 --seed 1 --set seed=2 => seed is given twice
@@ -250,9 +250,9 @@ TRAIN => unknown command 'TRAIN': did you mean 'train'?
 --algo grpo --set critic_lr=0.1 => critic_lr
 --set model=no/such/model => no/such/model
 --set seed=1e23 => must be at most 4294967295
---set env_timeout_s=-1 => env_timeout_s=-1.0: must not be negative
+--set env_timeout_s=-1 => env_timeout_s=-1: must be at least 0
 --set 'betas=[0.9, 1.5]' => betas=[0.9, 1.5]: must be below 1
---set lr_decay=2 => lr_decay=2.0: must be at most 1
+--set lr_decay=2 => lr_decay=2: must be at most 1
 --set kl_estimator=k2 => key 'kl_estimator' has no effect without kl_coef
 --set judge_url=http://here => key 'judge_url' has no effect without reward=prs
 --algo vspo --set vspo_mode=none vspo_alpha=3 => without vspo_mode other than none

@@ -491,7 +491,7 @@ def test_official_files_are_read(tmp_path: Path) -> None:
         ([record("B1", name=5)], "product 1 cannot be read: int where text is expected"),
         ([record("B1", customization_options={"Size": [{}]})], "product 1 cannot be read: no 'value'"),
         ([["x"]], "product 1 cannot be read"),
-        ({"items": 5}, "a value of another kind than expected"),
+        ({"items": 5}, "a value of an unexpected type"),
         ("text", "neither a JSON list nor a JSON object"),
     ],
 )

@@ -45,10 +45,11 @@ def given(number: int = 0, **task) -> Given:
 
 
 def play(agent, *sessions: Given, timeout_s: float = 20.0) -> list[AgentEnd]:
-    async def all_of_them():
-        return await asyncio.gather(*(agent.run(session, timeout_s) for session in sessions))
+    return asyncio.run(played(agent, *sessions, timeout_s=timeout_s))
 
-    return asyncio.run(all_of_them())
+
+async def played(agent, *sessions: Given, timeout_s: float = 20.0) -> list[AgentEnd]:
+    return await asyncio.gather(*(agent.run(session, timeout_s) for session in sessions))
 
 
 def rewards(ends: list[AgentEnd]) -> list[float | None]:
@@ -142,7 +143,7 @@ async def test_time_is_each_sessions_own(agent_of):
                 await asyncio.sleep(0.01)
             return os.getpid()
     """)
-    play(agent, given(3))  # the process is there
+    await played(agent, given(3))  # the process is there
     slow = agent.run(given(1), 1.0)
     first, slow, second = await asyncio.gather(agent.run(given(0), 60), slow, agent.run(given(2), 60))
     assert slow.timed_out and not slow.error and Path(f"{agent.file}.cancelled").exists()
@@ -160,13 +161,13 @@ async def test_a_stuck_process_is_killed_with_all_that_it_started(agent_of, monk
             await asyncio.sleep(600 if task["id"] == "task-1" else 0)
             return os.getpid()
     """)
-    play(agent, given(2))
+    await played(agent, given(2))
     waits, stuck = await asyncio.gather(agent.run(given(1), 60), agent.run(given(0), 2.0))
     assert stuck.timed_out
     assert waits.error == "the agents' process ended: it was stuck, and was killed"
     pids = [int(pid) for pid in Path(f"{agent.file}.pids").read_text().split()]
     assert not any(map(psutil.pid_exists, pids))
-    (again,) = play(agent, given(2))
+    (again,) = await played(agent, given(2))
     assert again.result.reward not in pids
 
 

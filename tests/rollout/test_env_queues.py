@@ -154,7 +154,7 @@ def test_a_queue_that_never_moves_ends_with_what_it_is(place: str) -> None:
     call: Any = waits if place == "coroutine" else waits_plainly
     begun = time.monotonic()
     for _ in range(4):  # the task is not to blame, and is not given up
-        with pytest.raises(EnvFailure, match=r"env_timeout: waits\w*: its turn did not come: the judge, asked by 1 "):
+        with pytest.raises(EnvFailure, match=r"env_timeout: waits\w*: still queued: the judge, asked by 1 "):
             asyncio.run(EnvGuard("t", 1, 0.1, watch).call(call))
     assert time.monotonic() - begun >= 0.8
 

@@ -159,7 +159,7 @@ def test_requests_that_cannot_be_answered_say_why(server: Server, caller: Server
     for fields in ({"top_k": 3}, {"top_logprobs": 2, "logprobs": True}, {"logit_bias": {"3": 1}}):
         status, code, message = problem(server.chat(**fields))
         assert (status, code) == (400, "unsupported_value")
-        assert "the torch engine supports none of these sampling options" in message
+        assert "the torch engine samples from the policy as it is" in message
     for fields in ({"response_format": {"type": "json_object"}}, {"tools": [TOOL], "tool_choice": "required"}):
         status, code, message = problem(server.chat(**fields))
         assert code == "unsupported_value" and "serve with engine=vllm" in message

@@ -160,7 +160,7 @@ def test_the_sft_command_makes_the_starter_that_the_prompt_asks_for(
     assert main(["sft", "--env", "alfworld", "--set", "env.prompt=3spo"]) == 0
     assert built == [starter_dir("alfworld", options={"prompt": "3spo"})]
     assert main(["sft", "--env", "alfworld", "--set", "env.prompt=3spo", "env.size=full"]) == 2
-    assert "name --output DIR" in capsys.readouterr().err
+    assert "give --output DIR" in capsys.readouterr().err
 
 
 def test_the_starter_is_made_from_demonstrations(tmp_path: Path) -> None:

@@ -144,9 +144,8 @@ def test_an_environment_that_cannot_be_reached_again_is_refused_at_the_start(beg
     ],
 )
 def test_keys_that_do_not_go_together(keys: dict[str, Any], message: str) -> None:
-    settings = Settings.from_dict({"algo": "3spo", **keys})
     with pytest.raises(InputError, match=message):
-        resolve(settings)
+        resolve(Settings.from_dict({"algo": "3spo", **keys}))
 
 
 def test_a_checkpoint_without_its_search_is_refused(beginner_model_dir: Path, tmp_path: Path) -> None:
