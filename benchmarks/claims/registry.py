@@ -243,7 +243,7 @@ CLAIMS = (
             Comparison("equal_steps_alfworld", "3spo", "hgpo", BUDGET, paper=0.026),
         ),
         "0.2 M parameters for 1.5B; generated houses; state keys of ours (env.anchor=role); the `learned` "
-        "reading; one seed",
+        "reading; five seeds",
         "The paper's printed equations were not tested at the paper's setting. These rows use `reading=learned`. "
         "docs/algorithms/3spo.md lists the differences.",
         "python -m benchmarks.equal_steps --local --jobs 2 --set eval_interval=4 --seeds N",

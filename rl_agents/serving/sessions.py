@@ -296,7 +296,7 @@ class Sessions:
             self._ended[envs] = asyncio.create_task(envs.close())
             raise
         try:
-            task = request.task_id or await asyncio.to_thread(_task, settings, request)
+            task = str(request.task_id or await asyncio.to_thread(_task, settings, request))
             temperature = settings.eval_temperature if request.temperature is None else request.temperature
             limits = Limits.from_settings(settings).for_evaluation(temperature)
             engine: Any = SimpleNamespace(generate=generate)
