@@ -113,7 +113,7 @@ def check_vllm_model(config: Mapping[str, Any], model: str, cpu: bool) -> None:
     """
     kind, layers = config.get("model_type"), config.get("layer_types") or ()
     if kind == "gpt_oss":
-        reason = "vLLM's loader keeps the experts' first weights whatever a learner sends"
+        reason = "vLLM's loader keeps the experts' first weights regardless of what a learner sends"
     elif cpu and config.get("kv_lora_rank"):
         reason = "vLLM on a CPU computes multi-head latent attention differently from transformers, by several nats"
     elif cpu and set(layers) - {"full_attention", "sliding_attention", "chunked_attention"}:
