@@ -56,9 +56,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "servers: starts small servers of its own, and waits for those that hang")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def anyio_backend() -> str:
-    """Tests that are coroutines run on asyncio."""
+    """Tests that are coroutines run on asyncio.
+
+    A client of a loop that has ended closes itself when it is collected: not in the loop of the test, where it fails.
+    """
+    gc.collect()
     return "asyncio"
 
 

@@ -121,7 +121,7 @@ def test_real_traces_from_file_to_training_step(tmp_path: Path, capsys) -> None:
     folder, model = tmp_path / "airline", tmp_path / "model"
     assert main(["pivot", "extract", "--traces", str(source), "--infer-tools", "--output", str(folder)]) == 0
     said = capsys.readouterr().out
-    assert "828 turns of 200 traces; left out: 116 traces with a low reward, 1 duplicates" in said
+    assert "828 turns from 200 traces; excluded: 116 traces with a low reward, 1 duplicates" in said
     assert "| get_reservation_details | 151 | 18% |" in said
     assert main(["pivot", "small-model", "--traces", str(folder), "--output", str(model)]) == 0
     long = ["max_model_len=8192", "max_response_tokens=8"]

@@ -115,6 +115,6 @@ def test_the_command_prints_a_line_for_each_and_says_it_with_its_exit_code(capsy
     report = json.loads(capsys.readouterr().out)
     assert not report["fits"] and any("lr=0.001" in finding["text"] for finding in report["findings"])
     assert main(["doctor", "--config", str(GOOD), "--set", "lr=fast"]) == 2
-    assert capsys.readouterr().err == "error: lr='fast': must be a valid number, unable to parse string as a number\n"
+    assert capsys.readouterr().err == "error: lr='fast': must be a valid number\n"
     assert main(["doctor", "--config", "none.yaml"]) == 2
     assert main(["doctor", "--config", str(GOOD), "--gpu-memory", "0"]) == 2
