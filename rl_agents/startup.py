@@ -34,7 +34,7 @@ def leave_out_sklearn() -> None:
 
     Where it is installed, transformers imports it with every model, for a threshold of assisted generation that nothing
     here uses; it goes without where it is not. So it is asked once whether there is any, while there seems to be none,
-    and remembers. To call before the first model class is imported; whoever else imports scikit-learn finds it as ever.
+    and remembers. To call before the first model class is imported; other imports of scikit-learn are not affected.
     """
     if _SKLEARN in sys.modules:  # paid already
         return

@@ -56,13 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "servers: starts small servers of its own, and waits for those that hang")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """Tests that are coroutines run on asyncio.
-
-    A client of a loop that has ended closes itself when it is collected: not in the loop of the test, where it fails.
-    """
-    gc.collect()
+    """Tests that are coroutines run on asyncio."""
     return "asyncio"
 
 

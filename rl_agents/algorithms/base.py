@@ -66,7 +66,7 @@ class Memory(Protocol):
     """
 
     def again(self, iteration: int) -> Sequence[Remembered]:
-        """Episodes of earlier iterations that ``iteration`` learns from again, beside its own."""
+        """Episodes of earlier iterations that ``iteration`` trains on again, in addition to its own."""
 
     def credit(self, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None:
         """Fill ``advantages`` of every row; what these episodes taught is kept by `keep` only.
@@ -76,14 +76,14 @@ class Memory(Protocol):
         """
 
     def keep(self, iteration: int, sessions: Sequence[str]) -> None:
-        """The episodes that were credited last are learned from; without this call they leave no trace.
+        """The episodes that were credited last are trained on; without this call they leave no trace.
 
         Args:
             sessions: names in the pool of ``iteration``'s own episodes; empty ones where there is no pool.
         """
 
     def disown(self) -> None:
-        """The run goes on from another run's checkpoint: sessions that are remembered are in that one's pool."""
+        """The run continues from another run's checkpoint: sessions that are remembered are in that one's pool."""
 
     def metrics(self) -> dict[str, float]:
         """Metrics of the last credit."""
@@ -117,7 +117,7 @@ class AlgorithmSpec:
         credit: advantages of rollouts; None for supervised recipes.
         memory: what credit remembers of earlier iterations, made from the settings; None: nothing. Where there is one,
             ``credit`` is that of a first iteration.
-        select: which groups are learned from, and how much each counts; None for all alike.
+        select: which groups are trained on, and how much each counts; None for all alike.
         one_round: whether ``select`` never asks for further episodes with these keys; then judges of rewards hold up no
             rollouts.
         value_mask: where the critic is read and trained; None for every sampled token.
@@ -127,7 +127,7 @@ class AlgorithmSpec:
         variants: further defaults that a key of the recipe chooses: key -> value -> defaults.
         source: where experience comes from: whole episodes, a demonstrator, or siblings at states that a search visits.
         states: what a search knows about states, for the source "search".
-        critic: a value network learns beside the policy.
+        critic: a value network is trained alongside the policy.
         grouped: advantages compare rollouts of one task, so a group of one has no effect.
         stale_unit: what one weight corrects where rollouts are stale: a step, where ratios are per step or sequence or
             samples are single actions, else a token; a ``ratio_level`` among its keys says so instead.

@@ -108,7 +108,7 @@ class ChainCritic:
     """V(s) of the chain of the steps of this and of earlier iterations, and step GAE over it.
 
     Attributes:
-        chain: of all batches that were learned from.
+        chain: of all batches that were trained on.
         transitions: what their returns said beyond ``gae_lambda``.
         solved: their solved episodes, at most as many as an iteration plays.
     """
@@ -131,12 +131,12 @@ class ChainCritic:
     def credit(self, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None:
         """δ_t = r_t + γ·V(s_{t+1}) - V(s_t);  A_t = Σ_l (γλ)^l·δ_{t+l}, whitened over the batch's steps.
 
-        Earlier counts fade by ``state_decay``, these steps are counted, and V is the chain's by the names of states. An
-        episode that was cut ended with nothing, or with ``bootstrap_on_truncation`` goes on from the value of its last
-        state that has a name, the one before the last action. In a tree of calls t+1 is the step that reads what came
+        Earlier counts fade by ``state_decay``, these steps are counted, and V is the chain's by state key. An
+        episode that was cut ended with nothing, or with ``bootstrap_on_truncation`` continues from the value of its
+        last state with a key, the one before the last action. In a tree of calls t+1 is the step that reads what came
         of t. With ``transition_prior`` b(s_t, s_{t+1}) is added to A_t (`rl_agents.algorithms.chain_gae`).
 
-        Solved episodes that are learned from again are not counted again, and only ever pull: what they earned beyond
+        Solved episodes that are trained on again are not counted again, and only ever pull: what they earned beyond
         V, in the unit of the batch's own, A = w·max(0, G_t - V(s_t))/σ (`rl_agents.advantages.gae.gains`).
         """
         settings = self.settings
@@ -209,7 +209,7 @@ def _corrections(
 
 
 def _joined(own: FloatArray, gained: FloatArray, again: BoolArray, whiten: bool) -> FloatArray:
-    """Advantages of the batch's own steps, whitened or not, and in their unit of those that are learned from again."""
+    """Advantages of the batch's own steps, whitened or not, and in their unit of those that are trained on again."""
     found = np.where(again, gained, own)
     if whiten:
         found[~again] = whiten_steps(own[~again])

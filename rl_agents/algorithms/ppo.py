@@ -41,7 +41,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Pp
     """Token GAE continued over the rows of a trajectory; advantages whitened over all sampled tokens.
 
     An episode that was cut by a limit bootstraps 0, or with ``bootstrap_on_truncation`` the critic's value of its
-    last sampled token's prefix, the nearest state that was forwarded. In a tree of calls a step goes on at the first
+    last sampled token's prefix, the nearest state that was forwarded. In a tree of calls a step continues at the first
     token of the step that reads what came of it.
     """
     pieces = Pieces.of(rows, trajectories)

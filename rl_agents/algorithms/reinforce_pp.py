@@ -28,7 +28,7 @@ class ReinforceKeys(PolicyGradientKeys, DiscountKeys):
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: ReinforceKeys) -> None:
     """A = whiten(G), G_j = r_j + γ·G_next: the reward-to-go, whitened over all sampled tokens of the batch.
 
-    The return goes on across tool outputs and rows, so that both row layouts give the same (verl 0.9).
+    The return continues across tool outputs and rows, so that both row layouts give the same (verl 0.9).
     """
     pieces = Pieces.of(rows, trajectories)
     parts = reward_to_go(

@@ -46,7 +46,7 @@ def value_mask(row: Row, settings: StepPoKeys) -> FloatArray:
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: StepPoKeys) -> None:
     """δ_t = r_t + γ·V_{t+1} - V_t;  A_t = Σ_l (γλ)^l·δ_{t+l}, whitened over the batch's steps (equation 6).
 
-    With ``bootstrap_on_truncation`` an episode that was cut goes on from the value of its last state, the nearest
+    With ``bootstrap_on_truncation`` an episode that was cut continues from the value of its last state, the nearest
     that the critic reads. In a tree of calls t+1 is the step that reads what came of t.
     """
     if settings.steppo_credit == "token_gae":

@@ -437,7 +437,7 @@ class StateStatistics:
 
 
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: ThreeSpoKeys) -> None:
-    """Eq. 4 over an update's siblings, and paths beside them; see `sibling_advantages`.
+    """Eq. 4 over an update's siblings, and paths alongside them; see `sibling_advantages`.
 
     A sibling is a trajectory of one step, its group the state, its reward R of eq. 2 less the penalty of an action that
     cannot be parsed. A path is a trajectory whose step rewards are what its steps gain. Their facts hold σ.

@@ -53,7 +53,7 @@ def whole_parser() -> argparse.ArgumentParser:
 def _parser_of(command: str) -> argparse.ArgumentParser:
     """The parser of a command with what its values may be; those that read their action first complete files only."""
     build = getattr(importlib.import_module(COMMANDS[command][0]), "build_parser", None)
-    parser: argparse.ArgumentParser = build() if build else Parser(command, COMMANDS[command][1])
+    parser: argparse.ArgumentParser = build() if build else Parser(command)
     for action in parser._actions:
         if action.choices is None and (complete := _values(action.dest, command)):
             action.complete = complete  # type: ignore[attr-defined]  # where shtab looks

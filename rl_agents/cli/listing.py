@@ -64,7 +64,7 @@ def build_parser() -> Parser:
     parser = Parser("list")
     parser.add_argument("what", nargs="?", metavar="WHAT", help=f"list only one kind: {', '.join(KINDS)}")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--keys", action="store_true", help="list the keys of --set and of presets instead")
+    parser.add_argument("--keys", action="store_true", help="list the keys of --set and of recipes instead")
     parser.add_argument(
         "--algo", metavar="NAME", help="with --keys: only the keys of this algorithm, with its defaults"
     )

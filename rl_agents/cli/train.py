@@ -136,8 +136,8 @@ def without_preset(settings: Settings) -> str:
         and keys.get("model", "starter") != "starter"
     ]
     if not fitting:
-        return f"{text}; no preset in tune_configs/recipes fits"
-    return f"{text}; matching presets: " + ", ".join(f"tune_configs/recipes/{name}" for name in fitting)
+        return f"{text}; no recipe in tune_configs/recipes fits"
+    return f"{text}; matching recipes: " + ", ".join(f"tune_configs/recipes/{name}" for name in fitting)
 
 
 def plan_resume(args: argparse.Namespace) -> RunPlan:

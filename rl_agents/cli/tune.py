@@ -1,4 +1,4 @@
-"""``python run.py tune tune_configs/sweeps/NAME.yaml``: a Ray Tune sweep, its table, best preset and plot."""
+"""``python run.py tune tune_configs/sweeps/NAME.yaml``: a Ray Tune sweep, its table, best recipe and plot."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def print_outcome(plan: SweepPlan, results: Mapping[str, Any], interrupted: bool
     print("\n" + (plan.output / "results.md").read_text(encoding="utf-8"))
     if results["best"] is not None:
         so_far = "" if results["status"] == "done" else f" (best of {results['best']['of']})"
-        print(f"best preset{so_far}: {called()} --config {plan.output / 'best.yaml'}")
+        print(f"best recipe{so_far}: {called()} --config {plan.output / 'best.yaml'}")
     if results["plot"]:
         print(f"plot: {plan.output / results['plot']}")
     if interrupted or results["status"] != "done":

@@ -1,7 +1,16 @@
 """How the keys of a run are declared, read and checked. A run is built from `Settings`."""
 
-from rl_agents.config.loading import context_window, load_recipe, merge_flags, parse_assignments
+from rl_agents.config.loading import context_window, load_mapping, load_recipe, merge_flags, parse_assignments
 from rl_agents.config.settings import KEYS, Settings
 from rl_agents.config.validation import validate
 
-__all__ = ["KEYS", "Settings", "context_window", "load_recipe", "merge_flags", "parse_assignments", "validate"]
+__all__ = [
+    "KEYS",
+    "Settings",
+    "context_window",
+    "load_mapping",
+    "load_recipe",
+    "merge_flags",
+    "parse_assignments",
+    "validate",
+]

@@ -105,25 +105,40 @@ HINTS: Mapping[str, str] = {
 }
 
 
-def canonical(data: Mapping[str, Any]) -> dict[str, Any]:
+def canonical(data: Mapping[str, Any], *, note: bool = True) -> dict[str, Any]:
     """Return ``data`` with today's keys and values instead of their aliases.
+
+    Args:
+        note: print a line for every key of the version before.
 
     Raises:
         InputError: one key has two of its names.
     """
     found: dict[str, tuple[str, Any]] = {}
-    for name, value in data.items():
+    for name, value in _one_checkpointing_key(data).items():
         key = ALIASES.get(name, RENAMED.get(name, name))
         if key in found:
             raise InputError(f"'{found[key][0]}' and '{name}' are the same key: keep one of them")
-        if name in RENAMED:
+        if note and name in RENAMED:
             print(f"key '{name}' is called '{key}' now", file=sys.stderr)
         found[key] = (name, todays_value(name, value))
     return {key: value for key, (_, value) in found.items()}
 
 
+def _one_checkpointing_key(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Join two keys that are one today: ``recompute`` said how, where ``gradient_checkpointing`` was true."""
+    found = dict(data)
+    if {"gradient_checkpointing", "recompute"} <= found.keys():
+        how = found.pop("recompute")
+        if found["gradient_checkpointing"] is True:
+            found["gradient_checkpointing"] = how
+    return found
+
+
 def todays_value(name: str, value: Any) -> Any:
     """Return the value of a key, under any of its names, as it is written today."""
+    if isinstance(value, list):  # what a sweep varies
+        return [todays_value(name, item) for item in value]
     values = RENAMED_VALUES.get(name, {})
     return values.get(value, value) if isinstance(value, str | bool) else value
 

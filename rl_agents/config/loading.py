@@ -88,7 +88,7 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(name, yaml.ScalarNode):
                 continue
             key = self.construct_object(name)
-            problem = f"key '{name.value}' stands twice" if key in seen else ""
+            problem = f"key '{name.value}' occurs twice" if key in seen else ""
             if isinstance(value, yaml.ScalarNode) and not value.value and value.style is None:
                 problem = f"'{name.value}' has no value; write a space after the colon, or null"
             if problem:
@@ -143,10 +143,15 @@ def _kept(node: yaml.Node | None, value: Any) -> Any:
 
 
 def load_recipe(path: str) -> dict[str, Any]:
-    """Read a recipe file: a flat YAML mapping of keys.
+    """Read a recipe file, in today's keys; raises as `load_mapping` does, and when one key has two of its names."""
+    return canonical(load_mapping(path))
+
+
+def load_mapping(path: str) -> dict[str, Any]:
+    """Read a flat YAML mapping of keys as it is written, such as a run's config.yaml.
 
     Raises:
-        InputError: missing file, broken YAML or a key that stands twice (with its line), or not a mapping.
+        InputError: missing file, broken YAML or a key that occurs twice (with its line), or not a mapping.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -163,4 +168,4 @@ def load_recipe(path: str) -> dict[str, Any]:
         return {}
     if not isinstance(data, dict):
         raise InputError(f"{path}: a mapping of keys to values is needed, found {type(data).__name__}")
-    return canonical({str(name): value for name, value in data.items()})
+    return {str(name): value for name, value in data.items()}

@@ -1,16 +1,16 @@
-"""What config.yaml of earlier versions says in today's keys, so that their checkpoints go on."""
+"""Converts config.yaml of earlier versions to today's keys, so that their runs can continue."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from rl_agents.config.aliases import RENAMED, todays_value
+from rl_agents.config.aliases import canonical
 from rl_agents.errors import InputError
 
-#: Keys that have been removed, whatever their value was.
+#: Keys that have been removed, with any value.
 RETIRED = frozenset({"gpu_memory_fraction", "kl_target", "kl_horizon"})
-#: Keys that have been removed, with the only value that can go on: their default.
+#: Keys that have been removed, with the only value with which a run can continue, the default.
 DROPPED: Mapping[str, Any] = {
     "divide_by_rows": True,
     "kl_controller": "constant",
@@ -20,7 +20,7 @@ DROPPED: Mapping[str, Any] = {
     "prs_smoothing": 0.0,
     "return_at_observation": "skip",
 }
-#: Keys of environments that have been removed, with the only value that can go on: their default.
+#: Keys of environments that have been removed, with the only value with which a run can continue, the default.
 DROPPED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "guess_numbers": {"malformed": "retry", "subgroups": "all"},
     "circuit_decoding": {"malformed": "retry", "sizes": "one", "reward": "exact"},
@@ -63,12 +63,14 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run's configuration in today's keys.
 
     Raises:
-        InputError: a removed key has a value that nothing stands for any more, or the algorithm has changed.
+        InputError: a removed key has a value that is no longer supported, or the algorithm has changed.
     """
     _check(data, {name: (value,) for name, value in DROPPED.items()})
     gone = RETIRED | DROPPED.keys()
     found = _with_one_turn_limit({name: value for name, value in data.items() if name not in gone})
-    found = _renamed(todays_options(found))
+    if found.get("env") == "webshop" and found.get("env.data") and "lag" in found and "env.hold_out_eval" not in found:
+        raise _refusal("env.hold_out_eval", True, (False,))  # before the key all runs held these goals out
+    found = canonical(todays_options(found), note=False)
     if found.get("weight_transfer") == "gloo":
         found["weight_transfer"] = "object_store"  # the same weights by another way
     if "reading" in found and found.get("sibling_norm") != "update":
@@ -85,7 +87,7 @@ def todays_options(data: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out what environments no longer have: of a run's configuration, or of what a model was made for.
 
     Raises:
-        InputError: a removed key has a value that nothing stands for any more.
+        InputError: a removed key has a value that is no longer supported.
     """
     env = str(data.get("env", "guess_numbers"))
     dropped = DROPPED_OPTIONS.get(env, {})
@@ -99,17 +101,9 @@ def todays_options(data: Mapping[str, Any]) -> dict[str, Any]:
         keys = [f"env.{name}" for name in SESSION_KEYS]
         size = tuple(found.pop(key, usual) for key, usual in zip(keys, paper, strict=True))
         if size not in SESSION_SIZES:
-            raise InputError(f"config.yaml: sessions of size {size} were removed, so this run cannot go on")
+            raise InputError(f"config.yaml: sessions of size {size} were removed, so this run cannot continue")
         found["env.size"] = SESSION_SIZES[size]
     return found
-
-
-def _renamed(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Today's names of keys; of two keys that are one today, the later one refined the earlier."""
-    found = dict(data)
-    if found.pop("recompute", "full") == "selective" and found.get("gradient_checkpointing"):
-        found["gradient_checkpointing"] = "selective"
-    return {RENAMED.get(name, name): todays_value(name, value) for name, value in found.items()}
 
 
 def _with_one_turn_limit(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,4 +121,4 @@ def _check(data: Mapping[str, Any], kept: Mapping[str, tuple[Any, ...]]) -> None
 
 def _refusal(name: str, value: Any, kept: tuple[Any, ...]) -> InputError:
     wanted = " or ".join(str(each) for each in kept)
-    return InputError(f"config.yaml: {name}={value} was removed, so this run cannot go on; only {name}={wanted} can")
+    return InputError(f"config.yaml: {name}={value} was removed, so this run cannot continue; only {name}={wanted} can")

@@ -121,8 +121,11 @@ class Key:
 
     def _plain(self, value: Any) -> Any:
         """Read what a command line writes as text; refuse truth values as numbers, which pydantic takes for 0 and 1."""
-        if isinstance(value, bool) and {int, float} & {self.kind, *typing.get_args(self.kind)}:
+        items = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(item, bool) for item in items) and {int, float} & {self.kind, *typing.get_args(self.kind)}:
             raise ValueError("must be a number")
+        if isinstance(value, bool) and typing.get_origin(self.kind) is typing.Literal:
+            return "on" if value else "off"  # YAML 1.1 reads these words as truth values
         if self.kind is int and isinstance(value, float) and value.is_integer():
             return int(value)  # 1e30, which pydantic does not compare with the range
         if isinstance(value, str) and self.kind == list[str]:
@@ -141,7 +144,7 @@ class Key:
             return f"valid: {', '.join(map(str, typing.get_args(self.kind)))}"
         text = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
         text = (
-            text.partition(", unable to parse")[0]
+            text.partition(", unable to")[0]
             .replace("Input should be", "must be")
             .replace("dictionary", "mapping, such as {name: value}")
         )
@@ -189,7 +192,7 @@ def read_options(
     """Build an options object from plain values.
 
     Args:
-        data: values by key, the prefix left out; absent ones take their defaults.
+        data: values by key, without the prefix; absent ones take their defaults.
         prefix: written before keys in messages, such as ``env.``.
         kind: what messages call a key, such as ``option of environment alfworld``.
         chosen: keys that were set explicitly, so that they must have an effect; by default all of ``data``.

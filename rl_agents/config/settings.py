@@ -65,9 +65,6 @@ class Settings(
             if name not in vars(self):
                 setattr(self, name, key.fresh())
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Settings) and self.to_dict() == other.to_dict()
-
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         # A process that receives settings needs the plugins that register the names in them.
         self.__dict__.update(state)

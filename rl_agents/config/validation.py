@@ -43,7 +43,7 @@ def validate(settings: Settings) -> None:
         except ValueError:
             raise InputError(f"template_date={settings.template_date}: write it as YYYY-MM-DD") from None
     if settings.prompting == "reflexion" and settings.truncation != "none":
-        raise InputError("prompting=reflexion plays several attempts in one episode; it needs truncation=none")
+        raise InputError("prompting=reflexion runs several attempts in one episode; it needs truncation=none")
     _check_reward(settings)
 
 
@@ -66,7 +66,7 @@ def _check_placement(settings: Settings) -> None:
     if settings.num_env_runners == 0:
         why = "needs num_env_runners of 1 or more: without env runners the engine is in the driver's process anyway"
     elif settings.num_engines > 1:
-        why = f"each env runner has its own engine: set num_env_runners={settings.num_engines} in place of num_engines"
+        why = f"each env runner has its own engine: set num_env_runners={settings.num_engines} instead of num_engines"
     elif settings.engine_mode != "inprocess":
         why = f"engine_mode={settings.engine_mode} has processes of its own; leave engine_mode=inprocess"
     elif settings.gpus_per_engine:

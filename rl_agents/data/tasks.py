@@ -13,7 +13,7 @@ from rl_agents.data.trajectory import EpisodeSpec
 
 Item = TypeVar("Item")
 
-TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES, SELECTION, SEARCH, SUBSTITUTE, RECORDED, GUARD = range(9)
+TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES, SELECTION, SEARCH, SUBSTITUTE, RECORDED, MONITOR = range(9)
 
 
 def stream_seed(*key: int) -> int:
@@ -83,13 +83,13 @@ def training_specs(
     ]
 
 
-def guard_specs(
+def monitor_specs(
     tasks: Sequence[str], iteration: int, episodes: int, seed: int, left_out: Collection[str] = ()
 ) -> list[EpisodeSpec]:
     """Episodes that measure the plain policy's success alongside a search, on a separate stream of training tasks."""
     first = iteration * episodes
     return [
-        EpisodeSpec(task_at(tasks, first + i, seed, left_out, GUARD), i, 0, stream_seed(seed, GUARD, iteration, i))
+        EpisodeSpec(task_at(tasks, first + i, seed, left_out, MONITOR), i, 0, stream_seed(seed, MONITOR, iteration, i))
         for i in range(episodes)
     ]
 

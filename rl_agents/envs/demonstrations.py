@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-#: One episode's player: (observation, whether it is told to answer at once) -> action. It may look at ``env.state``.
+#: One episode's player: (observation, whether it must answer at once) -> action. It may look at ``env.state``.
 Act = Callable[[str, bool], str]
 
 TAGS = ("think", "interact", "answer")
@@ -33,7 +33,7 @@ class ScriptedPlayer:
         habits: how it errs: a data class of probabilities. A field ``hurried`` is the probability per turn, after the
             first, of being told to answer at once, in the words of T3's forced answers, which the warm-start model
             would not understand otherwise.
-        fixed: options that it plays with whatever those of the run say.
+        fixed: options that it uses regardless of the run's.
         spare: it plays a task of neither split, of the size of the one that is asked for, because a warm-start model
             learns those of the splits by heart.
         most_turns: of an episode; 0 for the environment's.

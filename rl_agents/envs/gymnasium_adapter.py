@@ -202,7 +202,7 @@ def make(options: Any, max_turns: int) -> TextEnv:
 
 @dataclass(frozen=True)
 class Shown:
-    """What changes in an episode beside the environment itself.
+    """What changes in an episode besides the environment itself.
 
     Attributes:
         observation: the last one, as text.

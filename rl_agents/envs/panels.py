@@ -32,14 +32,14 @@ def shuffled_ids(ids: Iterable[str], seed: str) -> list[str]:
 
 
 def held_out(ids: Sequence[str], seed: str, share: float = 0.1, most: int = 500) -> dict[str, tuple[str, ...]]:
-    """Split ids that nobody has split: ``share`` of them, from 1 to ``most``, are tests. A single one is both."""
+    """Split ids that have no official split: ``share`` of them, from 1 to ``most``, are tests. A single one is both."""
     tests = set(shuffled_ids(ids, seed)[: min(max(round(len(ids) * share), 1), most)])
     train = tuple(name for name in ids if name not in tests)
     return {"train": train or tuple(ids), "test": tuple(name for name in ids if name in tests)}
 
 
 def stored_words(module: str, name: str) -> Any:
-    """Return what the JSON file ``name`` beside a module (its ``__file__``) holds."""
+    """Return what the JSON file ``name`` next to a module (its ``__file__``) holds."""
     return json.loads(Path(module).with_name(name).read_text(encoding="utf-8"))
 
 

@@ -1,6 +1,6 @@
 """What warm-start models are made of: tokenizers with a chat template, and an untrained Qwen3.
 
-Qwen3 and not Qwen2, because `AutoTokenizer` puts Qwen2's own tokenizer in the place of any other that lies beside a
+Qwen3 and not Qwen2, because `AutoTokenizer` puts Qwen2's own tokenizer in place of any other that is next to a
 Qwen2 model. Transformers' default deviation of the weights, 0.02, leaves a model this narrow on a plateau.
 
 One tokenizer has a token per word. The other, for real text, is a byte-level BPE trained on an environment's own text;

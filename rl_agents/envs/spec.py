@@ -18,7 +18,7 @@ a new dialogue: the agent reads nothing of what was said before) and, of a reset
 ``messages`` with ``tools``: chat messages and tool definitions in OpenAI's form (arguments as objects) that the
 dialogue begins with instead of the observation. A step may carry ``further_messages``: what follows the action in
 place of the observation as one user message (tool results, several messages), with the action's own tool calls as
-``calls`` (their ids and names, for templates that write the tool's name beside its result).
+``calls`` (their ids and names, for templates that write the tool's name next to its result).
 
 `reset`, `step` and `close` may be coroutine functions: then many episodes wait at the same time. Plain functions that
 wait or compute for long are called in threads or processes, see `EnvSpec.blocking`.

@@ -27,7 +27,7 @@ COMPACT_ANSWER_NOW = "<answer>"
 NO_ACTION = "no-action"
 SEVERAL_ACTIONS = "several-actions"
 
-#: What the agent is told about a response that cannot be read.
+#: What the agent reads about a response that cannot be read.
 MALFORMED_REASONS = {
     NO_ACTION: "found neither <interact>...</interact> nor <answer>...</answer> after your reasoning",
     SEVERAL_ACTIONS: "found more than one <interact> or <answer>; give exactly one per turn",
@@ -228,7 +228,7 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
         return observation, reward, terminated, truncated, info
 
     def _end_malformed(self, new: State, observation: str, query: str | None = None) -> StepResult:
-        """End a turn whose response could not be read: it counts, and the agent is told what is wrong."""
+        """End a turn whose response could not be read: it counts, and the agent reads what is wrong."""
         return self._end_turn(new, observation, valid=False, progress=None, query=query)
 
     @abstractmethod
@@ -265,7 +265,7 @@ class TaggedEnv(StatefulEnv[State, Options]):
 
     @property
     def answer_instruction(self) -> str:
-        """What the agent is told when its next turn must answer; the compact style has one word for it."""
+        """What the agent reads when its next turn must answer; the compact style has one word for it."""
         return COMPACT_ANSWER_NOW if self._compact else self.answer_now
 
     @property
@@ -284,7 +284,7 @@ class TaggedEnv(StatefulEnv[State, Options]):
         return f"Your last response was not valid: {reason}{detail}.{self.your_turn}"
 
     def _reasons(self) -> Mapping[str, str]:
-        """Return what the agent is told about malformed responses of the environment's own kinds."""
+        """Return what the agent reads about malformed responses of the environment's own kinds."""
         return {}
 
     @abstractmethod

@@ -9,7 +9,6 @@ from typing import Any
 from rl_agents.chat.messages import Message, assistant_message
 from rl_agents.gateway.calls import AnsweredCall, Dialect, Finish, ModelAnswer, ModelCall, Sent, Start
 from rl_agents.gateway.conversation_tree import Lineage, Made, Question, split_header
-from rl_agents.gateway.sessions import STEERED, OpenSession
 from rl_agents.gateway.stream_view import Shown, arguments_text
 from rl_agents.store.records import Exchange
 from rl_agents.web.errors import ApiError
@@ -96,10 +95,10 @@ def answer_from_json(data: Mapping[str, Any]) -> ModelAnswer:
 
 
 def overridden(call: ModelCall, budget: int) -> dict[str, Any]:
-    wishes = dict(call.wishes)
+    params = dict(call.params)
     if call.max_tokens is not None and call.max_tokens > budget:
-        wishes["max_tokens"] = call.max_tokens
-    return wishes
+        params["max_tokens"] = call.max_tokens
+    return params
 
 
 #: What of a request may be long.
@@ -123,9 +122,7 @@ def whole_history(lineage: Lineage, call: ModelCall) -> list[Message]:
     raise ApiError(404, message, "previous_response_not_found", "previous_response_id")
 
 
-def request_json(
-    session: OpenSession, call: ModelCall, question: Question, made: Sequence[Made], index: int
-) -> dict[str, Any]:
+def request_json(call: ModelCall, question: Question, made: Sequence[Made], index: int) -> dict[str, Any]:
     """Return a request as the pool keeps it: what its parent's had not had, and the place of answer ``index``."""
     answered = question.place.last_answer()
     before = answered.by if answered is not None else None
@@ -143,10 +140,9 @@ def request_json(
     }
     if before is None or (before.system, before.tools) != (question.system, question.tools):
         data |= {"system": list(question.system), "tools": [tool.to_openai() for tool in question.tools]}
-    last = bool(question.steered) and session.end == STEERED
     optional: dict[str, Any] = {
         "max_tokens": call.max_tokens, "stop": list(call.stop), "ignored": dict(call.ignored),
-        "steered": question.steered, "last": last, "anew": question.anew,
+        "steered": question.steered, "anew": question.rendered_whole,
     }  # fmt: skip
     return data | {name: value for name, value in optional.items() if value}
 

@@ -41,7 +41,7 @@ class ModelCall:
         stop: strings that end an answer.
         previous: `ModelAnswer.id` of the response that the messages follow (Responses API ``previous_response_id``,
             without the dialect's prefix); empty: none. A system message then replaces that response's own.
-        wishes: sampling parameters and constraints that training overrides or does not enforce (temperature, top_p,
+        params: sampling parameters and constraints that training overrides or does not enforce (temperature, top_p,
             seed, tool_choice, response_format ...), as the client sent them.
         ignored: what of the request has no bearing on the answer, counted by name: unknown fields (of messages as
             ``messages.name``), tools that the provider would run (``tools.web_search``), images (``content.image``).
@@ -58,7 +58,7 @@ class ModelCall:
     count: int = 1
     stop: tuple[str, ...] = ()
     previous: str = ""
-    wishes: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
     ignored: Excluded = field(default_factory=Counter)
     forms: Mapping[str, ToolForm] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Delta:
     Attributes:
         content: words for the reader.
         thoughts: reasoning, where the template marks it.
-        logprobs: of what was sampled meanwhile, where they are shown; its text may come with a later delta.
+        logprobs: of the tokens sampled meanwhile, where they are shown; its text may come with a later delta.
     """
 
     index: int

@@ -67,7 +67,7 @@ class Made:
         added: the prompt's ids after the parent's prompt and response; the whole prompt without a parent.
         prompt_tokens: length of the whole prompt.
         steered: the instruction that the prompt carries on top of the client's messages.
-        anew: the template could not write the new messages apart from the answer before them.
+        rendered_whole: the template could not write the new messages apart from the answer before them.
         read_by: the call of another branch that first read this answer.
         followers: calls whose ``after`` is this one.
         siblings: calls that asked the same, this one among them.
@@ -89,7 +89,7 @@ class Made:
     prompt_tokens: int
     siblings: list[Made]
     steered: str = ""
-    anew: bool = False
+    rendered_whole: bool = False
     response: array[int] = field(default_factory=lambda: array("i"))
     logprobs: array[float] = field(default_factory=lambda: array("d"))
     policy_version: int = 0
@@ -155,7 +155,7 @@ class Place:
         said: what follows in others' words, by key.
         answers: places after the answers that were given here, by every form that a client may make of them.
         calls: the calls asked here, in their order.
-        trail: the point of the same history whatever its system prompt, tools and thoughts; None: not known yet.
+        trail: the point of the same history regardless of its system prompt, tools and thoughts; None: not known yet.
     """
 
     before: Place | None = None
@@ -231,7 +231,7 @@ class Place:
 
 @dataclass(eq=False, slots=True)
 class Trail:
-    """A point of a history whatever the system prompt, the tools and the thoughts; to know rewritten histories by.
+    """A point of a history regardless of the system prompt, the tools and the thoughts; to know rewritten histories by.
 
     Attributes:
         latest: the call answered last among those whose history leads through here.
@@ -283,7 +283,7 @@ class Question:
     after: Made | None
     prompt_ids: list[int]
     steered: str = ""
-    anew: bool = False
+    rendered_whole: bool = False
 
 
 class Lineage:
@@ -319,17 +319,17 @@ class Lineage:
         edge, after = self._edge(place, body, rest, parent)
         steered = _steered(rest, instruction)
         exact, prompt_ids = self._prompt(parent, system, body, steered, tools, len(rest))
-        anew = parent is not None and exact is None
-        edge = "rewrite" if anew and edge == "continue" else edge
-        return Question(place, system, rest, tuple(tools), edge, exact, after, prompt_ids, instruction, anew)
+        rendered_whole = parent is not None and exact is None
+        edge = "rewrite" if rendered_whole and edge == "continue" else edge
+        return Question(place, system, rest, tuple(tools), edge, exact, after, prompt_ids, instruction, rendered_whole)
 
     def ask_again(
         self, messages: Sequence[Message], tools: Sequence[Tool], edge: Edge, parent: Made | None, after: Made | None,
-        prompt_ids: list[int], steered: str, anew: bool,
+        prompt_ids: list[int], steered: str, rendered_whole: bool,
     ) -> Question:  # fmt: skip
         """Find the place of a request whose prompt and edges are on record."""
         place, system, _, rest, _ = self._locate(messages, tools)
-        return Question(place, system, rest, tuple(tools), edge, parent, after, prompt_ids, steered, anew)
+        return Question(place, system, rest, tuple(tools), edge, parent, after, prompt_ids, steered, rendered_whole)
 
     def _locate(
         self, messages: Sequence[Message], tools: Sequence[Tool]
@@ -379,7 +379,7 @@ class Lineage:
             order=self.clock, conversation=conversation, depth=depth, edge=question.edge, parent=parent,
             after=after, system=question.system, rest=question.rest, tools=question.tools,
             added=array("i", prompt[begun:]), prompt_tokens=len(prompt), siblings=question.place.calls,
-            steered=question.steered, anew=question.anew,
+            steered=question.steered, rendered_whole=question.rendered_whole,
         )  # fmt: skip
         self.clock += 1
         self._ids.add(made.id)
@@ -397,7 +397,7 @@ class Lineage:
         return self._roots[prompt]
 
     def _free_seed(self, conversation: Conversation, depth: int, prompt_ids: Sequence[int]) -> int:
-        """Return the seed of a call: the same one after a restart, in whatever order calls are asked then.
+        """Return the seed of a call: the same one after a restart, in whichever order calls are asked then.
 
         The first conversation has the seeds of the built-in loop.
         """

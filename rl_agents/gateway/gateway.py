@@ -294,10 +294,10 @@ class Gateway:
         """Write down what is asked, before anything is sampled."""
         if self.pool is None:
             return
-        wishes = overridden(call, budget)
+        params = overridden(call, budget)
         for index, one in enumerate(made):
-            one.request = request_json(session, call, question, made, index)
-        self.pool.add(*(started(session.opening.session, call, sent, one, wishes) for one in made))
+            one.request = request_json(call, question, made, index)
+        self.pool.add(*(started(session.opening.session, call, sent, one, params) for one in made))
 
 
 def open_sessions(reader: PoolReader) -> list[Opening]:
@@ -348,7 +348,7 @@ def _made(session: OpenSession, exchange: Exchange, call: Call, answer: ModelAns
     session.ignored |= Counter(request.get("ignored", ()))
     lineage.clock = int(request["order"])
     made = lineage.make(question, call.id)
-    if request.get("last"):
+    if request.get("steered"):
         session.finish_by_steering()
     completion = Completion(
         call.response_ids, call.logprobs, call.policy_version, call.finish_reason, version_spans=call.version_spans
@@ -381,5 +381,5 @@ def _call(exchange: Exchange, made: Made) -> ModelCall:
     dialect: Any = exchange.dialect
     return ModelCall(
         dialect, request["model"], tuple(made.rest), made.tools, request.get("max_tokens"), request["stream"],
-        request["count"], tuple(request.get("stop", ())), wishes=exchange.overridden,
+        request["count"], tuple(request.get("stop", ())), params=exchange.overridden,
     )  # fmt: skip

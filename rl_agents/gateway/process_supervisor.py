@@ -267,7 +267,7 @@ async def _end(process: asyncio.subprocess.Process, ended: asyncio.Future[int], 
 
 
 def kill_tree(pid: int) -> None:
-    """Kill a process and all that descends from it, in whatever group."""
+    """Kill a process and all that descends from it, in any group."""
     try:
         root = psutil.Process(pid)
         family = [root, *root.children(recursive=True)]

@@ -127,10 +127,10 @@ class Sampler:
         """Wait until the answers are on disk."""
         if self.pool is None:
             return
-        wishes, records = overridden(asked.call, budget), list[Record]()
+        params, records = overridden(asked.call, budget), list[Record]()
         for made, answer in zip(asked.made, answers, strict=True):
             told = finished(
-                session.opening.session, asked.call, asked.sent, made, session.lineage.clock, answer, wishes
+                session.opening.session, asked.call, asked.sent, made, session.lineage.clock, answer, params
             )
             records += [made.record(), told]
         await asyncio.wrap_future(self.pool.add(*records))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -112,6 +112,7 @@ class SessionBody(Body):
 
 
 class NamedBody(Body):
+    model_config = ConfigDict(extra="ignore", strict=True)
     session: str = ""
 
 

@@ -155,6 +155,6 @@ class OpenSession:
             end=self.end,
             abandoned=abandoned,
             rewrites=sum(call.edge == "rewrite" for call in answered),
-            rendered_anew=sum(call.anew for call in answered),
+            rendered_whole=sum(call.rendered_whole for call in answered),
             ignored=dict(sorted(self.ignored.items())),
         )

@@ -21,7 +21,7 @@ class SessionTrace:
         end: why it ended: empty, ``context_length``, ``max_calls``, or what `Gateway.close` was told.
         abandoned: answers excluded from ``steps``: the agent continued another answer to the same request.
         rewrites: calls whose history their client had changed.
-        rendered_anew: prompts that the chat template could not continue and had to write whole.
+        rendered_whole: prompts that the chat template could not continue and had to write whole.
         retokenized: sampled ids that were tokenized again; always 0.
         ignored: what of the requests had no bearing on an answer, by name (`ModelCall.ignored`), with the most that one
             request had.
@@ -32,13 +32,13 @@ class SessionTrace:
     end: str = ""
     abandoned: int = 0
     rewrites: int = 0
-    rendered_anew: int = 0
+    rendered_whole: int = 0
     retokenized: int = 0
     ignored: dict[str, int] = field(default_factory=dict)
 
     def facts(self) -> dict[str, object]:
-        """Return what is worth a report: what was not as it should be; empty when all was."""
-        names = ("abandoned", "rewrites", "rendered_anew", "retokenized")
+        """Return the irregularities that are worth a report; empty if there are none."""
+        names = ("abandoned", "rewrites", "rendered_whole", "retokenized")
         counts: dict[str, object] = {name: getattr(self, name) for name in names if getattr(self, name)}
         return counts | ({"ignored": self.ignored} if self.ignored else {})
 

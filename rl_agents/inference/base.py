@@ -159,7 +159,7 @@ class Engine(Protocol):
         """Sample a response to ``prompt_ids``."""
 
     async def sync(self, weights: Weights, version: int) -> None:
-        """Replace the weights in place; what is sampled later carries ``version`` and reads no key of old weights.
+        """Replace the weights in place; later samples carry ``version`` and read no key of old weights.
 
         `EngineSettings.weight_switch` says what happens to calls that run.
 

@@ -216,7 +216,7 @@ class AgentLearner(TorchLearner):
     def _parts(self, rows: Sequence[Row]) -> list[tuple[list[int], Layout]]:
         """Row indices per forward pass, and their layout; sharded learners do equally many, the last empty.
 
-        What is trained on again is forwarded by itself, so that the metrics of the others are theirs alone.
+        Replayed episodes are forwarded by themselves, so that the metrics of the others are theirs alone.
         """
         kinds = [[i for i, row in enumerate(rows) if row.again == again] for again in (False, True)]
         parts = [

@@ -99,7 +99,7 @@ def _step_weights(flags: list[NDArray[np.bool_]], units: list[int], steps: list[
 
 
 def weighted_sum(loss: Tensor, weights: Tensor) -> Tensor:
-    """Σ w·ℓ over all tokens of a micro-batch; positions of weight 0 are dropped, whatever they hold.
+    """Σ w·ℓ over all tokens of a micro-batch; positions of weight 0 are dropped, regardless of their values.
 
     Args:
         loss: [rows, tokens].

@@ -1,4 +1,4 @@
-"""Sums over sampled tokens: what is not sampled counts for nothing, whatever it holds."""
+"""Sums over sampled tokens: other tokens count for nothing, regardless of their values."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Exchanges:
         #: When answers were last asked for.
         self._looked = time.monotonic()
         self._answers: dict[int, Any] = {}
-        #: Guards the tables above; notified when answers have come, or when no thread waits for runners any more.
+        #: Guards the tables above; notified when answers have come, or when a thread stops waiting for runners.
         self._tables = threading.Condition(threading.RLock())
         #: A thread waits for runners; the others wait for what it brings.
         self._waiting = False
@@ -116,7 +116,7 @@ class Exchanges:
         return batch.number
 
     def fetch(self, numbers: Collection[int], wait_s: float) -> dict[int, Any]:
-        """Let env runners continue, and return the answers that have come, by batch; `Lost` for what was lost.
+        """Let env runners continue, and return the answers that have come, by batch; `Lost` for lost batches.
 
         Args:
             numbers: batches that the caller waits for; at least one answer is returned before ``wait_s`` is over.
@@ -124,18 +124,20 @@ class Exchanges:
         end = time.monotonic() + wait_s
         with self._tables:
             self._forgive()
-            while True:
-                for runner, link in self._links.items():
-                    self._send(runner, link, numbers)
-                found = {number: self._answers.pop(number) for number in numbers if number in self._answers}
-                sent = [link.sent for link in self._links.values() if link.sent is not None]
-                if found or not sent or time.monotonic() >= end:
-                    self._tables.notify_all()
-                    return found
-                if self._waiting:
-                    self._tables.wait(max(0.0, end - time.monotonic()))
-                else:
-                    self._wait(sent, end)
+            try:
+                while True:
+                    for runner, link in self._links.items():
+                        self._send(runner, link, numbers)
+                    found = {number: self._answers.pop(number) for number in numbers if number in self._answers}
+                    sent = [link.sent for link in self._links.values() if link.sent is not None]
+                    if found or not sent or time.monotonic() >= end:
+                        return found
+                    if self._waiting:
+                        self._tables.wait(max(0.0, end - time.monotonic()))
+                    else:
+                        self._wait(sent, end)
+            finally:
+                self._tables.notify()  # another one waits for runners from now on
 
     def _wait(self, sent: Sequence[Any], end: float) -> None:
         """Wait for runners, without the tables, and take what they bring."""
@@ -146,9 +148,10 @@ class Exchanges:
         finally:
             self._tables.acquire()
             self._waiting, self._looked = False, time.monotonic()
-            self._tables.notify_all()
         for runner, link in list(self._links.items()):
             self._take(runner, link, ready)
+        if self._answers:
+            self._tables.notify_all()
 
     def drop(self, numbers: Collection[int]) -> None:
         """Give these batches up."""
@@ -188,9 +191,12 @@ class Exchanges:
 
     def _forgive(self) -> None:
         """Time in which no thread fetched does not count against the runners: their event loops stood still."""
+        if self._waiting:
+            return
         now = time.monotonic()
-        for link in self._links.values() if not self._waiting and now - self._looked > SLICE_S else ():
+        for link in self._links.values() if now - self._looked > SLICE_S else ():
             link.heard = min(now, link.heard + now - self._looked)
+        self._looked = now
 
     def _patience(self, end: float) -> float:
         """Seconds until the caller's time is over, or that of a runner."""
@@ -265,8 +271,10 @@ class FaultTolerance:
         self.runners, self.inference = runners, inference
         self.recording: SetRecorder | None = None
         self.deaths: Counter[str] = Counter()
-        #: Held while weights are pushed, or what was lost is brought back.
+        #: Held while engines get weights or are brought back, and while runners get their handles.
         self.lock = threading.RLock()
+        #: Held while lost runners are waited for; engines get weights meanwhile.
+        self._returning = threading.RLock()
         self._missed: set[int] = set()
         #: When the last `restore` began.
         self._restored = -math.inf
@@ -285,7 +293,7 @@ class FaultTolerance:
         Raises:
             EngineError, LearnerLost: see `InferenceGroup.restore`.
         """
-        with self.lock:
+        with self._returning:
             if self._restored >= since:
                 return
             self._restored = time.monotonic()
@@ -311,11 +319,11 @@ class FaultTolerance:
 
     def look(self) -> None:
         """Take in lost runners that are back already, unless another thread brings them back now."""
-        if self.runners.absent() and self.lock.acquire(blocking=False):
+        if self.runners.absent() and self._returning.acquire(blocking=False):
             try:
                 self.welcome(0.0)
             finally:
-                self.lock.release()
+                self._returning.release()
 
     def welcome(self, wait_s: float) -> None:
         """Take in lost runners that are back, and note the tasks in whose environments they died.
@@ -323,10 +331,11 @@ class FaultTolerance:
         Args:
             wait_s: for all of them, in seconds, without those that were `overdue` while others are alive.
         """
-        with self.lock:
+        with self._returning:
             back = self.runners.come_back(wait_s, self._missed if self.runners.ids() else ())
             asked = {runner: self.runners.send(runner, methodcaller("lost_task")) for runner in back}
-            self._equip(back)
+            with self.lock:
+                self._equip(back)
             for runner, answer in heard(self.runners, asked, ANSWER_S).items():
                 if isinstance(answer, RunnerLost):
                     self.runners.lose(runner, kill=False)
@@ -357,7 +366,7 @@ class FaultTolerance:
 
     def check_deaths(self, completed: int) -> None:
         """Raise `EpisodesFail` when env runners die in several tasks and nothing else was ``completed``."""
-        deadly = [task for task, count in self.deaths.items() if count >= MAX_DEATHS]
+        deadly = [task for task, count in self.deaths.copy().items() if count >= MAX_DEATHS]
         if len(deadly) >= MAX_DEADLY_TASKS and not completed:
             raise EpisodesFail(f"no episode was completed; {len(deadly)} tasks, such as {deadly[0]}: {DIED}")
 
@@ -374,11 +383,13 @@ class Company:
         closed: whether the answers are of no use any more.
         completed: how many of the other jobs are completed.
         tolerates: whether a user error of these answers may concern them alone.
+        lost: gets a line for each loss, at once.
     """
 
     closed: Callable[[], bool]
     completed: Callable[[], int]
     tolerates: Callable[[Any], bool]
+    lost: Callable[[str], None]
 
 
 A = TypeVar("A")
@@ -434,7 +445,7 @@ class Collector:
         """Run all ``specs``; raises as `gather` does.
 
         Args:
-            record: what is sampled is for training, and belongs in the pool.
+            record: the samples are for training, and belong in the pool.
             company: see `gather`.
         """
         first = self.first_attempt() if record else None
@@ -475,19 +486,22 @@ class Collector:
                 Or the collector, or what it gathers, was ``closed`` in another thread.
         """
         self.fault_tolerance.look()
-        done = {name: give_up(job, DIED) for name, job in jobs.items() if self.fault_tolerance.deadly(job)}
+        deadly = self.fault_tolerance.deadly if company else lambda job: False
+        done = {name: give_up(job, DIED) for name, job in jobs.items() if deadly(job)}
         result: Collected[Any] = Collected([])
-        fruitless = before = deaths = 0
+        fruitless = before = deaths = reported = 0
         for number in itertools.count():
+            if self.closed or (company and company.closed()):
+                break
             if number:
                 self._restore(jobs, done, give_up, result, company)
                 if options.get("attempt") is not None:
                     options["attempt"] += 1
-                blamed = self.fault_tolerance.deaths.total() > deaths
+                blamed = self.fault_tolerance.deaths.copy().total() > deaths
                 fruitless = 0 if blamed or len(done) > before else fruitless + 1
-            if fruitless == MAX_ROUNDS or self.closed or (company and company.closed()):
+            if fruitless == MAX_ROUNDS:
                 break
-            before, deaths = len(done), self.fault_tolerance.deaths.total()
+            before, deaths = len(done), self.fault_tolerance.deaths.copy().total()
             left = [job for name, job in jobs.items() if name not in done]
             for answers in self._round(method, left, options, result.events, first, company) if left else ():
                 if answers.input_error and not (company and company.tolerates(answers)):
@@ -495,6 +509,10 @@ class Collector:
                 # Every request that an engine loses with its process says the same.
                 result.events.extend(dict.fromkeys(answers.engine_errors))
                 done.update(answers.by_job())
+            if company:
+                for event in result.events[reported:]:
+                    company.lost(event)
+            reported = len(result.events)
             if len(done) == len(jobs):
                 result.answers = [done[name] for name in jobs]
                 return result
@@ -507,7 +525,7 @@ class Collector:
         self, jobs: Mapping[Hashable, Any], done: dict[Hashable, Any], give_up: Callable[[Any, str], Any],
         result: Collected[Any], company: Company | None,
     ) -> None:  # fmt: skip
-        """Bring back what was lost, and give up the jobs of tasks in which env runners die; raises as `gather` does."""
+        """Restore lost runners and engines, and give up jobs of tasks in which runners die; raises as `gather` does."""
         missing = {name: job for name, job in jobs.items() if name not in done}
         result.resampled += len(missing)
         self.fault_tolerance.restore(result.events, time.monotonic())
@@ -522,7 +540,7 @@ class Collector:
         """Send jobs out once, a batch to every runner, and wait for all that comes back."""
         ids = self.runners.ids()
         if not ids:
-            events.append("no env runner is alive")
+            events.append(f"no env runner is alive (lost: {', '.join(map(str, self.runners.absent()))})")
             return []
         first %= len(ids)
         order = self.exchanges.least_busy(ids) if company else [*ids[first:], *ids[:first]]

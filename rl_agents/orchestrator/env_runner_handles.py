@@ -1,7 +1,7 @@
 """Env runners as the collector sees them: a number each, calls that are sent and answered later, and losses.
 
 There are RLlib's actors, and there is the one runner in the driver's own process (local mode), which has no time of its
-own: what was sent to it is done when it is waited for.
+own: calls that were sent to it run when they are waited for.
 
 What they are asked is a method's name or a function or class of this module, so that it travels small. With
 ``placement=colocate`` each has an engine in its process, which lives and dies with it (`RunnerEngines`). There is one

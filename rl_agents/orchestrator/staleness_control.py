@@ -75,7 +75,7 @@ class Admission:
         assert self.bound <= self.staleness
 
     def go_on(self, iteration: int, position: int, waiting: dict[int, int]) -> None:
-        """Go on after a checkpoint.
+        """Continue after a checkpoint.
 
         Args:
             position: groups that were trained on before it.
@@ -134,7 +134,7 @@ class Admission:
         self.gone, self.passed = self.gone + count, self.passed + count
 
     def put_back(self) -> None:
-        """The iteration under way is given up: what was taken for it waits again, finished."""
+        """The iteration under way is given up: its groups wait again, finished."""
         self.waiting = dict(sorted({**self.taken, **self.waiting}.items()))
         self.finished |= self.taken.keys()
         self.gone -= self.passed

@@ -57,9 +57,11 @@ class StreamBuffer(RolloutBuffer[Group]):
     # --- the learners' thread ----------------------------------------------------------------------------------
 
     def _reset(self, before: Sequence[int]) -> Admission:
-        self._started, self._push_error, self._push_s = False, list[BaseException](), 0.0
+        self._started, self._push_s = False, 0.0
+        self._push_error: BaseException | None = None
         #: User errors of judges, and first prompts that are too long, since a group was rolled out without one.
         self._refused = self._hopeless = 0
+        self._last_loss = ""
         #: The last weights that were exported, and those that engines wait for, with their version and iteration.
         self._weights: Any = None
         self._offered: tuple[Any, int, int] | None = None
@@ -87,7 +89,10 @@ class StreamBuffer(RolloutBuffer[Group]):
 
     def _collect(self, iteration: int) -> Experience:
         started = time.perf_counter()
-        self._start()
+        if self._started:
+            self._admit()  # a run that is continued beyond its end needs more groups
+        else:
+            self._start()
         ready = len(self._admission.finished)
         try:
             experience = self.episodes.choose(iteration, lambda played, missing: self._take(played, missing, iteration))
@@ -127,7 +132,7 @@ class StreamBuffer(RolloutBuffer[Group]):
         return {**self.episodes.reward.metrics(trajectories), "rollout/resampled_episodes": resampled}
 
     def _error(self) -> BaseException | None:
-        errors = [*self._push_error, *(group.error for group in self._table.values())]
+        errors = [self._push_error, *(group.error for group in self._table.values())]
         return next((error for error in errors if error is not None), None)
 
     def _place_behind(self) -> TaskPosition:
@@ -168,13 +173,12 @@ class StreamBuffer(RolloutBuffer[Group]):
     # --- weights -----------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        if not self._started:
-            self._started = True
-            self._workers().collector.exchanges.shared = True
-            self._weights = self.producer.export()
-            with self._changed:
-                self._published()
-                self._spawn(self._push_all)
+        self._started = True
+        self._workers().collector.exchanges.shared = True
+        self._weights = self.producer.export()
+        with self._changed:
+            self._published()
+            self._spawn(self._push_all)
 
     def _export(self, version: int) -> None:
         if version != self.version:
@@ -195,7 +199,7 @@ class StreamBuffer(RolloutBuffer[Group]):
                     if self._offered is None and not closed.is_set():
                         self._changed.wait(POLL_S)
         except BaseException as error:
-            self._push_error.append(error)
+            self._push_error = error
         finally:
             self._leave()
 
@@ -208,20 +212,26 @@ class StreamBuffer(RolloutBuffer[Group]):
             self._push_s = time.perf_counter() - started
             self._admission.publish(iteration)
             self._offered = None if self._offered is offered else self._offered
-            self._admit()
+            if not self._closed.is_set():
+                self._admit()
             self._changed.notify_all()
 
     # --- the thread of a group ---------------------------------------------------------------------------------
 
     def _roll_out(self, group: Group, closed: threading.Event) -> None:
-        company = Company(closed.is_set, self._completed, self._tolerates)
+        company = Company(closed.is_set, self._completed, self._tolerates, self._report)
         collected = self._workers().collector.collect(group.specs, record=True, company=company)
-        for event in collected.events:
-            print(f"[rl_agents] {event}; repeating its episodes", flush=True)
         with self._changed:
             group.episodes, group.resampled = collected.answers, collected.resampled
             if any(trajectory.steps for trajectory in group.episodes):
                 self._hopeless = 0
+
+    def _report(self, event: str) -> None:
+        """Print a loss once: many groups lose episodes with one runner."""
+        with self._changed:
+            known, self._last_loss = event == self._last_loss, event
+        if not known:
+            print(f"[rl_agents] {event}; repeating its episodes", flush=True)
 
     def _completed(self) -> int:
         with self._changed:
@@ -247,7 +257,7 @@ class StreamBuffer(RolloutBuffer[Group]):
                 return
             except InputError:
                 with self._changed:
-                    self._refused += 1
+                    self._refused += not closed.is_set()
                     last = self._refused >= self._admission.batch
                 if last or not reward.waits:
                     raise

@@ -102,7 +102,7 @@ def plot_profile(mean: Floats, variance: Floats, keep: NDArray[np.bool_], rule: 
         axes.annotate(
             f"{share:.0%} always {place:.0f}",
             (place, 0),
-            xytext=(22 * inward, 0),  # beside the disc and below the curve
+            xytext=(22 * inward, 0),  # next to the disc and below the curve
             textcoords="offset points",
             ha=side,
             va="center",

@@ -27,7 +27,7 @@ from typing import Any
 import yaml
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.config import load_recipe
+from rl_agents.config import load_mapping
 from rl_agents.durable import replace_text
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import this_build
@@ -36,6 +36,23 @@ from rl_agents.reporting.outputs import ERROR_LOG, check_writable
 Record = dict[str, Any]
 
 _COMPLETE = re.compile(r"\d{6,}")
+
+
+#: How tags of metrics began in the version before, and how they begin today.
+RENAMED_TAGS = {
+    "guard/": "collapse_monitor/",
+    "again/": "success_replay/",
+    "actor/engine_logprob_gap_": "rollout_corr/logprob_diff_",
+    "timing_s/guard": "timing_s/collapse_monitor",
+    "rollout/lag": "rollout/async_level",
+}
+
+
+def _todays_tag(tag: str) -> str:
+    if not tag.startswith(tuple(RENAMED_TAGS)):
+        return tag
+    start = next(start for start in RENAMED_TAGS if tag.startswith(start))
+    return RENAMED_TAGS[start] + tag.removeprefix(start)
 
 
 class RunFolder:
@@ -154,7 +171,7 @@ class RunFolder:
         records = []
         for line in self.metrics_file.read_text(encoding="utf-8").splitlines():
             try:
-                records.append(json.loads(line))
+                records.append({_todays_tag(tag): value for tag, value in json.loads(line).items()})
             except json.JSONDecodeError:
                 continue
         return records
@@ -212,7 +229,7 @@ def restored_settings(config_file: Path) -> Settings:
     Raises:
         InputError: missing or broken.
     """
-    settings = Settings.restored(load_recipe(str(config_file)))
+    settings = Settings.restored(load_mapping(str(config_file)))
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
     return settings

@@ -136,7 +136,7 @@ def plot_success(records: Sequence[Mapping[str, Any]], path: Path, title: str) -
     axes = figure.add_subplot()
     if training:
         axes.plot(*zip(*training, strict=True), color="#6b7280", linewidth=1.2, label="training rollouts")
-    _draw_guard(axes, [r for r in records if r.get("collapse_monitor/success") is not None])
+    _draw_collapse_monitor(axes, [r for r in records if r.get("collapse_monitor/success") is not None])
     if evaluations:
         iterations = [r["iteration"] for r in evaluations]
         low, mean, high = ([r[f"eval/success_{part}"] for r in evaluations] for part in ("low", "rate", "high"))
@@ -161,7 +161,7 @@ def plot_success(records: Sequence[Mapping[str, Any]], path: Path, title: str) -
     return True
 
 
-def _draw_guard(axes: Any, records: Sequence[Mapping[str, Any]]) -> None:
+def _draw_collapse_monitor(axes: Any, records: Sequence[Mapping[str, Any]]) -> None:
     if not records:
         return
     iterations = [r["iteration"] for r in records]

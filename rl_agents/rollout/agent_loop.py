@@ -237,7 +237,7 @@ async def collect_episodes(
     """Like `play_episodes`, with a user error in ``Rollouts.input_error`` instead of raised.
 
     Args:
-        recorder: of what is sampled; None: nothing is recorded.
+        recorder: of samples; None: nothing is recorded.
     """
     pool = make_env if isinstance(make_env, EnvPool) else EnvPool(make_env)
     try:

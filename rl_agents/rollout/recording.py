@@ -54,7 +54,7 @@ class Recorder:
         return recorder
 
     def recall(self, prompt_ids: list[int], seed: int) -> Completion | None:
-        """Return what was sampled for this prompt and seed before the crash; None: nothing was."""
+        """Return the call sampled for this prompt and seed before the crash; None: there is none."""
         call = self._recorded.get(seed)
         if call is None or call.prompt_ids != prompt_ids:
             return None

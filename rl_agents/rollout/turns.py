@@ -62,7 +62,7 @@ class Player:
     """The policy: an engine that samples, a context that writes prompts, and limits. Holds no episode's state.
 
     Attributes:
-        recorder: writes what is sampled to the pool; None: nothing is recorded.
+        recorder: writes samples to the pool; None: nothing is recorded.
     """
 
     engine: Engine

@@ -38,7 +38,7 @@ from rl_agents.inference.select import resolve_engine, run_engine
 from rl_agents.serving.metrics import Asked, EngineMeter
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Piece, Policy, Target
-from rl_agents.serving.request_params import read_wishes
+from rl_agents.serving.request_params import read_params
 from rl_agents.serving.service import CheckpointRequest, Service
 from rl_agents.serving.sessions import SessionRequest, StepRequest
 from rl_agents.serving.source import Checkpoint, find_adapters, find_checkpoint, served_settings
@@ -85,8 +85,8 @@ def _add_dialects(api: FastAPI, service: Service) -> None:
     @api.post(messages.COUNT_PATH)
     async def count(request: Request) -> dict[str, Any]:
         with _counted(service, "count_tokens") as asked:
-            call, wishes = read_wishes(messages.read_count(json_object(await request.body())))
-            tokens = service.count_tokens(call, wishes)
+            call, params = read_params(messages.read_count(json_object(await request.body())))
+            tokens = service.count_tokens(call, params)
             asked.ended("ok")
         return messages.counted(tokens)
 
@@ -102,16 +102,16 @@ def _add_dialects(api: FastAPI, service: Service) -> None:
 def _ask(service: Service, dialect: ModuleType, log: IgnoredLog) -> Callable[[Request], Coroutine[Any, Any, Response]]:
     async def ask(request: Request) -> Response:
         with _counted(service, dialect.PATH.removeprefix("/v1/").replace("/", "_")) as asked:
-            call, wishes = read_wishes(dialect.read(json_object(await request.body())))
+            call, params = read_params(dialect.read(json_object(await request.body())))
             call.ignored["model"] += not service.has_model(call.model)
             headers = ignored_header(call)
             log.note(call)
             if not call.stream:
-                answers = await service.answer(call, wishes)
+                answers = await service.answer(call, params)
                 asked.ended("ok", answers)
                 return JSONResponse(dialect.whole(call, answers), headers=headers)
             # What fails before the first piece is still an ordinary error.
-            pieces = asked.listening(await primed(service.stream(call, wishes)))
+            pieces = asked.listening(await primed(service.stream(call, params)))
         return event_stream(dialect.events(call, pieces), headers)
 
     return ask

@@ -144,7 +144,7 @@ NO_EXTRAS = "the torch engine samples from the policy as it is; serve with engin
 
 
 @dataclass(frozen=True)
-class Wishes:
+class RequestParams:
     """How to answer a request.
 
     Attributes:
@@ -173,14 +173,13 @@ class Wishes:
         """
         extras = replace(self.extras, structure=tag, adapter=adapter)
         seed = self.seed if self.seed is None or index == 0 else step_seed(self.seed % 2**63, index)
-        asked = extras if extras != PLAIN else None
-        return Sampling(budget, self.temperature, self.top_p, stop_token_ids, seed, asked)
+        return Sampling(budget, self.temperature, self.top_p, stop_token_ids, seed, extras if extras != PLAIN else None)
 
 
-def read_wishes(call: ModelCall) -> tuple[ModelCall, Wishes]:
-    """Return a request with what an answer says of its sampling, and the request's wishes.
+def read_params(call: ModelCall) -> tuple[ModelCall, RequestParams]:
+    """Return a request with what an answer says of its sampling, and the request's params.
 
-    Wishes that no model here can be held to (an effort, a verbosity ...) are added to `ModelCall.ignored`.
+    Parameters that no model here can be held to (an effort, a verbosity ...) are added to `ModelCall.ignored`.
 
     Raises:
         ApiError: 400 for a value that is wrong, or for a response that is not kept.
@@ -188,11 +187,11 @@ def read_wishes(call: ModelCall) -> tuple[ModelCall, Wishes]:
     if call.previous:
         why = "responses are not kept here; send the whole history as input"
         raise bad_request(f"previous_response_id: {why}", "previous_response_id", "unsupported_value")
-    wishes = _read(call)
-    return replace(call, options={**call.options, "temperature": wishes.temperature, "top_p": wishes.top_p}), wishes
+    params = _read(call)
+    return replace(call, options={**call.options, "temperature": params.temperature, "top_p": params.top_p}), params
 
 
-def check_engine(wishes: Wishes, kind: str) -> None:
+def check_engine(params: RequestParams, kind: str) -> None:
     """Refuse what the engine cannot do.
 
     Raises:
@@ -200,22 +199,22 @@ def check_engine(wishes: Wishes, kind: str) -> None:
     """
     if kind == "vllm":
         return
-    if wishes.structure is not None:
-        form = wishes.structure
+    if params.structure is not None:
+        form = params.structure
         field = "response_format" if form.schema is not None else "tool_choice" if form.must_call else "tools"
         raise bad_request(f"{field}: {NO_STRUCTURE}", field, "unsupported_value")
     for name in Extras.__dataclass_fields__:
-        if getattr(wishes.extras, name) != getattr(PLAIN, name):
+        if getattr(params.extras, name) != getattr(PLAIN, name):
             raise bad_request(f"{name}: {NO_EXTRAS}", name, "unsupported_value")
 
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-TokenId = Annotated[str, Field(pattern=r"^\d{1,9}$")]
+TokenId = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
-class Asked(Body):
-    """What a request says of its sampling, in any dialect; what else it wishes is counted as ignored."""
+class SamplingFields(Body):
+    """What a request says of its sampling, in any dialect; other fields are counted as ignored."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     temperature: float = Field(1.0, ge=0, le=2)
@@ -239,37 +238,37 @@ class Asked(Body):
     output_config: dict[str, Any] = Field({})
 
 
-def _read(call: ModelCall) -> Wishes:
-    asked = read_body(Asked, call.wishes)
-    shows = _shows_logprobs(call, asked)
-    structure, tools = _structure(call, asked)
+def _read(call: ModelCall) -> RequestParams:
+    fields = read_body(SamplingFields, call.params)
+    shows = _shows_logprobs(call, fields)
+    structure, tools = _structure(call, fields)
     extras = Extras(
-        top_logprobs=asked.top_logprobs,
-        top_k=max(0, asked.top_k),
-        min_p=asked.min_p,
-        presence_penalty=asked.presence_penalty,
-        frequency_penalty=asked.frequency_penalty,
-        repetition_penalty=asked.repetition_penalty,
-        logit_bias=tuple((int(token), bias) for token, bias in asked.logit_bias.items()),
+        top_logprobs=fields.top_logprobs,
+        top_k=max(0, fields.top_k),
+        min_p=fields.min_p,
+        presence_penalty=fields.presence_penalty,
+        frequency_penalty=fields.frequency_penalty,
+        repetition_penalty=fields.repetition_penalty,
+        logit_bias=tuple((int(token), bias) for token, bias in fields.logit_bias.items()),
     )
-    call.ignored.update(map(short, asked.model_extra or ()))
-    return Wishes(asked.temperature, asked.top_p, asked.seed, tools, structure, shows, extras)
+    call.ignored.update(map(short, fields.model_extra or ()))
+    return RequestParams(fields.temperature, fields.top_p, fields.seed, tools, structure, shows, extras)
 
 
-def _shows_logprobs(call: ModelCall, asked: Asked) -> bool:
+def _shows_logprobs(call: ModelCall, fields: SamplingFields) -> bool:
     if call.dialect != "responses":
-        if asked.top_logprobs and not asked.logprobs:
+        if fields.top_logprobs and not fields.logprobs:
             raise bad_request("top_logprobs: only with logprobs=true", "top_logprobs")
-        return asked.logprobs
-    call.ignored.update(f"include.{short(item)}" for item in asked.include if item != LOGPROBS)
-    return LOGPROBS in asked.include or asked.top_logprobs > 0
+        return fields.logprobs
+    call.ignored.update(f"include.{short(item)}" for item in fields.include if item != LOGPROBS)
+    return LOGPROBS in fields.include or fields.top_logprobs > 0
 
 
-def _structure(call: ModelCall, asked: Asked) -> tuple[Structure | None, tuple[Tool, ...]]:
+def _structure(call: ModelCall, fields: SamplingFields) -> tuple[Structure | None, tuple[Tool, ...]]:
     """Return the form that is asked for, and the tools that are offered."""
-    schema = _schema(call, asked)
-    choice, name, one = _choice(call, asked.tool_choice)
-    one = one or not asked.parallel_tool_calls
+    schema = _schema(call, fields)
+    choice, name, one = _choice(call, fields.tool_choice)
+    one = one or not fields.parallel_tool_calls
     tools = () if choice == "none" else call.tools
     if choice in ("required", "named") and not tools:
         raise bad_request("tool_choice: a call is required and no tools are offered", "tool_choice")
@@ -277,7 +276,7 @@ def _structure(call: ModelCall, asked: Asked) -> tuple[Structure | None, tuple[T
     if tools and not callable_:
         raise bad_request(f"tool_choice: {nearest(name, [tool.name for tool in tools])}", "tool_choice")
     must = choice in ("required", "named")
-    if schema is None and not (tools and (must or asked.strict or one)):
+    if schema is None and not (tools and (must or fields.strict or one)):
         return None, tools
     for tool in callable_:
         if tool.parameters:
@@ -285,14 +284,14 @@ def _structure(call: ModelCall, asked: Asked) -> tuple[Structure | None, tuple[T
     return Structure(None if must else schema, callable_, must, one or choice == "named"), tools
 
 
-def _schema(call: ModelCall, asked: Asked) -> Mapping[str, Any] | None:
+def _schema(call: ModelCall, fields: SamplingFields) -> Mapping[str, Any] | None:
     """Return the schema of an answer in JSON; None for any text."""
-    name, form = "response_format", asked.response_format
+    name, form = "response_format", fields.response_format
     if call.dialect == "responses":
-        name, form = "text.format", asked.text_format
+        name, form = "text.format", fields.text_format
     elif call.dialect == "messages":
-        name, config = "output_format", dict(asked.output_config)
-        form = asked.output_format or config.pop("format", None) or {}
+        name, config = "output_format", dict(fields.output_config)
+        form = fields.output_format or config.pop("format", None) or {}
         call.ignored.update(f"output_config.{short(part)}" for part in config)
     kind = form.get("type", "text") if isinstance(form, Mapping) else None
     if kind == "text":

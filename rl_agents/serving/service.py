@@ -33,7 +33,7 @@ from rl_agents.serving.metrics import Meter
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Piece as Sampled
 from rl_agents.serving.policy import PolicyClient, Target
-from rl_agents.serving.request_params import Wishes, check_engine
+from rl_agents.serving.request_params import RequestParams, check_engine
 from rl_agents.serving.sessions import Session, SessionRequest, Sessions
 from rl_agents.serving.source import Checkpoint, check_replaces, find_checkpoint
 from rl_agents.web.bodies import Body
@@ -66,7 +66,7 @@ class Prepared:
     """A checked request, ready for the engine: one sampling per choice."""
 
     call: ModelCall
-    wishes: Wishes
+    params: RequestParams
     model: ChatModel
     prompt_ids: list[int]
     samplings: list[Sampling]
@@ -77,7 +77,7 @@ class Prepared:
         return Start(answer_id(self.number), self.created, label, len(self.prompt_ids))
 
 
-def prepare(call: ModelCall, wishes: Wishes, model: ChatModel) -> Prepared:
+def prepare(call: ModelCall, params: RequestParams, model: ChatModel) -> Prepared:
     """Write the prompt and settle how to sample.
 
     Raises:
@@ -86,12 +86,12 @@ def prepare(call: ModelCall, wishes: Wishes, model: ChatModel) -> Prepared:
     """
     if call.count > model.max_choices:
         raise bad_request(f"n: at most {model.max_choices} choices (got {call.count})", "n")
-    prompt = prompt_ids(call, wishes, model)
+    prompt = prompt_ids(call, params, model)
     budget, stops, tag = _budget(call, model, len(prompt)), model.template.stop_token_ids, ""
-    if wishes.structure is not None:
-        tag = wishes.structure.tag(opened_thought(model.template, prompt), _thinks(call, model))
-    samplings = [wishes.sampling(budget, stops, index, tag, model.adapter) for index in range(call.count)]
-    return Prepared(call, wishes, model, prompt, samplings)
+    if params.structure is not None:
+        tag = params.structure.tag(opened_thought(model.template, prompt), _thinks(call, model))
+    samplings = [params.sampling(budget, stops, index, tag, model.adapter) for index in range(call.count)]
+    return Prepared(call, params, model, prompt, samplings)
 
 
 def _thinks(call: ModelCall, model: ChatModel) -> bool:
@@ -100,16 +100,16 @@ def _thinks(call: ModelCall, model: ChatModel) -> bool:
     return any("<think>" in text for text in said)
 
 
-def prompt_ids(call: ModelCall, wishes: Wishes, model: ChatModel) -> list[int]:
+def prompt_ids(call: ModelCall, params: RequestParams, model: ChatModel) -> list[int]:
     """Write the prompt of a request."""
     if model.template.exceeds(call.messages, model.max_model_len):
         message = f"the context has {model.max_model_len} tokens; the messages are longer"
         raise bad_request(message, "messages", "context_length_exceeded")
     try:
-        messages, tools = in_call_order(call.messages), [tool.to_openai() for tool in wishes.tools]
+        messages, tools = in_call_order(call.messages), [tool.to_openai() for tool in params.tools]
         return model.template.chat_ids(messages, tools, repair=True)
     except InputError as error:
-        raise bad_request(str(error), "tools" if wishes.tools else "messages", "chat_template") from None
+        raise bad_request(str(error), "tools" if params.tools else "messages", "chat_template") from None
 
 
 def _budget(call: ModelCall, model: ChatModel, prompt_tokens: int) -> int:
@@ -186,14 +186,14 @@ async def pieces(
 
 async def _answer(prepared: Prepared, index: int, engines: Engines, tell: Tell | None = None) -> ModelAnswer:
     call, template = prepared.call, prepared.model.template
-    shown = Shown.of(template, prepared.prompt_ids, call.stop, prepared.wishes.tools)
+    shown = Shown.of(template, prepared.prompt_ids, call.stop, prepared.params.tools)
     logprobs: list[TokenLogprob] = []
     tokens, label, reason = 0, "", ""
     whole = not (call.stream or call.stop)
     async with aclosing(engines.answer(prepared.prompt_ids, prepared.samplings[index], whole)) as sampled:
         async for piece in sampled:
             tokens, label, reason = tokens + len(piece.token_ids), piece.label, piece.finish_reason
-            new = tuple(_logprobs(piece, template)) if prepared.wishes.logprobs else ()
+            new = tuple(_logprobs(piece, template)) if prepared.params.logprobs else ()
             logprobs += new
             content, thoughts = shown.add(piece.token_ids, last=bool(reason))
             if tell is not None:
@@ -201,7 +201,7 @@ async def _answer(prepared: Prepared, index: int, engines: Engines, tell: Tell |
             if shown.stopped_by:
                 break
     answer = written_answer(shown, call.dialect, prepared.number + index, prepared.start(label), tokens, reason)
-    return replace(answer, index=index, logprobs=tuple(logprobs) if prepared.wishes.logprobs else None)
+    return replace(answer, index=index, logprobs=tuple(logprobs) if prepared.params.logprobs else None)
 
 
 def _logprobs(piece: Sampled, template: ChatTemplate) -> Iterator[TokenLogprob]:
@@ -286,31 +286,31 @@ class Service:
 
     # --- the dialects of model calls -----------------------------------------------------------------------------
 
-    async def answer(self, call: ModelCall, wishes: Wishes) -> list[ModelAnswer]:
+    async def answer(self, call: ModelCall, params: RequestParams) -> list[ModelAnswer]:
         """Answer a request.
 
         Raises:
             ApiError: 400, 404, 429, 503 or 504, as the message says.
         """
-        prepared = self._prepare(call, wishes)
+        prepared = self._prepare(call, params)
         async with self._in_time():
             return await answers(prepared, self._engines)
 
-    def stream(self, call: ModelCall, wishes: Wishes) -> AsyncGenerator[Piece, None]:
+    def stream(self, call: ModelCall, params: RequestParams) -> AsyncGenerator[Piece, None]:
         """Answer a request piece by piece; see `answer`."""
-        return pieces(self._prepare(call, wishes), self._engines, self._in_time())
+        return pieces(self._prepare(call, params), self._engines, self._in_time())
 
-    def count_tokens(self, call: ModelCall, wishes: Wishes) -> int:
+    def count_tokens(self, call: ModelCall, params: RequestParams) -> int:
         """Return the length of a request's prompt; see `answer`."""
-        return len(prompt_ids(call, wishes, self._asked(call.model)))
+        return len(prompt_ids(call, params, self._asked(call.model)))
 
     @property
     def _engines(self) -> Engines:
         return Engines(self._client, self._target, self.meter)
 
-    def _prepare(self, call: ModelCall, wishes: Wishes) -> Prepared:
-        check_engine(wishes, self._kind)
-        return prepare(call, wishes, self._asked(call.model))
+    def _prepare(self, call: ModelCall, params: RequestParams) -> Prepared:
+        check_engine(params, self._kind)
+        return prepare(call, params, self._asked(call.model))
 
     def _asked(self, name: str) -> ChatModel:
         """Return the model of that name or alias. Without adapters there is one, which answers to every name."""

@@ -162,13 +162,16 @@ class Sessions:
         self._open: dict[str, Session] = {}
         #: Of sessions that are over: the task that closes the environment, which may hang in a call.
         self._ended: dict[EnvPool, asyncio.Task[None]] = {}
+        #: Turns that were in progress when their session was closed.
+        self._left: dict[EnvPool, asyncio.Task[dict[str, Any]]] = {}
         self._opening = 0
 
     @property
     def count(self) -> int:
         """Sessions that hold a place, those being opened and those that hang included."""
         self._ended = {envs: task for envs, task in self._ended.items() if envs.hanging or not task.done()}
-        return len(self._open) + self._opening + sum(envs.hanging for envs in self._ended)
+        self._left = {envs: turn for envs, turn in self._left.items() if not turn.done()}
+        return len(self._open) + self._opening + len({envs for envs in self._ended if envs.hanging} | self._left.keys())
 
     async def create(self, request: SessionRequest, generate: Generate, label: str) -> Session:
         """Open a session and reset its environment.
@@ -255,12 +258,16 @@ class Sessions:
     async def close_all(self) -> None:
         for session in list(self._open.values()):
             self._end(session)
+        for turn in self._left.values():
+            turn.cancel()
         if self._ended:
             await asyncio.wait(self._ended.values(), timeout=LEAVE_S)
 
     def _end(self, session: Session) -> None:
-        """Let go of a session; one whose environment hangs keeps its place until that returns."""
+        """Let go of a session; one with a turn in progress, or a hanging environment, keeps its place until then."""
         self._open.pop(session.id, None)
+        if session.turn is not None:
+            self._left[session.envs] = session.turn
         self._let_go(session.envs, session.episode.env)
 
     def _let_go(self, envs: EnvPool, env: TextEnv) -> None:
@@ -296,7 +303,7 @@ class Sessions:
             self._ended[envs] = asyncio.create_task(envs.close())
             raise
         try:
-            task = str(request.task_id or await asyncio.to_thread(_task, settings, request))
+            task = request.task_id or await _task(settings, request)
             temperature = settings.eval_temperature if request.temperature is None else request.temperature
             limits = Limits.from_settings(settings).for_evaluation(temperature)
             engine: Any = SimpleNamespace(generate=generate)
@@ -312,6 +319,12 @@ class Sessions:
         return Session(settings, request, envs, episode, episode.answer.chat or episode.answer.observation)
 
 
-def _task(settings: Settings, request: SessionRequest) -> str:
-    tasks: list[str] = call_env(0, task_ids, settings.env, request.split, settings.env_options)
+async def _task(settings: Settings, request: SessionRequest) -> str:
+    """Return the task that the seed chooses, within the time that an environment has to start."""
+    limit = settings.env_start_timeout_s
+    listing = asyncio.to_thread(call_env, 0, task_ids, settings.env, request.split, settings.env_options)
+    try:
+        tasks: list[str] = await asyncio.wait_for(listing, limit or None)
+    except TimeoutError:
+        raise EnvFailure(f"env_timeout: tasks: no answer within {limit:g} s (env_start_timeout_s)") from None
     return tasks[request.seed % len(tasks)]

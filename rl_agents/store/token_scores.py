@@ -51,7 +51,7 @@ class StepScores:
 
 
 class TokenScores:
-    """The file, to be written; what is written again replaces what was there."""
+    """The file, to be written; a second record replaces the first."""
 
     def __init__(self, path: Path) -> None:
         """Open the file, or begin one, mode 600.

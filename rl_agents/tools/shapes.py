@@ -23,7 +23,7 @@ class Written:
     Attributes:
         name: of the tool; None: the value says it.
         value: JSON, or the parameters as text by their keys.
-        as_text: the parameters are text, whatever their schema says.
+        as_text: the parameters are text, regardless of their schema.
         several: the value may be a list of calls.
     """
 

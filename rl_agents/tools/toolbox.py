@@ -42,7 +42,7 @@ class ToolResult:
         call: None when the response could not be read at all.
         content: the tool's text, or what was wrong.
         ok: the call fitted its tool, and the tool did it.
-        fits: the call could be read, fitted its tool and was run, whatever the tool made of it.
+        fits: the call could be read, fitted its tool and was run, regardless of its result.
     """
 
     call: ToolCall | None

@@ -123,7 +123,7 @@ def read_turns(path: Path) -> list[Turn]:
 def nemo_gym_row(turn: Turn) -> dict[str, Any]:
     """Return a turn as a NeMo-Gym row, the inverse of reading one: items of the responses API and expected action.
 
-    An expected call has no place for what the expert said beside it; that is in ``metadata.expected_content``.
+    An expected call has no place for the expert's words next to it; that is in ``metadata.expected_content``.
     """
     items: list[dict[str, Any]] = []
     for message in turn.messages:

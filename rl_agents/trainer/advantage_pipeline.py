@@ -226,8 +226,8 @@ def _mismatch_metrics(rows: Sequence[Row], unit: rollout_correction.Unit) -> dic
     return {
         "rollout_corr/kl": float(found["mismatch_kl"]),
         "rollout_corr/k3_kl": float(found["mismatch_k3"]),
-        "rollout_corr/logprob_diff_mean": float(found["mismatch_mean"]),
-        "rollout_corr/logprob_diff_max": float(found["mismatch_max"]),
+        "rollout_corr/old_logprob_diff_mean": float(found["mismatch_mean"]),
+        "rollout_corr/old_logprob_diff_max": float(found["mismatch_max"]),
         "rollout_corr/ess": rollout_correction.effective_share(np.concatenate([np.zeros(0), *whole])),
     }
 

@@ -19,11 +19,11 @@ from ray.rllib.utils import force_list
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.base import Memory
-from rl_agents.config import load_recipe
+from rl_agents.config import load_mapping
 from rl_agents.data.failures import BadTasks
 from rl_agents.data.samples import Row, build_samples
 from rl_agents.data.success import policy_sample
-from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, guard_specs, stream_seed
+from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, monitor_specs, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.base import task_ids
 from rl_agents.inference.model_shape import context_limit, model_shape, read_config
@@ -230,7 +230,7 @@ class AgentAlgorithm(Algorithm):
     @classmethod
     def from_checkpoint(cls, path: Any, *args: Any, **kwargs: Any) -> AgentAlgorithm:
         """Build an algorithm from a checkpoint folder's own configuration and restore it."""
-        algo = cls.from_settings(Settings.restored(load_recipe(str(Path(path) / "config.yaml"))))
+        algo = cls.from_settings(Settings.restored(load_mapping(str(Path(path) / "config.yaml"))))
         algo.restore_run_checkpoint(Path(path))
         return algo
 
@@ -312,7 +312,7 @@ class AgentAlgorithm(Algorithm):
             self.rollout_workers.check_branching(self.train_tasks)
 
     def open_pool(self, path: Path) -> None:
-        """Write what is sampled and learned from now on to the pool at ``path``; a resumed run continues in its own.
+        """Record samples and updates from now on in the pool at ``path``; a resumed run continues in its own.
 
         Raises:
             InputError: another process writes to it, or the file is no pool.
@@ -443,7 +443,7 @@ class AgentAlgorithm(Algorithm):
         count = 0 if settings.collapse_monitor == "off" else settings.collapse_monitor_episodes
         if not count:
             return {}
-        specs = guard_specs(self.train_tasks, self.iteration, count, settings.seed, self.place.bad.left_out)
+        specs = monitor_specs(self.train_tasks, self.iteration, count, settings.seed, self.place.bad.left_out)
         self._sync_engines()
         played = workers.collector.collect(specs).answers
         return {
@@ -538,7 +538,7 @@ class AgentAlgorithm(Algorithm):
         save_run(folder, self.learner_group, counters, self.settings, self.explorer, self.memory)
 
     def restore_run_checkpoint(self, folder: Path) -> None:
-        """Go on exactly where `save_run_checkpoint` was called; raises as `restore_run` does."""
+        """Continue exactly where `save_run_checkpoint` was called; raises as `restore_run` does."""
         group, settings = self.learner_group, self.settings
         self._set_counters(restore_run(Path(folder), group, settings, self.explorer, self.memory))
         self._resume_pool()

@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from rl_agents.algorithms.base import Memory
-from rl_agents.config import Settings, load_recipe
+from rl_agents.config import Settings, load_mapping
 from rl_agents.config.migration import migrated
 from rl_agents.durable import flush
 from rl_agents.errors import InputError
@@ -96,7 +96,7 @@ def restore_run(
         InputError: no complete checkpoint, or one of another algorithm or environment.
     """
     state, saved = load_state(folder)
-    config = migrated(load_recipe(str(folder / "config.yaml")))
+    config = migrated(load_mapping(str(folder / "config.yaml")))
     for name in ("algo", "env"):
         if config[name] != getattr(settings, name):
             raise InputError(f"{folder}: checkpoint of {name} {config[name]}, not {getattr(settings, name)}")

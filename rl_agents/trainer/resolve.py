@@ -70,12 +70,12 @@ MOST_TRUNCATED_AGE = 4
 PRETRAINED, LARGE = 100_000_000, 1_000_000_000
 #: Learning rates beyond which weights of a pretrained model do not hold, below and from `LARGE` on; adapters take more.
 MAX_LR, MAX_LARGE_LR, MAX_LORA_LR = 5e-5, 1e-5, 1e-3
-#: Learning rates of pretrained models where nobody chose one; that of all other models is the key's default.
+#: Learning rates of pretrained models where none is set; all other models have the key's default.
 USUAL_LR, USUAL_LARGE_LR, USUAL_LORA_LR = 2e-5, 1e-6, 1e-4
 
 
 def usual_rates(settings: Settings, shape: ModelShape | None) -> dict[str, float]:
-    """Return the learning rates of a pretrained model where nobody chose any; empty for small models."""
+    """Return the learning rates of a pretrained model where none is set; empty for small models."""
     if shape is None or shape.parameters < PRETRAINED:
         return {}
     full = USUAL_LARGE_LR if shape.parameters >= LARGE else USUAL_LR
@@ -337,7 +337,7 @@ def _check_truncation(settings: Settings, recipe: AlgorithmSpec, spec: EnvSpec) 
     """Fill in T3's window; refuse what demonstrations, which have no rollouts, and searches cannot have."""
     for name, idle in (("truncation", "none"), ("reward", "environment")):
         if recipe.source == "demonstrations" and name in settings.explicit and getattr(settings, name) != idle:
-            raise InputError(f"key '{name}' has no effect with algo {recipe.name}: it learns from demonstrations")
+            raise InputError(f"key '{name}' has no effect with algo {recipe.name}: it trains on demonstrations")
         if recipe.source == "search" and getattr(settings, name) != idle:
             raise InputError(
                 f"{name}={getattr(settings, name)} does not go with algo {recipe.name}: it rewards single steps and "
@@ -375,7 +375,7 @@ async def _reset(pool: EnvPool, task: str, timeout_s: float) -> None:
 
 
 def _check_agent(settings: Settings) -> None:
-    """Refuse an agent that cannot be started, and keys that a program of somebody else's cannot follow."""
+    """Refuse an agent that cannot be started, and keys that an external agent cannot follow."""
     options = BlackboxOptions(**settings.env_options)
     load_agent(options)
     if settings.num_env_runners and options.agent_timeout_s >= settings.sample_timeout_s:
@@ -392,7 +392,7 @@ def _check_agent(settings: Settings) -> None:
 
 
 def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
-    """Check the model's folder, and fill in the lengths that nobody chose (`rl_agents.trainer.lengths`)."""
+    """Check the model's folder, and fill in the lengths that are not set (`rl_agents.trainer.lengths`)."""
     if settings.model == "starter":
         settle_engine(settings)
         return

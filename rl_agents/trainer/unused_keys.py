@@ -41,7 +41,7 @@ def apply_defaults(settings: Settings, recipe: AlgorithmSpec) -> None:
 
 
 def stale_correction(settings: Settings, recipe: AlgorithmSpec) -> str:
-    """Return the correction of rollouts that older weights sampled, unless somebody chooses another one.
+    """Return the correction of rollouts that older weights sampled, unless another one is set.
 
     A token's weight where ratios are of tokens; a step's where they are of steps or sequences, or where single actions
     of one state are compared. The product over a whole episode would be exact for sequences, and hang on few of them.
@@ -65,7 +65,7 @@ def idle_keys(settings: Settings) -> dict[str, str]:
         elif missing := unmet(KEYS[name].needs, settings):
             idle[name] = f"has no effect without {spoken(missing)}"
         elif recipe.source == "demonstrations" and name in SAMPLING:
-            idle[name] = f"has no effect with algo {recipe.name}: it learns from demonstrations"
+            idle[name] = f"has no effect with algo {recipe.name}: it trains on demonstrations"
         elif settings.pool and name in (PLAYING if recipe.credit is None else PLAYING | {"group_size"}):
             idle[name] = f"has no effect with pool={settings.pool}: its sessions are trained on as they were recorded"
     return idle

@@ -26,7 +26,8 @@ from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, PopulationBasedTraining, TrialScheduler
 
-from rl_agents.config import Settings, load_recipe
+from rl_agents.config import Settings, load_mapping
+from rl_agents.config.migration import migrated
 from rl_agents.durable import replace_text
 from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
@@ -248,7 +249,7 @@ def current_keys(sweep: Sweep, folder: SweepFolder, spec: TrialSpec) -> dict[str
     run = folder.trial(spec)
     if sweep.pbt is None or not run.complete_checkpoints():
         return dict(spec.keys)
-    saved = load_recipe(str(run.config_file))
+    saved = migrated(load_mapping(str(run.config_file)))
     return {name: saved.get(name, value) for name, value in spec.keys.items()}
 
 

@@ -290,7 +290,7 @@ def load_sweep(path: Path, assignments: Mapping[str, Any] | None = None, local: 
     Args:
         path: the file; ``recipe`` in it is relative to its folder.
         assignments: ``--set`` of the command line.
-        local: run every trial in one process, whatever the file says.
+        local: run every trial in one process, regardless of the file.
 
     Raises:
         InputError: naming the file and the key that cannot work.

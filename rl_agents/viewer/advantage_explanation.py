@@ -42,7 +42,7 @@ GROUP_FORMULAS: tuple[tuple[str, str, Formula], ...] = (
 
 
 def from_group(units: Sequence[Unit], name: str) -> dict[str, Any] | None:
-    """Explain an advantage by the group's returns; None where no formula gives what was recorded.
+    """Explain an advantage by the group's returns; None where no formula gives the recorded value.
 
     Every member with an advantage is compared, so that a chance hit of one does not pass.
     """
@@ -127,7 +127,7 @@ def from_values(
 
 
 def _affine(computed: Sequence[float], recorded: Sequence[float]) -> tuple[float, float] | None:
-    """Return (slope, offset) that take what was computed to what was recorded, everywhere; None where none do."""
+    """Return (slope, offset) that map the computed values to the recorded ones everywhere; None where none do."""
     x, y = np.asarray(computed), np.asarray(recorded)
     if np.allclose(x, y, atol=TOLERANCE):
         return 1.0, 0.0

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from rl_agents.config.aliases import canonical
 from rl_agents.errors import InputError, nearest
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.store.files import POOL_FILE
@@ -102,9 +103,9 @@ def _plain_yaml(path: Path) -> Record:
     try:
         with path.open("rb") as file:
             found = yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return canonical(found, note=False) if isinstance(found, dict) else {}
     except (yaml.YAMLError, OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _written(path: Path) -> Written:

@@ -143,7 +143,7 @@ class Guard:
         if scope["method"] in ("GET", "HEAD", "DELETE", "OPTIONS"):
             return b""
         declared = headers.get("content-length", "0")
-        if not declared.isdigit() or int(declared) > self._max_body_bytes:
+        if not declared.isdecimal() or int(declared) > self._max_body_bytes:
             raise self._too_large()
         parts, size, more = [], 0, True
         while more:

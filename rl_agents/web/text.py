@@ -38,7 +38,7 @@ class TextStream:
         """Take further tokens; return the text that may be shown now and could not before.
 
         Args:
-            token_ids: what was sampled since.
+            token_ids: the tokens sampled since.
             last: no more will come.
         """
         if self.stopped:

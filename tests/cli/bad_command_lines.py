@@ -93,7 +93,7 @@ ROWS = """
 --set judge_timeout_s=-1 => judge_timeout_s=-1: must be above 0
 --set prompting=cot => prompting='cot': valid: direct, react, reflexion
 --set prompting_shots=2 => key 'prompting_shots' has no effect without prompting=react or reflexion
---set prompting=reflexion truncation=t3 => prompting=reflexion plays several attempts in one episode; it needs truncat
+--set prompting=reflexion truncation=t3 => prompting=reflexion runs several attempts in one episode; it needs truncat
 --set rollout_correction=tis => rollout_correction='tis': valid: none, token_tis, step_tis, sequence_tis, seq_mis, geo_
 --set rollout_correction=token_tis => rollout_correction=token_tis needs old_logprobs=learner: with the engine's logpro
 --set rollout_correction_cap=2 => key 'rollout_correction_cap' has no effect without rollout_correction=token_tis or st
@@ -105,7 +105,7 @@ ROWS = """
 --set eval_episodes=-1 => eval_episodes=-1: must be at least 0
 --set checkpoint_interval=-1 => checkpoint_interval=-1: must be at least 0
 --set keep_checkpoints=-1 => keep_checkpoints=-1: must be at least 0
---set keep_best=yes_please => keep_best='yes_please': must be a valid boolean, unable to interpret input
+--set keep_best=yes_please => keep_best='yes_please': must be a valid boolean
 --set save_trajectories=-1 => save_trajectories=-1: must be at least 0
 --algo '' => unknown algorithm '':
 --env '' => unknown environment ''
@@ -129,8 +129,8 @@ ROWS = """
 --set stream=true max_staleness=0 => max_staleness=0: must be at least 1
 --set stream=true async_level=1 => stream with async_level=1: the two are mutually exclusive
 --set stream=true num_env_runners=0 => stream needs num_env_runners of 1 or more
---algo sft --set async_level=1 => key 'async_level' has no effect with algo sft: it learns from demonstrations
---algo sft --set stream=true => key 'stream' has no effect with algo sft: it learns from demonstrations
+--algo sft --set async_level=1 => key 'async_level' has no effect with algo sft: it trains on demonstrations
+--algo sft --set stream=true => key 'stream' has no effect with algo sft: it trains on demonstrations
 --algo 3spo --env guess_numbers --set search_steps=9 async_level=2 => async_level=2: 3spo chooses states by
 --algo 3spo --env guess_numbers --set stream=true => stream: 3spo chooses states by
 --set env.prompt= => env.prompt='': valid: paper, compact

@@ -18,7 +18,7 @@ PARQUET, GZIP = b"PAR1\x15\x04\x15\x10PAR1", b"\x1f\x8b\x08\x00rest"
 
 PRESETS: list[tuple[bytes, str]] = [
     (b"lr: [1", ":1: broken YAML"),
-    (b"lr: 1\nlr: 2\n", ":2: broken YAML: key 'lr' stands twice"),
+    (b"lr: 1\nlr: 2\n", ":2: broken YAML: key 'lr' occurs twice"),
     (b"- lr\n- 3\n", "a mapping of keys to values is needed, found list"),
     (b"lr\n", "a mapping of keys to values is needed, found str"),
     (b"3\n", "a mapping of keys to values is needed, found int"),

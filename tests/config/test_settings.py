@@ -8,14 +8,16 @@ import typing
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rl_agents.algorithms import KEYS, Settings
 from rl_agents.config import load_recipe, parse_assignments
-from rl_agents.config.aliases import ALIASES, HINTS, canonical
+from rl_agents.config.aliases import ALIASES, HINTS, RENAMED, canonical
 from rl_agents.config.migration import migrated
 from rl_agents.config.options import Key, keys_of
 from rl_agents.envs.gymnasium_adapter import AdapterOptions
 from rl_agents.errors import InputError
+from rl_agents.reporting.run_folder import restored_settings
 from rl_agents.serving.options import ServingOptions
 from rl_agents.trainer.resolve import resolve
 from rl_agents.trainer.unused_keys import layered
@@ -121,7 +123,7 @@ def test_recipes_name_file_and_line(tmp_path: Path) -> None:
     listing.write_text("- a\n")
     twice = tmp_path / "twice.yaml"
     twice.write_text("lr: 1\nseed: 1\nlr: 2\n")
-    with pytest.raises(InputError, match=r"twice\.yaml:3: .*key 'lr' stands twice"):
+    with pytest.raises(InputError, match=r"twice\.yaml:3: .*key 'lr' occurs twice"):
         load_recipe(str(twice))
     with pytest.raises(InputError, match="a mapping of keys"):
         load_recipe(str(listing))
@@ -230,7 +232,7 @@ def test_text_keys_keep_their_characters_and_ambiguous_yaml_is_refused(tmp_path)
     read = Settings.from_dict({name: keys[name] for name in ("lr", "seed", "betas")})
     assert (read.lr, read.seed, read.betas) == (1e-4, 12, [0.9, 0.99])
     for line, problem in (
-        ("1: 1\n0x1: 2", ":2: broken YAML: key '0x1' stands twice"),
+        ("1: 1\n0x1: 2", ":2: broken YAML: key '0x1' occurs twice"),
         ("env.kwargs: {is_slippery:false}", ":1: broken YAML: 'is_slippery:false' has no value; write a space"),
         ("env.kwargs:\n  is_slippery:", ":2: broken YAML: 'is_slippery' has no value; write a space"),
     ):
@@ -254,3 +256,19 @@ def test_a_run_on_the_class_of_a_plugin_and_one_over_gloo_go_on() -> None:
     found = migrated(before)
     assert "env.instructions" not in found and found["env.size"] == 3
     assert found["weight_transfer"] == "object_store"
+
+
+def test_a_complete_config_of_the_version_before_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has two keys that are one today, and old names all over; nothing is printed about what no person wrote."""
+    old = {new: name for name, new in RENAMED.items() if name not in ("gradient_checkpointing", "recompute")}
+    saved = {old.get(name, name): value for name, value in Settings().to_dict().items()}
+    del saved["activation_checkpointing"]
+    saved |= {"gradient_checkpointing": True, "recompute": "selective", "row_prefixes": "shared", "lag": 2}
+    saved |= {"placement": "together"}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))
+    found = restored_settings(tmp_path / "config.yaml")
+    assert (found.activation_checkpointing, found.prefix_sharing, found.async_level) == ("selective", True, 2)
+    assert found.placement == "colocate" and capsys.readouterr().err == ""
+    assert load_recipe(str(tmp_path / "config.yaml"))["activation_checkpointing"] == "selective"
+    assert "key 'lag' is called 'async_level' now" in capsys.readouterr().err
+    assert canonical({"row_prefixes": ["flat", "shared"]}, note=False) == {"prefix_sharing": [False, True]}

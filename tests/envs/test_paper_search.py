@@ -13,6 +13,7 @@ from environments import starts, with_keywords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopback import Loopback, loopback, saying
+from tiny_models import write_sentence_model
 
 from rl_agents.background import wait
 from rl_agents.envs.base import env_spec, named_env, read_env_options
@@ -627,19 +628,8 @@ def sentence_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with a sentence-transformers model: a BERT of one layer over the small libraries' words."""
     pytest.importorskip("faiss", reason="needs the extra dense")
     pytest.importorskip("sentence_transformers", reason="needs the extra dense")
-    from sentence_transformers import SentenceTransformer
-    from transformers import BertConfig, BertModel, BertTokenizerFast
-
-    folder = tmp_path_factory.mktemp("model")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *SMALL_SUBJECTS, *SMALL_METHODS, *SMALL_JARGON]
-    tokenizer = BertTokenizerFast(vocab={word: number for number, word in enumerate(words)})
-    config = BertConfig(
-        vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    BertModel(config).save_pretrained(str(folder / "bert"))
-    tokenizer.save_pretrained(str(folder / "bert"))
-    SentenceTransformer(str(folder / "bert"), local_files_only=True).save(str(folder / "sentence"))
-    return str(folder / "sentence")
+    words = (*SMALL_SUBJECTS, *SMALL_METHODS, *SMALL_JARGON)
+    return write_sentence_model(tmp_path_factory.mktemp("model"), words)
 
 
 def test_hybrid_retrieval_is_both_rankings_fused(sentence_model: str) -> None:

@@ -112,7 +112,7 @@ async def test_a_client_that_writes_its_history_anew_goes_on_from_the_exact_ids(
     trace = await rig.trace()
     assert (first.thoughts, first.content) == ("hm", "both")
     assert extends(trace.steps[1].prompt_ids, trace.steps[0])
-    assert trace.rewrites == trace.abandoned == trace.rendered_anew == 0
+    assert trace.rewrites == trace.abandoned == trace.rendered_whole == 0
     assert all(step.next_step is None for step in trace.steps)
 
 
@@ -258,7 +258,7 @@ async def test_a_template_that_cannot_write_messages_apart_writes_the_whole_prom
     rig.template.between = lambda text: words([{"role": "user", "content": text}], [])
     await rig.ask(user("task"), reply(a), user("one"))
     trace = await rig.trace()
-    assert (trace.rewrites, trace.rendered_anew) == (1, 1) and trace.steps[0].next_step is None
+    assert (trace.rewrites, trace.rendered_whole) == (1, 1) and trace.steps[0].next_step is None
 
 
 class Fussy:

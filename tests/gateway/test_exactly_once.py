@@ -22,7 +22,7 @@ async def test_what_is_asked_is_written_down_first_and_what_is_answered_before_i
     pool = MemoryPool()
     rig = Rig(pool=pool)
     rig.engine.gate = asyncio.Event()
-    asking = asyncio.create_task(rig.ask(user("task"), max_tokens=5, wishes={"temperature": 0.2}, ignored=Counter(x=2)))
+    asking = asyncio.create_task(rig.ask(user("task"), max_tokens=5, params={"temperature": 0.2}, ignored=Counter(x=2)))
     await asyncio.sleep(0.01)
     before = list(pool.records)
     rig.engine.gate.set()
@@ -254,7 +254,7 @@ def test_a_question_that_takes_the_place_of_one_without_an_answer_is_itself_afte
             rig.engine.failures = 1
             with pytest.raises(ApiError):
                 await rig.ask(user("task"), reply(a), user("one"), max_tokens=3)
-            b = await rig.ask(user("task"), reply(a), user("two"), wishes={"seed": 1})
+            b = await rig.ask(user("task"), reply(a), user("two"), params={"seed": 1})
             await rig.ask(user("task"), reply(a), user("two"), reply(b), user("three"))
             expected = rig.gateway.sessions["s"].trace()
             with PoolReader(path) as reader:

@@ -35,19 +35,18 @@ def run(work, stall_s=0.0):
 
 
 async def chat(rig, url, stream=False):
-    client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=rig.key)
-    messages = [{"role": "user", "content": "add them"}]
-    if stream:
-        async with client.chat.completions.stream(model="m", messages=messages, tools=[FUNCTION]) as events:
-            answer = (await events.get_final_completion()).choices[0].message
-    else:
-        answer = (
-            (await client.chat.completions.create(model="m", messages=messages, tools=[FUNCTION])).choices[0].message
-        )
-    assert answer.content == "I add."
-    messages += [answer.model_dump(exclude_none=True, exclude={"parsed"}),
-                 {"role": "tool", "tool_call_id": answer.tool_calls[0].id, "content": "7"}]  # fmt: skip
-    await client.chat.completions.create(model="m", messages=messages, tools=[FUNCTION])
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=rig.key) as client:
+        messages = [{"role": "user", "content": "add them"}]
+        if stream:
+            async with client.chat.completions.stream(model="m", messages=messages, tools=[FUNCTION]) as events:
+                answer = (await events.get_final_completion()).choices[0].message
+        else:
+            whole = await client.chat.completions.create(model="m", messages=messages, tools=[FUNCTION])
+            answer = whole.choices[0].message
+        assert answer.content == "I add."
+        messages += [answer.model_dump(exclude_none=True, exclude={"parsed"}),
+                     {"role": "tool", "tool_call_id": answer.tool_calls[0].id, "content": "7"}]  # fmt: skip
+        await client.chat.completions.create(model="m", messages=messages, tools=[FUNCTION])
 
 
 async def chat_streamed(rig, url):
@@ -55,34 +54,34 @@ async def chat_streamed(rig, url):
 
 
 async def responses(rig, url):
-    client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=rig.key)
-    items = [{"role": "user", "content": "add them"}]
-    answer = await client.responses.create(model="m", input=items, tools=[FLAT])
-    (call,) = (item for item in answer.output if item.type == "function_call")
-    items += [item.model_dump() for item in answer.output]
-    items.append({"type": "function_call_output", "call_id": call.call_id, "output": "7"})
-    await client.responses.create(model="m", input=items, tools=[FLAT])
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=rig.key) as client:
+        items = [{"role": "user", "content": "add them"}]
+        answer = await client.responses.create(model="m", input=items, tools=[FLAT])
+        (call,) = (item for item in answer.output if item.type == "function_call")
+        items += [item.model_dump() for item in answer.output]
+        items.append({"type": "function_call_output", "call_id": call.call_id, "output": "7"})
+        await client.responses.create(model="m", input=items, tools=[FLAT])
 
 
 async def responses_by_id(rig, url):
-    client = openai.AsyncOpenAI(base_url=f"{url}/s/s/v1", api_key=rig.key)
-    first = await client.responses.create(model="m", input="add them", tools=[FLAT])
-    (call,) = (item for item in first.output if item.type == "function_call")
-    result = {"type": "function_call_output", "call_id": call.call_id, "output": "7"}
-    await client.responses.create(model="m", input=[result], previous_response_id=first.id, tools=[FLAT])
+    async with openai.AsyncOpenAI(base_url=f"{url}/s/s/v1", api_key=rig.key) as client:
+        first = await client.responses.create(model="m", input="add them", tools=[FLAT])
+        (call,) = (item for item in first.output if item.type == "function_call")
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": "7"}
+        await client.responses.create(model="m", input=[result], previous_response_id=first.id, tools=[FLAT])
 
 
 async def messages(rig, url):
-    client = anthropic.AsyncAnthropic(base_url=url, api_key=rig.key)
-    tools = [{"name": "add", "input_schema": SCHEMA}]
-    turns = [{"role": "user", "content": "add them"}]
-    async with client.messages.stream(model="m", max_tokens=500, messages=turns, tools=tools) as events:
-        answer = await events.get_final_message()
-    (call,) = (block for block in answer.content if block.type == "tool_use")
-    assert [block.type for block in answer.content] == ["thinking", "text", "tool_use"]
-    result = {"type": "tool_result", "tool_use_id": call.id, "content": "7"}
-    turns += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": [result]}]
-    await client.messages.create(model="m", max_tokens=500, messages=turns, tools=tools)
+    async with anthropic.AsyncAnthropic(base_url=url, api_key=rig.key) as client:
+        tools = [{"name": "add", "input_schema": SCHEMA}]
+        turns = [{"role": "user", "content": "add them"}]
+        async with client.messages.stream(model="m", max_tokens=500, messages=turns, tools=tools) as events:
+            answer = await events.get_final_message()
+        (call,) = (block for block in answer.content if block.type == "tool_use")
+        assert [block.type for block in answer.content] == ["thinking", "text", "tool_use"]
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": "7"}
+        turns += [{"role": "assistant", "content": answer.content}, {"role": "user", "content": [result]}]
+        await client.messages.create(model="m", max_tokens=500, messages=turns, tools=tools)
 
 
 @pytest.mark.parametrize("agent", [chat, chat_streamed, responses, responses_by_id, messages])
@@ -90,7 +89,7 @@ def test_a_tool_turn_goes_on_from_the_exact_ids_whatever_the_dialect(agent):
     rig, trace = run(agent)
     first, second = trace.steps
     said = first.prompt_ids + first.response_ids
-    assert second.prompt_ids[: len(said)] == said and (trace.rewrites, trace.rendered_anew) == (0, 0)
+    assert second.prompt_ids[: len(said)] == said and (trace.rewrites, trace.rendered_whole) == (0, 0)
     between = "\n<|im_start|>user\n<tool_response>\n7\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
     assert rig.text(second.prompt_ids[len(said) :]) == between
     assert [step.call for step in trace.steps] == [step_seed(7, 0), step_seed(7, 1)]
@@ -101,11 +100,11 @@ def test_the_retries_of_an_sdk_that_waits_too_short_get_the_one_answer(dialect):
     async def ask(rig, url):
         turns = [{"role": "user", "content": "hello"}]
         if dialect == "openai":
-            client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=rig.key, timeout=0.6, max_retries=6)
-            await client.chat.completions.create(model="m", messages=turns)
+            async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=rig.key, timeout=0.6, max_retries=6) as client:
+                await client.chat.completions.create(model="m", messages=turns)
         else:
-            client = anthropic.AsyncAnthropic(base_url=url, api_key=rig.key, timeout=0.6, max_retries=6)
-            await client.messages.create(model="m", max_tokens=100, messages=turns)
+            async with anthropic.AsyncAnthropic(base_url=url, api_key=rig.key, timeout=0.6, max_retries=6) as client:
+                await client.messages.create(model="m", max_tokens=100, messages=turns)
 
     rig, trace = run(ask, stall_s=2.5)
     assert len(rig.engine.seen) == 1 and len(trace.steps) == 1 and trace.abandoned == 0
@@ -114,11 +113,11 @@ def test_the_retries_of_an_sdk_that_waits_too_short_get_the_one_answer(dialect):
 
 def test_several_answers_at_once_from_one_client_are_several_samples():
     async def ask(rig, url):
-        client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=rig.key)
-        turns = [{"role": "user", "content": "hello"}]
-        asked = [client.chat.completions.create(model="m", messages=turns) for _ in range(4)]
-        answers = await asyncio.gather(*asked)
-        assert len({answer.id for answer in answers}) == 4
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=rig.key) as client:
+            turns = [{"role": "user", "content": "hello"}]
+            asked = [client.chat.completions.create(model="m", messages=turns) for _ in range(4)]
+            answers = await asyncio.gather(*asked)
+            assert len({answer.id for answer in answers}) == 4
 
     rig, trace = run(ask)
     assert len(rig.engine.seen) == 4 == len({step.call for step in trace.steps})

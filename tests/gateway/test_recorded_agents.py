@@ -20,7 +20,7 @@ from rl_agents.gateway.conversation_tree import Made
 from rl_agents.gateway.dialects import DIALECTS
 from rl_agents.gateway.gateway import Gateway, GatewayLimits
 from rl_agents.inference.base import Completion
-from rl_agents.serving.request_params import read_wishes
+from rl_agents.serving.request_params import read_params
 
 RECORDED = Path(__file__).parent / "agents"
 
@@ -133,6 +133,6 @@ def test_a_compacted_history_is_a_branch_that_read_the_summary(name: str, messag
 def test_the_server_reads_what_the_gateway_reads(name: str) -> None:
     for dialect, body in requests(name):
         call = dialect.read(body)
-        served, wishes = read_wishes(dialect.read(body))
-        assert served.messages == call.messages and wishes.tools == call.tools and wishes.structure is None
+        served, params = read_params(dialect.read(body))
+        assert served.messages == call.messages and params.tools == call.tools and params.structure is None
         assert set(call.ignored) <= set(served.ignored)

@@ -120,7 +120,7 @@ def test_a_sweep(head: Head, beginner_model_dir: Path, tmp_path: Path, named: bo
     before = head.sessions()
     arguments = ["tune", str(tmp_path / "sweep.yaml"), "--output", str(tmp_path / "out")]
     said = output_of(head, arguments, head.address if named else "")
-    assert "best preset:" in said and head.sessions() == before
+    assert "best recipe:" in said and head.sessions() == before
     assert not [line for line in said.splitlines() if ALARMS.search(line)]
 
 

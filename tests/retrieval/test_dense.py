@@ -13,6 +13,8 @@ import pytest
 pytest.importorskip("faiss", reason="needs the extra dense")
 pytest.importorskip("sentence_transformers", reason="needs the extra dense")
 
+from tiny_models import write_sentence_model
+
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage, PassageStore
 from rl_agents.retrieval.retriever import DenseRetriever, make_retriever
@@ -25,19 +27,7 @@ PASSAGES = [Passage(name, "", text) for name, text in (("a", "fox runs"), ("b", 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with a BERT of one layer."""
-    from sentence_transformers import SentenceTransformer
-    from transformers import BertConfig, BertModel, BertTokenizerFast
-
-    folder = tmp_path_factory.mktemp("model")
-    words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS)
-    tokenizer = BertTokenizerFast(vocab={word: number for number, word in enumerate(words)})
-    config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    BertModel(config).save_pretrained(str(folder / "bert"))
-    tokenizer.save_pretrained(str(folder / "bert"))
-    SentenceTransformer(str(folder / "bert"), local_files_only=True).save(str(folder / "sentence"))
-    return str(folder / "sentence")
+    return write_sentence_model(tmp_path_factory.mktemp("model"), WORDS)
 
 
 @pytest.fixture(autouse=True)

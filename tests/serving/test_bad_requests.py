@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rl_agents.gateway.dialects import chat_completions, messages, responses
-from rl_agents.serving.request_params import read_wishes
+from rl_agents.serving.request_params import read_params
 from rl_agents.serving.service import CheckpointRequest
 from rl_agents.serving.sessions import SessionRequest, StepRequest
 from rl_agents.web.bodies import json_object, read_body
@@ -107,7 +107,7 @@ def read(kind: Any, body: bytes) -> None:
     if isinstance(kind, type):
         read_body(kind, data)
     else:
-        read_wishes(kind.read(data))
+        read_params(kind.read(data))
 
 
 def refusal(kind: Any, body: bytes) -> ApiError:

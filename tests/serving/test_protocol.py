@@ -15,7 +15,7 @@ from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.dialects import chat_completions, ignored_header, messages, responses
 from rl_agents.inference.base import Extras, Sampling
 from rl_agents.serving.options import ServingOptions
-from rl_agents.serving.request_params import Wishes, read_wishes
+from rl_agents.serving.request_params import RequestParams, read_params
 from rl_agents.web.bodies import json_object
 from rl_agents.web.security import Keys, check_address, digest
 
@@ -23,8 +23,8 @@ CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
 
 
-def read(body: bytes) -> tuple[ModelCall, Wishes]:
-    return read_wishes(chat_completions.read(json_object(body)))
+def read(body: bytes) -> tuple[ModelCall, RequestParams]:
+    return read_params(chat_completions.read(json_object(body)))
 
 
 HABITS = """
@@ -40,14 +40,14 @@ HABITS = """
 
 
 def test_what_clients_send_by_habit_is_read() -> None:
-    call, wishes = read(HABITS.encode())
+    call, params = read(HABITS.encode())
     assert call.stop == ("end",) and call.max_tokens == 5
     assert [m["role"] for m in call.messages] == ["system", "assistant", "tool"]
     assert call.messages[0]["content"] == "be \nbrief"
     assert call.messages[1]["tool_calls"][0]["function"]["arguments"] == {"a": 1}
-    assert [tool.name for tool in wishes.tools] == ["add"]
-    assert wishes == Wishes(tools=wishes.tools)  # none of the habits asks for anything
-    assert wishes.sampling(5, (1,), 0).extras is None
+    assert [tool.name for tool in params.tools] == ["add"]
+    assert params == RequestParams(tools=params.tools)  # none of the habits asks for anything
+    assert params.sampling(5, (1,), 0).extras is None
     _, without = read(json.dumps({**CHAT, "tools": [TOOL], "tool_choice": "none"}).encode())
     assert without.tools == ()
 
@@ -70,8 +70,8 @@ WITHOUT_EFFECT: list[tuple[Any, dict[str, Any], set[str]]] = [
 def test_what_has_no_effect_is_accepted_and_reported(dialect: Any, fields: dict[str, Any], reported: set[str]) -> None:
     base = {"model": "m", "input": "hi", "max_tokens": 5, "messages": CHAT["messages"]}
     own = {name: base[name] for name in {"responses": ("model", "input")}.get(dialect.PATH[4:], ("model", "messages"))}
-    call, wishes = read_wishes(dialect.read({**own, **({"max_tokens": 5} if dialect is messages else {}), **fields}))
-    assert set(call.ignored) == reported and wishes == Wishes()
+    call, params = read_params(dialect.read({**own, **({"max_tokens": 5} if dialect is messages else {}), **fields}))
+    assert set(call.ignored) == reported and params == RequestParams()
     header = ignored_header(call)["x-ignored"]
     assert all(f"{name}=1" in header.split(", ") for name in reported)
 
@@ -86,10 +86,10 @@ def test_every_wish_reaches_the_engine() -> None:
         "frequency_penalty": -0.5, "repetition_penalty": 1.2, "logit_bias": {"3": -100}, "logprobs": True,
         "top_logprobs": 4, "metadata": {"a": "b"}, "user": "me",
     }  # fmt: skip
-    _, wishes = read(json.dumps({**CHAT, **fields}).encode())
-    first, second = (wishes.sampling(5, (1,), index) for index in range(2))
+    _, params = read(json.dumps({**CHAT, **fields}).encode())
+    first, second = (params.sampling(5, (1,), index) for index in range(2))
     extras = Extras("", 4, 5, 0.1, 0.5, -0.5, 1.2, ((3, -100.0),))
-    assert first == Sampling(5, 0.5, 0.9, (1,), 7, extras) and wishes.logprobs
+    assert first == Sampling(5, 0.5, 0.9, (1,), 7, extras) and params.logprobs
     assert second.seed not in (7, None) and second.extras == extras
     assert pickle.loads(pickle.dumps(first)) == first and pickle.loads(pickle.dumps(Sampling(5))) == Sampling(5)
 

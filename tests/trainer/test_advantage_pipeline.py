@@ -142,8 +142,8 @@ def test_how_far_engine_and_learner_disagree_is_reported_and_nothing_else_happen
     assert metrics == {
         "rollout_corr/kl": pytest.approx(-0.178, abs=1e-6),
         "rollout_corr/k3_kl": pytest.approx(0.156150, abs=1e-6),
-        "rollout_corr/logprob_diff_mean": pytest.approx(0.306, abs=1e-6),
-        "rollout_corr/logprob_diff_max": pytest.approx(1.0),
+        "rollout_corr/old_logprob_diff_mean": pytest.approx(0.306, abs=1e-6),
+        "rollout_corr/old_logprob_diff_max": pytest.approx(1.0),
         "rollout_corr/ess": pytest.approx(0.779952, abs=1e-5),
     }
     assert all(row.correction is None and row.mask.any() for row in rows)

@@ -148,7 +148,7 @@ def test_train_eval_and_tune_take_the_same(model: Path, tmp_path: Path) -> None:
 def test_a_run_without_preset_says_what_it_runs(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for env, said in (("alfworld", "alfworld_3spo.yaml"), ("guess_numbers", "no preset in tune_configs/recipes")):
+    for env, said in (("alfworld", "alfworld_3spo.yaml"), ("guess_numbers", "no recipe in tune_configs/recipes")):
         argv = ["--algo", "3spo", "--env", env, "--model", str(model), "--local", "--output", str(tmp_path / "out")]
         plan_new(main_parser().parse(argv))
         out = capsys.readouterr().out

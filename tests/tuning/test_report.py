@@ -118,7 +118,7 @@ def test_unfinished_and_early_stopped_points_are_no_candidates(
     assert results["best"]["of"] == "1 of 4 points so far"
     assert (tmp_path / "best.yaml").read_text().startswith("# Best of 1 of 4 points so far of grid: ")
     print_outcome(SweepPlan(sweep, tmp_path, {}), results, True)
-    assert f"best preset (best of 1 of 4 points so far): python run.py --config {tmp_path}" in capsys.readouterr().out
+    assert f"best recipe (best of 1 of 4 points so far): python run.py --config {tmp_path}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("values", [(1e-4, 1e-3, 1e-2), ("grpo", "rloo", "ppo")])

@@ -84,7 +84,7 @@ class Production:
 
 @dataclass(frozen=True, slots=True)
 class ActionText:
-    """How an action is asked for (``go to {r}``) and what is told after it."""
+    """How an action is asked for (``go to {r}``) and the text after it."""
 
     template: tuple[Symbol, ...]
     feedback: tuple[Symbol, ...]

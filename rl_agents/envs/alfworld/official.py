@@ -116,7 +116,7 @@ class Listing:
         return len(self.games) + len(self.bad) + sum(self.excluded.values())
 
     def report(self) -> str:
-        """Return one line on what was found."""
+        """Return one line on the findings."""
         parts = [f"{len(self.games):,} of {self.trials:,} trials can be used"]
         parts += [f"{self.excluded[why]:,} {why} excluded" for why in REASONS if self.excluded[why]]
         if self.bad:

@@ -77,7 +77,7 @@ class World:
         return relation.set if relation else frozenset()
 
     def of_type(self, kind: str) -> frozenset[int]:
-        """Return the objects of a type; a type that nobody declared has none."""
+        """Return the objects of a type; an undeclared type has none."""
         if kind == ROOT_TYPE:
             return frozenset(range(len(self.types)))
         return frozenset(n for n, own in enumerate(self.types) if own == kind or kind in self.supertypes[own])

@@ -12,7 +12,7 @@ import json
 import queue
 import secrets
 import threading
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -205,7 +205,7 @@ def _settle(asked: Asked, answer: ModelAnswer | ApiError) -> None:
         asked.answer.set_result(answer)
 
 
-async def _pieces(asked: Asked) -> AsyncIterator[Piece]:
+async def _pieces(asked: Asked) -> AsyncGenerator[Piece, None]:
     answer = await asyncio.shield(asked.answer)
     yield Start(answer.id, answer.created, answer.label)
     yield answer

@@ -26,7 +26,7 @@ class Turn:
         messages, tools: with which a dialogue begins; empty for one user message.
         new_dialogue: the request does not continue from the last answer.
         further: messages since the last answer, where they are more than one user message.
-        calls: the last answer's tool calls, for templates that write a tool's name beside its result.
+        calls: the last answer's tool calls, for templates that write a tool's name next to its result.
     """
 
     observation: str
@@ -38,7 +38,7 @@ class Turn:
     calls: tuple[Mapping[str, Any], ...] = ()
 
     def info(self) -> dict[str, Any]:
-        """Return what `reset` and `step` say beside the observation."""
+        """Return what `reset` and `step` return in addition to the observation."""
         info: dict[str, Any] = {"anchor": self.anchor}
         if self.new_dialogue:
             info["new_dialogue"] = True

@@ -72,7 +72,7 @@ def _search(wish: Wish, rng: random.Random, habits: Habits) -> str:
 
 
 def _answer(state: QAState, kept: Sequence[Wish], presumed: set[Wish], rng: random.Random) -> str:
-    """State what was read, and guess at what was presumed."""
+    """State the facts that were read, and guess at the presumed ones."""
     parts = []
     for wish in kept:
         town, aspect, value = wish.words

@@ -188,7 +188,7 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
 
     @property
     def answer_instruction(self) -> str:
-        """What the agent is told when its next turn must answer."""
+        """What the agent reads when its next turn must answer."""
         return COMPACT_ANSWER_NOW if self.options.prompt == "compact" else ANSWER_NOW
 
     def _call(self, state: QAState, turn: ToolResponse) -> StepResult:

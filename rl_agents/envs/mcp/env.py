@@ -121,7 +121,7 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
     """Call tools of MCP servers, then answer a question.
 
     ``info`` holds ``task_id``, ``success`` (exact match), ``valid`` (the answer could be read, or every call fitted
-    its tool, whatever the tool made of it), ``anchor`` (the task and what has been learned), ``progress`` (a call
+    its tool, regardless of its result), ``anchor`` (the task and what has been learned), ``progress`` (a call
     returned what none had; None before the first turn, for malformed responses and for answers), ``references``
     and ``metrics``: ``turns``, ``calls``, ``failed_calls``, ``em`` and ``f1``. That of `reset` holds ``messages`` and
     ``tools`` too.
@@ -182,14 +182,14 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
         return self._end_malformed(state, _MALFORMED.format(problem=feedback(problem)), query="")
 
     def close(self) -> None:
-        """Let go of the servers; those that nobody else uses end."""
+        """Let go of the servers; those that no other environment uses end."""
         connection, self._connection, self._toolbox = self._connection, None, None
         if connection is not None:
             connection.close()
 
     @property
     def answer_instruction(self) -> str:
-        """What the agent is told when its next turn must answer."""
+        """What the agent reads when its next turn must answer."""
         return ANSWER_NOW
 
     async def _call(self, state: ToolState, turn: ToolResponse) -> StepResult:

@@ -262,7 +262,7 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
 
     @property
     def answer_instruction(self) -> str:
-        """What the agent is told when its next turn must answer: the words of the last turn, once."""
+        """What the agent reads when its next turn must answer: the words of the last turn, once."""
         state = self._state
         if state is None or state.final:  # the unseen movies are known
             return "" if self.options.prompt == "compact" else _PAPER_LAST_REMINDER

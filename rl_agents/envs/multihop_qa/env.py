@@ -140,7 +140,7 @@ def window(
     Args:
         queries: in the order made.
         passages: all that were found, each once.
-        feedback: what was wrong with the last response; empty when nothing was.
+        feedback: the fault of the last response; empty if it had none.
         left: turns left, this one included.
         tag: that thoughts stand in.
     """
@@ -169,7 +169,7 @@ class EpisodeState:
     Attributes:
         queries: in the order made, repetitions included.
         seen: ids of the passages found, in that order, each once.
-        feedback: what was wrong with the last response; empty when nothing was.
+        feedback: the fault of the last response; empty if it had none.
         answer: empty until it is given.
     """
 
@@ -235,11 +235,11 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
 
     @property
     def answer_instruction(self) -> str:
-        """What the agent is told when its next turn must answer."""
+        """What the agent reads when its next turn must answer."""
         return COMPACT_ANSWER_NOW if self.options.prompt == "compact" else ANSWER_NOW
 
     def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
-        """Return the prompt of a single step; what was found stays in it, whatever the window's size."""
+        """Return the prompt of a single step; the findings stay in it, regardless of the window's size."""
         state = self.last_state
         return window(
             task,

@@ -79,7 +79,7 @@ class Relation:
         sentence: the passage.
         phrase: how a question names the object on the way to another one; empty where it ends a chain.
         question: how it is asked for.
-        cue: what to search for beside the subject.
+        cue: what to search for besides the subject.
     """
 
     name: str

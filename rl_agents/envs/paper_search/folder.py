@@ -1,7 +1,7 @@
 """Papers and queries of a user's own: a folder with ``papers.jsonl``, ``train.jsonl``, ``test.jsonl`` (any tables).
 
-At its first use the texts become an index file in the cache, and the citations a file beside it: afterwards it opens at
-once, and texts stay on disk.
+At its first use the texts become an index file in the cache, and the citations a file next to it: afterwards it opens
+at once, and texts stay on disk.
 
 A paper is what Semantic Scholar gives out:
 

@@ -1,6 +1,6 @@
 """A library: papers, the citations between them, and retrieval over their titles and abstracts; and what is asked.
 
-Who cites whom stands in arrays: a few bytes a citation, in memory and in a file beside the index of the texts.
+Who cites whom stands in arrays: a few bytes a citation, in memory and in a file next to the index of the texts.
 """
 
 from __future__ import annotations

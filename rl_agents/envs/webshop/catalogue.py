@@ -6,7 +6,7 @@
 | ``generated:N`` | N of them, for measurements |
 | ``small`` | 300 products in single words, for the warm-start model |
 | a folder | the official ``items_shuffle*.json``, ``items_ins_v2*.json`` and, if there, ``items_human_ins.json`` |
-| a ``.json`` file | an official product list; the instruction files are looked for beside it |
+| a ``.json`` file | an official product list; the instruction files are looked for next to it |
 
 Stores are built at their first use and kept in the cache folder of rl_agents.
 """
@@ -99,7 +99,7 @@ class OfficialFiles:
 
     @classmethod
     def find(cls, path: Path) -> OfficialFiles:
-        """Look for the files in a folder, or beside a product file.
+        """Look for the files in a folder, or next to a product file.
 
         Raises:
             InputError: a file that is needed is missing; the message names it.

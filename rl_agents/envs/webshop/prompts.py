@@ -173,7 +173,7 @@ def window(turn: ShopReply, style: str, problem: str, history: Sequence[tuple[st
 
 
 def last_observation(turn: ShopReply, style: str) -> str:
-    """Return what the agent is told after its purchase."""
+    """Return what the agent reads after its purchase."""
     assert turn.score is not None
     if style == "compact":
         return "bought right" if turn.score.success else "bought wrong"
@@ -209,7 +209,7 @@ def _seen(turn: ShopReply, style: str, problem: str) -> str:
 
 
 def problem_text(read: Read, problem: str, style: str) -> str:
-    """Return what the agent is told about an action that did nothing; empty without a ``problem``."""
+    """Return what the agent reads about an action that did nothing; empty without a ``problem``."""
     if not problem:
         return ""
     if style == "compact":

@@ -10,13 +10,13 @@ from pydantic import Field
 from rl_agents.chat.messages import Excluded, Message, read_message
 from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob
 from rl_agents.gateway.dialects.requests import (
+    DialectRequest,
     Limit,
-    Request,
     Stops,
     note_dropped,
     offered_tools,
     problem,
-    tool_wishes,
+    tool_params,
 )
 from rl_agents.gateway.dialects.stream import SentText, logprob_entries, sse, written
 from rl_agents.web.bodies import read_body
@@ -25,7 +25,7 @@ from rl_agents.web.errors import ApiError
 PATH = "/v1/chat/completions"
 PREFIX = "chatcmpl-"
 #: What training decides, or what is not enforced.
-WISHES = (
+PARAMS = (
     "temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty", "repetition_penalty",
     "logit_bias", "logprobs", "top_logprobs", "response_format", "tool_choice", "parallel_tool_calls",
     "reasoning_effort", "reasoning", "verbosity", "modalities", "prediction", "max_tool_calls",
@@ -40,14 +40,14 @@ MESSAGE_FIELDS = (
 )  # fmt: skip
 
 
-class ChatRequest(Request):
+class ChatRequest(DialectRequest):
     """The fields that an answer depends on; ``functions`` is the form before ``tools``."""
 
     messages: list[Any] = Field(min_length=1)
     functions: list[Any] = Field([])
     max_completion_tokens: Limit = None
     max_tokens: Limit = None
-    n: int = Field(1, ge=1, le=128)
+    n: int = Field(1, ge=1, le=64)
     stop: Stops = Field([])
     stream_options: dict[str, Any] = Field({})
 
@@ -70,8 +70,8 @@ def read(data: Mapping[str, Any]) -> ModelCall:
         max_tokens=body.max_completion_tokens or body.max_tokens,
         stream=body.stream,
         count=body.n,
-        stop=tuple(dict.fromkeys(body.stop)),
-        wishes={**body.several(WISHES), **tool_wishes(definitions)},
+        stop=tuple(body.stop),
+        params={**body.several(PARAMS), **tool_params(definitions)},
         options={
             **body.several(NOTES),
             "include_usage": body.stream_options.get("include_usage") is True,

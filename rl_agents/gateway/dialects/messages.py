@@ -12,13 +12,13 @@ from pydantic import Field
 from rl_agents.chat.messages import Excluded, Message, assistant_message, read_calls, read_content, short
 from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start
 from rl_agents.gateway.dialects.requests import (
-    Request,
+    DialectRequest,
     Stops,
     note_dropped,
     offered_tools,
     problem,
     system_first,
-    tool_wishes,
+    tool_params,
 )
 from rl_agents.gateway.dialects.stream import SentText, sse, written
 from rl_agents.web.bodies import read_body, shown
@@ -126,7 +126,7 @@ PATH = "/v1/messages"
 COUNT_PATH = "/v1/messages/count_tokens"
 PREFIX = "msg_"
 #: What training decides, or what is not enforced.
-WISHES = (
+PARAMS = (
     "temperature", "top_p", "top_k", "tool_choice", "thinking", "output_config", "output_format", "context_management",
 )  # fmt: skip
 #: What has no bearing on an answer.
@@ -145,11 +145,10 @@ KINDS = {
 }
 
 
-class CountRequest(Request):
+class CountRequest(DialectRequest):
     messages: list[Any] = Field(min_length=1)
     system: Any = None
     stop_sequences: Stops = Field([])
-    max_tokens: int | None = Field(None, ge=1)
 
 
 class MessagesRequest(CountRequest):
@@ -180,10 +179,10 @@ def _call(body: CountRequest) -> ModelCall:
         model=body.model,
         messages=system_first(system_text(body.system, ignored), messages_from_blocks(body.messages, ignored)),
         tools=tools,
-        max_tokens=body.max_tokens,
+        max_tokens=body.max_tokens if isinstance(body, MessagesRequest) else None,
         stream=body.stream,
-        stop=tuple(dict.fromkeys(body.stop_sequences)),
-        wishes={**body.several(WISHES), **tool_wishes(definitions)},
+        stop=tuple(body.stop_sequences),
+        params={**body.several(PARAMS), **tool_params(definitions)},
         options=body.several(NOTES),
         ignored=ignored,
         forms=forms,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from rl_agents.chat.messages import Excluded, Message, short
 from rl_agents.gateway.calls import ToolForm
@@ -34,10 +34,11 @@ Stops = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=256)]],
     Field(max_length=64),
     BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    AfterValidator(lambda stops: list(dict.fromkeys(stops))),
 ]
 
 
-class Request(Body):
+class DialectRequest(Body):
     """The fields that every dialect has. Others are accepted: a dialect takes those it knows, the rest is counted."""
 
     model_config = ConfigDict(extra="allow", strict=True)
@@ -131,7 +132,7 @@ def _named(body: Any, custom: bool, namespace: str) -> tuple[Any, ToolForm | Non
     return ({**body, "name": f"{namespace}.{name}"} if namespace else body), form
 
 
-def tool_wishes(items: Sequence[Any]) -> dict[str, Any]:
+def tool_params(items: Sequence[Any]) -> dict[str, Any]:
     """Return ``tools.strict`` where a tool asks for arguments that are made to fit its schema."""
     bodies = [item.get("function", item) for item in items if isinstance(item, Mapping)]
     strict = any(isinstance(body, Mapping) and body.get("strict") is True for body in bodies)

@@ -11,14 +11,14 @@ from rl_agents.chat.items import messages_from_items
 from rl_agents.chat.messages import Excluded, Message
 from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob, ToolForm
 from rl_agents.gateway.dialects.requests import (
+    DialectRequest,
     Limit,
-    Request,
     Stops,
     note_dropped,
     offered_tools,
     problem,
     system_first,
-    tool_wishes,
+    tool_params,
 )
 from rl_agents.gateway.dialects.stream import SentText, logprob_entries, sse, written
 from rl_agents.tools.calls import Tool
@@ -69,7 +69,7 @@ def output_items(call: ModelCall, answer: ModelAnswer) -> list[Item]:
 
 def envelope(call: ModelCall, start: Start, status: str, output: Sequence[Item] = ()) -> dict[str, Any]:
     """Write a response. How it was sampled is null where the run decides that (a gateway's sessions)."""
-    formed = {name.removeprefix("text."): value for name, value in call.wishes.items() if name.startswith("text.")}
+    formed = {name.removeprefix("text."): value for name, value in call.params.items() if name.startswith("text.")}
     return {
         "id": PREFIX + start.id,
         "object": "response",
@@ -80,12 +80,12 @@ def envelope(call: ModelCall, start: Start, status: str, output: Sequence[Item] 
         "max_output_tokens": call.max_tokens,
         "model": call.model,
         "output": list(output),
-        "parallel_tool_calls": call.wishes.get("parallel_tool_calls", True),
+        "parallel_tool_calls": call.params.get("parallel_tool_calls", True),
         "previous_response_id": PREFIX + call.previous if call.previous else None,
-        "reasoning": call.wishes.get("reasoning", {"effort": None, "summary": None}),
+        "reasoning": call.params.get("reasoning", {"effort": None, "summary": None}),
         "temperature": call.options.get("temperature"),
         "text": {"format": {"type": "text"}, **formed},
-        "tool_choice": call.wishes.get("tool_choice", "auto"),
+        "tool_choice": call.params.get("tool_choice", "auto"),
         "tools": [_tool(call, tool) for tool in call.tools],
         "top_p": call.options.get("top_p"),
         "truncation": "disabled",
@@ -239,7 +239,7 @@ def _tool(call: ModelCall, tool: Tool) -> Item:
 
 PATH = "/v1/responses"
 #: What training decides, or what is not enforced.
-WISHES = (
+PARAMS = (
     "temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty", "top_logprobs",
     "tool_choice", "parallel_tool_calls", "reasoning", "text", "truncation", "max_tool_calls", "include",
     "context_management",
@@ -255,7 +255,7 @@ ITEM_FIELDS = (
 )  # fmt: skip
 
 
-class ResponsesRequest(Request):
+class ResponsesRequest(DialectRequest):
     input: str | list[Any]
     instructions: str = ""
     previous_response_id: str = ""
@@ -287,9 +287,9 @@ def read(data: Mapping[str, Any]) -> ModelCall:
         tools=tools,
         max_tokens=body.max_output_tokens,
         stream=body.stream,
-        stop=tuple(dict.fromkeys(body.stop)),
+        stop=tuple(body.stop),
         previous=previous,
-        wishes={**_wishes(body.several(WISHES)), **tool_wishes(body.tools)},
+        params={**_params(body.several(PARAMS)), **tool_params(body.tools)},
         options={**body.several(NOTES), **told},
         ignored=ignored,
         forms=forms,
@@ -325,7 +325,7 @@ def _messages(instructions: str, items: Sequence[Any], ignored: Excluded, follow
     return found if found or follows else ({"role": "user", "content": ""},)
 
 
-def _wishes(sent: dict[str, Any]) -> dict[str, Any]:
+def _params(sent: dict[str, Any]) -> dict[str, Any]:
     """Name the parts of ``text`` by themselves: its form is a constraint, its verbosity a wish."""
     text = sent.pop("text", None)
     parts = {f"text.{name}": value for name, value in text.items()} if isinstance(text, Mapping) else {}

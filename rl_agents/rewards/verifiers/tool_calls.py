@@ -61,7 +61,7 @@ def difference(expected: Any, actual: Any, threshold: float, path: str = "argume
 
 
 def matched_pairs(expected: Sequence[Item], actual: Sequence[Item], same: Callable[[Item, Item], bool]) -> int:
-    """Return the size of a maximum matching between two lists, whatever their order (augmenting paths)."""
+    """Return the size of a maximum matching between two lists, in any order (augmenting paths)."""
     edges = [[j for j, candidate in enumerate(actual) if same(item, candidate)] for item in expected]
     taken: dict[int, int] = {}
 
@@ -107,7 +107,7 @@ def _kind(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ToolNameVerifier:
-    """The same tools are called, whatever the arguments; a message where the expert wrote one.
+    """The same tools are called, with any arguments; a message where the expert wrote one.
 
     The paper's SWE verifier (appendix A.2): deliberately coarse.
     """
@@ -124,7 +124,7 @@ class ToolNameVerifier:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallVerifier:
-    """The same tools with equivalent arguments; a message where the expert wrote one, whatever it says.
+    """The same tools with equivalent arguments; a message where the expert wrote one, with any text.
 
     A call that its tool's JSON schema refuses scores 0. Demonstrations that break their own schema show that the tool
     takes such calls, so theirs are not held to it.

@@ -48,7 +48,7 @@
   // lines: [{ name, index, points: [[at, low, mean, high]...], href(at) }]
   V.chart = (title, lines, options = {}) => {
     const drawn = lines.filter((line) => line.points.length);
-    const share = / rate$|_rate$|share$|^eval\/success|^guard\/s|end_cause\//.test(title);
+    const share = / rate$|_rate$|share$|^eval\/success|^collapse_monitor\/s|end_cause\//.test(title);
     if (!drawn.length) return null;
     const xs = drawn.flatMap((line) => line.points.map(([x]) => x));
     let [first, last] = [Math.min(...xs), Math.max(...xs)];

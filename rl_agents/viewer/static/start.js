@@ -303,7 +303,7 @@
           : el("span", { title: "not in the pool" }, name),
       ),
       columns.map(([, tag]) =>
-        V.number(V.num(f[tag], Number.isInteger(f[tag]) && tag.endsWith("episodes") ? null : tag.includes("gap") ? null : 2)),
+        V.number(V.num(f[tag], Number.isInteger(f[tag]) && tag.endsWith("episodes") ? null : tag.includes("logprob_diff") ? null : 2)),
       ),
       V.cell(causes || (row.sampled && !Object.keys(f).length ? el("span", { class: "quiet" }, "running") : "")),
     );

@@ -192,7 +192,7 @@ def test_a_message_goes_back_as_it_came(script: Script, claude: anthropic.Anthro
     _, turn, *told = script.calls[1].messages
     assert turn["content"] == "Let me see." and turn["reasoning_content"] == "Hm, two." and len(turn["tool_calls"]) == 2
     assert [(message["role"], message["content"]) for message in told] == [("tool", "5"), ("tool", "Error: 5")]
-    assert script.calls[1].wishes == {"temperature": 0.5} and script.calls[1].stop == (".",)
+    assert script.calls[1].params == {"temperature": 0.5} and script.calls[1].stop == (".",)
 
 
 def test_both_sdks_list_models(oai: openai.OpenAI, claude: anthropic.Anthropic) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +16,8 @@ from scripted_gateway import answered, pieces_of
 
 from rl_agents.chat.messages import ROLES
 from rl_agents.gateway.calls import ModelCall
-from rl_agents.gateway.dialects import DIALECTS
+from rl_agents.gateway.dialects import DIALECTS, messages
+from rl_agents.serving.request_params import read_params
 from rl_agents.web.errors import ApiError
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
@@ -64,11 +67,23 @@ def check(dialect: ModuleType, body: Any) -> None:
         assert json.loads(json.dumps(dialect.error(error)))["error"]["message"] == error.message
         return
     assert isinstance(call, ModelCall)
+    with refusals():
+        read_params(call)
+    if dialect is messages:
+        messages.read_count(body)  # asks for less than a call
     assert all(message["role"] in ROLES and isinstance(message["content"], str) for message in call.messages)
     answer = answered("Five.", ("f", {}), thoughts="Hm.")
     assert json.dumps(dialect.whole(call, [answer] * call.count))
     assert asyncio.run(stream(dialect, call))
     assert all(count > 0 and "\n" not in name for name, count in call.ignored.items())
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    try:
+        yield
+    except ApiError as error:
+        assert error.status == 400 and error.message and "\n" not in error.message
 
 
 async def stream(dialect: ModuleType, call: ModelCall) -> int:

@@ -70,3 +70,11 @@ def test_smolagents_writes_calls_and_results_as_text(name: str) -> None:
     assert set(first.stop) >= {"Observation:", "Calling tools:"}
     if name == "smolagents_code":  # what stopped the answer is put behind it again
         assert "print(add(2, 3))\n</code>\nCalling" in said["content"] and "</code>" in first.stop
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
+def test_no_fixture_holds_a_secret_or_an_address(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert "secret" not in text and "127.0.0.1" not in text and len(text) < 32_000
+    sent = json.loads(text)
+    assert all(set(item) == {"path", "body"} for item in sent)

@@ -147,14 +147,14 @@ def test_three_dialects_tell_the_same_history(dialect: ModuleType, body: dict[st
 
 def test_what_training_overrides_is_kept_as_wishes_and_the_unknown_is_named() -> None:
     chat, response, message = (dialect.read(body) for dialect, body in FULL)
-    assert chat.wishes == {"temperature": 0.2, "seed": 4} and chat.options == {"include_usage": False}
+    assert chat.params == {"temperature": 0.2, "seed": 4} and chat.options == {"include_usage": False}
     assert chat.ignored == {"color": 1, "messages.name": 1} and chat.stop == ("END",)
-    wishes = {"text.format": {"type": "json_object"}, "text.verbosity": "low", "tools.strict": True}
-    assert response.wishes == {"temperature": 0.2, **wishes}
+    params = {"text.format": {"type": "json_object"}, "text.verbosity": "low", "tools.strict": True}
+    assert response.params == {"temperature": 0.2, **params}
     notes = {"store": False, "metadata": {"who": "me"}, "prompt_cache_key": "k"}
     assert response.options == {**notes, "instructions": BRIEF}
     assert response.ignored == {"color": 1, "input.phase": 1} and response.stop == ()
-    assert message.wishes == {"temperature": 0.2, "top_k": 3, "thinking": {"type": "enabled", "budget_tokens": 5}}
+    assert message.params == {"temperature": 0.2, "top_k": 3, "thinking": {"type": "enabled", "budget_tokens": 5}}
     assert message.options == {"metadata": {"user_id": "u"}}
     assert message.ignored == {"color": 1, "content.redacted_thinking": 1} and message.stop == ("END",)
 
@@ -164,7 +164,7 @@ def test_null_is_as_good_as_nothing(dialect: ModuleType, body: dict[str, Any]) -
     needed = {"model", "messages", "input", "max_tokens", "instructions", "system"}
     nulls = {name: value if name in needed else None for name, value in body.items()}
     call = dialect.read(nulls)
-    assert call.messages == HISTORY and not call.tools and not call.stream and not call.wishes and call.stop == ()
+    assert call.messages == HISTORY and not call.tools and not call.stream and not call.params and call.stop == ()
     assert {name for name in call.options if name not in ("instructions", "include_usage")} == set()
 
 
