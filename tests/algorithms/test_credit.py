@@ -252,7 +252,7 @@ def test_mismatch_correction(kind: str, weights: list[float], kept: int) -> None
     assert found == pytest.approx(weights, abs=1e-5)
     assert sum(row.mask.sum() for row in rows) == kept
     assert metrics["rollout_corr/rollout_rs_masked_fraction"] == pytest.approx(1 - kept / 5)
-    assert metrics["rollout_corr/logprob_diff_max"] == pytest.approx(1.0, abs=1e-5)
+    assert metrics["rollout_corr/old_logprob_diff_max"] == pytest.approx(1.0, abs=1e-5)
 
 
 def test_3spo_compares_samples_of_one_state() -> None:

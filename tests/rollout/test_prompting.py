@@ -107,7 +107,7 @@ def test_examples_are_solved_episodes_of_training_tasks() -> None:
 
 def test_reflexion_does_not_mix_with_truncation() -> None:
     settings = Settings.from_dict({"prompting": "reflexion", "truncation": "t3"})
-    with pytest.raises(InputError, match="reflexion plays several attempts"):
+    with pytest.raises(InputError, match="reflexion runs several attempts"):
         validate(settings)
 
 
