@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rl_agents.envs.base import make_env, starter_spec, task_ids
+from rl_agents.envs.base import env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.envs.long_form_qa.tasks import ASPECTS, TOWNS
 from rl_agents.envs.webshop.demonstrations import in_style
 from rl_agents.rewards.grounding import sentences
@@ -258,10 +258,10 @@ def least_tried(style: str) -> Player:
 
 def replayed(trial: Trial) -> Player:
     """Do what won the first training task, whatever the task."""
-    options = {**trial.options, "prompt": "plain"}
+    options = read_env_options(env_spec(trial.env), {**trial.options, "prompt": "compact"})
     expert = starter_spec(trial.env).expert
     assert expert is not None
-    commands = [action for _, action in expert(trial.train[0][0], random.Random(0), **options)]
+    commands = [action for _, action in expert(trial.train[0][0], random.Random(0), options)]
     return lambda game: _written(commands[min(len(game.said), len(commands) - 1)], trial.style)
 
 
@@ -278,7 +278,7 @@ def first_result(query: Callable[[Game], str], style: str) -> Player:
 
 
 def goal_words(game: Game) -> str:
-    return str(game.env.state.turn.instruction)
+    return str(game.env.state.turn.goal.instruction)
 
 
 def _filled(command: str, game: Game) -> str:

@@ -29,7 +29,7 @@ DROPPED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "preference_estimation": {"malformed": "retry", "reward": "binary"},
     "movie_recommendation": {"malformed": "retry", "movement_window": 4, "movement_threshold": 0.28},
-    "alfworld": {"backend": "native", "textworld_python": ""},
+    "alfworld": {"backend": "native", "textworld_python": "", "skip_bad_games": False},
     "webshop": {"hold_out_eval": False},
     "multihop_qa": {
         "malformed": "retry", "max_calls": 4, "passage_characters": 1500, "query_prefix": "", "passage_prefix": "",

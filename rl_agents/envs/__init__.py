@@ -1,4 +1,4 @@
-"""The built-in environments; importing this package registers them. A new one is a folder here with a ``SPEC``."""
+"""The built-in environments, registered at import. A new one is a folder here with a ``SPEC``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The registry of environments: every folder here with a ``SPEC``, and any of gymnasium's or of your own.
+"""The registry of environments: every folder here with a ``SPEC``, gymnasium's environments, and users' classes.
 
-Importing it imports the folders' specs and nothing else of theirs.
+Importing it imports the specs of the folders, and no other module of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
 from rl_agents.errors import InputError, unknown
 from rl_agents.plugins import claim
 
-#: The order of listings; environments that are not named here follow.
+#: The order of listings; other environments follow.
 ORDER = (
     "guess_numbers", "circuit_decoding", "situation_puzzles", "preference_estimation", "movie_recommendation",
     "alfworld", "webshop", "multihop_qa", "paper_search", "long_form_qa", "mcp", "pivot",
@@ -40,7 +40,7 @@ def register(spec: EnvSpec) -> None:
     """Add an environment to the registry and to gymnasium's.
 
     Raises:
-        InputError: a plugin takes a name that is taken.
+        InputError: a plugin uses a name that exists already.
     """
     claim("environment", spec.name, {**ENVIRONMENTS, **CLASSES})
     ENVIRONMENTS[spec.name] = spec
@@ -51,10 +51,10 @@ def register(spec: EnvSpec) -> None:
 
 
 def environment(name: str) -> Callable[[GymClass], GymClass]:
-    """Decorate a gymnasium class of your own: ``--env name`` plays it as ``gymnasium:<module>:<class>`` does.
+    """Decorate a gymnasium class of your own, so that ``--env name`` means ``gymnasium:<module>:<class>``.
 
     Raises:
-        InputError: the name is taken.
+        InputError: the name exists already.
     """
 
     def registered(made: GymClass) -> GymClass:
@@ -87,15 +87,15 @@ def env_spec(name: str) -> EnvSpec:
 
 
 def is_environment(name: str) -> bool:
-    """Whether ``name`` is an environment's (of gymnasium's: by its form alone)."""
+    """Return whether ``name`` is an environment's. Of gymnasium's names, only the form is checked."""
     return name.startswith(PREFIX) or name in ENVIRONMENTS or name in CLASSES
 
 
 def base_environment(name: str, options: Mapping[str, Any]) -> str:
-    """Return the environment whose tasks, warm-start model and limits ``name`` takes: nearly always itself.
+    """Return the environment whose tasks, warm-start model and limits ``name`` uses: nearly always itself.
 
     Raises:
-        InputError: its options do not say.
+        InputError: its options name none.
     """
     spec = env_spec(name)
     base: str = _part(spec, "tasks", "base_environment")(options) if spec.borrows else name
@@ -106,12 +106,12 @@ def read_env_options(spec: EnvSpec, options: Mapping[str, Any], chosen: Iterable
     """Return an object of the environment's options class.
 
     Args:
-        options: plain values by key, without ``env.``; absent ones take their defaults.
-        chosen: keys that somebody has just chosen, so that they must have an effect.
+        options: plain values by key, without ``env.``; absent keys have their defaults.
+        chosen: keys that the user has set explicitly, so that they must have an effect.
 
     Raises:
-        InputError: a key that the environment does not have (the nearest is named), a wrong type, a value out of
-            range, or a key without effect.
+        InputError: an unknown key (the message has the nearest one), a wrong type, a value out of range, or a key
+            without effect.
     """
     if "max_turns" in options:
         raise InputError("env.max_turns is not a key: set max_turns, which holds for the environment, too")
@@ -125,13 +125,13 @@ def plain_options(options: Any) -> dict[str, Any]:
 
 
 def make_env(name: str, options: Mapping[str, Any], max_turns: int = 0) -> TextEnv:
-    """Create an environment by name; ``max_turns=0`` takes its own turn limit."""
+    """Create an environment by name; ``max_turns=0`` means its own turn limit."""
     spec = env_spec(name)
     return _made(spec, read_env_options(spec, options), max_turns)
 
 
 def named_env(environment: str, max_turns: int = 0, **options: Any) -> TextEnv:
-    """Create an environment from keyword arguments, as `gymnasium.make` gives them.
+    """Create an environment from keyword arguments, for `gymnasium.make`.
 
     Raises:
         InputError: see `read_env_options`; every keyword counts as chosen.
@@ -141,7 +141,7 @@ def named_env(environment: str, max_turns: int = 0, **options: Any) -> TextEnv:
 
 
 def synchronous(env: TextEnv) -> TextEnv:
-    """Return ``env`` for callers that cannot await: what it waits for is waited for in `reset` and `step`."""
+    """Return ``env`` for callers that cannot await: coroutines of `reset` and `step` are run to their end."""
     if getattr(env, "awaited", False):
         reset, step = env.reset, env.step
 
@@ -165,14 +165,14 @@ def task_ids(name: str, split: str, options: Mapping[str, Any]) -> list[str]:
 
 
 def starter_spec(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> StarterSpec:
-    """Return how the warm-start model of an environment is made and taught.
+    """Return the specification of an environment's warm-start model.
 
     Args:
         options: the environment's keys, without ``env.``: some environments have a warm-start model for each of several
         prompts.
 
     Raises:
-        InputError: it has none, so that a model folder must be given.
+        InputError: it has none, so that a model folder is required.
     """
     name = CLASSES.get(name, name)
     if name.startswith(PREFIX):
@@ -184,14 +184,14 @@ def starter_spec(name: str, options: Mapping[str, Any] = MappingProxyType({})) -
 
 
 def starter_defaults(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings of runs with the warm-start model that ``name`` takes; raises as `starter_spec` does."""
+    """Return the settings of runs with the warm-start model that ``name`` uses; raises as `starter_spec` does."""
     base = base_environment(name, options)
     defaults = starter_spec(base, base_options(name, options)).defaults
     return borrowed(defaults) if base != name else defaults
 
 
 def base_options(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the keys of `base_environment`: those of ``name`` itself, or the ones that it hands on."""
+    """Return the keys of `base_environment`: those of ``name`` itself, or those in its ``task_options``."""
     return options.get("task_options", {}) if env_spec(name).borrows else options
 
 
@@ -201,7 +201,7 @@ def env_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def borrowed(defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings that were made for an environment as one takes them that borrows its tasks.
+    """Convert settings for an environment into settings for an environment that borrows its tasks.
 
     >>> borrowed({"lr": 1e-4, "env.prompt": "compact"})
     {'lr': 0.0001, 'env.task_options': {'prompt': 'compact'}}
@@ -217,7 +217,7 @@ def _made(spec: EnvSpec, options: Any, max_turns: int) -> TextEnv:
 
 
 def _part(spec: EnvSpec, module: str, name: str) -> Any:
-    """Return ``name`` from a module of the environment's package, or from its only module; None when it is absent."""
+    """Return ``name`` from a module of the environment's package, or from its only module; None if it is absent."""
     home = importlib.import_module(spec.module)
     if hasattr(home, "__path__"):
         if importlib.util.find_spec(f"{spec.module}.{module}") is None:

@@ -1,4 +1,4 @@
-"""Coroutines of environments: run piece by piece, so that each piece can be guarded like a plain call."""
+"""Coroutines of environments, run in pieces, so that each piece can be guarded like a plain call."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, TypeVar
 from rl_agents.queues import Deadline
 
 T = TypeVar("T")
-#: Seconds that a cancelled call has for its clean-up, before it is no longer awaited.
+#: Seconds for the clean-up of a cancelled call; after them it is no longer awaited.
 CANCEL_S = 1.0
-#: A loop that comes so much later than it should has stood still.
+#: A loop that is late by more seconds than this was blocked.
 LATE_S = 1.0
-#: Runs one piece: (function, argument) -> what it returns.
+#: Runs one piece: (function, argument) -> result.
 RunPiece = Callable[[Callable[[Any], Any], Any], Any]
 
 
 async def finished(answer: Any) -> Any:
-    """Return what a function of an environment returned, or what it comes to where it is a coroutine function."""
+    """Return the result of an environment's function, which may be a coroutine function."""
     return await answer if isinstance(answer, Awaitable) else answer
 
 
 def then(answer: Any, change: Callable[[Any], Any]) -> Any:
-    """Return ``change(answer)``; a coroutine that comes to it where the answer is one.
+    """Return ``change(answer)``, or a coroutine that returns it if the answer is awaitable.
 
-    So a wrapper passes on what the environment is: coroutines stay coroutines, plain functions plain.
+    So a wrapper of an environment has coroutine functions exactly where the environment has them.
     """
     return _then(answer, change) if isinstance(answer, Awaitable) else change(answer)
 
@@ -36,17 +36,17 @@ async def _then(answer: Awaitable[Any], change: Callable[[Any], Any]) -> Any:
 
 
 class Pieces:
-    """An awaitable that runs another one, every piece between two of its waits by way of ``run``."""
+    """An awaitable that runs another one: every piece between two of its waits is passed to ``run``."""
 
     def __init__(self, awaitable: Awaitable[T], run: RunPiece) -> None:
         self._awaitable, self._run, self._left = awaitable, run, False
 
     def leave(self) -> None:
-        """Have the next thing that is thrown into a wait end the other one, whatever it would make of it."""
+        """Let the next exception that is thrown into a wait end the inner awaitable, even if it would handle it."""
         self._left = True
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        """See the class; what is thrown into a wait, such as a cancellation, goes on into the other one."""
+        """See the class. Exceptions that are thrown into a wait, such as cancellations, are passed on."""
         pieces: Any = self._awaitable.__await__()
         go_on, value = pieces.send, None
 
@@ -72,20 +72,21 @@ class Pieces:
 
 
 async def over(task: asyncio.Future[Any], deadline: Deadline) -> None:
-    """Wait until ``task`` is done, or its time is over."""
+    """Wait until ``task`` is done or the deadline has passed."""
     while not task.done() and not deadline.problem():
         await asyncio.wait({task}, timeout=deadline.pause)
 
 
 async def within(deadline: Deadline, pieces: Pieces, awaitable: Awaitable[T]) -> T:
-    """Await something that awaits ``pieces``, until its time is over.
+    """Await ``awaitable``, which awaits ``pieces``, until the deadline.
 
-    It is cancelled then, and `CANCEL_S` later left: a coroutine may swallow its cancellation. Where the loop stood
-    still in the meantime, as a runner's does while its work is not fetched, it gets that time back, once.
+    After the deadline it is cancelled, and abandoned `CANCEL_S` later, because a coroutine may swallow its
+    cancellation. If the loop was blocked in the meantime, as a runner's is while its work is not fetched, the deadline
+    is extended by that time, once.
 
     Raises:
-        TimeoutError: the time is over.
-        RuntimeError: it was cancelled, and not from here.
+        TimeoutError: the deadline has passed.
+        RuntimeError: it was cancelled from elsewhere.
     """
     task: asyncio.Future[T] = asyncio.ensure_future(awaitable)
     try:
@@ -113,4 +114,4 @@ async def _ended(task: asyncio.Future[Any], pieces: Pieces) -> None:
             task.cancel()
             await asyncio.wait({task}, timeout=CANCEL_S)
         if task.done() and not task.cancelled():
-            task.exception()  # looked at, so that asyncio does not complain
+            task.exception()  # retrieved, so that asyncio does not log it

@@ -1,4 +1,4 @@
-"""Scripted players and warm-start models: the shape that all families share. A family declares what differs."""
+"""Scripted players and warm-start models: the common parts of all families."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-#: One episode's player: (observation, whether it must answer at once) -> action. It may look at ``env.state``.
+#: One episode's player: (observation, whether it must answer at once) -> action. It may read ``env.state``.
 Act = Callable[[str, bool], str]
 
 TAGS = ("think", "interact", "answer")
@@ -30,12 +30,12 @@ class ScriptedPlayer:
     Attributes:
         env: the environment's class.
         begin: (environment after its reset, random generator, habits) -> the player of that episode.
-        habits: how it errs: a data class of probabilities. A field ``hurried`` is the probability per turn, after the
-            first, of being told to answer at once, in the words of T3's forced answers, which the warm-start model
-            would not understand otherwise.
-        fixed: options that it uses regardless of the run's.
-        spare: it plays a task of neither split, of the size of the one that is asked for, because a warm-start model
-            learns those of the splits by heart.
+        habits: its errors, a data class of probabilities. A field ``hurried`` is the probability per turn, after the
+            first, of an instruction to answer at once, in the words of T3's forced answers, so that the warm-start
+            model understands them.
+        fixed: options that replace those of the run.
+        spare: run a task of neither split, of the size of the requested one, because a warm-start model memorizes its
+            tasks.
         most_turns: of an episode; 0 for the environment's.
     """
 
@@ -49,7 +49,7 @@ class ScriptedPlayer:
     def __call__(
         self, task_id: str, rng: random.Random, options: Any, max_turns: int = 0, habits: Any = None
     ) -> Dialogue:
-        """Play ``task_id`` and return the dialogue.
+        """Run ``task_id`` and return the dialogue.
 
         Raises:
             InputError: unknown task id.
@@ -59,7 +59,7 @@ class ScriptedPlayer:
     def play(
         self, task_id: str, options: Any, max_turns: int = 0, rng: random.Random | None = None, habits: Any = None
     ) -> tuple[Dialogue, dict[str, Any]]:
-        """Play ``task_id``; return the dialogue and the last ``info``."""
+        """Run ``task_id``; return the dialogue and the last ``info``."""
         rng, habits = rng or random.Random(task_id), habits or self.habits
         most = min(max_turns or self.most_turns, self.most_turns or max_turns)
         env = self.env(replace(options, **self.fixed), most)
@@ -96,11 +96,11 @@ def word_starter(
 
     Args:
         demonstrate: the player that it imitates.
-        words: its vocabulary but special tokens and tags.
+        words: its vocabulary, except special tokens and tags.
         max_tokens: context length.
         compose: overwrites embeddings (`small_qwen3`).
-        training: what differs from `IMITATION`.
-        defaults: what differs in the settings of runs with it; it reads compact prompts only.
+        training: differences from `IMITATION`.
+        defaults: differences from `RUNS`, the settings of runs with it. It reads compact prompts only.
         rest: other fields of `StarterSpec`.
     """
 

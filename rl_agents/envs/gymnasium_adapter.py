@@ -1,19 +1,19 @@
 """Any registered gymnasium environment as a text environment: ``gymnasium:<id>`` or ``gymnasium:<module>:<id>``.
 
-Actions are Text (the response as it is) or Discrete (a number, or a name from ``info["admissible_actions"]``, which
-stands in the order of the numbers). Observations that are not text are written out, with the picture that the
-environment draws in ``ansi`` mode where it has one. Tasks are seeds, unless the environment lists its own: ``seed-7``
-names the state that ``reset(seed=7)`` gives; what happens later at random follows the episode's own seed.
+Actions are Text (the unchanged response) or Discrete (a number, or a name from ``info["admissible_actions"]``, in the
+order of the numbers). Observations that are not text are written as text, with the environment's picture if it has an
+``ansi`` mode. Tasks are seeds, unless the environment lists its own: ``seed-7`` is the state after ``reset(seed=7)``.
+Later random events follow the episode's own seed.
 
-What an environment may have of its own, all optional: ``task_ids``, ``progress_window``, ``snapshot`` and ``restore``,
-``render_window``, ``answer_instruction``, ``demonstrate`` and ``expert`` (docs/environments/gymnasium.md).
+Optional parts of an environment: ``task_ids``, ``progress_window``, ``snapshot`` and ``restore``, ``render_window``,
+``answer_instruction``, ``demonstrate`` and ``expert`` (docs/environments/gymnasium.md).
 
-``gymnasium:<module>:<id>`` imports the module first, from wherever Python finds modules or from the current folder, and
-takes what it registers under the id, or its class of that name.
+``gymnasium:<module>:<id>`` imports the module first, from Python's path or the current folder, and uses the environment
+that it registers under the id, or its class of that name.
 
-Words of a warm-start model, and what it imitates, come from scripted episodes: all that the environment has is a method
-``demonstrate(observation, random) -> action``, a mediocre player who may look at the environment's inside, and perhaps
-``expert``, which errs as little as it can.
+A warm-start model imitates scripted episodes, which also provide its words. The environment needs a method
+``demonstrate(observation, random) -> action``, a mediocre player that may read the environment's state, and may have
+``expert``, a player that errs as little as possible.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def registered(gym_id: str) -> registration.EnvSpec:
     """Return gymnasium's entry of ``<id>`` or ``<module>:<id>``; its entry point is loaded.
 
     Raises:
-        InputError: no environment under the id (the nearest is named), or its module or class cannot be imported.
+        InputError: no environment under the id (the message has the nearest), or its module or class cannot be
+            imported.
     """
     module, colon, plain_id = gym_id.rpartition(":")
     home = own_module(module, f"gymnasium environment {gym_id}") if colon else None
@@ -93,7 +94,7 @@ PREFIX = "gymnasium:"
 FIRST_TEST_SEED = 1_000_000
 DEFAULT_MAX_TURNS = 50
 TEXT_SPACE = spaces.Text(max_length=1 << 20)
-#: What an environment may have, and the agent loop looks for.
+#: Optional parts of an environment that the agent loop uses.
 FORWARDED = ("render_window", "answer_instruction")
 # A colored cell of an ANSI picture; a language model reads brackets more easily than escape codes.
 COLORED = re.compile(r"(?:\x1b\[[0-9;]*m)+([^\x1b]*)\x1b\[0m")
@@ -102,12 +103,10 @@ BRACKETED = r"[\1]"
 
 @dataclass(frozen=True)
 class AdapterOptions:
-    """Keys of every gymnasium environment; `adapter_spec` adds ``id``, which has but one value."""
+    """Keys of every gymnasium environment; `adapter_spec` adds ``id``, which has only one value."""
 
     kwargs: dict[str, Any] = key({}, "constructor arguments of the environment, such as {is_slippery: false}")
-    success_return: float | None = key(
-        None, "return from which an episode is a success where info has none; empty for any above 0"
-    )
+    success_return: float | None = key(None, "lowest return of a success if info has none; empty for any above 0")
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def adapter_spec(name: str) -> EnvSpec:
     """Return the spec of ``gymnasium:<id>``.
 
     Raises:
-        InputError: no environment is registered under the id (the nearest is named), or its module is missing.
+        InputError: no environment under the id (the message has the nearest), or its module is missing.
     """
     gym_id = name.removeprefix(PREFIX)
     entry = registered(gym_id)
@@ -147,7 +146,7 @@ def adapter_spec(name: str) -> EnvSpec:
 
 
 def own(entry: Any, name: str) -> Any:
-    """Return an attribute of an environment's class or of the function that makes it; None when it has none."""
+    """Return an attribute of an environment's class or of the function that makes it; None if it has none."""
     return getattr(entry.entry_point, name, None)
 
 
@@ -155,7 +154,7 @@ def task_ids(split: str, options: Any) -> list[str]:
     """Return the environment's own tasks, or ``seed-0`` and following for ``train``, ``seed-1000000`` ... for ``test``.
 
     Raises:
-        InputError: its ``task_ids`` fails, or returns something else than texts.
+        InputError: its ``task_ids`` fails, or does not return texts.
     """
     if listed := own(registered(options.id), "task_ids"):
         try:
@@ -172,7 +171,7 @@ def task_ids(split: str, options: Any) -> list[str]:
 
 
 def make(options: Any, max_turns: int) -> TextEnv:
-    """Create the environment ``options.id``. Its own step limit, where it has one, becomes ``max_turns``.
+    """Create the environment ``options.id``. If it has its own step limit, ``max_turns`` replaces it.
 
     Raises:
         InputError: unknown id, wrong arguments, a missing package, or an action space that text cannot express.
@@ -202,15 +201,15 @@ def make(options: Any, max_turns: int) -> TextEnv:
 
 @dataclass(frozen=True)
 class Shown:
-    """What changes in an episode besides the environment itself.
+    """The adapter's state of an episode.
 
     Attributes:
         observation: the last one, as text.
-        state: its key: the text, and the bytes of numbers that the text rounds.
-        names: of the actions that it allows.
+        state: its key: the text, and a digest of numbers that the text rounds.
+        names: of the allowed actions.
         steps: of the environment so far.
         earned: sum of their rewards.
-        success: what the environment last said of it; None when it says nothing.
+        success: the environment's last ``info["success"]``; None if it has none.
     """
 
     observation: str = ""
@@ -225,8 +224,8 @@ class TextAdapter(gymnasium.Env[str, str]):
     """See the module docstring. An action that cannot be read changes nothing: reward 0 and an explanation.
 
     Args:
-        max_steps: steps after which the episode is cut; 0 for none.
-        lists_tasks: tasks are the environment's own, which reads ``options["task_id"]``; else they are seeds.
+        max_steps: steps after which the episode is truncated; 0 for no limit.
+        lists_tasks: the environment lists its tasks and reads ``options["task_id"]``; else tasks are seeds.
     """
 
     observation_space = TEXT_SPACE
@@ -243,7 +242,7 @@ class TextAdapter(gymnasium.Env[str, str]):
             self._numbers = range(int(space.start), int(space.start) + int(space.n))
 
     def __getattr__(self, name: str) -> Any:
-        """Pass on what the environment has of `FORWARDED`."""
+        """Return the environment's attributes in `FORWARDED`."""
         if name not in FORWARDED:
             raise AttributeError(name)
         return self.inner.get_wrapper_attr(name)
@@ -252,7 +251,7 @@ class TextAdapter(gymnasium.Env[str, str]):
         """Start the task ``options["task_id"]``; without one, ``seed`` names the state.
 
         Raises:
-            InputError: a task that is no seed where the environment lists none, or an observation without text.
+            InputError: a task that is no seed if the environment lists none, or an observation without text.
         """
         options = dict(options or {})
         task_id = None if self._lists_tasks else options.pop("task_id", None)
@@ -306,15 +305,15 @@ class TextAdapter(gymnasium.Env[str, str]):
         return closed  # type: ignore[no-any-return]
 
     def random_action(self, rng: random.Random) -> str | None:
-        """A Discrete action as text, a name where the environment names those it allows; None for Text actions."""
+        """Return a random Discrete action as text, by name if the actions have names; None for Text actions."""
         if self._numbers is None:
             return None
         return rng.choice(self._shown.names) if self._shown.names else str(rng.choice(self._numbers))
 
     def _see(self, observation: Any, info: Mapping[str, Any]) -> Any:
-        """Write the observation out and note the names of the actions it allows.
+        """Return the observation as text, and note the names of the allowed actions.
 
-        None and bytes are given back as they are, for the caller to refuse.
+        None and bytes are returned unchanged, for the caller to refuse.
         """
         if observation is None or isinstance(observation, bytes | bytearray):
             return observation
@@ -330,7 +329,7 @@ class TextAdapter(gymnasium.Env[str, str]):
         return f"{text}\n{COLORED.sub(BRACKETED, picture).strip()}" if isinstance(picture, str) else text
 
     def _info(self, info: Mapping[str, Any], valid: bool = True, **more: Any) -> dict[str, Any]:
-        """Return the environment's info with what it leaves out, under ``more``."""
+        """Return the environment's info, with defaults for missing entries and with ``more``."""
         names = list(self._shown.names)
         return {"anchor": self._shown.state, "valid": valid, **info, **more, "admissible_actions": names}
 
@@ -348,10 +347,10 @@ class TextAdapter(gymnasium.Env[str, str]):
         return f"Answer with a number from {self._numbers[0]} to {self._numbers[-1]}."
 
     def _parse(self, response: str) -> Any:
-        """Return the action of a response: the whole of it, or its last line for Discrete actions.
+        """Return the action of a response: the whole response, or its last line for Discrete actions.
 
         Raises:
-            ValueError: not an action; the message explains.
+            ValueError: not an action; the message is for the agent.
         """
         if self._numbers is None:
             return response
@@ -360,7 +359,7 @@ class TextAdapter(gymnasium.Env[str, str]):
         names = [name.strip().casefold() for name in self._shown.names]
         if word in names[: len(self._numbers)]:
             return self._numbers[names.index(word)]
-        # [0-9], not str.isdigit, which holds for '³' too; nine digits, because int() refuses thousands of them.
+        # [0-9], not str.isdigit, which accepts '³' too; nine digits, because int() refuses thousands of them.
         if re.fullmatch(r"-?[0-9]{1,9}", word) and int(word) in self._numbers:
             return int(word)
         raise ValueError(f"'{word[:60]}' is not an action. {self._action_help()}")
@@ -370,17 +369,17 @@ class CopyableAdapter(TextAdapter):
     """An environment with ``snapshot`` and ``restore``, so that a search branches without replaying."""
 
     def snapshot(self) -> tuple[Any, Shown]:
-        """Return the environment's snapshot with what was shown of it."""
+        """Return the environment's snapshot with the adapter's state."""
         return self.inner.get_wrapper_attr("snapshot")(), self._shown
 
     def restore(self, state: tuple[Any, Shown]) -> None:
-        """Go on from a snapshot of this or of an equally configured environment."""
+        """Continue from a snapshot of this or an equally configured environment."""
         inner, self._shown = state
         self.inner.get_wrapper_attr("restore")(inner)
 
 
 def _digest(observation: Any) -> str:
-    """Return a digest of an observation's arrays of floats, which are rounded in print; empty where it has none."""
+    """Return a digest of an observation's arrays of floats, which printing rounds; empty if it has none."""
     parts = observation.values() if isinstance(observation, Mapping) else observation
     if isinstance(observation, np.ndarray):
         digest = hashlib.sha256(np.ascontiguousarray(observation).tobytes()).hexdigest()
@@ -401,16 +400,16 @@ def task_seed(task_id: str) -> int:
 
 
 Dialogue = list[tuple[str, str]]
-#: Tasks whose episodes give the warm-start model its words and lengths.
+#: Number of tasks whose episodes define the warm-start model's words and lengths.
 HEARD_TASKS = 200
 TAG = re.compile(r"</?([A-Za-z]\w*)>")
-#: Tokens that the chat template adds to a turn, at most.
+#: Tokens that the chat template adds to a message, at most.
 TEMPLATE_TOKENS = 3
 
 
 @dataclass
 class ScriptedPlayer:
-    """Runs tasks with a method of the environment's own; called as `StarterSpec.demonstrate` is."""
+    """Runs tasks with a method of the environment; called as `StarterSpec.demonstrate` is."""
 
     spec: EnvSpec
     method: str
@@ -420,7 +419,7 @@ class ScriptedPlayer:
         """Return the episode's (observation, action) pairs.
 
         Raises:
-            InputError: the method returned something else than a text.
+            InputError: the method did not return a text.
         """
         turns = max_turns or self.spec.max_turns
         env = self._env(options, turns)
@@ -447,7 +446,7 @@ def players_starter(name: str) -> StarterSpec:
     """Return the warm-start model of ``gymnasium:<id>``.
 
     Raises:
-        InputError: its class has no ``demonstrate``, or that fails.
+        InputError: its class has no ``demonstrate``, or it fails.
     """
     entry = registered(adapter_spec(name).gym_id)
     if not callable(own(entry, "demonstrate")):
@@ -474,7 +473,7 @@ def _starter(name: str, version: int) -> StarterSpec:
     tags = sorted({tag for text in texts for tag in TAG.findall(text)})
     longest = max(sum(_tokens(turn, tags) for turn in dialogue) for dialogue in dialogues)
     answer = max(_tokens([action], tags) for dialogue in dialogues for _, action in dialogue)
-    # Twice what the player needs: the model wanders more than it does.
+    # Twice the player's length, because the model needs more turns.
     length = -(-2 * longest // 64) * 64
     words = dict.fromkeys(word for text in texts for word in _words(text, tags) if word not in SPECIAL_TOKENS)
     return StarterSpec(
@@ -505,13 +504,13 @@ def _words(text: str, tags: Sequence[str]) -> list[str]:
 
 
 def _version(made_by: Any) -> int:
-    """Return a number that changes with the files that the environment's class and its bases stand in.
+    """Return a number that changes with the files of the environment's class and its bases.
 
-    Files, because what a player says depends on their constants and functions, too.
+    Whole files, because a player's actions also depend on their constants and functions.
     """
     texts: dict[str, bytes] = {}
     for part in getattr(made_by, "__mro__", (made_by,)):
-        with contextlib.suppress(OSError, TypeError):  # without a file: built in, or typed in
+        with contextlib.suppress(OSError, TypeError):  # without a file: built in or interactive
             name = inspect.getfile(part)
             texts[name] = texts.get(name) or Path(name).read_bytes()
     return zlib.crc32(b"".join(texts.values()))

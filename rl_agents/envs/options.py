@@ -1,4 +1,4 @@
-"""Keys that several environments share; a key of one environment is declared in its ``__init__.py``."""
+"""Keys of several environments. A key of one environment is declared in its ``__init__.py``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PromptKey:
 
 @dataclass(frozen=True)
 class ThoughtsKey:
-    """How an environment of the PRS paper asks for thoughts."""
+    """The tag for thoughts in prompts of the PRS paper's environments."""
 
     thoughts: Literal["think", "reasoning"] = key(
         "think",
@@ -33,7 +33,7 @@ class ThoughtsKey:
 
 @dataclass(frozen=True)
 class RetrieverKeys:
-    """How a search finds passages (`rl_agents.retrieval.retriever`); a model's own prompts go before the texts."""
+    """The retriever of passages (`rl_agents.retrieval.retriever`). A model's own prompts precede the texts."""
 
     retriever: Literal["bm25", "dense", "hybrid"] = key("bm25", "search by words, by vectors, or both fused by rank")
     retriever_model: str = key("", "folder of a sentence-transformers model", needs="retriever=dense|hybrid")
@@ -59,7 +59,7 @@ def _loaded(store: PassageStore, kind: str, model: str) -> Retriever:
 
 @dataclass(frozen=True)
 class JudgeKeys:
-    """The judge: words, or a model behind an OpenAI-compatible server (`rl_agents.rewards.judge.OpenAIJudge`)."""
+    """The judge: a rule, or a model behind an OpenAI-compatible server (`rl_agents.rewards.judge.OpenAIJudge`)."""
 
     #: Further attempts after a timeout, a lost connection, HTTP 429 or 5xx.
     judge_retries: ClassVar[int] = 2
@@ -76,7 +76,7 @@ Served = TypeVar("Served", bound=OpenAIJudge)
 
 
 def connect_judge(kind: type[Served], keys: JudgeKeys) -> Served:
-    """Build the judge behind a server that the options ``env.judge_*`` describe.
+    """Create the judge behind the server that the options ``env.judge_*`` describe.
 
     Raises:
         InputError: no URL or no model; see `ModelServer.connect`.
@@ -97,14 +97,14 @@ def part_of(cls: type[Part], options: object) -> Part:
 
 @dataclass(frozen=True)
 class ColumnKeys:
-    """How the columns of a table are called (`rl_agents.data.tables`)."""
+    """The names of a table's columns (`rl_agents.data.tables`)."""
 
     columns: dict[str, str] = key({}, "field -> column of the data, such as question:prompt,answer:extra_info.answer")
 
 
 @dataclass(frozen=True)
 class QuestionFileKeys(ColumnKeys):
-    """What a table of questions may hold."""
+    """Keys of a table of questions."""
 
     max_bad_share: float = key(
         0.01, "largest share of unusable questions in a file; they are reported and skipped", ge=0, le=1

@@ -1,4 +1,4 @@
-"""Frozen task panels: files of task ids with their hashes, so that every machine plays the same tasks.
+"""Frozen task panels: files of task ids with their hashes, so that every machine has the same tasks.
 
 A panel is a JSON file ``{"seed": ..., "sha256": {split: digest}, split: [ids], ...}``. Its splits never depend on the
 order of a directory or on a library's random generator.
@@ -27,19 +27,19 @@ def ids_digest(ids: Iterable[str]) -> str:
 
 
 def shuffled_ids(ids: Iterable[str], seed: str) -> list[str]:
-    """Return the ids in the order of ``sha256(seed + "/" + id)``: random, and the same everywhere."""
+    """Return the ids in the order of ``sha256(seed + "/" + id)``: random, but the same on every machine."""
     return sorted(ids, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
 
 
 def held_out(ids: Sequence[str], seed: str, share: float = 0.1, most: int = 500) -> dict[str, tuple[str, ...]]:
-    """Split ids that have no official split: ``share`` of them, from 1 to ``most``, are tests. A single one is both."""
+    """Split ids without an official split: ``share`` of them, from 1 to ``most``, are tests. A single id is in both."""
     tests = set(shuffled_ids(ids, seed)[: min(max(round(len(ids) * share), 1), most)])
     train = tuple(name for name in ids if name not in tests)
     return {"train": train or tuple(ids), "test": tuple(name for name in ids if name in tests)}
 
 
 def stored_words(module: str, name: str) -> Any:
-    """Return what the JSON file ``name`` next to a module (its ``__file__``) holds."""
+    """Return the content of the JSON file ``name`` next to a module (its ``__file__``)."""
     return json.loads(Path(module).with_name(name).read_text(encoding="utf-8"))
 
 
@@ -85,14 +85,14 @@ def check_split(split: str, panel: Panel) -> None:
 
 
 def unknown_task(env: str, task_id: str, tasks: Iterable[str], form: str) -> InputError:
-    """Return the error for a task id that does not exist: it offers the nearest, else the ``form`` of an id."""
+    """Return the error for an unknown task id, with the nearest one, else with the ``form`` of an id."""
     close = difflib.get_close_matches(task_id, list(tasks), n=1, cutoff=0.5)
     return unknown(f"{env} task", task_id, close or [form])
 
 
 @dataclass(frozen=True)
 class TableTasks:
-    """Tasks that were read from tables, and their two task sets.
+    """Tasks from tables, and their two task sets.
 
     Attributes:
         kept: of each table, the tasks as JSON values, by id.
@@ -110,7 +110,7 @@ class TableTasks:
         """Return the JSON value of a task.
 
         Raises:
-            InputError: there is none of that id; the message offers the nearest.
+            InputError: unknown id; the message has the nearest one.
         """
         kept = next((kept for kept in self.kept if task_id in kept), None)
         if kept is None:

@@ -1,4 +1,4 @@
-"""Hidden preferences over movies, as pure functions: what PreferenceEstimation and MovieRecommendation share.
+"""Hidden preferences over movies, as pure functions, for PreferenceEstimation and MovieRecommendation.
 
 A movie has a score on each of n attributes, a user a weight in [0, 1] for each; satisfaction is their weighted sum.
 Scores and weights are whole levels 0..L-1, shown as level / (L - 1): comparisons are exact, so "Equal" means equal.
@@ -65,7 +65,7 @@ class Movie:
 
 
 def satisfaction(weights: Sequence[float], movie: Movie) -> float:
-    """Return Σ_i w_i·s_i; a whole number when the weights are levels."""
+    """Return Σ_i w_i·s_i; a whole number if the weights are levels."""
     return sum(w * s for w, s in zip(weights, movie.scores, strict=True))
 
 
@@ -87,7 +87,7 @@ def best_movies(weights: Sequence[float], movies: Sequence[Movie]) -> tuple[Movi
 
 
 def cosine(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the cosine of the angle between two vectors; 0 when either is zero.
+    """Return the cosine of the angle between two vectors; 0 if either is zero.
 
     >>> round(cosine((1, 0), (1, 1)), 4)
     0.7071
@@ -97,7 +97,7 @@ def cosine(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def shown(level: int, levels: int) -> str:
-    """Return a level as the agent reads it.
+    """Return a level in the agent's form.
 
     >>> shown(3, 11), shown(1, 3), shown(2, 3)
     ('0.3', '0.5', '1')
@@ -115,7 +115,7 @@ def shown_vector(vector: Sequence[int], levels: int) -> str:
 
 
 def read_vector(text: str, length: int) -> Vector | None:
-    """Read ``length`` comma-separated numbers in [0, 1], with brackets or without; None when it is no such text.
+    """Read ``length`` comma-separated numbers in [0, 1], with or without brackets; None for other texts.
 
     >>> read_vector("[0.2, 1,.5]", 3)
     (0.2, 1.0, 0.5)
@@ -129,7 +129,7 @@ def read_vector(text: str, length: int) -> Vector | None:
 
 @cache
 def possible_weights(environment: str, attributes: int, levels: int, most: int) -> NDArray[np.int64]:
-    """Return weight vectors in levels, [vectors, attributes]: all but zero, or at most ``most`` drawn ones."""
+    """Return weight vectors in levels, [vectors, attributes]: all except zero, or at most ``most`` drawn ones."""
     if levels**attributes <= most:
         vectors: Sequence[Sequence[int]] = list(itertools.product(range(levels), repeat=attributes))
     else:
@@ -142,7 +142,7 @@ def agreeing(weights: NDArray[np.int64], replies: Iterable[tuple[Movie, Movie, i
     """Return the weight vectors that contradict the fewest replies (none, unless the vectors are a sample).
 
     Args:
-        replies: two movies, and 1 where the first is preferred, -1 where the second is, 0 where neither is.
+        replies: two movies, and 1 if the first is preferred, -1 if the second is, 0 if neither is.
     """
     wrong = np.zeros(len(weights), dtype=np.int64)
     for first, second, sign in replies:

@@ -1,12 +1,12 @@
-"""What warm-start models are made of: tokenizers with a chat template, and an untrained Qwen3.
+"""The parts of warm-start models: tokenizers with a chat template, and an untrained Qwen3.
 
-Qwen3 and not Qwen2, because `AutoTokenizer` puts Qwen2's own tokenizer in place of any other that is next to a
-Qwen2 model. Transformers' default deviation of the weights, 0.02, leaves a model this narrow on a plateau.
+Qwen3 and not Qwen2, because `AutoTokenizer` replaces any tokenizer next to a Qwen2 model with Qwen2's own.
+Transformers' default standard deviation of the weights, 0.02, leaves such a narrow model on a plateau.
 
 One tokenizer has a token per word. The other, for real text, is a byte-level BPE trained on an environment's own text;
-it encodes every text and decodes it unchanged. Its merges run over spaces (as SuperBPE's, arXiv 2503.13423), so that a
-paper's fixed sentences become a few tokens and the forward pass is spent on what changes; what has to be copied from a
-prompt into an action (``kept``) is set apart first and has the same ids wherever it stands.
+it encodes every text and decodes it unchanged. Its merges cross spaces (as SuperBPE's, arXiv 2503.13423), so that a
+paper's fixed sentences become a few tokens, and most computation is for the parts that change. Texts that are copied
+from a prompt into an action (``kept``) are split off first, so that they always have the same ids.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PAD, UNKNOWN, END_OF_TURN, SYSTEM, USER, ASSISTANT = "<pad>", "<unk>", "<end>", 
 SPECIAL_TOKENS = (PAD, UNKNOWN, END_OF_TURN, SYSTEM, USER, ASSISTANT)
 INIT_STD = 0.1
 
-# Words are separated by spaces, which the tokenizer ignores, so turns rendered one by one give the same ids as a
-# whole dialogue. Only the assistant's turns end with the end-of-turn token: it is the one the model has to produce.
+# Words are separated by spaces, which the tokenizer ignores, so turns that are rendered one by one have the same ids as
+# a whole dialogue. Only the assistant's turns end with the end-of-turn token, because only the model samples it.
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message['role'] == 'assistant' %}<assistant> "
@@ -41,7 +41,7 @@ CHAT_TEMPLATE = (
 
 
 def word_tokenizer(words: Sequence[str], tags: Sequence[str], max_tokens: int) -> PreTrainedTokenizerFast:
-    """Build a tokenizer of one token per word; words that it does not know become ``<unk>``.
+    """Build a tokenizer with one token per word; unknown words become ``<unk>``.
 
     Args:
         words: the vocabulary without special tokens and tags; each without white space.
@@ -90,12 +90,12 @@ def small_qwen3(
     """Build an untrained model with tied embeddings.
 
     Args:
-        tokenizer: gives vocabulary size, special ids and context length.
-        seed: of the weights; the caller's random state stays as it was.
-        heads: attention heads, each 32 wide, the narrowest that vLLM's CPU attention knows.
+        tokenizer: has vocabulary size, special ids and context length.
+        seed: of the weights; the caller's random state does not change.
+        heads: attention heads, each 32 wide, the smallest size that vLLM's CPU attention supports.
         init_std: standard deviation of the weights.
         compose_embeddings: called with the embedding matrix (vocabulary, hidden) and the vocabulary, to overwrite rows
-            in place: words that share parts then share what the model learns about them.
+            in place, so that words with common parts are learned together.
     """
     leave_out_sklearn()
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -134,12 +134,12 @@ def sum_parts(
 ) -> None:
     """Overwrite the rows of words that have parts: e(word) = Σ_part v(part) / sqrt(terms), v drawn once per part.
 
-    What the model learns about one word then holds for every word that shares the part.
+    Words with a common part are then learned together.
 
     Args:
         weight: the embedding matrix, (vocabulary, hidden).
-        parts: word -> the names of its parts; none leaves its row as it is.
-        terms: word -> the number that keeps the row's size; by default that of its parts.
+        parts: word -> the names of its parts; the row of a word without parts does not change.
+        terms: word -> the number of terms; by default the number of its parts.
     """
     vectors: dict[str, torch.Tensor] = {}
     for word, index in sorted(vocab.items(), key=lambda item: item[1]):
@@ -152,7 +152,7 @@ def sum_parts(
             weight[index] = torch.stack([vectors[name] for name in names]).sum(0) / count**0.5
 
 
-#: Hyper-parameters of the imitation. Muon on hidden matrices and the embeddings' high rate do most of the work.
+#: Hyper-parameters of the imitation. Muon on hidden matrices and the embeddings' high learning rate matter most.
 IMITATION: Mapping[str, Any] = {
     "iterations": 22,
     "minibatches": 20,
@@ -183,18 +183,18 @@ CHATML = (
 
 
 def kept_apart(names: Sequence[str]) -> str:
-    """Return the pattern of what merges do not cross: names, numbers, tags, line ends and the marks of a list."""
+    """Return the pattern of texts that merges do not cross: names, numbers, tags, line ends and list separators."""
     alternatives = "|".join(re.escape(name) for name in names)
     return rf" ?\b(?:{alternatives})\b| ?[0-9]+|</\w+>\s*<\w+>|</?\w+>|', '|\n"
 
 
 def phrase_tokenizer(texts: Iterable[str], kept: str, vocabulary: int, max_tokens: int) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE whose merges run over spaces, but not into or out of what ``kept`` matches.
+    """Train a byte-level BPE whose merges cross spaces, but not the borders of matches of ``kept``.
 
     Args:
-        texts: what it is trained on: prompts and responses as they are read and written.
+        texts: prompts and responses for its training.
         kept: regular expression (`kept_apart`).
-        vocabulary: ids at most, special tokens and all 256 bytes included.
+        vocabulary: maximal number of ids, including special tokens and all 256 bytes.
         max_tokens: context length.
     """
     backend = Tokenizer(models.BPE())

@@ -1,6 +1,6 @@
-"""What the built-in environments share: text spaces, tasks drawn with a seed, and a state that is all of an episode.
+"""The base classes of the built-in environments: text spaces, seeded tasks, and an episode that is one value.
 
-All active-reasoning tasks of T3 (appendix C) share the form of a response with tags:
+All active-reasoning tasks of T3 (appendix C) have the same form of a response with tags:
 ``<think>...</think> <interact>QUESTION</interact>`` or ``<answer>...</answer>``.
 """
 
@@ -22,12 +22,12 @@ from rl_agents.envs.spec import EnvSpec
 from rl_agents.errors import InputError
 from rl_agents.tools.thoughts import read_thoughts
 
-#: What asks for the answer at once in the compact style.
+#: The instruction to answer at once in the compact style.
 COMPACT_ANSWER_NOW = "<answer>"
 NO_ACTION = "no-action"
 SEVERAL_ACTIONS = "several-actions"
 
-#: What the agent reads about a response that cannot be read.
+#: The agent's messages about malformed responses.
 MALFORMED_REASONS = {
     NO_ACTION: "found neither <interact>...</interact> nor <answer>...</answer> after your reasoning",
     SEVERAL_ACTIONS: "found more than one <interact> or <answer>; give exactly one per turn",
@@ -38,13 +38,13 @@ _TAG = re.compile(r"<(/?)(interact|answer)>")
 
 @dataclass(frozen=True, slots=True)
 class TaggedAction:
-    """What a response asks for.
+    """The action of a response.
 
     Attributes:
         kind: ``interact``, ``answer`` or ``malformed``.
-        content: the text inside the tag, without white space around it; empty when malformed.
-        problem: for a malformed response, why: ``no-action``, ``several-actions``, or a word of the environment's own.
-        detail: a sentence about the problem, where there is more to say.
+        content: the text inside the tag, without white space around it; empty for malformed responses.
+        problem: of a malformed response: ``no-action``, ``several-actions``, or a word of the environment.
+        detail: a sentence about the problem; may be empty.
     """
 
     kind: str
@@ -56,9 +56,8 @@ class TaggedAction:
 def read_tags(response: str) -> TaggedAction:
     """Read one action from ``response``.
 
-    Thoughts do not count (`rl_agents.tools.thoughts`). The rest must hold exactly one complete
-    ``<interact>...</interact>`` or ``<answer>...</answer>``; two tags, equal or not, are malformed, so no agent can act
-    twice in a turn.
+    Thoughts are ignored (`rl_agents.tools.thoughts`). The rest must contain exactly one complete
+    ``<interact>...</interact>`` or ``<answer>...</answer>``. Two tags are malformed: an agent acts once per turn.
     """
     found = _pairs(read_thoughts(response).words)
     if not found:
@@ -70,7 +69,7 @@ def read_tags(response: str) -> TaggedAction:
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """Return kind and content of every complete tag, each up to its first end; in linear time, as no regex does."""
+    """Return kind and content of every complete tag, each up to its first end; in linear time, unlike a regex."""
     last_closing = {tag[2]: tag.start() for tag in _TAG.finditer(text) if tag[1]}
     found: list[tuple[str, str]] = []
     opening: re.Match[str] | None = None
@@ -85,7 +84,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def malformed(problem: str, detail: str = "") -> TaggedAction:
-    """Return an action that cannot be played, for a reason of the environment's own."""
+    """Return a malformed action with a problem of the environment."""
     return TaggedAction("malformed", problem=problem, detail=detail)
 
 
@@ -94,7 +93,7 @@ Dialogue = list[tuple[str, str]]
 
 
 class EpisodeState(Protocol):
-    """All that changes in an episode: an immutable data class, so that a snapshot is a reference to it."""
+    """The whole state of an episode: an immutable data class, so that a snapshot is a reference to it."""
 
     @property
     def turns(self) -> int: ...
@@ -113,16 +112,16 @@ def observations(max_length: int) -> Text:
 
 
 class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
-    """An environment whose episode is one value, ``_state``, that `snapshot` gives away and `restore` takes back.
+    """An environment whose episode is one value, ``_state``, which `snapshot` returns and `restore` sets.
 
     Args:
-        options: the environment's keys; None takes their defaults.
-        max_turns: turns of the agent; after the last the episode is truncated. 0 takes the environment's default.
+        options: the environment's keys; None means their defaults.
+        max_turns: turns of the agent, after which the episode is truncated; 0 means the environment's default.
 
     Attributes:
         registered: its entry in the registry.
         task_ids: (split, options) -> the ids of its tasks.
-        awaited: `step` (and `reset`, where the environment declares it) returns a coroutine: it waits for a server.
+        awaited: `step` (and `reset`, if the environment overrides it) returns a coroutine, which waits for a server.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
@@ -142,14 +141,14 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
 
         Raises:
-            InputError: unknown task id, or what the environment needs cannot be used.
+            InputError: unknown task id, or a file or server of the environment cannot be used.
         """
         observation, self._state = self._begin(self._draw_task(seed, options))
         info = self._info(self._state, valid=True, progress=None)
         return observation, {**info, **self._opening(self._state)}
 
     def _opening(self, state: State) -> dict[str, Any]:
-        """Return what the first ``info`` has besides."""
+        """Return further entries of the first ``info``."""
         return {}
 
     @property
@@ -175,22 +174,22 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
         return self._state
 
     def snapshot(self) -> State | None:
-        """Return the episode's state, to give to `restore` of this or an equally configured environment."""
+        """Return the episode's state, for `restore` of this or an equally configured environment."""
         return self._state
 
     def restore(self, state: State | None) -> None:
-        """Continue from ``state``. The random generator, which only `reset` uses, stays as it is."""
+        """Continue from ``state``. The random generator, which only `reset` uses, does not change."""
         self._state = state
 
     def step(self, action: str) -> Any:
         """Run one turn with the agent's whole response.
 
         Returns:
-            The turn's result; where the environment waits for a server, a coroutine that comes to it.
+            The turn's result, or with ``awaited`` a coroutine that returns it.
 
         Raises:
             RuntimeError: before `reset`, or after the episode has ended.
-            JudgeError: a server that judges gave no usable reply; the state is as before.
+            JudgeError: the judge's server gave no usable reply; the state has not changed.
         """
         turn = self._turn(action)
         return turn if self.awaited else at_once(turn)
@@ -218,7 +217,7 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
         terminated: bool = False,
         query: str | None = None,
     ) -> StepResult:
-        """Count the turn, keep ``new``, and return what `step` returns; ``query`` enters ``info`` when there is one."""
+        """Count the turn, set the state to ``new``, and return the result of `step`, with ``query`` in ``info``."""
         truncated = not terminated and new.turns + 1 >= self.max_turns
         counted: State = replace(new, turns=new.turns + 1, done=terminated or truncated)  # type: ignore[type-var]
         self._state = counted
@@ -228,7 +227,7 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
         return observation, reward, terminated, truncated, info
 
     def _end_malformed(self, new: State, observation: str, query: str | None = None) -> StepResult:
-        """End a turn whose response could not be read: it counts, and the agent reads what is wrong."""
+        """End a turn with a malformed response, which counts as a turn."""
         return self._end_turn(new, observation, valid=False, progress=None, query=query)
 
     @abstractmethod
@@ -241,11 +240,11 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
 
 
 class TaggedEnv(StatefulEnv[State, Options]):
-    """An environment of T3's: an action is one ``<interact>`` or one ``<answer>`` (`read_tags`).
+    """An environment of T3: an action is one ``<interact>`` or one ``<answer>`` (`read_tags`).
 
     Attributes:
-        answer_now: what asks for the answer at once in the paper's style.
-        your_turn: what ends the observation after a malformed response.
+        answer_now: the instruction to answer at once in the paper's style.
+        your_turn: the end of the observation after a malformed response.
     """
 
     answer_now: ClassVar[str]
@@ -265,7 +264,7 @@ class TaggedEnv(StatefulEnv[State, Options]):
 
     @property
     def answer_instruction(self) -> str:
-        """What the agent reads when its next turn must answer; the compact style has one word for it."""
+        """The instruction that the next turn must answer; one word in the compact style."""
         return COMPACT_ANSWER_NOW if self._compact else self.answer_now
 
     @property
@@ -273,7 +272,7 @@ class TaggedEnv(StatefulEnv[State, Options]):
         return bool(self.options.prompt == "compact")  # type: ignore[attr-defined]
 
     def _reject(self, state: State, parsed: TaggedAction) -> StepResult:
-        """Tell the agent that, and why, its response could not be read; nothing of the response is repeated."""
+        """Return the reason why the response could not be read. The response itself is not repeated."""
         return self._end_malformed(state, self._malformed_text(parsed))
 
     def _malformed_text(self, parsed: TaggedAction) -> str:
@@ -284,17 +283,17 @@ class TaggedEnv(StatefulEnv[State, Options]):
         return f"Your last response was not valid: {reason}{detail}.{self.your_turn}"
 
     def _reasons(self) -> Mapping[str, str]:
-        """Return what the agent reads about malformed responses of the environment's own kinds."""
+        """Return messages about the environment's own problems of responses."""
         return {}
 
     @abstractmethod
     def _read(self, response: str, state: State) -> Any:
-        """Return the action: a `TaggedAction`, or a question as the environment reads it."""
+        """Return the action: a `TaggedAction`, or a question in the environment's form."""
 
     @abstractmethod
     def _ask(self, state: State, asked: Any) -> Any:
-        """Play what stands in ``<interact>``."""
+        """Run the content of ``<interact>``."""
 
     @abstractmethod
     def _answer(self, state: State, answer: str) -> StepResult:
-        """Play what stands in ``<answer>``."""
+        """Run the content of ``<answer>``."""

@@ -1,4 +1,4 @@
-"""How a response of an agent with tools is read: ``<tool_call>`` once or more, or one ``<answer>``, never both."""
+"""The responses of an agent with tools: one or more ``<tool_call>``, or one ``<answer>``, never both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EMPTY = "the answer is empty"
 
 
 def text_tool(name: str, description: str, argument: str, meaning: str, longest: int = 0) -> Tool:
-    """Return a tool with one text argument; with ``longest``, of 1 to so many characters, and no other argument."""
+    """Return a tool with one text argument; with ``longest``, of 1 to ``longest`` characters, and no other argument."""
     limits = {"minLength": 1, "maxLength": longest} if longest else {}
     text = {"type": "string", **limits, "description": meaning}
     schema = {"type": "object", "properties": {argument: text}, "required": [argument]}
@@ -28,13 +28,13 @@ def text_tool(name: str, description: str, argument: str, meaning: str, longest:
 
 @dataclass(frozen=True, slots=True)
 class ToolResponse:
-    """What a response asks for.
+    """The action of a response.
 
     Attributes:
         kind: ``calls``, ``answer`` or ``malformed``.
-        response: the calls, for `rl_agents.tools.toolbox.Toolbox.execute`; they parse, but need not fit their tools.
-        answer: the text inside the tag, without white space around it; never empty when ``kind`` is ``answer``.
-        problem: for a malformed response, what is wrong, for the agent.
+        response: the calls, for `rl_agents.tools.toolbox.Toolbox.execute`; they parse, but may not fit their tools.
+        answer: the text inside the tag, without white space around it; never empty if ``kind`` is ``answer``.
+        problem: of a malformed response, for the agent.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class ToolResponse:
 
 
 def read_turn(text: str) -> ToolResponse:
-    """Read a response; thoughts do not count."""
+    """Read a response; thoughts are ignored."""
     response = read_response(text)
     if response.problem:
         return ToolResponse(MALFORMED, response, problem=response.problem)
@@ -84,4 +84,4 @@ class ToolEnv(StatefulEnv[State, Options]):
 
     @abstractmethod
     def _reject(self, state: State, problem: str) -> StepResult:
-        """End a turn that could not be read."""
+        """End a turn with a malformed response."""

@@ -1,8 +1,8 @@
 """Tool calls in model responses: OpenAI's tool definitions, reading a response, checking a call.
 
-`read_response` reads what environments are given: ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` or
-Qwen's XML in the same tags, once per call, or nothing but JSON in OpenAI's structure, one call or
-``{"tool_calls": [...]}``. `rl_agents.chat.tool_parsing` brings what other families of models write into this form.
+`read_response` reads ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` or Qwen's XML in the same tags, once
+per call, or a response that is only JSON in OpenAI's structure, one call or ``{"tool_calls": [...]}``.
+`rl_agents.chat.tool_parsing` converts the calls of other families of models into this form.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a response says, apart from its thoughts.
+    """The content of a response.
 
     Attributes:
         content: the text around the calls, without white space at its ends.
         calls: in the order of the response.
-        problem: why the response cannot be read, one sentence for the agent; empty when it can.
-        thoughts: what it says before, without tags.
+        problem: why the response cannot be read, one sentence for the agent; empty for a valid response.
+        thoughts: without tags.
     """
 
     content: str
@@ -75,7 +75,7 @@ def read_tool(data: Any) -> Tool:
     """Read a definition in the form of OpenAI's chat API (``function`` inside) or of its responses API (flat).
 
     Raises:
-        ValueError: what is wrong with it.
+        ValueError: an invalid definition; the message names the problem.
     """
     if not isinstance(data, Mapping):
         raise ValueError(f"a tool definition is {type(data).__name__}, not an object")
@@ -86,16 +86,16 @@ def read_tool(data: Any) -> Tool:
     parameters = body.get("parameters") or {}
     if not isinstance(parameters, Mapping):
         raise ValueError(f"tool '{name}': parameters is {type(parameters).__name__}, not a JSON schema")
-    tool = Tool(name, str(body.get("description") or ""), parameters)
-    _check_schema(tool)
-    return tool
+    if problem := schema_problem(parameters):
+        raise ValueError(f"tool '{name}': parameters is no JSON schema: {problem}")
+    return Tool(name, str(body.get("description") or ""), parameters)
 
 
 def read_tools(data: Any) -> tuple[Tool, ...]:
     """Read a list of definitions; see `read_tool`.
 
     Raises:
-        ValueError: not a list, a definition that is none, or a name twice.
+        ValueError: not a list, an invalid definition, or a name twice.
     """
     if not isinstance(data, Sequence) or isinstance(data, str):
         raise ValueError(f"tools is {type(data).__name__}, not a list")
@@ -111,9 +111,9 @@ def read_response(text: str, tools: Iterable[Tool] | None = None, shapes: Sequen
     """Read a response. Thoughts are neither content nor calls (`rl_agents.tools.thoughts`).
 
     Args:
-        tools: those that the model may call. A response that is nothing but JSON is a call only if it names one of
-            them, and parameters that are written as text get the types of their schema. None: unknown, any name.
-        shapes: how calls may be written.
+        tools: that the model may call. A response that is only JSON is a call only if it names one of them, and
+            parameters that are written as text get the types of their schema. None: unknown, any name.
+        shapes: the accepted forms of calls.
     """
     if len(text) > MAX_RESPONSE_CHARACTERS:
         return Response("", problem=f"the response is longer than {MAX_RESPONSE_CHARACTERS} characters")
@@ -143,7 +143,7 @@ def read_call(data: Any) -> ToolCall:
     """Read ``{"name": ..., "arguments": ...}``, or OpenAI's ``{"function": {...}}``; arguments may be JSON text.
 
     Raises:
-        ValueError: what is wrong with it.
+        ValueError: an invalid call; the message names the problem.
     """
     if not isinstance(data, Mapping):
         raise ValueError(f"a tool call is {type(data).__name__}, not an object with name and arguments")
@@ -165,7 +165,7 @@ def read_call(data: Any) -> ToolCall:
 
 
 def check_call(call: ToolCall, tools: Iterable[Tool]) -> str:
-    """Return what is wrong with a call as one sentence for the agent; empty when it fits its tool's schema."""
+    """Return the problem of a call as one sentence for the agent; empty if the call fits its tool's schema."""
     known = {tool.name: tool for tool in tools}
     if call.name not in known:
         return f"there is no tool '{call.name}'; tools: {', '.join(sorted(known))}"
@@ -208,9 +208,9 @@ def _calls(found: Iterable[Written], schemas: Mapping[str, Mapping[str, Any]]) -
 
 
 def _typed(text: str, schema: Any) -> Any:
-    """Return a parameter that was written as text as the JSON value that its schema asks for.
+    """Return a parameter that was written as text as a JSON value of its schema's type.
 
-    Without a schema, what reads as JSON is JSON: a model's template writes only strings as they are.
+    Without a schema, a text that is valid JSON is read as JSON, because models' templates write only strings unquoted.
     """
     kinds = _kinds(schema)
     if "string" in kinds and not ("null" in kinds and text.strip() in _PYTHON_NONE):
@@ -235,7 +235,7 @@ def _kinds(schema: Any) -> set[str]:
 
 
 def _read_bare(content: str, known: Iterable[str] | None) -> tuple[str, tuple[ToolCall, ...]] | None:
-    """Read a response that is nothing but JSON with calls (Llama 3, OpenAI's structure); None: other text."""
+    """Read a response that is only JSON with calls (Llama 3, OpenAI's structure); None for other text."""
     text = content.removeprefix("<|python_tag|>").lstrip()
     try:
         values = _json_values(text) if text.startswith("{") and '"name"' in text else []
@@ -268,21 +268,16 @@ def _json_values(text: str) -> list[dict[str, Any]]:
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str:
-    """Return why an object is no JSON schema; empty when it is one."""
+    """Return why an object is no JSON schema; empty for a valid schema."""
     from jsonschema.exceptions import SchemaError
 
-    if not isinstance(schema.get("$schema", ""), str):  # the libraries look it up as it is
+    if not isinstance(schema.get("$schema", ""), str):  # the libraries use it as a key
         return "its $schema is no text"
     try:
         _validator(canonical(schema))
     except SchemaError as error:
         return str(error.message[:MAX_SHOWN])
     return ""
-
-
-def _check_schema(tool: Tool) -> None:
-    if problem := schema_problem(tool.parameters):
-        raise ValueError(f"tool '{tool.name}': parameters is no JSON schema: {problem}")
 
 
 @lru_cache(maxsize=1024)

@@ -1,11 +1,11 @@
-"""A client of MCP servers (Model Context Protocol): their tools, awaited on any event loop.
+"""A client of MCP servers (Model Context Protocol), whose tools can be awaited on any event loop.
 
-The protocol is the official SDK's (``pip install -e '.[mcp]'``). Each server has a task in the background loop
-(`rl_agents.background`) that opens its connection, and closes it where it was opened. A started server's process ends
-with its connection. What servers send is text to us: nothing of it is evaluated.
+It uses the official SDK (``pip install -e '.[mcp]'``). Each server has a task in the background loop
+(`rl_agents.background`) that opens and closes its connection. A started server's process ends with its connection.
+Servers' messages are text, and nothing in them is evaluated.
 
-The SDK's `ClientSessionGroup` opens and closes all its servers in one task and does not notice that one has died, so
-that each server has an SDK `Client` of its own here.
+The SDK's `ClientSessionGroup` opens and closes all its servers in one task and does not notice a dead one. Therefore
+each server has its own SDK `Client` here.
 """
 
 from __future__ import annotations
@@ -31,26 +31,20 @@ from rl_agents.tools.toolbox import ToolError
 
 MAX_MESSAGE, MAX_TOOLS, MAX_PAGES = 300, 512, 100
 HTTP_TIMEOUT_S = CLOSE_TIMEOUT_S = 15.0
-#: Beyond a call's own limit, for what the SDK does around it.
+#: Seconds beyond a call's own limit, for the SDK's work around it.
 GRACE_S = 10.0
-#: How often a call is made whose server dies under it.
-ATTEMPTS = 2
 
 
 class McpServerError(Exception):
-    """A server is gone, and a new one is, too; the message names server and tool."""
+    """A server failed, and so did its replacement; the message names server and tool."""
 
 
 class Unreachable(Exception):
-    """A server does not come up; the message says why."""
-
-
-class Lost(Exception):
-    """A server died again under the same call."""
+    """A server does not start or answer; the message has the reason."""
 
 
 class StderrTail:
-    """The end of what a server writes to its standard error, for messages; the rest is forgotten."""
+    """The end of a server's standard error output, for messages; the rest is dropped."""
 
     def __init__(self) -> None:
         reading, writing = os.pipe()
@@ -59,7 +53,7 @@ class StderrTail:
         threading.Thread(target=self._read, args=(reading,), name="mcp-stderr", daemon=True).start()
 
     def close(self) -> None:
-        """Close our side; the reader ends when the server's processes have closed theirs."""
+        """Close this side; the reader ends when the server's processes have closed theirs."""
         self.file.close()
 
     def __str__(self) -> str:
@@ -74,12 +68,12 @@ class StderrTail:
 
 
 def open_transport(spec: ServerSpec, said: StderrTail) -> Any:
-    """Return what the SDK's client takes; what a process writes to its standard error goes to ``said``."""
+    """Return the SDK's transport to a server; a process's standard error goes to ``said``."""
     if spec.url:
         return _http(spec)
     from mcp import StdioServerParameters, stdio_client
 
-    # It logs a traceback for every line that is no message; what matters of that comes as an error.
+    # It logs a traceback for every line that is no message; relevant problems are raised as errors.
     logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
     server = StdioServerParameters(
         command=spec.command, args=list(spec.args), env=dict(spec.env), cwd=spec.cwd or None,
@@ -93,7 +87,7 @@ async def _http(spec: ServerSpec) -> AsyncIterator[Any]:
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    timeout = httpx2.Timeout(HTTP_TIMEOUT_S, read=None)  # how long a call may take is the session's matter
+    timeout = httpx2.Timeout(HTTP_TIMEOUT_S, read=None)  # the session limits the time of a call
     async with (
         httpx2.AsyncClient(headers=dict(spec.headers), timeout=timeout) as http,
         streamable_http_client(spec.url, http_client=http) as streams,
@@ -102,13 +96,13 @@ async def _http(spec: ServerSpec) -> AsyncIterator[Any]:
 
 
 class Link:
-    """The connection to one server. All methods run in the client's loop.
+    """The connection to one server. All methods run in the background loop.
 
-    A server that dies takes all calls with it that are under way. They are repeated on a new one, one after the other
-    and each alone, so that a call that kills its server takes no other with it for good.
+    If a server dies, all its running calls fail. They are repeated on a new one, one after the other and each alone, so
+    that a call that kills its server does not make others fail.
 
     Args:
-        concurrency: calls under way at the same time.
+        concurrency: number of concurrent calls.
     """
 
     def __init__(self, spec: ServerSpec, start_timeout_s: float, concurrency: int) -> None:
@@ -121,41 +115,41 @@ class Link:
         self.stderr_tail: StderrTail | None = None
 
     async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float) -> Any:
-        """Call a tool; a server that has died is started (or connected to) again, and the call is repeated.
+        """Call a tool. If the server has died, it is started (or connected to) again, and the call is repeated once.
 
         Returns:
-            What the SDK's session returns.
+            The result of the SDK's session.
 
         Raises:
-            Lost: the server died again.
-            Unreachable: it cannot be had any more.
-            Exception: what else the SDK raises.
+            McpServerError: the server died again.
+            Unreachable: it cannot be reached any more.
+            Exception: other errors of the SDK.
         """
         longest_s = timeout_s + GRACE_S + CLOSE_TIMEOUT_S + self._timeout_s
-        for attempt in range(ATTEMPTS):
+        for places in (1, self._concurrency):
             async with contextlib.AsyncExitStack() as held:
                 with in_line(self._line, longest_s):
-                    if attempt:
+                    if places > 1:
                         await held.enter_async_context(self._repeats)
-                    for _ in range(self._concurrency if attempt else 1):
+                    for _ in range(places):
                         await held.enter_async_context(self._places)
                 self._line.moves()
                 session = await self.session()
                 try:
-                    async with asyncio.timeout(timeout_s + GRACE_S):  # one that does not even read is as good as dead
+                    async with asyncio.timeout(timeout_s + GRACE_S):  # a server that reads nothing counts as dead
                         return await session.call_tool(name, dict(arguments), timeout_s)
                 except Exception as error:
                     if not _is_lost(error):
                         raise
                     await self.close(session)
                     lost = error
-        raise Lost(f"it died twice: {message_of(lost)}") from lost
+        raise McpServerError(f"it died twice: {message_of(lost)}{self.stderr_tail}") from lost
 
     async def open_and_list(self) -> list[Any]:
         """Connect and return the server's tools.
 
         Raises:
-            Unreachable: it cannot be had, or names none.
+            Unreachable: it cannot be reached, or lists no tools.
         """
         session = await self.session()
         try:
@@ -165,10 +159,10 @@ class Link:
             raise Unreachable(f"it names no tools: {message_of(error)}") from error
 
     async def session(self) -> Any:
-        """Return the open session; a server that is gone is started again.
+        """Return the open session; a dead server is started again.
 
         Raises:
-            Unreachable: it cannot be.
+            Unreachable: it does not start.
         """
         async with self._lock:
             if self._session is None:
@@ -177,7 +171,7 @@ class Link:
             return self._session
 
     async def close(self, session: Any = None) -> None:
-        """End the session, and the server's process; nothing when another ``session`` than the given one is open."""
+        """End the session and the server's process, unless another session than ``session`` is open by now."""
         async with self._lock:
             if session is None or session is self._session:
                 await self._close()
@@ -194,7 +188,7 @@ class Link:
             raise Unreachable(f"{reason}{self.stderr_tail}") from error
 
     async def _run(self, ready: asyncio.Future[Any], closing: asyncio.Event, said: StderrTail) -> None:
-        """Hold the connection; the SDK wants it closed in the task that opened it."""
+        """Keep the connection open. The SDK requires that the task that opened it also closes it."""
         from mcp import Client
 
         try:
@@ -261,7 +255,7 @@ def message_of(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """A tool, where it is, and what it is called there; ``tool.name`` is what the agent calls it."""
+    """A tool, its server, and its name there; ``tool.name`` is its name for the agent."""
 
     tool: Tool
     server: str
@@ -269,15 +263,12 @@ class McpTool:
 
 
 class McpClient:
-    """Connections to some servers.
-
-    They begin to be made at once; `opened` waits until they are.
+    """Connections to several servers, which are opened concurrently from the start; `opened` waits for them.
 
     Args:
-        servers: which; all are connected at once.
-        call_timeout_s: seconds that one call may take.
-        start_timeout_s: seconds until a server must have named its tools.
-        concurrency: calls of one server under way at the same time; others wait for their turn.
+        call_timeout_s: time limit of one call, in seconds.
+        start_timeout_s: seconds until a server must have listed its tools.
+        concurrency: number of concurrent calls of one server; further calls wait.
 
     Raises:
         InputError: the SDK is missing.
@@ -298,10 +289,10 @@ class McpClient:
         self._opening = begin(self._open_all())
 
     async def opened(self) -> Self:
-        """Wait for the servers; who stops waiting leaves them to the others.
+        """Wait for the servers. A caller that stops waiting does not stop them for others.
 
         Raises:
-            InputError: a server cannot be reached or names no usable tools; the client is closed.
+            InputError: a server cannot be reached or lists no usable tools; then the client is closed.
         """
         try:
             await asyncio.shield(asyncio.wrap_future(self._opening))
@@ -315,18 +306,16 @@ class McpClient:
         return self._opening.result(0)
 
     async def ask(self, tool: McpTool, arguments: Mapping[str, Any]) -> str:
-        """Call a tool and return what it says as text.
-
-        A server that has died is started (or connected to) again, and the call is repeated.
+        """Call a tool and return its result as text; see `Link.call`.
 
         Raises:
             ToolError: the tool failed, refused its arguments or took too long.
-            McpServerError: the server died again, or cannot be reached any more.
+            McpServerError: the server died twice, or cannot be reached any more.
         """
         return await elsewhere(self._call(tool, dict(arguments)))
 
     def close(self) -> None:
-        """Close the connections and end the processes that were started; twice does nothing."""
+        """Close the connections and end the started processes. A second call has no effect."""
         atexit.unregister(self.close)
         with contextlib.suppress(Exception):
             begin(self._close_all()).result(CLOSE_TIMEOUT_S)
@@ -364,8 +353,8 @@ class McpClient:
             raise
         except Unreachable as error:
             problem = f"it cannot be reached any more: {error}"
-        except Lost as error:
-            problem = f"{error}{link.stderr_tail}"
+        except McpServerError as error:
+            problem = str(error)
         except Exception as error:
             raise ToolError(self._failure(tool, error)) from error
         except asyncio.CancelledError:
@@ -383,7 +372,7 @@ class McpClient:
 
 
 def require_sdk() -> None:
-    """Raise `InputError` where the SDK is missing or too old."""
+    """Raise `InputError` if the SDK is missing or too old."""
     try:
         from mcp import Client  # noqa: F401
     except ImportError as error:
@@ -391,7 +380,7 @@ def require_sdk() -> None:
 
 
 def name_tools(found: Sequence[tuple[str, Sequence[Any]]]) -> tuple[McpTool, ...]:
-    """Read what servers say about their tools; a name that several servers have gets its server's before it.
+    """Read servers' lists of tools; a name that several servers have is prefixed with its server's name.
 
     Raises:
         InputError: a definition that cannot be used.
@@ -410,7 +399,7 @@ def name_tools(found: Sequence[tuple[str, Sequence[Any]]]) -> tuple[McpTool, ...
 
 
 def result_text(result: Any) -> str:
-    """Return a tool's result as text; what is no text is named.
+    """Return a tool's result as text, with a note for each part that is no text.
 
     Raises:
         ToolError: the tool reports an error.

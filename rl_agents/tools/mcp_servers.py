@@ -1,11 +1,11 @@
-"""The file that names MCP servers, in the form that clients share:
+"""The file that lists MCP servers, in the usual form of MCP clients:
 
     {"mcpServers": {"files": {"command": "python", "args": ["server.py"], "env": {"ROOT": "data"}, "cwd": "tools"},
                     "search": {"url": "http://127.0.0.1:8000/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}}}
 
-A server with ``command`` is started and spoken to over its standard input and output, one with ``url`` over streamable
-HTTP. ``${NAME}`` stands for an environment variable, so that no secret has to be in the file. Paths are relative to
-where the program was started.
+A server with ``command`` is started and used over its standard input and output, one with ``url`` over streamable HTTP.
+``${NAME}`` is replaced by an environment variable, so that the file needs no secrets. Paths are relative to the current
+folder.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from rl_agents.errors import InputError, unknown
-from rl_agents.tools.strict_json import strict_json
+from rl_agents.tools.strict_json import read_json_file
 
 MAX_FILE_BYTES = 1 << 20
 MAX_SERVERS = 32
 STDIO_KEYS, HTTP_KEYS = ("command", "args", "env", "cwd", "type"), ("url", "headers", "type")
-#: What ``type`` may say; it is optional, as the other keys tell.
+#: Values of ``type``, which is optional because the other keys imply it.
 STDIO_TYPES, HTTP_TYPES = ("stdio",), ("http", "streamable-http", "streamableHttp")
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -50,8 +50,7 @@ class ServerSpec:
     """One server: a command to start, or an address.
 
     Attributes:
-        env: variables of the command, besides the few that every program needs (``PATH``, ``HOME``, ...): it inherits
-            no others.
+        env: variables of the command. It inherits only the few that every program needs (``PATH``, ``HOME``, ...).
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
@@ -67,20 +66,9 @@ def read_servers(path: Path) -> tuple[ServerSpec, ...]:
     """Read a file of servers.
 
     Raises:
-        InputError: the file cannot be read, or what is wrong with a server in it.
+        InputError: the file cannot be read, or a server in it is invalid.
     """
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
-        data = strict_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8") from None
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"{path}: {error}") from None
+    data = read_json_file(path, MAX_FILE_BYTES)
     servers = data.get("mcpServers") if isinstance(data, dict) else None
     if not isinstance(servers, dict) or not 1 <= len(servers) <= MAX_SERVERS:
         raise InputError(f'{path}: no {{"mcpServers": {{NAME: {{...}}}}}} with 1 to {MAX_SERVERS} servers in it')

@@ -1,6 +1,6 @@
-"""How families of models write a tool call: what it begins with, what it ends with, and what is between.
+"""The forms in which families of models write a tool call: its beginning, its content and its end.
 
-A call ends where its JSON value, or its last parameter, ends: a closing tag inside an argument ends nothing.
+A call ends after its JSON value or its last parameter, so a closing tag inside an argument does not end it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 
 from rl_agents.tools.strict_json import DECODER, check_plain, strict_json
 
-#: So many openings in one text may turn out to be no call; after them, no call is looked for.
+#: Number of openings in one text that are no call, after which the search for calls stops.
 MAX_FAILURES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A call, or a list of calls, where it is in a text.
+    """A call, or a list of calls, and its place in a text.
 
     Attributes:
-        name: of the tool; None: the value says it.
+        name: of the tool; None: it is in the value.
         value: JSON, or the parameters as text by their keys.
         as_text: the parameters are text, regardless of their schema.
         several: the value may be a list of calls.
@@ -37,14 +37,14 @@ class Written:
 
 @dataclass(frozen=True)
 class Shape:
-    """How one call is written.
+    """The form of one call.
 
     Attributes:
-        opening, closing: literals that it begins and ends with; without ``closing`` the value's end is the end.
+        opening, closing: literals at its beginning and end; without ``closing`` it ends with the value.
         head: up to the value; may name the tool (group ``name``).
-        tail: what follows the value.
+        tail: after the value.
         parameter: one parameter, with groups ``key`` and ``value``; None: one value is between head and tail.
-        decode: (text, start) -> value and its end; raises `ValueError` where there is none.
+        decode: (text, start) -> value and its end; raises `ValueError` if there is no value.
     """
 
     opening: str
@@ -55,7 +55,7 @@ class Shape:
     decode: Callable[[str, int], tuple[Any, int]] = DECODER.raw_decode
 
     def read(self, text: str, start: int) -> Written | None:
-        """Read the call that begins at ``start``; None where none of this shape does."""
+        """Read the call that begins at ``start``; None if there is none of this form."""
         head = self.head.match(text, start)
         if head is None:
             return None
@@ -92,7 +92,7 @@ class Shape:
 
 
 def find_calls(text: str, shapes: Sequence[Shape]) -> tuple[list[Written], str]:
-    """Return all calls of these shapes, and why the first opening that is none cannot be read; empty: all can."""
+    """Return all calls of these forms, and the problem of the first opening that cannot be read (or an empty text)."""
     if not shapes:
         return [], ""
     opening = re.compile("|".join(dict.fromkeys(re.escape(shape.opening) for shape in shapes)))
@@ -120,7 +120,7 @@ def without(text: str, calls: Sequence[Written], filler: str = "") -> str:
 
 
 def _gemma_value(text: str, start: int) -> tuple[Any, int]:
-    """Read ``{key:<|"|>text<|"|>,other:3}``: keys without quotes, strings between marks of their own."""
+    """Read ``{key:<|"|>text<|"|>,other:3}``: keys without quotes, strings between special marks."""
     from transformers.utils.chat_parsing.content_parsers import parse_content
 
     body = GEMMA_BODY.match(text, start)
@@ -171,6 +171,5 @@ HARMONY = Shape(
     re.compile(r"\s*(?:<\|call\|>)?"),
 )  # fmt: skip
 
-#: What environments read, whatever the model: other families' calls are rewritten as Hermes's before
-#: (`rl_agents.chat.tool_parsing`).
+#: The forms that environments read. `rl_agents.chat.tool_parsing` rewrites other families' calls in Hermes's form.
 CANONICAL = (HERMES, QWEN_XML)

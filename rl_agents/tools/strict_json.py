@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, NoReturn
 
+from rl_agents.errors import InputError
+
 MAX_DEPTH = 64
-#: What files of other kinds begin with.
+#: First bytes of files of other kinds.
 _MAGIC = {b"\x1f\x8b": "a gzip archive", b"PK\x03\x04": "a zip archive"}
 
 
 def check_text_file(start: bytes) -> None:
-    """Raise `ValueError` for the first bytes of a file that holds no JSON in any form."""
+    """Raise `ValueError` for the first bytes of an archive."""
     for magic, kind in _MAGIC.items():
         if start.startswith(magic):
             raise ValueError(f"{kind}, not JSON or JSONL; unpack it first")
@@ -21,17 +24,44 @@ def strict_json(text: str) -> Any:
     """Parse ``text``.
 
     Raises:
-        ValueError: the first problem in one line, with its column where the syntax is broken.
+        ValueError: the first problem in one line, with the column of a syntax error.
     """
+    value = _decoded(text, DECODER)
+    check_plain(value)
+    return value
+
+
+def _decoded(text: str, decoder: json.JSONDecoder) -> Any:
     try:
-        value = DECODER.decode(text)
+        return decoder.decode(text)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
         raise ValueError(f"not JSON: {error.msg} ({place})") from None
     except RecursionError:
         raise ValueError(f"JSON nested deeper than {MAX_DEPTH} levels") from None
-    check_plain(value)
-    return value
+
+
+def read_json_file(path: Path, most_bytes: int, strict: bool = True) -> Any:
+    """Read a file of one JSON value.
+
+    Args:
+        strict: check it as `strict_json` does; otherwise only its syntax, which is faster for large files.
+
+    Raises:
+        InputError: no such file, more than ``most_bytes`` bytes, not UTF-8, or not JSON.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(most_bytes + 1)
+        if len(raw) > most_bytes:
+            raise ValueError(f"larger than {most_bytes} bytes")
+        return strict_json(raw.decode()) if strict else _decoded(raw.decode(), json.JSONDecoder())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8") from None
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def check_plain(value: Any, depth: int = 0) -> None:
@@ -53,7 +83,7 @@ def check_plain(value: Any, depth: int = 0) -> None:
 
 
 def canonical(value: Any) -> str:
-    """Return the one text of a JSON value: sorted keys, no blanks."""
+    """Return the canonical text of a JSON value: sorted keys, no blanks."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 

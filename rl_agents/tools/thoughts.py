@@ -1,4 +1,4 @@
-"""Where a model's thoughts end and its words begin: the one reader for responses, judges' replies and traces."""
+"""The reader that separates a model's thoughts from its words, for responses, judges' replies and traces."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _CLOSING = re.compile(f"</(?:{'|'.join(THOUGHT_TAGS)})>")
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A text taken apart.
+    """The two parts of a text.
 
     Attributes:
-        thoughts: all that comes before ``words``, without the first opening tag.
-        words: what follows the last closing tag, up to a thought that begins there and does not end.
-        ends: the last thought ends, or there is none.
+        thoughts: everything before ``words``, without the first opening tag.
+        words: the text after the last closing tag, up to a thought that begins there and does not end.
+        ends: whether the last thought ends; also True without thoughts.
     """
 
     thoughts: str
@@ -30,18 +30,18 @@ class Spoken:
 
 
 def read_thoughts(text: str, shapes: Sequence[Shape] = CANONICAL) -> Spoken:
-    """Take thoughts and words apart.
+    """Separate thoughts and words.
 
-    A text may begin inside a thought, since many chat templates open the tag in the prompt: then the closing tag alone
-    is seen. Of several thoughts the last one counts. A thought that does not end is not said. Tags
-    inside of a tool call are an argument's text.
+    A text may begin inside a thought and have only the closing tag, because many chat templates open the tag in the
+    prompt. Words begin after the last thought. A thought that does not end is not part of the words. Tags inside a tool
+    call are an argument's text.
 
     >>> read_thoughts("Yes, I should check.</think> no").words
     ' no'
     >>> read_thoughts("<think>so <answer>7</answer>")
     Spoken(thoughts='so <answer>7</answer>', words='', ends=False)
     """
-    # Inside of a call nothing opens or closes a thought; a thought may hold whole calls, which are not made.
+    # Tags inside a call do not open or close a thought. A thought may contain whole calls, which are not made.
     bare = without(text, find_calls(text, shapes)[0], " ") if _CLOSING.search(text) or _OPENING.search(text) else text
     *_, (start, end) = [(0, 0), *(closing.span() for closing in _CLOSING.finditer(bare))]
     thoughts, opening = _without_opening(text[:start]), _OPENING.search(bare, end)

@@ -1,6 +1,7 @@
-"""The tools of an environment: run the calls of a response, and tell the agent what came of each.
+"""The tools of an environment: run the calls of a response, and return a result for each.
 
-Whatever a model writes ends in a text of bounded length: a call that does not fit its tool is answered, not raised.
+Every response leads to a text of bounded length: a call that does not fit its tool gets an error text and raises
+nothing.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ _OPENING, _CLOSING = "<tool_response>", "</tool_response>"
 
 
 class ToolError(Exception):
-    """A tool could not do what it was asked; the message is for the agent. Any other exception is the tool's own."""
+    """A tool could not do its work; the message is for the agent. Other exceptions are failures of the environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundTool:
-    """A definition and what it does: arguments that fit its schema -> the text that the agent reads, or a coroutine.
+    """A definition and its function: arguments that fit its schema -> text for the agent, or a coroutine.
 
     Attributes:
-        run: raises `ToolError` for what the agent can mend.
+        run: raises `ToolError` for problems that the agent can correct.
     """
 
     tool: Tool
@@ -36,13 +37,13 @@ class BoundTool:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came of a call.
+    """The result of a call.
 
     Attributes:
-        call: None when the response could not be read at all.
-        content: the tool's text, or what was wrong.
-        ok: the call fitted its tool, and the tool did it.
-        fits: the call could be read, fitted its tool and was run, regardless of its result.
+        call: None if the response could not be read.
+        content: the tool's text, or the problem.
+        ok: the call fit its tool, and the tool succeeded.
+        fits: the call could be read, fit its tool and was run, regardless of its result.
     """
 
     call: ToolCall | None
@@ -56,9 +57,9 @@ class Toolbox:
 
     Args:
         tools: each name once.
-        max_calls: calls of one response that are run; the rest get a message instead.
-        together: the calls of one response run at the same time, where tools are awaited; else one after the other.
-            Results keep the order of the calls.
+        max_calls: number of calls of one response that are run; the rest get a message.
+        together: run the calls of one response concurrently if tools are coroutines, else one after the other. Results
+            keep the order of the calls.
 
     Raises:
         ValueError: a name twice, or a limit below 1.
@@ -83,7 +84,7 @@ class Toolbox:
 
     @property
     def definitions(self) -> list[dict[str, Any]]:
-        """The definitions in OpenAI's form, as ``info["tools"]`` of a reset takes them."""
+        """The definitions in OpenAI's form, for ``info["tools"]`` of a reset."""
         return [tool.to_openai() for tool in self.tools]
 
     def execute(self, response: Response) -> list[ToolResult]:
@@ -93,7 +94,7 @@ class Toolbox:
         """Run the calls of ``response`` and return one result per call, in their order.
 
         A response that could not be read gives one result without a call. Exceptions of a tool other than `ToolError`
-        pass through: the environment has failed, not the agent.
+        are raised: the environment has failed, not the agent.
         """
         if response.problem:
             return [ToolResult(None, feedback(response.problem), ok=False, fits=False)]
@@ -117,16 +118,15 @@ class Toolbox:
 
 
 def feedback(problem: str) -> str:
-    """Return what is wrong in one bounded line of ASCII: it may quote anything that a model wrote."""
+    """Return a problem in one bounded line of ASCII, because it may quote a model's text."""
     text = problem[:MAX_FEEDBACK_CHARACTERS].encode("unicode_escape").decode()
     return text if len(text) <= MAX_FEEDBACK_CHARACTERS else f"{text[: MAX_FEEDBACK_CHARACTERS - 3]}..."
 
 
 def render_results(results: Sequence[ToolResult]) -> str:
-    """Write results as the agent reads them: ``<tool_response>``, content, ``</tool_response>`` for each, in order.
+    """Write results for the agent: ``<tool_response>``, content, ``</tool_response>`` for each, in order.
 
-    A result that holds these tags itself cannot end its own: their ``<`` becomes ``&lt;``. What failed begins with
-    ``error:``.
+    These tags inside a result get ``&lt;`` instead of ``<``. Failed results begin with ``error:``.
     """
     texts = (result.content if result.ok else f"error: {result.content}" for result in results)
     return "\n".join(f"{_OPENING}\n{_harmless(text)}\n{_CLOSING}" for text in texts)

@@ -144,9 +144,8 @@ ROWS = """
 --set 'lr: 3' => --set lr: 3: write it as key=value
 --set env.max_turns=3 => env.max_turns is not a key: set max_turns, which holds for the environment, too
 --env alfworld --set env.size=huge => env.size='huge': valid: small, full
---env webshop --set env.catalogue=nowhere => env.catalogue=nowhere: valid: small, generated, generated:N, a folder or
---env webshop --set env.catalogue=generated:0 => env.catalogue=generated:0: valid: small, generated, generated:N, a fo
---env webshop --set env.catalogue=generated:x => env.catalogue=generated:x: valid: small, generated, generated:N, a fo
+--env webshop --set env.catalogue=nowhere => env.catalogue=nowhere: valid: small, generated, a folder or
+--env webshop --set env.catalogue=generated:0 => env.catalogue=generated:0: valid: small, generated, a fo
 --env webshop --set env.success_reward=5 => key 'env.success_reward' has no effect without env.reward=success
 --env multihop_qa --set env.questions=nowhere.json => env.questions=nowhere.json: no such file or folder; va
 --env multihop_qa --set env.hits=0 => env.hits=0: must be at least 1

@@ -152,7 +152,7 @@ def test_tool_results_are_further_messages_whatever_the_client_does_to_the_argum
     )
     answer = history.answer(call(*begin, tools=TOOLS), f"<think>so</think>{LOOK}")
     (made,) = answer.tool_calls
-    assert (made.id, made.name, json.loads(made.arguments)) == ("call_1_0", "look", {"at": 1.0})
+    assert made.id == f"call_{1:016x}00" and (made.name, json.loads(made.arguments)) == ("look", {"at": 1.0})
     shown = said(answer, content=None)
     shown["tool_calls"][0]["function"]["arguments"] = '{ "at":1 }'
     result = {"role": "tool", "tool_call_id": made.id, "content": "a door"}

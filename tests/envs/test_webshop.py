@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import random
 import re
-import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from environments import starts, with_keywords
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rl_agents.envs  # noqa: F401  (registers)
@@ -24,12 +24,11 @@ from rl_agents.envs.webshop import store as store_writer
 from rl_agents.envs.webshop.catalogue import find_catalogue
 from rl_agents.envs.webshop.demonstrations import STARTER, in_style
 from rl_agents.envs.webshop.pages import Move, State, act, split_command, view
-from rl_agents.envs.webshop.prompts import MAX_PAGE, problem_text, read_command
-from rl_agents.envs.webshop.records import Entry, goal_at, goal_count
-from rl_agents.envs.webshop.store import HITS, Store
-from rl_agents.envs.webshop.tasks import LocalShop, local_shop
+from rl_agents.envs.webshop.prompts import MAX_PAGE, problem_text, read_command, window
+from rl_agents.envs.webshop.records import Entry, Instruction, goal_at, goal_count, product_from_record
+from rl_agents.envs.webshop.store import Store
+from rl_agents.envs.webshop.tasks import Shop, local_shop
 from rl_agents.errors import InputError
-from rl_agents.retrieval.bm25 import MAX_QUERY_TERMS, TOKENIZER, Analyzer
 
 make = partial(named_env, "webshop")
 play = with_keywords("webshop", demonstrations.EXPERT.play)
@@ -49,11 +48,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def shop(cache: None) -> LocalShop:
+def shop(cache: None) -> Shop:
     return local_shop("small")
 
 
-def moved(shop: LocalShop, state: State, *commands: str) -> Move:
+def moved(shop: Shop, state: State, *commands: str) -> Move:
     goal = tasks.find_goal(shop.store, TASK)
     move = Move(state)
     for command in commands:
@@ -61,7 +60,7 @@ def moved(shop: LocalShop, state: State, *commands: str) -> Move:
     return move
 
 
-def test_the_way_through_the_shop(shop: LocalShop) -> None:
+def test_the_way_through_the_shop(shop: Shop) -> None:
     state = State()
     assert view(shop.store, state).actions == ("search[<your query>]",)
     state = moved(shop, state, "search[kettle blue]").state
@@ -85,7 +84,7 @@ def test_the_way_through_the_shop(shop: LocalShop) -> None:
     assert moved(shop, item, "click[back to search]").state == State()
 
 
-def test_options_are_kept_until_the_product_is_left(shop: LocalShop) -> None:
+def test_options_are_kept_until_the_product_is_left(shop: Shop) -> None:
     product = next(entry.product for entry, _ in generated.small_entries() if "size" in entry.product.options)
     item = State(pages.ITEM, "x", 1, product.asin)
     red, blue = product.options["color"][:2]
@@ -96,7 +95,7 @@ def test_options_are_kept_until_the_product_is_left(shop: LocalShop) -> None:
     assert moved(shop, chosen, "click[< prev]").state.chosen == ()
 
 
-def test_a_purchase_ends_the_session(shop: LocalShop) -> None:
+def test_a_purchase_ends_the_session(shop: Shop) -> None:
     goal = tasks.find_goal(shop.store, TASK)
     move = moved(shop, State(pages.ITEM, "x", 1, goal.asin, (("color", "blue"), ("size", "medium"))), "click[Buy Now]")
     assert move.score is not None and move.score.reward == 1.0 and move.state.page == pages.DONE
@@ -120,7 +119,7 @@ def test_commands(command: str, parts: tuple[str, str]) -> None:
     assert split_command(command) == parts
 
 
-def test_what_cannot_be_done_is_named(shop: LocalShop) -> None:
+def test_what_cannot_be_done_is_named(shop: Shop) -> None:
     results = moved(shop, State(), "search[kettle]").state
     for state, command, problem in (
         (State(), "search[ ]", pages.EMPTY_QUERY),
@@ -134,7 +133,7 @@ def test_what_cannot_be_done_is_named(shop: LocalShop) -> None:
         assert (move.problem, move.state) == (problem, state)
 
 
-def test_everything_that_is_offered_can_be_done(shop: LocalShop) -> None:
+def test_everything_that_is_offered_can_be_done(shop: Shop) -> None:
     rng = random.Random(0)
     state = State()
     for _ in range(600):
@@ -145,7 +144,7 @@ def test_everything_that_is_offered_can_be_done(shop: LocalShop) -> None:
         state = State() if move.score else move.state
 
 
-def test_splits_of_generated_and_official_goals(shop: LocalShop) -> None:
+def test_splits_of_generated_and_official_goals(shop: Shop) -> None:
     train, test = (base.task_ids("webshop", split, {"catalogue": "small"}) for split in ("train", "test"))
     assert (len(train), len(test), set(train) & set(test)) == (480, 120, set())
 
@@ -193,8 +192,8 @@ def test_unknown_tasks_are_named(name: str) -> None:
         ("steppo", "<tool_call>{</tool_call>", "", "bad-call"),
     ],
 )
-def test_responses(shop: LocalShop, style: str, response: str, command: str, problem: str) -> None:
-    read = read_command(response, shop.reset(TASK).page, style)
+def test_responses(shop: Shop, style: str, response: str, command: str, problem: str) -> None:
+    read = read_command(response, shop.begin(tasks.find_goal(shop.store, TASK)).page, style)
     assert (read.command, read.problem) == (command, problem)
     assert bool(problem_text(read, problem, style)) == bool(problem)
 
@@ -241,15 +240,11 @@ def test_compact_pages_name_products_by_place() -> None:
     assert env.step("click[ 3 ]")[0].startswith("invalid not-on-page page item ")
 
 
-def test_long_pages_are_cut() -> None:
-    import dataclasses
-
-    from rl_agents.envs.webshop.prompts import window
-
-    turn = make(catalogue="small")._shop.reset(TASK)  # type: ignore[attr-defined]
-    page = dataclasses.replace(turn.page, texts=("x" * 100_000,), actions=tuple(f"click[{n}]" for n in range(50_000)))
+def test_long_pages_are_cut(shop: Shop) -> None:
+    turn = shop.begin(tasks.find_goal(shop.store, TASK))
+    page = replace(turn.page, texts=("x" * 100_000,), actions=tuple(f"click[{n}]" for n in range(50_000)))
     for style in ("3spo", "steppo"):
-        assert len(window(dataclasses.replace(turn, page=page), style, "", (), 0)) < 2 * MAX_PAGE + 3000
+        assert len(window(replace(turn, page=page), style, "", (), 0)) < 2 * MAX_PAGE + 3000
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -345,56 +340,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store(path)
 
 
-def test_store_ranks_as_fts5_does(store: Store) -> None:
-    db = sqlite3.connect(":memory:")
-    db.execute(f"CREATE VIRTUAL TABLE t USING fts5(x, tokenize='{TOKENIZER}')")
-    for number in range(SHOP):
-        db.execute(
-            "INSERT INTO t(rowid, x) VALUES (?, ?)", (number + 1, generated.shop_entry(number).product.document())
-        )
-    for number in range(0, SHOP, 10):
-        query = store.goal("human", number).instruction
-        words = re.findall(r"\w+", query)  # FTS5 counts repetitions, and so do we
-        match = " OR ".join(f'"{word}"' for word in words)
-        rows = db.execute(
-            "SELECT rowid, -bm25(t) AS score FROM t WHERE t MATCH ? ORDER BY score DESC, rowid LIMIT 50", (match,)
-        ).fetchall()
-        ours = store._index.search(query, HITS)
-        assert [score for _, score in ours] == pytest.approx([score for _, score in rows], rel=1e-9)
-        asins = [generated.shop_entry(number - 1).product.asin for number, _ in ours]
-        assert [hit.asin for hit in store.search(query)] == asins
-
-
-def test_words_are_stemmed_and_folded() -> None:
-    assert Analyzer().terms("Running SHOES, shoe! Café") == ["cafe", "run", "shoe", "shoe"]
-
-
-SYNTAX = [
-    '"', '""', "'", "a AND", "NOT lamp", "OR", "NEAR(a b, 5)", "NEAR/2", "title : x", "x:lamp", "-lamp", "^lamp",
-    "lamp*", "*", "(((", "a + b", "{x}: lamp", "lamp\0mug", "; DROP TABLE products; --", "' OR 1=1 --", "\\", "%",
-    "\ud800 lamp", "t MATCH 'x'", "delete-all", "🛋️ lamp", "a" * 5000, " ".join(map(str, range(3000))),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("text", SYNTAX)
+@pytest.mark.parametrize(
+    "text", ['"', "a AND", "NEAR(a b, 5)", "title : x", "(((", "lamp\0mug", "; DROP TABLE x; --", "\ud800 lamp"]
+)
 def test_query_syntax_is_only_text(store: Store, text: str) -> None:
-    hits = store.search(text)
-    assert len(hits) <= HITS
-    words = re.findall(r"[a-z0-9]+", text[:1000].encode("utf-8", "replace").decode().lower())
-    assert hits == store.search(" ".join(words))
+    words = re.findall(r"[a-z0-9]+", text.encode("utf-8", "replace").decode().lower())
+    assert store.search(text) == store.search(" ".join(words))
     assert store.products == store._db.execute("SELECT count(*) FROM products").fetchone()[0] == SHOP
 
 
 def test_operators_are_words(store: Store) -> None:
     lamps = {hit.asin for hit in store.search("lamp")}
     assert lamps and lamps <= {hit.asin for hit in store.search("NOT lamp")}
-
-
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(st.text(max_size=300))
-def test_any_text_can_be_searched(store: Store, text: str) -> None:
-    assert len(store.search(text)) <= HITS
-    assert len(Analyzer().terms(text)) <= MAX_QUERY_TERMS
 
 
 def test_small_products_can_be_told_apart() -> None:
@@ -413,8 +370,6 @@ def test_every_instruction_can_be_fulfilled() -> None:
 
 
 def test_goals_follow_the_published_shuffle(store: Store) -> None:
-    import random
-
     order = list(range(store.goal_count("human")))
     random.Random(233).shuffle(order)
     for number in (0, 1, SHOP - 1):
@@ -424,8 +379,6 @@ def test_goals_follow_the_published_shuffle(store: Store) -> None:
 
 
 def test_synthetic_goals_are_all_combinations() -> None:
-    from rl_agents.envs.webshop.records import Instruction, product_from_record
-
     record = {
         "asin": "B1", "name": "Mug", "full_description": "", "small_description": "x", "pricing": "$5", "category": "c",
         "query": " Mugs ", "product_category": "k", "customization_options": {"Size": [{"value": "S"}, {"value": "L"}],
@@ -507,8 +460,7 @@ def test_missing_catalogues_are_named(tmp_path: Path) -> None:
     for name, message in (
         (str(tmp_path / "none"), "valid: small, generated"),
         (str(tmp_path), "no items_shuffle"),
-        ("generated:0", "valid: small"),
-        ("generated:999999999", "at most"),
+        ("generated:9", "valid: small"),
     ):
         with pytest.raises(InputError, match=re.escape(message)):
             find_catalogue(name)

@@ -1,4 +1,4 @@
-"""What the registry knows about alfworld, and its keys."""
+"""The registry's entry of alfworld, and its keys."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ class AlfworldOptions:
     )  # fmt: skip
     test: Literal["seen", "unseen"] = key("seen", "rooms of the test tasks: those of the training tasks, or new ones")
     data: str = key("", "folder of the official games (made by alfworld-download); empty for generated games")
-    skip_bad_games: bool = key(False, "skip official games whose files cannot be used", needs="data")
-    prompt: Literal["3spo", "steppo", "plain", "compact"] = key(
-        "3spo", "prompt style: a paper's, the bare text, or few words for small models"
-    )
+    prompt: Literal["3spo", "steppo", "compact"] = key("3spo", "prompt style: a paper's, or few words for small models")
     anchor: Literal["observation", "situation", "role"] = key(
         "observation", "state key for step-level methods: the text, the text with the commands, or its meaning"
     )

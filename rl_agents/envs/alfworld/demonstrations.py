@@ -1,15 +1,15 @@
 """The mediocre player of alfworld, and the warm-start models that imitate it.
 
-The player is the `Expert` with bad habits, so that reinforcement learning has something to improve.
+The player is the `Expert` with bad habits, so that reinforcement learning can improve it.
 
 The small warm-start model reads the compact style, where a turn is about ten words, in a growing dialogue
-(``context=append``): all that was seen stays in its context. Each thing of the house is one word whose embedding is
-composed of its type and its number, so that what the model learns about one mug holds for every mug.
+(``context=append``). Each thing of the house is one word, whose embedding is composed of its type and its number: the
+model learns about all mugs together.
 
 The others read the papers' own prompts and think before they act. Their tokenizer is a byte-level BPE trained on
-prompts and responses of scripted episodes, their network a Qwen3 of about 2 M parameters, and what they imitate is the
-mediocre player's episodes in the paper's form: ``<think>I look for a mug.</think> <action>go to cabinet 1</action>``.
-They read the last steps only (``context=window(n)``), as the papers' models do.
+prompts and responses of scripted episodes. Their network is a Qwen3 of about 2 M parameters. They imitate the mediocre
+player's episodes in the paper's form: ``<think>I look for a mug.</think> <action>go to cabinet 1</action>``. They read
+the last steps only (``context=window(n)``), as the papers' models do.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 
-#: What a player thinks before a command that it did not work out.
+#: A player's thought before a random command.
 AT_RANDOM = "I am not sure. I try something."
 
 
 def thought(expert: Expert, command: str) -> str:
-    """Return why the expert, as it stands before ``command``, gives it: short sentences from a template."""
+    """Return the expert's reason for ``command``, before it observes the result, in short sentences from a template."""
     goal, verb, thing = expert.goal, command.partition(" ")[0], expert.holding
     if thing is None:
         return f"Here is a {goal.object_type}. I take it." if verb == "take" else f"I look for a {goal.object_type}."
@@ -59,11 +59,11 @@ def thought(expert: Expert, command: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """What makes a player mediocre.
+    """The bad habits of a player.
 
     Attributes:
         random_command: probability per turn of a random admissible command.
-        forget: probability per turn of forgetting what one place holds, so that it is searched again.
+        forget: probability per turn of forgetting the contents of one place, so that it is searched again.
     """
 
     random_command: float = 0.25
@@ -71,18 +71,16 @@ class Habits:
 
 
 class MediocrePlayer:
-    """The expert with bad habits: its episodes teach a warm-start model that reinforcement learning can improve."""
+    """The expert with bad habits.
+
+    Attributes:
+        thought: its reason for the last command.
+    """
 
     def __init__(self, first_observation: str, rng: random.Random, habits: Habits) -> None:
-        self._expert = Expert(first_observation)
-        self._rng = rng
-        self._habits = habits
-        #: What it thinks of the command that it chose last.
+        self._expert, self._rng, self._habits = Expert(first_observation), rng, habits
+        self.observe = self._expert.observe
         self.thought = ""
-
-    def observe(self, command: str, text: str) -> None:
-        """Take in what ``command`` led to."""
-        self._expert.observe(command, text)
 
     def choose(self, admissible: Sequence[str]) -> str:
         seen = sorted(self._expert.contents)
@@ -96,7 +94,7 @@ class MediocrePlayer:
         return command
 
 
-#: How the teacher of the warm-start model plays.
+#: The habits of the warm-start model's teacher.
 HABITS = Habits()
 FLAWLESS = Habits(random_command=0, forget=0)
 MAX_TURNS = 25
@@ -123,7 +121,7 @@ def read_and_written(options: AlfworldOptions, steps: int, episodes: int) -> Ite
     """Yield the prompts with ``steps`` steps, and the responses, of the mediocre player's episodes.
 
     Args:
-        episodes: of as many training tasks; always the same ones.
+        episodes: number of training tasks, always the same ones.
     """
     rng, style = random.Random(f"heard/{options.size}"), STYLES[options.prompt]
     views: list[View] = []
@@ -147,11 +145,11 @@ def read_and_written(options: AlfworldOptions, steps: int, episodes: int) -> Ite
 
 
 Prompt = Literal["3spo", "steppo"]
-#: Steps that the papers' prompts repeat, and the turns of their episodes.
+#: Number of steps that the papers' prompts repeat, and of turns in their episodes.
 STEPS: Mapping[Prompt, int] = {"3spo": 2, "steppo": 20}
 TURNS: Mapping[Prompt, int] = {"3spo": 50, "steppo": 20}
 VOCABULARY, MAX_TOKENS = 1536, 1024
-#: Episodes in small houses, and in full ones, whose text the tokenizer is trained on.
+#: Number of episodes in small houses, and in full ones, whose text the tokenizer is trained on.
 HEARD = 60
 
 
@@ -162,7 +160,7 @@ def _tokenizer(prompt: Prompt) -> PreTrainedTokenizerFast:
     return phrase_tokenizer(texts, kept_apart(kinds()), VOCABULARY, MAX_TOKENS)
 
 
-#: The imitation of the papers' prompts: too few steps to play well, so that there is something to learn.
+#: The imitation of the papers' prompts. It is too short for good play, so that reinforcement learning can improve it.
 TEXT_TRAINING: Mapping[str, Any] = {
     **IMITATION,
     "iterations": 6,
@@ -200,19 +198,19 @@ def text_starter(prompt: Prompt) -> StarterSpec:
     )
 
 
-#: Things of a type are numbered from 1; the generated games stay below this.
+#: Numbers of the things of a type in generated games.
 NUMBERS = range(1, 10)
 
 
 def words() -> list[str]:
-    """Return every word but special tokens: those of texts and commands, of tasks, and all things."""
+    """Return every word except special tokens: those of texts, commands, tasks and things."""
     fixed = [*KEPT_WORDS, *VERBS, *(family.short for family in FAMILIES), ":", ">"]
     things = [f"{kind}-{number}" for kind in kinds() for number in NUMBERS]
     return list(dict.fromkeys([*fixed, *kinds(), *things]))
 
 
 def _compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
-    """Overwrite the row of ``mug-1`` by the scaled sum of the row of ``mug`` and a vector of the number."""
+    """Overwrite the row of ``mug-1`` with the scaled sum of the row of ``mug`` and a vector of the number."""
     numbers = {number: torch.randn(weight.shape[1]) * INIT_STD for number in NUMBERS}
     for kind in kinds():
         for number in NUMBERS:

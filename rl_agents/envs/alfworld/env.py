@@ -1,18 +1,18 @@
 """ALFWorld as a `gymnasium.Env` over text.
 
 An episode ends when the task is done (reward ``reward_scale``, success) or after ``max_turns`` turns (reward 0). Every
-response costs a turn. A command that is not admissible changes nothing and is answered ``Nothing happens.``; so is a
-response without a readable command.
+response costs a turn. A command that is not admissible, or a response without a readable command, changes nothing and
+gets the reply ``Nothing happens.``
 
 Source: ALFWorld, section 2; StepPO, appendix B.2 (20 turns); 3SPO, appendix C.2 (50 turns).
 
-The state key (``info["anchor"]``, ``env.anchor``) uses only what the agent has read:
+The state key (``info["anchor"]``, ``env.anchor``) uses only texts that the agent has read:
 
-- ``observation``: the game's text itself (GiGPO, 3SPO). It does not say where the agent is or what it holds.
-- ``situation``: the text and the admissible commands, which imply place, open doors and what is held.
-- ``role``: what the text means to the task, in a few words. Numbers and other things are excluded, and the object, its
-  target and the appliance of the task go by these names. States of different houses that are equally far from done
-  share a key, so what is learned in one task counts in the next. Ours, not in a paper.
+- ``observation``: the game's text itself (GiGPO, 3SPO). It lacks the agent's place and what it holds.
+- ``situation``: the text and the admissible commands, which imply the place, open doors and the held object.
+- ``role``: the meaning of the text for the task, in a few words. Numbers and unrelated things are excluded. The object,
+  the target and the appliance of the task are called so. States of different houses that are equally far from success
+  share a key, so that tasks share what is learned. This key is new, not from a paper.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from rl_agents.envs.alfworld import SPEC, AlfworldOptions
 from rl_agents.envs.alfworld.expert import Expert, kind_of
 from rl_agents.envs.alfworld.families import CHANGES, read_goal
 from rl_agents.envs.alfworld.native import NOTHING_HAPPENS, State
-from rl_agents.envs.alfworld.prompts import BARE_STYLES, STYLES, View, compact_text, find_command, read_command
+from rl_agents.envs.alfworld.prompts import STYLES, View, compact_text, find_command, read_command
 from rl_agents.envs.alfworld.tasks import compiled_game, task_ids
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.errors import InputError
 
 
 def role(view: View) -> str:
-    """Family, what is held, known and done, and the text in roles; the text itself for tasks of other kinds."""
+    """Return the family, the progress, and the text in roles; the text itself for tasks of other kinds."""
     try:
         agent = Expert(view.room)
     except InputError:
@@ -50,7 +50,7 @@ def role(view: View) -> str:
 
 
 def _progress(agent: Expert) -> list[str]:
-    """What is held, whether it is in its state, whether a free object and the target are known, and what is placed."""
+    """Return what is held, its state, whether a free object and the lamp were seen, and how many objects are placed."""
     goal, held = agent.goal, agent.holding
     there = [(thing, place) for place, things in agent.contents.items() for thing in things]
     objects = [place for thing, place in there if kind_of(thing) == goal.object_type]
@@ -66,7 +66,7 @@ def _progress(agent: Expert) -> list[str]:
 
 
 def _in_roles(text: str, roles: Mapping[str, str]) -> list[str]:
-    """The compact words of a text: the first thing by its role or as ``other``, further ones only if they have one."""
+    """Return the compact words of a text: the first thing by role or as ``other``, later things by role only."""
     said: list[str] = []
     for word in compact_text(text).split():
         kind, dash, _ = word.partition("-")
@@ -85,13 +85,13 @@ ANCHORS: Mapping[str, Callable[[View], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """All that changes in an episode, small and picklable.
+    """The state of an episode, small and picklable.
 
     Attributes:
-        opening: the first observation as it was shown.
+        opening: the first observation.
         view: what the agent may know: room, current text, admissible commands, earlier steps.
         state: the engine's.
-        invalid: turns so far whose response held no admissible command.
+        invalid: number of turns without an admissible command.
     """
 
     task_id: str
@@ -107,12 +107,9 @@ class Episode:
 class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
     """Do a household task by typing commands.
 
-    ``info`` holds ``task_id``, ``success``, ``valid`` (the response held an admissible command),
-    ``admissible_actions``, ``anchor``, ``progress`` (None: there is no rule for T3), ``references`` (none) and
-    ``metrics``: ``turns``, ``invalid_actions`` and ``won_<family>`` of the task's own family.
-
-    Raises:
-        InputError: an option that cannot be.
+    ``info`` has ``task_id``, ``success``, ``valid`` (the response has an admissible command), ``admissible_actions``,
+    ``anchor``, ``progress`` (None: there is no rule for T3) and ``metrics``: ``turns``, ``invalid_actions`` and
+    ``won_<family>`` of the task's family.
     """
 
     observation_space = observations(65536)
@@ -121,7 +118,7 @@ class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
 
     def __init__(self, options: AlfworldOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
-        self._style, self._bare = STYLES[self.options.prompt], self.options.prompt in BARE_STYLES
+        self._style, self._bare = STYLES[self.options.prompt], self.options.prompt == "compact"
         self._anchor = ANCHORS[self.options.anchor]
 
     def _begin(self, task_id: str) -> tuple[str, Episode]:
@@ -133,7 +130,7 @@ class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
         return opening, Episode(task_id, opening, view, state)
 
     def step(self, action: str) -> StepResult:
-        """Run one turn with the agent's whole response; see `read_command` for how it is read.
+        """Run one turn with the agent's whole response, which `read_command` reads.
 
         Raises:
             RuntimeError: before `reset`, or after the episode has ended.
@@ -155,7 +152,7 @@ class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
     def render_window(self, task: str, history: History, observation: str) -> str:
         """Write the style's prompt for the current step, with as many earlier steps as ``history`` has.
 
-        What was put around the first observation, or after the current one, stays around the prompt.
+        Text that a caller added around the first observation, or after the current one, stays around the prompt.
         """
         episode = self.last_state
         added = observation.partition(self._style.turn(episode.view))[2] if history else ""
@@ -165,7 +162,6 @@ class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
 
     @property
     def view(self) -> View:
-        """What the agent may know now."""
         return self.last_state.view
 
     def _info(self, episode: Episode, *, valid: bool, progress: bool | None) -> dict[str, Any]:
@@ -186,7 +182,7 @@ class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
 
 @lru_cache(maxsize=1024)
 def _family(room: str) -> str:
-    """The short name of the task's family; empty for a task of another kind."""
+    """Return the short name of the task's family; empty for a task of another kind."""
     try:
         return read_goal(room).family.short
     except InputError:

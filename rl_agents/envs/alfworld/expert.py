@@ -1,8 +1,8 @@
-"""The scripted expert of alfworld, which sees nothing but the observation texts.
+"""The scripted expert of alfworld, which reads only the observation texts.
 
-It keeps a map of what it has seen. It looks for the object first where such an object may lie, open places before those
-it must open, changes the object's state where the task asks for it, and places it. It plays generated and official
-games alike; commands are those of ALFWorld (``move X to Y``).
+It keeps a map of the places that it has seen. It searches likely places for the object first, and open places before
+closed ones, changes the object's state if the task requires that, and places it. It works for generated and official
+games. Its commands are those of ALFWorld (``move X to Y``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STATE_OF_VERB = {verb: state for state, (verb, *_) in CHANGES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a text says: where the player is, what is closed, what places hold, what became of things."""
+    """The content of a text: the player's place, closed places, contents of places, and changes."""
 
     at: str | None
     closed: str | None
@@ -48,7 +48,7 @@ class Said:
     changed: tuple[tuple[str, str], ...]
 
 
-@lru_cache(maxsize=8192)  # a state's name reads the whole episode again at every step, and texts repeat
+@lru_cache(maxsize=8192)  # a state key reads the whole episode again at every step, and texts repeat
 def _said(text: str) -> Said:
     at, closed, shown = _ARRIVE.search(text) or _FACING.search(text), _CLOSED.search(text), _ON.search(text)
     taken, moved, changed = _TAKE.search(text), _MOVE.search(text), _CHANGE.search(text)
@@ -90,7 +90,7 @@ class Expert:
         self.refused: set[tuple[str, str]] = set()
 
     def observe(self, command: str, text: str) -> None:
-        """Take in what ``command`` led to."""
+        """Update the map with the text that ``command`` returned."""
         if text.startswith("Nothing happens"):
             self._learn_from_failure(command)
         said = _said(text)
@@ -111,7 +111,7 @@ class Expert:
         self.state.update(said.changed)
 
     def _learn_from_failure(self, command: str) -> None:
-        """What did nothing is not to be tried again: the map was wrong."""
+        """Correct the map, so that a command without effect is not repeated."""
         if match := re.fullmatch(rf"move {_NAME} to {_NAME}", command):
             self.refused.add((kind_of(match[1]), match[2]))
         elif match := re.fullmatch(rf"take {_NAME} from {_NAME}", command):
@@ -133,7 +133,7 @@ class Expert:
         return self._light(self.goal.target_type) if self.goal.family.in_light else self._deliver(self.holding)
 
     def _deliver(self, thing: str) -> str:
-        """Bring what is held into its state and to the target."""
+        """Bring the held object into its state and to the target."""
         change = self.goal.family.change
         if change and self.state.get(thing) != change:
             verb, appliance_type, _, _ = CHANGES[change]
@@ -145,7 +145,7 @@ class Expert:
         return self._reach(target) or f"move {thing} to {target}"
 
     def _target(self) -> str | None:
-        """Return the receptacle to fill: of two objects the second must come to where the first is."""
+        """Return the receptacle to fill: two objects must be in the same one."""
         if self.goal.family.in_light:
             return None
         kind = self.goal.object_type
@@ -161,33 +161,33 @@ class Expert:
         return self._search(lamp_type)
 
     def _fetch(self, kind: str, leave: str | None) -> str:
-        """Take an object of a type; ``leave`` is where two objects are being gathered."""
+        """Take an object of a type; ``leave`` is the place where two objects are collected."""
         thing, place = self._known(kind, leave if self.goal.family.count > 1 else None)
         if thing and place:
             return self._reach(place) or f"take {thing} from {place}"
         return self._search(kind)
 
     def _known(self, kind: str, leave: str | None) -> tuple[str | None, str | None]:
-        """Return an object of a type and where it was seen, preferably here."""
+        """Return an object of a type and its place, preferably here."""
         found = [(t, p) for p, things in self.contents.items() if p != leave for t in things if kind_of(t) == kind]
         return min(found, key=lambda pair: pair[1] != self.at, default=(None, None))
 
     def _search(self, kind: str) -> str:
-        """Look into the most promising place not seen yet: here, then open ones, then those to be opened."""
+        """Go to the most promising unseen place: here, then open ones, then closed ones."""
 
         def rank(place: str) -> tuple[bool, bool, bool]:
             unlikely = kind not in _MAY_HOLD.get(kind_of(place), {kind})
             return unlikely, place != self.at, place in self.closed
 
         unseen = [place for place in self.places if place not in self.contents]
-        if not unseen:  # something was overlooked or moved: start again
+        if not unseen:  # an object was overlooked or moved: start again
             self.contents.clear()
             unseen = self.places or ["room 1"]
         place = min(unseen, key=rank)
         return self._reach(place) or f"examine {place}"
 
     def _put_away(self, thing: str) -> str:
-        """Get rid of what is held, here if possible."""
+        """Put the held object down, here if possible."""
         places = sorted(self.places, key=lambda p: (p != self.at, p in self.closed))
         kind = kind_of(thing)
         fitting = [p for p in places if (kind, p) not in self.refused and kind in _MAY_HOLD.get(kind_of(p), {kind})]

@@ -1,7 +1,7 @@
-"""The six task families of ALFWorld: their names, their sentences and when each is done.
+"""The six task families of ALFWorld: their names, their sentences and their goals.
 
-Source: ALFWorld, section 2 and table 1. The two wordings of each family are those of its games (a program that has to
-read the task reads both), and so are the goals: *an* object of the type counts, in *a* receptacle of the type.
+Source: ALFWorld, section 2 and table 1. The two wordings of each family are those of its games, and so are the goals:
+any object of the type counts, in any receptacle of the type.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,9 @@ class Family:
 
     Attributes:
         name: ALFWorld's name (``task_type`` of a trajectory).
-        short: the name in our task ids.
+        short: the name in task ids of generated games.
         wordings: task sentences with ``{obj}`` and ``{target}``.
-        change: the state that the object must get: ``clean``, ``hot``, ``cool`` or None.
+        change: the state that the object must reach: ``clean``, ``hot``, ``cool`` or None.
         count: number of objects that must be placed.
     """
 
@@ -32,7 +32,7 @@ class Family:
 
     @property
     def in_light(self) -> bool:
-        """Whether the object is to be looked at under a lamp instead of placed."""
+        """Whether the task is to look at the object under a lamp instead of placing it."""
         return self.short == "look"
 
 
@@ -68,7 +68,7 @@ FAMILIES = (
 BY_NAME = {family.name: family for family in FAMILIES}
 BY_SHORT = {family.short: family for family in FAMILIES}
 
-#: state -> (verb of the command, type of the appliance, predicate: the object can get it, predicate: it has it)
+#: state -> (verb of the command, type of the appliance, predicate: the object can reach it, predicate: it has it)
 CHANGES = {
     "clean": ("clean", "SinkBasin", "cleanable", "isClean"),
     "hot": ("heat", "Microwave", "heatable", "isHot"),
@@ -78,10 +78,10 @@ CHANGES = {
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a game asks for. Types are as in PDDL (``CounterTop``) when generated, lower case when read from text.
+    """The goal of a game. Types are as in PDDL (``CounterTop``) in generated games, lower case when read from text.
 
     Attributes:
-        object_type: what to take.
+        object_type: type of the object to take.
         target_type: the receptacle's type, or the lamp's in the family ``look``.
     """
 
@@ -117,7 +117,7 @@ def _light_goal(object_type: str, lamp_type: str) -> str:
     return f"(:goal (and {lit} {held}))"
 
 
-#: two objects and state changes first: "put two mug in desk" must not be read as the simple family
+#: The simple family comes last: "put two mug in desk" must not be read as a task of it.
 _PATTERNS = [
     (family, re.compile(re.escape(wording).replace(r"\{obj\}", r"(\w+)").replace(r"\{target\}", r"(\w+)")))
     for family in sorted(FAMILIES, key=lambda f: f.short == "pick")
@@ -136,14 +136,3 @@ def read_goal(text: str) -> Goal:
         if match := pattern.match(task):
             return Goal(family, match[1], match[2])
     raise InputError(f"no task of the six families in '{task[:120]}'")
-
-
-def find_family(short: str) -> Family:
-    """Return the family with this short name.
-
-    Raises:
-        InputError: unknown; the message offers the nearest.
-    """
-    if short not in BY_SHORT:
-        raise unknown("task family", short, BY_SHORT)
-    return BY_SHORT[short]

@@ -1,8 +1,8 @@
 """Household games without the official data: ``small/heat/kitchen-3/17`` is always the same solvable game.
 
 A task id is ``<size>/<family>/<layout>/<number>``. From it the generator draws a goal, places the objects so that the
-goal is not true yet, and writes the PDDL problem. A game has what ALFWorld's ``game.tw-pddl`` has, with a domain and
-grammar of our own. The tests solve games by walkthroughs.
+goal is not true yet, and writes the PDDL problem. A game has the parts of ALFWorld's ``game.tw-pddl``. Domain and
+grammar are new.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from rl_agents.envs.alfworld import scenes
-from rl_agents.envs.alfworld.families import CHANGES, Family, Goal, find_family
+from rl_agents.envs.alfworld.families import BY_SHORT, CHANGES, Family, Goal
 from rl_agents.envs.alfworld.native import GameFile
 from rl_agents.envs.alfworld.scenes import FAMILY_ROOMS, OPENABLE, Layout, between, can_hold, draw
 from rl_agents.errors import InputError, unknown
@@ -45,15 +45,16 @@ def read_task_id(task_id: str) -> TaskId:
     if len(parts) != 4:
         raise InputError(f"alfworld task '{task_id[:80]}': a generated task is {ID_FORM}")
     size, short, layout_name, digits = parts
-    layout, family = scenes.layout(size, layout_name), find_family(short[:80])
-    room = layout_name.rpartition("-")[0]
+    layout, room = scenes.layout(size, layout_name), layout_name.rpartition("-")[0]
+    if short not in BY_SHORT:
+        raise unknown("task family", short[:80], BY_SHORT)
     if room not in FAMILY_ROOMS[short]:
         raise InputError(
             f"alfworld task '{task_id[:80]}': family {short} needs one of {', '.join(FAMILY_ROOMS[short])}"
         )
     if not (digits.isascii() and digits.isdigit() and str(int(digits[:9])) == digits and int(digits) <= MAX_NUMBER):
         raise unknown("number of alfworld task", digits[:20], [f"0 to {MAX_NUMBER}"])
-    return TaskId(size, family, layout, int(digits))
+    return TaskId(size, BY_SHORT[short], layout, int(digits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The start of a game: its receptacles and where each object lies."""
+    """The start of a game: its receptacles, and the place of each object."""
 
     receptacles: tuple[Entity, ...]
     places: tuple[tuple[Entity, Entity], ...]
@@ -127,7 +128,7 @@ def draw_scene(layout: Layout, goal: Goal, rng: random.Random) -> Scene:
 
 
 def problem_text(name: str, scene: Scene, goal: Goal) -> str:
-    """Return the PDDL problem of a game; each receptacle stands at a location of its own."""
+    """Return the PDDL problem of a game; each receptacle has its own location."""
     location = {place: f"loc_bar_{i}" for i, place in enumerate(scene.receptacles, start=1)}
     lines = [
         f"(define (problem {name})",
@@ -193,7 +194,7 @@ def logic() -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What is drawn for a task id, before it is written as a game."""
+    """A drawn task, before it is written as a game."""
 
     task: TaskId
     goal: Goal

@@ -1,21 +1,19 @@
-"""Reading the text grammar of an ALFWorld game (``.twl2``).
+"""The text grammar of an ALFWorld game (``.twl2``): its reader, and the writer of a state's texts.
 
 A grammar file has blocks ``grammar :: JSON;`` and ``action NAME { template :: "..."; feedback :: "..."; grammar ::
 JSON; }``, the JSON between tripled quotation marks. It maps a symbol to its productions, ``{"condition": query, "rhs":
-text}``; the first production whose condition holds is taken. In a text, ``#symbol#`` stands for a symbol, ``{expression
+text}``. The first production whose condition holds is used. In a text, ``#symbol#`` stands for a symbol, ``{expression
 | query}`` for the expression once per answer of the query, and ``[{... | ...}]`` for the same as an enumeration. A
 query is a conjunction such as ``openable(r:receptacle) & not_opened(r:receptacle)``.
 
-The rules for odd texts are those of the real engine's parser: reading a text stops, without an error, at the first
-place that fits no rule (a stray ``;``, ``<`` or bracket); quotation marks fall away; white space and ``//`` comments
-at the start are dropped, and so are tabulators after a symbol.
+Odd texts are read by the rules of the real engine's parser: reading stops, without an error, at the first place that
+fits no rule (a stray ``;``, ``<`` or bracket); quotation marks are dropped; so are white space and ``//`` comments at
+the start, and tabulators after a symbol.
 
-Turning symbols of the text grammar into the texts of a state.
-
-A query is answered as the real engine does: atom by atom, facts in the order of their objects' identifiers, different
-variables for different objects (also different from those that the action names), so that lists come out in its order.
-Its handling of subtypes is followed, too, odd as it is: an object that an action took as a parameter of a wider type is
-not the object of the facts, and types that are reached in two ways are listed twice.
+Queries are answered as the real engine does: atom by atom, facts in the order of their objects' identifiers, different
+variables for different objects (also different from those that the action names), so that lists have its order. Its
+handling of subtypes is copied: an object that an action took as a parameter of a wider type is not the object of the
+facts, and types that are reached in two ways are listed twice.
 """
 
 from __future__ import annotations
@@ -33,7 +31,11 @@ from textwrap import dedent
 from rl_agents.envs.alfworld.world import NEGATED, Facts, Row, World
 from rl_agents.errors import InputError, nearest
 
-MAX_EXPRESSION = 200
+MAX_EXPRESSION, MAX_NESTING = 200, 60
+#: Symbols that write an enumeration, by the number of its items.
+EMPTY, SEPARATOR, LAST_SEPARATOR = "list_empty", "list_separator", "list_last_separator"
+#: Upper bound on the combinations of subtypes that one query atom may stand for.
+MAX_COMBINATIONS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An expression over the variables at hand, unparsed: ``r.name or r.id``."""
+    """An unparsed expression over the variables of a text: ``r.name or r.id``."""
 
     source: str
 
@@ -68,6 +70,10 @@ Symbol = Text | Reference | Each
 
 #: A variable of a query: its name and its type. Both belong to its identity.
 Placeholder = tuple[str, str]
+#: An object by its number, and the type by which it was found.
+Seen = tuple[int, str]
+#: Objects by query variable.
+Answer = Mapping[Placeholder, Seen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ class Production:
 
 @dataclass(frozen=True, slots=True)
 class ActionText:
-    """How an action is asked for (``go to {r}``) and the text after it."""
+    """The command of an action (``go to {r}``) and the text after it."""
 
     template: tuple[Symbol, ...]
     feedback: tuple[Symbol, ...]
@@ -116,7 +122,7 @@ _SKIPPED_AT_START = re.compile(r"(?:(?:^(?://.*|\s+)\n?)|\t+)*", re.MULTILINE)
 
 @lru_cache(maxsize=4096)
 def parse_text(text: str) -> tuple[Symbol, ...]:
-    """Read a text of the grammar; texts repeat from game to game, so the result is kept and shared."""
+    """Read a text of the grammar. Texts repeat from game to game, so the result is kept and shared."""
     symbols: list[Symbol] = []
     position = 0
     while True:
@@ -175,71 +181,33 @@ def _query_atom(text: str, query: str) -> QueryAtom:
 FIELDS = ("name", "id", "type", "definite", "indefinite")
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """``variable.field``; the variable alone is its name."""
-
-    variable: str
-    field: str
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """``a + b``."""
-
-    parts: tuple[ValueTree, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FirstFilled:
-    """``a or b``: the first that is not empty, else the last."""
-
-    parts: tuple[ValueTree, ...]
-
-
-ValueTree = Field | Joined | FirstFilled | str
-
-
 @lru_cache(maxsize=4096)
-def parse_expression(source: str) -> ValueTree:
-    """Read an expression: names, their fields, quoted texts, ``+`` and ``or``. Nothing is ever evaluated as code.
+def parse_expression(source: str) -> ast.expr:
+    """Read an expression and check it: names, their fields, quoted texts, ``+`` and ``or``. It is never run as code.
 
     Raises:
         InputError: anything else.
     """
-    error = InputError(f"unsupported expression '{source.strip()[:60]}'")
-    if len(source) > MAX_EXPRESSION:
-        raise error
     try:
-        tree = ast.parse(source.strip(), mode="eval")
+        tree = ast.parse(source.strip(), mode="eval").body if len(source) <= MAX_EXPRESSION else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise error from None
-    return _value_tree(tree.body, error)
+        tree = None
+    if tree is None or not _is_value(tree):
+        raise InputError(f"unsupported expression '{source.strip()[:60]}'")
+    return tree
 
 
-def _value_tree(node: ast.expr, error: InputError) -> ValueTree:
+def _is_value(node: ast.expr) -> bool:
     match node:
-        case ast.Constant(value=str(text)):
-            return text
-        case ast.Name(id=variable):
-            return Field(variable, "name")
-        case ast.Attribute(value=ast.Name(id=variable), attr=field) if field in FIELDS:
-            return Field(variable, field)
+        case ast.Constant(value=str()) | ast.Name():
+            return True
+        case ast.Attribute(value=ast.Name(), attr=field):
+            return field in FIELDS
         case ast.BinOp(op=ast.Add(), left=left, right=right):
-            return Joined((_value_tree(left, error), _value_tree(right, error)))
+            return _is_value(left) and _is_value(right)
         case ast.BoolOp(op=ast.Or(), values=values):
-            return FirstFilled(tuple(_value_tree(value, error) for value in values))
-        case _:
-            raise error
-
-
-def fields(tree: ValueTree) -> Iterator[Field]:
-    match tree:
-        case Field():
-            yield tree
-        case Joined(parts) | FirstFilled(parts):
-            for part in parts:
-                yield from fields(part)
+            return all(map(_is_value, values))
+    return False
 
 
 # --- Files ---
@@ -276,8 +244,8 @@ class _Reader:
             raise InputError(f"line {self.line()}: {what} is expected")
         return match
 
-    def line(self, position: int | None = None) -> int:
-        return self.text.count("\n", 0, self.position if position is None else position) + 1
+    def line(self) -> int:
+        return self.text.count("\n", 0, self.position) + 1
 
     def block(self) -> str:
         return self.need(_BLOCK, 'a block """...""";')[1]
@@ -322,7 +290,7 @@ def _action_text(reader: _Reader, name: str, productions: dict[str, tuple[Produc
 
 
 def _productions(reader: _Reader, comments: bool) -> dict[str, tuple[Production, ...]]:
-    """Read a JSON block; ``comments``: lines that start with '#' do not count."""
+    """Read a JSON block; ``comments``: lines that start with '#' are skipped."""
     reader.skip()
     line = reader.line()
     block = dedent(reader.block())
@@ -350,23 +318,8 @@ def _is_production(entry: object) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("rhs"), str) and isinstance(entry.get("condition", ""), str)
 
 
-MAX_NESTING = 60
-
-#: Symbols that write an enumeration, by the number of its items.
-EMPTY, SEPARATOR, LAST_SEPARATOR = "list_empty", "list_separator", "list_last_separator"
-
-#: Upper bound on the combinations of subtypes that one query atom may stand for.
-MAX_COMBINATIONS = 10_000
-
-#: An object by its number, and the type that it was met as.
-Seen = tuple[int, str]
-
-#: Objects by query variable.
-Answer = Mapping[Placeholder, Seen]
-
-
 def symbols_below(grammar: Grammar, start: Sequence[Symbol]) -> Iterator[Symbol | Value]:
-    """Yield every symbol and expression that writing ``start`` can come to.
+    """Yield every symbol and expression that writing ``start`` can reach.
 
     Raises:
         InputError: a symbol without productions.
@@ -401,11 +354,11 @@ def queries_below(grammar: Grammar, start: Sequence[Symbol]) -> Iterator[QueryAt
                 yield from parse_query(text)
 
 
-def fields_below(grammar: Grammar, start: Sequence[Symbol]) -> Iterator[Field]:
-    """Yield every field that writing ``start`` can show."""
-    for symbol in symbols_below(grammar, start):
-        if isinstance(symbol, Value):
-            yield from fields(parse_expression(symbol.source))
+def variables_below(grammar: Grammar, start: Sequence[Symbol]) -> set[str]:
+    """Return every variable that writing ``start`` can show."""
+    values = [symbol for symbol in symbols_below(grammar, start) if isinstance(symbol, Value)]
+    nodes = (node for value in values for node in ast.walk(parse_expression(value.source)))
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
 class Renderer:
@@ -456,22 +409,26 @@ class Renderer:
             else:
                 self._write([each.what], facts, answer, parts, depth)
 
-    def _value(self, tree: ValueTree, answer: Answer) -> str:
+    def _value(self, tree: ast.expr, answer: Answer) -> str:
+        """Write an expression. ``a or b`` is the first part that is not empty, else the last; ``r`` is ``r.name``."""
         match tree:
-            case str():
-                return tree
-            case Joined(parts):
-                return "".join(self._value(part, answer) for part in parts)
-            case FirstFilled(parts):
-                texts = [self._value(part, answer) for part in parts]
-                return next((text for text in texts if text), texts[-1])
-            case Field(variable, field):
+            case ast.Constant(value=str(text)):
+                return text
+            case ast.Name(id=variable):
+                return self._field(variable, "name", answer)
+            case ast.Attribute(value=ast.Name(id=variable), attr=field):
                 return self._field(variable, field, answer)
+            case ast.BinOp(left=left, right=right):
+                return self._value(left, answer) + self._value(right, answer)
+            case ast.BoolOp(values=values):
+                texts = [self._value(value, answer) for value in values]
+                return next((text for text in texts if text), texts[-1])
+        raise AssertionError(tree)  # `parse_expression` has checked it
 
     def _field(self, variable: str, field: str, answer: Answer) -> str:
         if field in ("definite", "indefinite"):
             return "the" if field == "definite" else "a"
-        # Of two variables of one name and different types, the later counts.
+        # Of two variables with one name and different types, the later one is used.
         numbers = [number for (name, _), (number, _) in answer.items() if name == variable]
         if not numbers:
             raise InputError(f"variable '{variable}' has no value in this text")
@@ -518,7 +475,7 @@ class Renderer:
         return self._ordered(rows, tuple(kind for _, kind in atom.placeholders))
 
     def _ordered(self, rows: list[Row], kinds: tuple[str, ...]) -> list[Row]:
-        """Keep the rows of the types asked for: those of exactly these types first, then those of subtypes."""
+        """Return the rows of the given types: those of exactly these types first, then those of subtypes."""
         places = self._places.get(kinds)
         if places is None:
             places = self._places[kinds] = subtype_places(kinds, self._world.supertypes)
@@ -531,9 +488,9 @@ class Renderer:
 def subtype_places(
     kinds: tuple[str, ...], supertypes: Mapping[str, frozenset[str]]
 ) -> dict[tuple[str, ...], list[int]]:
-    """Return when a breadth-first search through the subtypes of ``kinds`` meets each combination of types.
+    """Return when a breadth-first search through the subtypes of ``kinds`` visits each combination of types.
 
-    The combinations next to ``kinds`` do not count as met before their turn, so that some are met twice.
+    The combinations next to ``kinds`` are not marked as visited before their turn, so that some are visited twice.
 
     Raises:
         InputError: more than 10,000 combinations.

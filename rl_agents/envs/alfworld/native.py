@@ -1,20 +1,19 @@
 """The native ALFWorld engine: runs a game in microseconds, without a planner.
 
-`NativeGame` holds what never changes and is shared by all episodes of a game; a `State` is a small immutable value, so
-a snapshot is a reference. Actions, commands and texts come from the game file. Observations, admissible commands and
-``won`` equal those of the real TextWorld engine behind ALFWorld's name demangler
-(``tests/envs/alfworld/differential.py`` holds them against each other).
+All episodes of a game share a `NativeGame`, which never changes. A `State` is a small immutable value, so a snapshot is
+a reference. Actions, commands and texts come from the game file. Observations, admissible commands and ``won`` equal
+those of the real TextWorld engine behind ALFWorld's name demangler (``tests/envs/alfworld/differential.py`` compares
+them).
 
-Where the two differ (none of it shows on ALFWorld's own domain and grammar):
+The two differ in these cases, none of which occurs with ALFWorld's own domain and grammar:
 
 - A goal that no sequence of actions can reach: TextWorld fails to load such a game, this engine runs it.
-- An effect under a condition: TextWorld's texts take it to have happened even where the condition was false. Here texts
-  show the facts.
-- ``not_p`` in a query: TextWorld has it once an effect made ``p`` false, except where ``p`` could never have been true;
-  here without that exception.
+- An effect under a condition: TextWorld's texts assume it even if the condition was false. Here texts show the facts.
+- ``not_p`` in a query: TextWorld has it once an effect made ``p`` false, except if ``p`` could never have been true.
+  Here there is no exception.
 - Several actions with the same command: TextWorld takes the first of its planner, this engine the first of the domain.
-- An action whose effects can never change anything because of conditions on them is excluded by TextWorld. Both
-  exclude one whose effects its precondition already states, such as going to where the agent is.
+- An action whose effects can never change anything because of conditions on them: TextWorld excludes it. Both engines
+  exclude an action whose effects its precondition already states, such as going to where the agent is.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ from rl_agents.envs.alfworld.grammar import (
     Placeholder,
     Renderer,
     Symbol,
-    fields_below,
     parse_grammar,
     parse_text,
     queries_below,
+    variables_below,
 )
 from rl_agents.envs.alfworld.pddl import TRUE, Action, Atom, Case, Effect, Literal, cases, parse_domain, parse_problem
 from rl_agents.envs.alfworld.world import (
@@ -68,7 +67,7 @@ class GameFile:
 
 
 class Instance(NamedTuple):
-    """An action of the game by its number, and the objects that it is done with."""
+    """An action of the game by its number, and its objects."""
 
     action: int
     arguments: Row
@@ -76,12 +75,12 @@ class Instance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One effect on a predicate that somebody reads.
+    """One effect on a predicate that a condition, the goal or a text reads.
 
     Attributes:
-        slots: where the predicate and its ``not_`` predicate are kept; None: it is not read.
-        row: from the binding of an occasion to the fact.
-        occasions: cases of the effect's condition; None: always once.
+        slots: of the predicate and of its ``not_`` predicate; None: it is not read.
+        row: binding of an occasion -> fact.
+        occasions: cases of the effect's condition; None: it has none, and happens once.
     """
 
     slots: Slots
@@ -95,8 +94,8 @@ class Way:
     """One case of an action's precondition.
 
     Attributes:
-        idle: tells of a binding that all effects are what the precondition states already. The action would change
-            nothing, and is not available. None: that cannot happen.
+        idle: whether the precondition already states all effects of a binding. Then the action would change nothing
+            and is not available. None: that cannot happen.
     """
 
     matcher: Matcher
@@ -108,7 +107,7 @@ class CompiledAction:
     """
     Attributes:
         placeholders: the parameters as the text grammar's queries name them.
-        shown: positions of the parameters that the command depends on; None: it depends on the state, too.
+        shown: positions of the parameters on which the command depends; None: it also depends on the state.
     """
 
     name: str
@@ -121,7 +120,7 @@ class CompiledAction:
     _commands: dict[Row, str] = field(default_factory=dict)
 
     def applicable(self, facts: Facts) -> Iterator[Row]:
-        """Yield the objects that the action can be done with; the same ones twice where two cases allow it."""
+        """Yield the objects of the available instances; the same objects twice if two cases allow them."""
         width = len(self.placeholders)
         for way in self.ways:
             for binding in way.matcher.matches(facts):
@@ -129,7 +128,7 @@ class CompiledAction:
                     yield tuple(binding[:width])
 
     def command(self, renderer: Renderer, facts: Facts, arguments: Row) -> str:
-        """Return what the player types to do the action with ``arguments``."""
+        """Return the player's command for the action with ``arguments``."""
         if self.shown is None:
             return renderer.render(self.template, facts, self.mapping(arguments))
         key = tuple([arguments[position] for position in self.shown])
@@ -139,14 +138,14 @@ class CompiledAction:
         return text
 
     def mapping(self, arguments: Row) -> Answer:
-        """Return what the parameters stand for in queries: the objects, as of the parameters' types."""
+        """Return the objects of the parameters in queries, as of the parameters' types."""
         return {
             placeholder: (number, placeholder[1])
             for placeholder, number in zip(self.placeholders, arguments, strict=True)
         }
 
     def applied(self, facts: Facts, arguments: Row) -> Facts:
-        """Return the facts after the action. All conditions look at the facts before; adding wins over deleting."""
+        """Return the facts after the action. Conditions read the facts before it; adding wins over deleting."""
         made: dict[Slots, set[Row]] = {}
         unmade: dict[Slots, set[Row]] = {}
         for change in self.changes:
@@ -201,8 +200,7 @@ def _shown(
     atoms = list(queries_below(grammar, text.template))
     if any(atom.predicate in world.slots for atom in atoms):
         return None
-    named = {name for atom in atoms for name, _ in atom.placeholders}
-    named |= {shown.variable for shown in fields_below(grammar, text.template)}
+    named = {name for atom in atoms for name, _ in atom.placeholders} | variables_below(grammar, text.template)
     return tuple(position for position, (name, _) in enumerate(placeholders) if name in named)
 
 
@@ -244,7 +242,7 @@ def _is_plain(effect: Effect) -> bool:
 
 
 def _unified(left: Atom, right: Atom, numbering: dict[str, int], world: World) -> tuple[RowGetter, RowGetter] | None:
-    """Return what must be equal for the two atoms to be one; None if they never are."""
+    """Return the two rows that must be equal for the atoms to be equal; None if they never are."""
     terms = [compile_terms(atom, numbering, world) for atom in (left, right)]
     if left.predicate != right.predicate or terms[0] is None or terms[1] is None:
         return None
@@ -254,13 +252,13 @@ def _unified(left: Atom, right: Atom, numbering: dict[str, int], world: World) -
 NOTHING_HAPPENS = "Nothing happens."
 INTRO = parse_text("#intro#")
 
-#: States whose commands a game keeps: members of a group of episodes meet the same states.
+#: States whose commands a game keeps, because the episodes of a group visit the same states.
 KEPT_STATES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What holds at a moment of a game; equal states have equal texts. Hashable, and meaningful with its game only."""
+    """The facts at a moment of a game. Equal states have equal texts. Hashable, and meaningful with its game only."""
 
     facts: Facts
 
@@ -270,8 +268,8 @@ class StepResult:
     """
     Attributes:
         state: the state after the command.
-        feedback: what the player reads.
-        won: whether the goal holds now; the reward is 1 then, else 0.
+        feedback: the player's text.
+        won: whether the goal holds; then the reward is 1, else 0.
     """
 
     state: State
@@ -330,9 +328,9 @@ class NativeGame:
         return self._intro
 
     def step(self, state: State, command: str) -> StepResult:
-        """Run ``command``. It must be one of the admissible ones, letter for letter, white space around it apart.
+        """Run ``command``, which must equal an admissible one, except for white space around it.
 
-        Anything else changes nothing and is answered ``Nothing happens.``
+        Anything else changes nothing and gets the reply ``Nothing happens.``
         """
         instance = self._commands_of(state).get(command.strip())
         if instance is None:
@@ -376,7 +374,7 @@ class NativeGame:
 
 @contextmanager
 def _located(file: GameFile, part: str) -> Iterator[None]:
-    """Put the file and the part of it in front of an input error."""
+    """Name the file and its part in an input error."""
     try:
         yield
     except InputError as error:
@@ -385,10 +383,10 @@ def _located(file: GameFile, part: str) -> Iterator[None]:
 
 @lru_cache(maxsize=1024)  # a release has one domain, and a grammar for each wording of a task
 def _read_by_texts(domain: str, grammar: str) -> frozenset[str]:
-    """Return the predicates that a text looks at.
+    """Return the predicates that a text reads.
 
     Raises:
-        InputError: the grammar lacks an action, a symbol or a type, or has a text that cannot be written.
+        InputError: the grammar lacks an action, a symbol or a type, or has an unsupported expression.
     """
     known, texts = parse_domain(domain), parse_grammar(grammar)
     roots = list(INTRO)
@@ -397,8 +395,7 @@ def _read_by_texts(domain: str, grammar: str) -> frozenset[str]:
             raise InputError(f"action '{action.name}' of the domain has no template and feedback")
         text = texts.actions[action.name]
         roots += [*text.template, *text.feedback]
-    for _ in fields_below(texts, roots):
-        pass
+    variables_below(texts, roots)  # checks all expressions
     atoms = list(queries_below(texts, roots))
     for atom in atoms:
         for _, kind in atom.placeholders:
@@ -409,7 +406,7 @@ def _read_by_texts(domain: str, grammar: str) -> frozenset[str]:
 
 @lru_cache(maxsize=16)
 def _read_by_conditions(domain: str) -> frozenset[str]:
-    """Return the predicates that a condition of an action looks at."""
+    """Return the predicates that a condition of an action reads."""
     found: set[str] = set()
     for action in parse_domain(domain).actions:
         for formula in (action.precondition, *(effect.condition for effect in action.effects)):

@@ -3,24 +3,24 @@
     <data>/json_2.1.1/{train,valid_seen,valid_unseen}/<task>/<trial>/{traj_data.json,game.tw-pddl,initial_state.pddl}
 
 A task id is the path of the trial under ``json_2.1.1``:
-``valid_seen/pick_and_place_simple-Mug-None-Desk-308/trial_T2``.
-Games are listed in the order of their ids, never in that of the directory. As in ALFWorld, tasks with movable
-receptacles or slices, trials without a game file (the download lacks many) and unsolvable games are excluded and
-counted. A file that cannot be read is an error. Source: ALFWorld, section 2; its loader's rules for exclusion.
+``valid_seen/pick_and_place_simple-Mug-None-Desk-308/trial_T2``. Games are listed in the order of their ids, never in
+that of the directory. As in ALFWorld, tasks with movable receptacles or slices, trials without a game file (many are
+missing in the download) and unsolvable games are excluded and counted. A file that cannot be read is an error.
 
 A game file (``game.tw-pddl``) is JSON with ``pddl_domain``, ``grammar``, ``pddl_problem`` (text, required) and
-``solvable`` (true, false or null: not tested). Other keys are ignored. Source: the TextWorld engine's PDDL games as
-ALFWorld (Shridhar et al., 2021) writes them.
+``solvable`` (true, false or null: not tested). Other keys are ignored.
+
+Source: ALFWorld (arXiv 2010.03768), section 2, its loader's rules for exclusion, and the PDDL games that it writes for
+the TextWorld engine.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from typing import Any
 from rl_agents.envs.alfworld.families import BY_NAME, Family, Goal
 from rl_agents.envs.alfworld.native import GameFile
 from rl_agents.errors import InputError, nearest, unknown
+from rl_agents.tools.strict_json import read_json_file
 
 FOLDER = "json_2.1.1"
 #: split -> its folder
@@ -37,7 +38,6 @@ GAME_FILE = "game.tw-pddl"
 MAX_BYTES = 20_000_000
 REASONS = MOVABLE, MISSING, UNSOLVABLE = "with movable receptacles or slices", "without a game file", "unsolvable"
 _TASK_ID = re.compile(r"[\w-]+(/[\w.+-]+){2}")
-_KINDS = {dict: "an object", list: "a list", str: "text", bool: "a truth value", type(None): "null"}
 
 
 class UnsolvableGame(InputError):
@@ -48,98 +48,38 @@ def load_game(path: str | Path) -> GameFile:
     """Read a game file.
 
     Raises:
-        InputError: no such file, too large, not JSON (an incomplete download), or a key that is missing or of the
-            wrong kind.
+        InputError: it cannot be read (an incomplete download), or a key is missing or not text.
         UnsolvableGame: its file says that it cannot be won.
     """
     path = Path(path)
-    data = _read_object(path, "an ALFWorld game")
-    solvable = data.get("solvable")
-    if not isinstance(solvable, bool | None):
-        raise InputError(f"{path}: key 'solvable' must be true, false or null, not {_kind(solvable)}")
-    domain, grammar, problem = (_text(path, data, key) for key in ("pddl_domain", "grammar", "pddl_problem"))
-    if solvable is False:
+    data = _read_object(path)
+    for key in ("pddl_domain", "grammar", "pddl_problem"):
+        if key not in data:
+            raise InputError(f"{path}: key '{key}' is missing")
+        if not isinstance(data[key], str):
+            raise InputError(f"{path}: key '{key}' must be text, not {type(data[key]).__name__}")
+    if data.get("solvable") is False:
         raise UnsolvableGame(f"{path}: its key 'solvable' is false")
     # Thousands of games share these texts; in memory they are kept once.
-    return GameFile(path, sys.intern(domain), sys.intern(grammar), problem)
+    return GameFile(path, sys.intern(data["pddl_domain"]), sys.intern(data["grammar"]), data["pddl_problem"])
 
 
-def _read_object(path: Path, what: str) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-        if len(raw) > MAX_BYTES:
-            raise InputError(f"{path}: larger than {MAX_BYTES // 1_000_000} MB, so not {what}")
-        data = json.loads(raw.decode())
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; is the download complete?") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except RecursionError:
-        raise InputError(f"{path}: JSON nested too deeply") from None
-    except ValueError as error:
-        raise InputError(f"{path}: not valid JSON: {error}; is the download complete?") from None
+def _read_object(path: Path) -> dict[str, Any]:
+    data = read_json_file(path, MAX_BYTES, strict=False)
     if not isinstance(data, dict):
-        raise InputError(f"{path}: not {what}: a JSON object is expected, not {_kind(data)}")
+        raise InputError(f"{path}: {type(data).__name__}, not a JSON object")
     return data
 
 
-def _text(path: Path, data: Mapping[str, Any], key: str) -> str:
-    if key not in data:
-        raise InputError(f"{path}: key '{key}' is missing")
-    value = data[key]
-    if not isinstance(value, str):
-        raise InputError(f"{path}: key '{key}' must be text, not {_kind(value)}")
-    return value
-
-
-def _kind(value: Any) -> str:
-    return _KINDS.get(type(value), "a number")
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """What a split's folder holds.
-
-    Attributes:
-        games: task ids of the usable games, in order.
-        bad: one line for each game that cannot be read.
-        excluded: number of trials that ALFWorld excludes, by reason.
-    """
-
-    games: tuple[str, ...]
-    bad: tuple[str, ...]
-    excluded: Mapping[str, int]
-
-    @property
-    def trials(self) -> int:
-        return len(self.games) + len(self.bad) + sum(self.excluded.values())
-
-    def report(self) -> str:
-        """Return one line on the findings."""
-        parts = [f"{len(self.games):,} of {self.trials:,} trials can be used"]
-        parts += [f"{self.excluded[why]:,} {why} excluded" for why in REASONS if self.excluded[why]]
-        if self.bad:
-            parts.append(f"{len(self.bad):,} bad ones skipped (the first: {self.bad[0]})")
-        return ", ".join(parts)
-
-
-def official_games(data: str | Path, split: str, skip_bad: bool = False) -> Listing:
-    """List the games of ``train``, ``test_seen`` or ``test_unseen``.
+def official_games(data: str | Path, split: str) -> tuple[str, ...]:
+    """Return the task ids of ``train``, ``test_seen`` or ``test_unseen``; the first call reports exclusions on stderr.
 
     Raises:
-        InputError: no such folder or split, no game in it, or (without ``skip_bad``) games that cannot be used.
+        InputError: no such folder or split, no game in it, or a game that cannot be used.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
-    listing = _listing(root_folder(data) / SPLITS[split])
-    if listing.bad and not skip_bad:
-        more = f" (and {len(listing.bad) - 1} more)" if len(listing.bad) > 1 else ""
-        rest = f"env.skip_bad_games=true uses the other {len(listing.games)}"
-        raise InputError(f"{listing.bad[0]}{more}; {rest}")
-    if not listing.games:
-        raise InputError(f"{root_folder(data) / SPLITS[split]}: no game in it ({listing.report()})")
-    return listing
+    return _listed(root_folder(data) / SPLITS[split])
 
 
 def official_file(data: str | Path, task_id: str) -> GameFile:
@@ -171,11 +111,10 @@ def root_folder(data: str | Path) -> Path:
 
 
 @lru_cache(maxsize=8)
-def _listing(folder: Path) -> Listing:
+def _listed(folder: Path) -> tuple[str, ...]:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; alfworld-download makes it")
     games: list[str] = []
-    bad: list[str] = []
     excluded: Counter[str] = Counter()
     for trial in sorted((path for path in folder.glob("*/*") if path.is_dir()), key=lambda path: path.as_posix()):
         task_id = trial.relative_to(folder.parent).as_posix()
@@ -190,14 +129,21 @@ def _listing(folder: Path) -> Listing:
             except UnsolvableGame:
                 excluded[UNSOLVABLE] += 1
             except InputError as error:
-                bad.append(str(error))
-    return Listing(tuple(games), tuple(bad), excluded)
+                message = f"{error}; is the download complete? Delete the folder {task_id} to exclude the game"
+                raise InputError(message) from None
+    usable = f"{len(games):,} of {len(games) + excluded.total():,} trials can be used"
+    report = ", ".join([usable, *(f"{excluded[why]:,} {why} excluded" for why in REASONS if excluded[why])])
+    if not games:
+        raise InputError(f"{folder}: no game in it ({report})")
+    if excluded:
+        print(f"[rl_agents] alfworld {folder.name}: {report}", file=sys.stderr, flush=True)
+    return tuple(games)
 
 
 def _read_trial(trial: Path) -> tuple[GameFile, Mapping[str, Any], Family]:
     """Read and check a trial's game and trajectory."""
     path = trial / "traj_data.json"
-    trajectory = _read_object(path, "a trajectory")
+    trajectory = _read_object(path)
     name = str(trajectory.get("task_type"))
     if name not in BY_NAME:
         raise InputError(f"{path}: unknown task_type '{name}': {nearest(name, BY_NAME)}")

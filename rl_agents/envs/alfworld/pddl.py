@@ -1,15 +1,15 @@
-"""PDDL (the ADL part of PDDL 2.2 that ALFWorld uses): what it says, how it is read, and its disjunctive normal form.
+"""PDDL (the ADL part of PDDL 2.2 that ALFWorld uses): data classes, a reader, and disjunctive normal form.
 
 Supported: typing, constants, negation, conjunction, disjunction, implication, quantifiers, equality, conditional and
-universal effects. Costs (``increase``, ``:functions``, ``:metric``) are read over: they change no state. Derived
+universal effects. Costs (``increase``, ``:functions``, ``:metric``) are skipped, because they change no state. Derived
 predicates, durations and preferences are refused. Names are lower-cased, as planners do.
 
 Source of the language: Edelkamp and Hoffmann, "PDDL2.2: The Language for the Classical Part of the 4th International
 Planning Competition" (2004).
 
-Disjunctive normal form: every formula becomes a list of cases; it holds where one of them does. A case is a
-conjunction: facts that must hold for some values of its own variables, and tests on those values. A universal
-quantifier becomes a test that no counterexample exists.
+Disjunctive normal form: every formula becomes a list of cases, and holds if one of them does. A case is a conjunction:
+facts that must hold for some values of its own variables, and tests on those values. A universal quantifier becomes a
+test that no counterexample exists.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class Problem:
     """
     Attributes:
         objects: object -> declared type, the domain's constants included.
-        facts: what is true at the start.
-        mentioned: objects that the initial state names, also those that only numeric assignments name.
+        facts: true at the start.
+        mentioned: objects that the initial state names, including those that only numeric assignments name.
     """
 
     objects: dict[str, str]
@@ -176,9 +176,9 @@ def read_expression(text: str) -> Expression:
 
 
 class _Scope:
-    """What names may stand in a formula.
+    """The names that a formula may have.
 
-    A domain may name objects that a problem lacks (no microwave in a bathroom), so there ``objects`` is None.
+    A domain may name objects that a problem lacks (no microwave in a bathroom), so its ``objects`` is None.
     """
 
     def __init__(self, arities: dict[str, int], types: Iterable[str], objects: dict[str, str] | None = None) -> None:
@@ -342,7 +342,7 @@ def _definition(text: str, kind: str) -> tuple[Expression, str, list[Expression]
 
 @lru_cache(maxsize=16)
 def parse_domain(text: str) -> Domain:
-    """Read a PDDL domain. Games of one release share one domain text, so the result is kept and shared.
+    """Read a PDDL domain. All games of a release have one domain text, so the result is kept and shared.
 
     Raises:
         InputError: a syntax error, an unknown name or an unsupported construct, with its line.
@@ -432,7 +432,7 @@ MAX_CASES = 256
 
 @dataclass(frozen=True)
 class Literal:
-    """A test: ``atom`` holds, or (not ``positive``) does not. All its variables have values by then."""
+    """A test: ``atom`` holds, or (not ``positive``) does not. All its variables already have values."""
 
     atom: Atom
     positive: bool

@@ -1,26 +1,25 @@
-"""What the agent reads, in four styles, and how its response becomes a command.
+"""The agent's prompts, in three styles, and how a response becomes a command.
 
-- ``3spo``: the prompt of 3SPO, appendix C.3, word for word; the action stands in ``<action>``. Without history the two
-  sentences about it are excluded. ``{action_history}`` is not printed in the paper; here it is one line an observation
-  and one an action.
+- ``3spo``: the prompt of 3SPO, appendix C.3, word for word; the command is inside ``<action>``. Without history the two
+  sentences about it are excluded. The paper does not print ``{action_history}``; here it has one line for each
+  observation and one for each action.
 - ``steppo``: the prompt of StepPO, appendix C, word for word with its tool definition; the command is an argument of a
   tool call. The printed prompt has no place for the task, so that every observation ends with the task's sentence.
-- ``plain``: a few lines of our own; the command is the last line of the response.
-- ``compact``: what a warm-start model reads and writes, in words of one token each.
+- ``compact``: for the warm-start model, in words of one token each.
 
 The papers rebuild the prompt at every step from the last observations (``context=window(n)``; StepPO lists actions
-only). With ``context=append`` the first turn is that prompt without history, and the further ones its parts that
-change. In all styles but ``compact`` the agent is shown the admissible commands, without ``help``.
+only). With ``context=append`` the first turn is that prompt without history, and later turns have its parts that
+change. The papers' prompts list the admissible commands, without ``help``.
 
-In the compact style ``mug 1`` is the word ``mug-1``. A text keeps the names of things and the few words that say what
-happened:
+In the compact style ``mug 1`` is the word ``mug-1``. A text keeps the names of things and the few words that tell the
+result:
 
     You arrive at fridge 1. The fridge 1 is closed.        fridge-1 closed
     On the desk 1, you see a cd 1, and a pen 2.            desk-1 cd-1 pen-2
     You pick up the mug 1 from the desk 1.                 pick mug-1 desk-1
 
-A command is its verb and its first thing, ``take mug-1`` for ``take mug 1 from desk 1``: the agent stands at the place
-that the second thing would name.
+A command is its verb and its first thing, ``take mug-1`` for ``take mug 1 from desk 1``, because the agent is at the
+place that the second thing names.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from rl_agents.errors import InputError
 from rl_agents.tools.calls import ToolCall, read_response
 from rl_agents.tools.thoughts import read_thoughts
 
-#: Words of the games' texts that say what happened; the others are excluded.
+#: Words of the games' texts that the compact style keeps besides names.
 KEPT_WORDS = (
     "empty", "nothing", "facing", "closed", "open", "close", "pick", "move", "clean", "heat", "cool", "hot", "cold",
     "turn", "sliced", "carrying", "not", "special",
@@ -45,7 +44,7 @@ VERBS = (
     "go", "open", "close", "take", "move", "clean", "heat", "cool", "use", "slice", "examine", "look", "inventory",
     "help",
 )  # fmt: skip
-#: Said of a text without any of these words.
+#: Stands for a text without any of these words.
 SILENCE = "nothing"
 
 _NAME = re.compile(r"\b([a-z]+) (\d+)\b")
@@ -53,9 +52,9 @@ _WORD = re.compile(r"[a-z]+-\d+|[a-z]+")
 _COMPACT_NAME = re.compile(r"\b([a-z]+)-(\d+)\b")
 
 
-@lru_cache(maxsize=4096)  # the same few texts come again and again
+@lru_cache(maxsize=4096)  # the same few texts repeat
 def compact_text(text: str) -> str:
-    """Return what a text of the game says, in compact words; never empty."""
+    """Return a text of the game in compact words; never empty."""
     text = text.lower().replace(" next to it, you see nothing", "").replace("you see nothing", "empty")
     kept: list[str] = []
     for word in _WORD.findall(_NAME.sub(r"\1-\2", text)):
@@ -92,10 +91,10 @@ _PUT = re.compile(r"(?:put|move|place) (.+?) (?:in/on|into|onto|in|on|to) (.+)")
 def read_command(response: str, bare: bool) -> str | None:
     """Return the text of the command in a response, or None when it holds none or more than one.
 
-    Thoughts do not count (`rl_agents.tools.thoughts`). A command is the inside of exactly one
-    ``<action>...</action>``, or the argument ``command`` of exactly one call of the tool ``env_step``
-    (``<tool_call>{"name": "env_step", "arguments": {"command": ...}}</tool_call>``), or else, where ``bare`` texts
-    count, the last line that is not blank.
+    Thoughts are ignored (`rl_agents.tools.thoughts`). A command is the inside of exactly one ``<action>...</action>``,
+    or the argument ``command`` of exactly one call of the tool ``env_step``
+    (``<tool_call>{"name": "env_step", "arguments": {"command": ...}}</tool_call>``), or with ``bare`` the last line
+    that is not blank.
     """
     spoken = read_thoughts(response).words
     if "<tool_call>" in spoken:
@@ -106,12 +105,10 @@ def read_command(response: str, bare: bool) -> str | None:
     else:
         lines = [line for line in spoken.splitlines() if line.strip()]
         command = lines[-1] if lines else None
-    return _clean(command)[:MAX_COMMAND] or None if command is not None else None
-
-
-def _clean(text: str) -> str:
-    """One line of valid Unicode: commands are repeated in prompts."""
-    return " ".join(text.encode("utf-8", "replace").decode().split())
+    if command is None:
+        return None
+    # One line of valid Unicode, because prompts repeat commands.
+    return " ".join(command.encode("utf-8", "replace").decode().split())[:MAX_COMMAND] or None
 
 
 def _called(spoken: str) -> str | None:
@@ -125,8 +122,8 @@ def _called(spoken: str) -> str | None:
 def find_command(text: str, admissible: Sequence[str]) -> str | None:
     """Return the admissible command that ``text`` means, or None.
 
-    Capitals, white space and quotation marks around it do not matter. Putting down is ``move X to Y`` in some games
-    and ``put X in/on Y`` in others: both are understood in all, and so are the short forms of the compact style.
+    Capitals, white space and quotation marks around it do not matter. Some games have ``move X to Y`` and others
+    ``put X in/on Y``. Both forms are understood in all games, as are the short forms of the compact style.
     """
     if text in admissible:
         return text
@@ -154,13 +151,13 @@ _TASK = "Your task is to:"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a prompt is written from.
+    """The contents of a prompt.
 
     Attributes:
         room: the game's first text, with the task.
-        text: the current one.
+        text: the current text.
         admissible: commands.
-        history: earlier (text, command) pairs, all of them.
+        history: all earlier (text, command) pairs.
     """
 
     room: str
@@ -274,33 +271,8 @@ class StepPo:
         return f"<think>{thought or ' '}</think> <tool_call>{ToolCall(TOOL, {'command': command})}</tool_call>"
 
 
-_PLAIN = "You act in a house by typing commands, one a turn. The last line of your answer is the command."
-
-
-class Plain:
-    """A few lines of our own."""
-
-    def window(self, view: View, steps: int) -> str:
-        recent = view.recent(steps)
-        room = view.room.removeprefix(_WELCOME).strip()
-        past = [line for n, text, command in recent for line in ([text] if n > 1 else []) + [f"> {command}"]]
-        if past:
-            past = ["", f"You took {len(view.history)} steps. The last {len(recent)}:", *past]
-        now = [view.text] if view.history else []
-        return "\n".join([_PLAIN, "", room, *past, *now, self._commands(view)])
-
-    def turn(self, view: View) -> str:
-        return f"{view.text}\n{self._commands(view)}"
-
-    def _commands(self, view: View) -> str:
-        return f"You can: {', '.join(view.commands)}"
-
-    def response(self, command: str, thought: str = "") -> str:
-        return command
-
-
 class Compact:
-    """Few words; the places of the room stand after the task."""
+    """Few words: the task, the places of the room, then the steps."""
 
     def window(self, view: View, steps: int) -> str:
         goal = compact_goal(view.task)
@@ -317,10 +289,7 @@ class Compact:
         return compact_command(command)
 
 
-#: How a style writes: ``window`` is a whole prompt with the last steps (without any, the first observation), ``turn`` a
-#: later observation of a growing dialogue, ``response`` what demonstrations say, with a thought if the style has them.
-Style = ThreeSpo | StepPo | Plain | Compact
-STYLES: Mapping[str, Style] = {"3spo": ThreeSpo(), "steppo": StepPo(), "plain": Plain(), "compact": Compact()}
-
-#: Styles whose responses may be the bare text of a command.
-BARE_STYLES = ("plain", "compact")
+#: ``window`` writes a whole prompt with the last steps (with 0 steps, the first observation), ``turn`` a later
+#: observation of a growing dialogue, ``response`` a demonstration, with a thought if the style has thoughts.
+Style = ThreeSpo | StepPo | Compact
+STYLES: Mapping[str, Style] = {"3spo": ThreeSpo(), "steppo": StepPo(), "compact": Compact()}

@@ -1,8 +1,8 @@
-"""Rooms for generated games: what may stand in them, what may lie where, and the layouts drawn from that.
+"""Rooms of generated games: their receptacles, the objects that each may hold, and the layouts drawn from that.
 
 A layout (``kitchen-3`` of a size) is drawn from its name alone, so that it is the same everywhere. Layouts 1 to 12 are
-for training, 13 to 16 are never trained on. ``scenes.json`` says what rooms are drawn from. The names of types are
-ALFRED's, so that prompts and models fit both; the rooms are our own.
+for training, 13 to 16 are never trained on. ``scenes.json`` has the rooms' contents. The names of types are ALFRED's,
+so that prompts and models fit both. The rooms are new.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from pydantic import TypeAdapter
 
 from rl_agents.envs.panels import stored_words
 from rl_agents.errors import InputError, unknown
@@ -40,14 +42,14 @@ SLICEABLE = frozenset(FOOD) - {"Egg"}
 OPENABLE = frozenset(_words("Cabinet Drawer Fridge Microwave Safe"))
 
 _STORED = stored_words(__file__, "scenes.json")
-#: receptacle type -> object types that it may hold (lamps apart: `LAMP_PLACES`)
-HOLDS: Mapping[str, frozenset[str]] = {place: frozenset(kinds) for place, kinds in _STORED["holds"].items()}
+#: receptacle type -> object types that it may hold, except lamps (`LAMP_PLACES`)
+HOLDS = TypeAdapter(dict[str, frozenset[str]]).validate_python(_STORED["holds"])
 LAMP_PLACES = frozenset(("CoffeeTable", "Desk", "Dresser", "Shelf", "SideTable", "TVStand"))
 
 
 @dataclass(frozen=True, slots=True)
 class RoomSpec:
-    """From what the layouts of a kind of room of a size are drawn.
+    """The contents from which the layouts of a kind of room are drawn, for one size.
 
     Attributes:
         receptacles: type -> (least, most) number of them.
@@ -67,16 +69,8 @@ class RoomSpec:
     lamp: str | None = None
 
 
-def _room(stored: dict[str, Any]) -> RoomSpec:
-    counts = {kind: (least, most) for kind, (least, most) in stored["receptacles"].items()}
-    pairs = {name: tuple(stored[name]) for name in ("total", "staples", "others", "objects")}
-    return RoomSpec(**{**stored, **pairs, "receptacles": counts})
-
-
-ROOMS: Mapping[str, Mapping[str, RoomSpec]] = {
-    size: {name: _room(room) for name, room in rooms.items()} for size, rooms in _STORED["rooms"].items()
-}
-
+#: size -> room -> its contents
+ROOMS = TypeAdapter(dict[str, dict[str, RoomSpec]]).validate_python(_STORED["rooms"])
 #: family -> rooms where it can be played
 FAMILY_ROOMS: Mapping[str, tuple[str, ...]] = {
     "pick": ("kitchen", "bathroom", "bedroom", "livingroom"),
@@ -90,7 +84,7 @@ FAMILY_ROOMS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A room: how many receptacles of each type it has, and which types of objects are found in it."""
+    """A room: the number of receptacles of each type, and the types of its objects."""
 
     name: str
     receptacles: tuple[tuple[str, int], ...]

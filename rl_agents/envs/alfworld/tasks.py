@@ -3,18 +3,16 @@
 Without ``data`` a task is a generated game such as ``small/heat/kitchen-3/17`` (see `generator`); with it,
 a trial of the download such as ``valid_seen/pick_and_place_simple-Mug-None-Desk-308/trial_T2`` (see `official`).
 
-The frozen task sets of generated games have, per size, 1200 training tasks, 140 of seen and 134 of unseen layouts.
-
-The test sets have the sizes of ALFWorld's valid_seen and valid_unseen. All families are equally frequent and take
-turns, so that the first tasks of a set are a balanced sample. ``test_seen`` has the layouts of ``train`` with other
-placements and goals, ``test_unseen`` layouts that ``train`` lacks. No game occurs twice, under any id.
-``panel_small.json`` and ``panel_full.json`` also hold the first 12 digits of each game's sha256, so that two machines
-can check that they have the same panel.
+The frozen task sets of generated games have, per size, 1200 training tasks, 140 of seen and 134 of unseen layouts. The
+test sets have the sizes of ALFWorld's valid_seen and valid_unseen. All families are equally frequent and take turns, so
+that the first tasks of a set are a balanced sample. ``test_seen`` has the layouts of ``train`` with other placements
+and goals, ``test_unseen`` layouts that ``train`` lacks. No game occurs twice, under any id. ``panel_small.json`` and
+``panel_full.json`` also hold the first 12 digits of each game's sha256, so that two machines can compare their panels.
 """
 
 from __future__ import annotations
 
-import sys
+import itertools
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -24,27 +22,15 @@ from rl_agents.envs.alfworld.families import FAMILIES, Family
 from rl_agents.envs.alfworld.generator import generated_file
 from rl_agents.envs.alfworld.native import NativeGame
 from rl_agents.envs.alfworld.official import official_file, official_games
-from rl_agents.envs.alfworld.scenes import FAMILY_ROOMS, SIZES, TRAIN_LAYOUTS, UNSEEN_LAYOUTS
+from rl_agents.envs.alfworld.scenes import FAMILY_ROOMS, TRAIN_LAYOUTS
 from rl_agents.envs.panels import panel_ids, shuffled_ids
-from rl_agents.errors import unknown
 
 SEED = "alfworld-2025"
-#: split -> (number of tasks, layouts, first number of its task ids)
-SPLITS = {
-    "train": (1200, TRAIN_LAYOUTS, 0),
-    "test_seen": (140, TRAIN_LAYOUTS, 5000),
-    "test_unseen": (134, UNSEEN_LAYOUTS, 0),
-}
+#: Compiled games kept in a process; one needs about 0.2 MB, and compiling it again 6 ms.
+KEPT_GAMES = 256
 
 
 def panel_file(size: str) -> Path:
-    """Return the panel file of a size.
-
-    Raises:
-        InputError: unknown size.
-    """
-    if size not in SIZES:
-        raise unknown("size", size, SIZES)
     return Path(__file__).with_name(f"panel_{size}.json")
 
 
@@ -52,7 +38,7 @@ def generated_tasks(size: str, split: str) -> list[str]:
     """Return the task ids of ``train``, ``test_seen`` or ``test_unseen``.
 
     Raises:
-        InputError: unknown size or split; the panel file was changed.
+        InputError: unknown split; the panel file was changed.
     """
     return panel_ids(panel_file(size), split)
 
@@ -61,33 +47,26 @@ def generated_tasks(size: str, split: str) -> list[str]:
 def training_tasks(size: str, count: int) -> tuple[str, ...]:
     """Return ``count`` training ids: the first of the panel, and beyond it those of further numbers.
 
-    Families take turns throughout. Ids differ from those of the test sets. Only games of the panel are compared with
-    the test games: a further one may equal a test game that has another number.
+    Families take turns throughout. Ids differ from those of the test sets. Only games of the panel were compared with
+    the test games: a further game may equal a test game with another number.
 
     Raises:
-        InputError: unknown size; the panel file was changed.
+        InputError: the panel file was changed.
     """
     tasks = generated_tasks(size, "train")
     if count <= len(tasks):
         return tuple(tasks[:count])
-    _, layouts, first = SPLITS["train"]
     used = set(tasks)
-    streams = [(task for task in _candidates(size, family, layouts, first) if task not in used) for family in FAMILIES]
+    streams = [(task for task in _candidates(size, family) if task not in used) for family in FAMILIES]
     more = (next(streams[n % len(streams)]) for n in range(count - len(tasks)))
     return (*tasks, *more)
 
 
-def _candidates(size: str, family: Family, layouts: range, first: int) -> Iterator[str]:
-    """Yield task ids of a family: every layout once, in random order, then again with the next number."""
-    names = shuffled_ids((f"{room}-{n}" for room in FAMILY_ROOMS[family.short] for n in layouts), SEED)
-    number = first
-    while True:
+def _candidates(size: str, family: Family) -> Iterator[str]:
+    """Yield training ids of a family: every layout once, in random order, then again with the next number."""
+    names = shuffled_ids((f"{room}-{n}" for room in FAMILY_ROOMS[family.short] for n in TRAIN_LAYOUTS), SEED)
+    for number in itertools.count():
         yield from (f"{size}/{family.short}/{name}/{number}" for name in names)
-        number += 1
-
-
-#: Compiled games kept in a process; one needs about 0.2 MB, and compiling it again 6 ms.
-KEPT_GAMES = 256
 
 
 def task_ids(split: str, options: AlfworldOptions) -> list[str]:
@@ -96,22 +75,12 @@ def task_ids(split: str, options: AlfworldOptions) -> list[str]:
     Raises:
         InputError: a folder that is missing or empty, or games in it that cannot be used.
     """
-    if split not in ("train", "test"):
-        raise unknown("split", split, ("train", "test"))
     name = "train" if split == "train" else f"test_{options.test}"
     if options.data:
-        return list(_official_ids(options.data, name, options.skip_bad_games))
+        return list(official_games(options.data, name))
     if split == "train":
         return list(training_tasks(options.size, options.train_tasks))
     return generated_tasks(options.size, name)
-
-
-@lru_cache(maxsize=8)
-def _official_ids(data: str, split: str, skip_bad_games: bool) -> tuple[str, ...]:
-    listing = official_games(data, split, skip_bad_games)
-    if len(listing.games) < listing.trials:
-        print(f"[rl_agents] alfworld {split}: {listing.report()}", file=sys.stderr, flush=True)
-    return listing.games
 
 
 @lru_cache(maxsize=KEPT_GAMES)

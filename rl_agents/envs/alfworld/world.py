@@ -1,12 +1,11 @@
-"""What one game is about: its objects, the names that the player reads, and which facts hold.
+"""The objects, names and facts of one game, and the search for values that make a condition true.
 
 Objects are numbered in the order of their identifiers, so that sorting rows of numbers sorts them as the real engine
-sorts its facts. Facts that no action changes are kept once per game, with indexes; the others make up the state.
+sorts its facts. Facts that no action changes are kept once per game, with indexes; the others are the state.
 
-Finding the values that make a case of a formula true in a state: nested loops over indexed facts.
-
-`compile_case` orders the facts of a case once per game, so that the loops start with what has the fewest rows (what
-the agent holds, where it is) and continue along known values; tests run as soon as their variables have values.
+Values that make a case of a formula true in a state are found by nested loops over indexed facts. `compile_case` orders
+the facts of a case once per game: loops start with the predicates that have the fewest rows (the held object, the
+agent's place) and continue along known values. Tests run as soon as their variables have values.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ Row = tuple[int, ...]
 #: The changeable facts of a state: one set of rows for every slot of `World.slots`.
 Facts = tuple[frozenset[Row], ...]
 
-#: Prefix of the facts that the real engine keeps about what stopped being true.
+#: Prefix of the facts that the real engine keeps about facts that became false.
 NEGATED = "not_"
 
 _CHARACTERS = {"_bar_": "|", "_minus_": "-", "_plus_": "+", "_dot_": ".", "_comma_": ","}
 
 
 class StaticRelation:
-    """The rows of a predicate that never changes, sorted, with an index for every set of known positions asked for."""
+    """The sorted rows of a predicate that never changes, with an index for each requested set of known positions."""
 
     __slots__ = ("_indexes", "rows", "set")
 
@@ -54,7 +53,7 @@ class StaticRelation:
 class World:
     """
     Attributes:
-        identifiers, names, types: of every object, by number. A name is what the player reads (``cabinet 8``).
+        identifiers, names, types: of every object, by number. A name is the player's, such as ``cabinet 8``.
         supertypes: type -> its strict supertypes.
         static: predicates that no action changes.
         slots: changeable predicate (or ``not_`` and its name) -> position in `Facts`.
@@ -69,7 +68,7 @@ class World:
     numbers: dict[str, int] = field(repr=False)
 
     def rows(self, predicate: str, facts: Facts) -> frozenset[Row]:
-        """Return what holds of ``predicate``; nothing does of a predicate that the game does not have."""
+        """Return the rows of ``predicate``; none for a predicate that the game does not have."""
         slot = self.slots.get(predicate)
         if slot is not None:
             return facts[slot]
@@ -87,8 +86,8 @@ def build_world(domain: Domain, problem: Problem, read: frozenset[str]) -> tuple
     """Number objects, name them, and split the initial facts into static and changeable ones.
 
     Args:
-        read: predicates (with ``not_`` where so asked) that a condition, the goal or a text looks at. Nothing else is
-            kept, so that an action without a visible effect leaves the state as it was.
+        read: predicates (also with ``not_``) that a condition, the goal or a text reads. Nothing else is kept, so that
+            an action without a visible effect does not change the state.
     """
     identifiers = tuple(sorted(problem.objects))
     numbers = {identifier: number for number, identifier in enumerate(identifiers)}
@@ -114,9 +113,9 @@ def build_world(domain: Domain, problem: Problem, read: frozenset[str]) -> tuple
 def player_names(identifiers: Sequence[str]) -> dict[str, str]:
     """Name objects as ALFWorld does: ``Cabinet_bar__minus_01...`` becomes ``cabinet 8``.
 
-    The name is what stands before the first ``_bar_`` (plus ``basin`` where the identifier has that word), and objects
-    of one name are numbered downwards in the order of their identifiers. Others keep their identifier and a trailing
-    blank. Only objects that the initial state mentions count.
+    The name is the part before the first ``_bar_`` (plus ``basin`` if the identifier has that word). Objects of one
+    name are numbered downwards in the order of their identifiers. Others keep their identifier and get a trailing
+    blank. Only objects that the initial state mentions are numbered.
 
     Args:
         identifiers: sorted.
@@ -164,14 +163,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """A compiled case; ``width`` is the number of its variables, those known from outside first."""
+    """A compiled case; ``width`` is the number of its variables, the known ones first."""
 
     steps: tuple[Step, ...]
     tests: tuple[Test, ...]
     width: int
 
     def matches(self, facts: Facts, known: Sequence[int] = ()) -> Iterator[Binding]:
-        """Yield the bindings that make the case true: one list, overwritten by the next."""
+        """Yield the bindings that make the case true, each in the same list, which the next one overwrites."""
         binding = [*known, *[0] * (self.width - len(known))]
         if all(test(facts, binding) for test in self.tests):
             yield from _extend(self.steps, 0, facts, binding)
@@ -201,9 +200,9 @@ def compile_case(
     """Compile ``case``, or return None when it can never hold.
 
     Args:
-        facts: the initial state; the numbers of its rows decide the order of the loops.
-        known: variables whose values the caller gives.
-        free: further variables to find; the case's own come after them.
+        facts: the initial state; its numbers of rows decide the order of the loops.
+        known: variables whose values the caller passes.
+        free: further variables to find, before the case's own.
     """
     typed = [*free, *case.variables]
     numbering = {name: number for number, name in enumerate([*known, *(variable.name for variable in typed)])}
@@ -286,7 +285,7 @@ def _compile_test(test: Literal | NoneOf, numbering: dict[str, int], world: Worl
         inner = [compile_case(case, world, facts, known=tuple(numbering)) for case in test.cases]
         matchers = [matcher for matcher in inner if matcher is not None]
         width = len(numbering)
-        # It may look at any variable, so it waits for all.
+        # It may read any variable, so it waits for all.
         return _WaitingTest(
             frozenset(range(width)), lambda facts, binding: not any(m.holds(facts, binding[:width]) for m in matchers)
         )

@@ -1,4 +1,4 @@
-"""What the registry knows about blackbox, and its keys."""
+"""The registry's entry of blackbox, and its keys."""
 
 from __future__ import annotations
 

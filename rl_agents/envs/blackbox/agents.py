@@ -1,6 +1,6 @@
-"""The agent that blackbox's keys name, agents that plugins give a name, and the environment that a task names.
+"""The agent that blackbox's keys name, the agents of plugins, and the environment that a task names.
 
-`TaskWorld` plays that environment for an agent that cannot import it.
+`TaskWorld` runs that environment for an agent that cannot import it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rl_agents.gateway.process_supervisor import Agent, AgentClient, CommandAgen
 from rl_agents.gateway.results import AgentResult, read_result
 from rl_agents.plugins import claim, own_module
 
-#: Of an environment's ``info``, what an agent's result has, too.
+#: Entries of an environment's ``info`` that an agent's result has, too.
 PASSED_ON = ("success", "references", "points", "evidence")
 
 
@@ -31,7 +31,7 @@ class TaskWorld:
     """One episode; see `rl_agents.gateway.agent_interpreter.World`.
 
     Raises:
-        ValueError: from `act`: the task names no environment, or the episode is not under way.
+        ValueError: from `act`: the task names no environment, or no episode is running.
     """
 
     def __init__(self, given: Given) -> None:
@@ -62,19 +62,19 @@ class TaskWorld:
         if self._env is not None:
             raise ValueError("client.reset() was called twice; an episode begins once")
         if "env" not in self._task:
-            raise ValueError("the task is a line of a file and names no environment; play it in the agent")
+            raise ValueError("the task is a line of a file and names no environment; the agent must run it itself")
         self._env = synchronous(make_env(self._task["env"], self._task["options"], self._task["max_turns"]))
         observation, self._info = self._env.reset(seed=self._seed, options={"task_id": self._task["id"]})
         return observation
 
 
-#: Plays one task: (task, client) -> result.
+#: Runs one task: (task, client) -> result.
 Solving = Callable[[Mapping[str, Any], AgentClient], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
 class AgentEntry:
-    """An agent as `run.py list` shows it."""
+    """An agent in the output of `run.py list`."""
 
     name: str
     summary: str
@@ -111,7 +111,7 @@ def load_agent(options: BlackboxOptions) -> Agent:
     """Return the agent.
 
     Raises:
-        InputError: none is named, the command cannot be read, or there is no such coroutine function.
+        InputError: no agent is set, the command cannot be read, or there is no such coroutine function.
     """
     if options.agent_command:
         return CommandAgent.read(options.agent_command)

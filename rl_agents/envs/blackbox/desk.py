@@ -1,35 +1,29 @@
-"""Agents whose requests wait for the one who plays the model: a search, or anybody who plays blackbox as a `TextEnv`.
+"""The gateway's server with queues instead of an engine, for agents whose model is the caller.
 
-One HTTP server per process, in a thread with an event loop of its own. An agent is run for every episode. Its requests
-and its end are handed over in their order; a request waits until it is answered.
+The caller is a search, or any code that runs blackbox as a `TextEnv`. A process has one server, in a thread with its
+own event loop. Each episode runs an agent. The caller receives the agent's requests and its end in their order. A
+request waits until the caller answers it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
+import math
 import queue
 import secrets
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
-
-from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece, Start
-from rl_agents.gateway.dialects import DIALECTS, dialect_of, models_body
+from rl_agents.gateway.calls import GatewayLimits, ModelAnswer, ModelCall, Piece, Sent, Start
+from rl_agents.gateway.gateway import Gateway
 from rl_agents.gateway.process_supervisor import Agent, AgentEnd, Given
-from rl_agents.web.errors import ApiError
-from rl_agents.web.security import digest
+from rl_agents.gateway.server import serving
+from rl_agents.web.errors import ApiError, bad_request
 
-MODEL = "policy"
-MAX_BODY_BYTES = 32 << 20
-#: Seconds in which the server has to be there, and in which a stopped agent has to be gone.
+T = TypeVar("T")
+#: Seconds until the server must listen, and until a stopped agent must have ended.
 START_S, STOP_S = 30.0, 20.0
 
 
@@ -47,8 +41,9 @@ class Run:
 
     Attributes:
         events: its requests and, last, its end.
-        rewards: what it was given by HTTP since anybody looked.
-        recent: requests by digest: what a client's retry is answered with.
+        rewards: received over HTTP and not read yet.
+        recent: requests by digest, to recognize retries.
+        closed: why no further request is served; empty while requests are served.
     """
 
     session: str
@@ -59,50 +54,78 @@ class Run:
     task: asyncio.Task[None] | None = None
     closed: str = ""
 
-    def ask(self, call: ModelCall, name: str, retry: bool) -> Asked:
-        """Return the request; the earlier one where this is its retry.
+    def ask(self, call: ModelCall, sent: Sent) -> Asked:
+        """Return the request, or the earlier one if this is its retry.
 
         Raises:
-            ApiError: no request is served any more, or not this kind.
+            ApiError: 403 after the end, 400 for several answers at once.
         """
-        earlier = self.recent.get(name)
-        if earlier is not None and (retry or not earlier.answer.done()):
+        earlier = self.recent.get(sent.digest)
+        if earlier is not None and (sent.retry > 0 or not earlier.answer.done()):
             return earlier
         if self.closed:
             raise ApiError(403, self.closed, "session_closed")
         if call.count != 1:
-            raise ApiError(400, f"n={call.count}: one answer at a time here", "invalid_value", "n")
-        asked = self.recent[name] = Asked(call, asyncio.get_running_loop().create_future())
+            raise bad_request(f"n={call.count}: a search gives one answer at a time", "n")
+        asked = self.recent[sent.digest] = Asked(call, asyncio.get_running_loop().create_future())
         self.events.put(asked)
         return asked
 
 
 class Desk:
-    """The server, and the runs of this process."""
+    """The server and the runs of this process. To the gateway's routes it is a `Gateway`."""
 
     def __init__(self) -> None:
+        self.limits, self.created = GatewayLimits(max_model_len=1 << 30, max_response_tokens=1 << 30), 0
         self._runs: dict[str, Run] = {}
         self._loop = asyncio.new_event_loop()
-        self._url: queue.SimpleQueue[str | BaseException] = queue.SimpleQueue()
-        threading.Thread(target=self._serve, name="blackbox-desk", daemon=True).start()
-        url = self._url.get(timeout=START_S)
-        if isinstance(url, BaseException):
-            raise url
-        self.url = url
+        threading.Thread(target=self._loop.run_forever, name="blackbox-desk", daemon=True).start()
+        self._server = serving(cast(Gateway, self))
+        self.url = self._do(self._server.__aenter__(), START_S)
 
     def start(self, agent: Agent, task: Mapping[str, Any], seed: int, timeout_s: float) -> Run:
         """Run an agent; its first event follows."""
         run = Run(f"search-{secrets.token_hex(8)}", secrets.token_urlsafe(24))
         given = Given(run.session, run.key, self.url, task, seed)
-        self._do(self._begin(run, agent, given, timeout_s))
+        self._do(self._begin(run, agent, given, timeout_s), STOP_S)
         return run
 
-    def answer(self, asked: Asked, answer: ModelAnswer | ApiError) -> None:
+    def reply(self, asked: Asked, answer: ModelAnswer | ApiError) -> None:
+        """Answer or refuse a request."""
         self._loop.call_soon_threadsafe(_settle, asked, answer)
 
     def stop(self, run: Run) -> None:
-        """End an agent that may still be running, and everything that it has started."""
-        self._do(self._end(run))
+        """End an agent that may still be running, and all processes that it has started."""
+        self._do(self._end(run), STOP_S)
+
+    def session_of(self, key: str) -> str:
+        return next(
+            (run.session for run in self._runs.values() if secrets.compare_digest(run.key.encode(), key.encode())), ""
+        )
+
+    async def answer(self, session: str, call: ModelCall, sent: Sent) -> list[ModelAnswer]:
+        return [await asyncio.shield(self._run(session).ask(call, sent).answer)]
+
+    async def stream(self, session: str, call: ModelCall, sent: Sent) -> AsyncGenerator[Piece, None]:
+        (answer,) = await self.answer(session, call, sent)
+        yield Start(answer.id, answer.created, answer.label)
+        yield answer
+
+    def reward(self, session: str, value: float, *, call: int = 0, why: str = "") -> None:
+        if not math.isfinite(value):
+            raise bad_request("value: must be a finite number", "value")
+        self._run(session).rewards.put(value)
+
+    def finish(self, session: str, reason: str = "") -> None:
+        self._run(session).closed = "the agent has ended its session"
+
+    def count_tokens(self, session: str, call: ModelCall) -> int:
+        raise ApiError(404, "a search has no tokenizer: tokens are not counted", "not_found")
+
+    def _run(self, session: str) -> Run:
+        if session not in self._runs:
+            raise ApiError(404, f"there is no session {session!r}", "session_not_found")
+        return self._runs[session]
 
     async def _begin(self, run: Run, agent: Agent, given: Given, timeout_s: float) -> None:
         self._runs[run.session] = run
@@ -117,71 +140,8 @@ class Desk:
         for asked in run.recent.values():
             _settle(asked, ApiError(403, run.closed, "session_closed"))
 
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(STOP_S)
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._listen())
-
-    async def _listen(self) -> None:
-        import uvicorn
-
-        routes = [
-            Route("/s/{session}/v1/models", self._models),
-            Route("/rl/reward", self._reward, methods=["POST"]),
-            Route("/rl/end", self._ended, methods=["POST"]),
-            *(Route("/s/{session}" + path, self._request, methods=["POST"]) for path in DIALECTS),
-        ]
-        app = Starlette(routes=routes, exception_handlers={ApiError: _refusal})
-        config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off", access_log=False)
-        server = uvicorn.Server(config)
-        server.capture_signals = contextlib.nullcontext  # type: ignore
-        serving = asyncio.create_task(server.serve())
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.005)
-        if serving.done():
-            self._url.put(serving.exception() or RuntimeError("the server for agents does not start"))
-            return
-        self._url.put(f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}")
-        await serving
-
-    def _run_of(self, request: Request, session: str = "") -> Run:
-        """Return the run that a request's key, and path, belong to."""
-        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        key = request.headers.get("x-api-key") or (bearer if scheme.lower() == "bearer" else "")
-        found = [run for run in self._runs.values() if secrets.compare_digest(run.key.encode(), key.encode())]
-        if not found or (session and found[0].session != session):
-            raise ApiError(401, "no session here has this key; it is over, or it never was", "invalid_api_key")
-        return found[0]
-
-    async def _models(self, request: Request) -> Response:
-        self._run_of(request, request.path_params["session"])
-        return JSONResponse(models_body([MODEL], 0))
-
-    async def _reward(self, request: Request) -> Response:
-        run, data = self._run_of(request), await _body(request)
-        value = data.get("value")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e30:
-            raise ApiError(400, "value: a finite number is needed", "invalid_value", "value")
-        run.rewards.put(float(value))
-        return JSONResponse({"ok": True})
-
-    async def _ended(self, request: Request) -> Response:
-        self._run_of(request).closed = "the agent has ended its session"
-        return JSONResponse({"ok": True})
-
-    async def _request(self, request: Request) -> Response:
-        run, data = self._run_of(request, request.path_params["session"]), await _body(request)
-        path = "/v1" + request.url.path.partition("/v1")[2]
-        dialect = DIALECTS[path]
-        call: ModelCall = dialect.read(data)
-        name = digest(path + json.dumps(data, sort_keys=True))
-        asked = run.ask(call, name, request.headers.get("x-stainless-retry-count", "0") != "0")
-        if not call.stream:
-            return JSONResponse(dialect.whole(call, [await asyncio.shield(asked.answer)]))
-        events = dialect.events(call, _pieces(asked))
-        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+    def _do(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
 
 
 async def _play(run: Run, agent: Agent, given: Given, timeout_s: float) -> None:
@@ -205,45 +165,12 @@ def _settle(asked: Asked, answer: ModelAnswer | ApiError) -> None:
         asked.answer.set_result(answer)
 
 
-async def _pieces(asked: Asked) -> AsyncGenerator[Piece, None]:
-    answer = await asyncio.shield(asked.answer)
-    yield Start(answer.id, answer.created, answer.label)
-    yield answer
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    """Return a request's JSON object.
-
-    Raises:
-        ApiError: it is too large, or none.
-    """
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MAX_BODY_BYTES:
-            raise ApiError(413, f"the body is larger than {MAX_BODY_BYTES} bytes", "body_too_large")
-        parts.append(part)
-    try:
-        data = json.loads(b"".join(parts))
-    except (ValueError, RecursionError) as error:
-        raise ApiError(400, f"the body is not JSON: {error}", "invalid_json") from None
-    if not isinstance(data, dict):
-        raise ApiError(400, "the body is not a JSON object", "invalid_json")
-    return data
-
-
-async def _refusal(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    names = {name.lower(): value for name, value in request.headers.items()}
-    body = dialect_of(request.url.path, names).error(error)
-    return JSONResponse(body, status_code=error.status, headers=dict(error.headers()))
-
-
 _desk: list[Desk] = []
 _lock = threading.Lock()
 
 
 def desk() -> Desk:
+    """Return the desk of this process."""
     with _lock:
         if not _desk:
             _desk.append(Desk())

@@ -1,9 +1,9 @@
-"""A black-box agent as a `gymnasium.Env` over text, seen from inside out: its requests are what the world shows.
+"""A black-box agent as a `gymnasium.Env` over text: its requests are the observations.
 
-`reset` starts the agent and waits for its first request, `step` answers a request and waits for the next one or for the
-agent's end. So whatever plays text environments can play the model of any agent: a search that reaches a state again by
-serving the recorded answers to a fresh agent, ``run.py play``, the measurement of lengths. Plain rollouts do not take
-this way (`rl_agents.rollout.blackbox`).
+`reset` starts the agent and waits for its first request. `step` answers a request and waits for the next one or for the
+agent's end. So all code for text environments can act as the model of an agent: a search that returns to a state by
+giving the recorded answers to a new agent, ``run.py play``, the measurement of lengths. Plain rollouts use
+`rl_agents.rollout.blackbox` instead.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from rl_agents.gateway.process_supervisor import AgentEnd
 from rl_agents.gateway.results import AgentResult
 from rl_agents.web.errors import ApiError
 
-#: Beyond the agent's own time.
+#: Seconds of waiting beyond the agent's own time limit.
 PATIENCE_S = 30.0
 
 
 class AgentFailed(RuntimeError):
-    """The agent ended without a result; the message says how."""
+    """The agent ended without a result; the message has the reason."""
 
 
 class BlackboxEnv(gymnasium.Env[str, str]):
     """One agent's run per episode.
 
-    ``info`` holds ``anchor`` (equal for equal histories), how the request is read (`histories.Turn`) and, at the end,
-    what the agent's result says: ``success``, ``metrics``, ``references``, ``points``, ``evidence``. Rewards are those
-    that the agent reported by HTTP since the last request and, at the end, its result's.
+    ``info`` has ``anchor`` (equal for equal histories), the parts of the request (`histories.Turn`) and, at the end,
+    those of the agent's result: ``success``, ``metrics``, ``references``, ``points``, ``evidence``. Rewards are those
+    that the agent sent over HTTP since the last request and, at the end, its result's.
 
     Raises:
         AgentFailed: from `reset` and `step`.
@@ -58,7 +58,7 @@ class BlackboxEnv(gymnasium.Env[str, str]):
         self._rewarded = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start the agent on ``options["task_id"]``, or on a training task drawn with ``seed``, which it is given."""
+        """Start the agent on ``options["task_id"]``, or on a training task drawn with ``seed``."""
         super().reset(seed=seed)
         self.close()
         task_id = (options or {}).get("task_id")
@@ -83,12 +83,12 @@ class BlackboxEnv(gymnasium.Env[str, str]):
         run, asked = self._run, self._asked
         if run is None or asked is None:
             raise RuntimeError("blackbox: step() without a request that waits; call reset() first")
-        desk().answer(asked, self._history.answer(asked.call, action))
+        desk().reply(asked, self._history.answer(asked.call, action))
         event, cut = self._next(run), False
         while isinstance(event, Asked) and self._history.answered >= self.max_turns:
             cut = True
-            refusal = f"the session is over: {self.max_turns} calls are all that an episode has (max_turns)"
-            desk().answer(event, ApiError(403, refusal, "max_turns"))
+            refusal = f"the session is over: an episode has {self.max_turns} calls (max_turns)"
+            desk().reply(event, ApiError(403, refusal, "max_turns"))
             event = self._next(run)
         reward = self._reported(run)
         if isinstance(event, AgentEnd):
@@ -108,7 +108,7 @@ class BlackboxEnv(gymnasium.Env[str, str]):
         return event
 
     def _reported(self, run: Run) -> float:
-        """Return what the agent was given by HTTP since anybody looked."""
+        """Return the sum of new rewards that the agent sent over HTTP."""
         total = 0.0
         while not run.rewards.empty():
             total, self._rewarded = total + run.rewards.get(), True

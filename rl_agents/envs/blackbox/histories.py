@@ -1,4 +1,4 @@
-"""An agent's requests as turns of a dialogue: what is new in each, whatever the client has done to its history."""
+"""An agent's requests as turns of a dialogue: the new part of each, even if the client rewrites its history."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl_agents.chat.messages import Message
-from rl_agents.gateway.calls import AnsweredCall, ModelAnswer, ModelCall
+from rl_agents.gateway.answers import answer_id, written_answer
+from rl_agents.gateway.calls import ModelAnswer, ModelCall, Start
 from rl_agents.gateway.conversation_tree import answer_keys, header_key, message_key, split_header
-from rl_agents.gateway.stream_view import Shown, arguments_text
+from rl_agents.gateway.stream_view import Shown
 from rl_agents.tools.strict_json import canonical
 from rl_agents.web.text import TextStream
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What an agent's request shows of the world.
+    """The content of an agent's request.
 
     Attributes:
-        observation: as people read it, and as the policy does where it is one user message.
+        observation: text for people, and for the policy if it is one user message.
         anchor: equal for equal histories, thoughts excluded.
-        messages, tools: with which a dialogue begins; empty for one user message.
+        messages, tools: at the beginning of a dialogue; empty for one user message.
         new_dialogue: the request does not continue from the last answer.
-        further: messages since the last answer, where they are more than one user message.
+        further: messages since the last answer, if they are more than one user message.
         calls: the last answer's tool calls, for templates that write a tool's name next to its result.
     """
 
@@ -38,7 +39,7 @@ class Turn:
     calls: tuple[Mapping[str, Any], ...] = ()
 
     def info(self) -> dict[str, Any]:
-        """Return what `reset` and `step` return in addition to the observation."""
+        """Return the ``info`` of `reset` and `step`."""
         info: dict[str, Any] = {"anchor": self.anchor}
         if self.new_dialogue:
             info["new_dialogue"] = True
@@ -54,7 +55,7 @@ class History:
     """The last request and its answer.
 
     Attributes:
-        as_sent: thoughts that the client drops from its history are dropped from the policy's.
+        as_sent: thoughts that the client drops from its history are dropped from the policy's, too.
         answered: number of answers.
     """
 
@@ -69,7 +70,7 @@ class History:
         """Take the next request."""
         system, body = split_header(call.messages)
         header, keys = header_key(system, call.tools), tuple(message_key(m, self.as_sent) for m in body)
-        if call.previous:  # the client sends what is new, and no more
+        if call.previous:  # the client sends only the new messages
             header, keys, new = self._header, (*self._keys, *self._answers[:1], *keys), tuple(body)
         else:
             new = self._new(header, keys, body)
@@ -78,7 +79,7 @@ class History:
         return turn
 
     def _new(self, header: str, keys: Sequence[str], body: Sequence[Message]) -> tuple[Message, ...]:
-        """Return the messages since the last answer; none where the request does not go on from it."""
+        """Return the messages since the last answer; none if the request does not continue from it."""
         known = len(self._keys)
         further = tuple(body[known + 1 :])
         if not (self.answered and further and header == self._header and keys[:known] == self._keys):
@@ -98,27 +99,21 @@ class History:
         return Turn(_read(call.messages[-1:]), anchor, tuple(call.messages), tools, new_dialogue=again)
 
     def answer(self, call: ModelCall, action: str) -> ModelAnswer:
-        """Show the policy's whole response to the client as the gateway does; ids are the same in every replay."""
+        """Return the policy's whole response in the gateway's form; ids are the same in every replay."""
         shown = Shown(TextStream(lambda ids: action, call.stop), call.tools, inside=_inside(action))
         shown.add([0], last=True)
         self.answered += 1
-        calls = tuple(
-            AnsweredCall(f"call_{self.answered}_{number}", called.name, arguments_text(called))
-            for number, called in enumerate(shown.calls)
-        )
+        start = Start(answer_id(self.answered), created=0, label="search")
+        answer = written_answer(shown, call.dialect, self.answered, start, tokens=0, finish_reason="stop")
         self._answers = answer_keys(shown.content, shown.thoughts, shown.calls, action, self.as_sent)
         self._calls = tuple(
-            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": {}}} for c in calls
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": {}}} for c in answer.tool_calls
         )
-        return ModelAnswer(
-            index=0, call=self.answered, id=str(self.answered), content=shown.content, thoughts=shown.thoughts,
-            tool_calls=calls, finish="tool_calls" if calls else "stop", prompt_tokens=0, completion_tokens=0,
-            created=0, label="search",
-        )  # fmt: skip
+        return answer
 
 
 def _inside(action: str) -> bool:
-    """Whether the prompt has opened the thought that the response ends."""
+    """Return whether the prompt has opened the thought that the response ends."""
     opened, closed = action.find("<think>"), action.find("</think>")
     return closed >= 0 and not 0 <= opened < closed
 

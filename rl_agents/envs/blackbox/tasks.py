@@ -2,9 +2,10 @@
 
     {"id": "q1", "question": "In which city does Ada live?", "split": "test"}
 
-A row of any table (`rl_agents.data.tables`); the agent is given it as it stands. ``id`` may be absent (then it is the
-row's number), and so may ``split``: where no row has one, a tenth of the tasks is for tests. Of another environment the
-agent is given ``id``, ``env`` (its name), ``options`` and ``max_turns``: what `rl_agents.envs.base.make_env` takes.
+A row of any table (`rl_agents.data.tables`), which the agent receives unchanged. ``id`` may be absent (then it is the
+row's number), and so may ``split``: if no row has one, a tenth of the tasks is for tests. For a task of another
+environment the agent receives ``id``, ``env`` (its name), ``options`` and ``max_turns``, the arguments of
+`rl_agents.envs.base.make_env`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ NEEDED = (
 
 
 def base_environment(options: Mapping[str, Any]) -> str:
-    """Return the environment whose tasks are taken, or ``blackbox`` for those of a file.
+    """Return the environment whose tasks are used, or ``blackbox`` for those of a file.
 
     Raises:
         InputError: no agent, two agents, no tasks, or neither a file nor an environment of that name.
@@ -71,7 +72,7 @@ def task_ids(split: str, options: BlackboxOptions) -> list[str]:
 
 
 def task_payload(task_id: str, options: BlackboxOptions, max_turns: int) -> dict[str, Any]:
-    """Return what the agent is given.
+    """Return the task as the agent receives it.
 
     Raises:
         InputError: there is no such task in the file.
@@ -82,7 +83,7 @@ def task_payload(task_id: str, options: BlackboxOptions, max_turns: int) -> dict
 
 
 def answer_words(options: BlackboxOptions) -> str:
-    """Return how the environment whose tasks are taken tells an agent to answer now; empty where it does not."""
+    """Return the ``answer_instruction`` of the environment whose tasks are used; empty if it has none."""
     name = base_environment(base.plain_options(options))
     if name == "blackbox":
         return ""
@@ -93,16 +94,16 @@ def answer_words(options: BlackboxOptions) -> str:
 
 
 def load_tasks(options: BlackboxOptions) -> TableTasks:
-    """Read a table of tasks, once, and again when it changes.
+    """Read a table of tasks, once, and again after changes.
 
     Raises:
-        InputError: a row that is wrong; its place is named.
+        InputError: an invalid row; the message names its place.
     """
     table = open_table(options.tasks, options.columns, key="env.columns")
     return _loaded(table, table.version())
 
 
-@lru_cache(maxsize=4)  # every environment asks
+@lru_cache(maxsize=4)  # every environment needs them
 def _loaded(table: Table, version: str) -> TableTasks:
     payloads = keep(table.name, f"blackbox/{version}", lambda: _entries(table))
     if not len(payloads):
@@ -134,7 +135,7 @@ def _payload(row: Row) -> dict[str, Any]:
 
 
 def _split(splits: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the ids of both sets in the table's order. A single task without ``split`` is both."""
+    """Return the ids of both sets in the table's order. A single task without ``split`` is in both."""
     if not any(splits.values()):
         return held_out(tuple(splits), SPLIT_SEED)
     return {part: tuple(n for n, split in splits.items() if (split or "train") == part) for part in SPLITS}

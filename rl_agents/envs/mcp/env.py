@@ -1,7 +1,7 @@
 """Question answering with the tools of MCP servers, as a `gymnasium.Env` over text.
 
-An episode is at most eight turns: calls of tools, up to four in a turn at the same time, and an answer, which alone is
-rewarded. What the tools do is their servers' matter: an episode is as reproducible as they are.
+An episode has at most eight turns: calls of tools, up to four concurrent ones in a turn, and an answer, which alone is
+rewarded. An episode is as reproducible as the servers' tools.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rl_agents.tools.toolbox import BoundTool, Toolbox, feedback, render_results
 
 #: Calls in one turn; further ones are not run.
 MAX_CALLS = 4
-#: Seconds until a server must be there.
+#: Seconds until a server must have listed its tools.
 START_TIMEOUT_S = 30.0
 
 _SYSTEM = """\
@@ -47,23 +47,15 @@ _MALFORMED = "Your last response was not valid: {problem}. Call tools, or answer
 ANSWER_NOW = "No further tool call is possible. Write your answer now, inside <answer> and </answer>."
 
 
-_Key = tuple[str, float, float, int]
-
-
-@dataclass(slots=True)
-class _Shared:
-    client: McpClient
-    users: int = 0
-
-
-_shared: dict[_Key, _Shared] = {}
+#: Clients of this process and the numbers of their environments, by servers and limits.
+_clients: dict[tuple[object, ...], tuple[McpClient, int]] = {}
 _lock = threading.Lock()
 
 
 class Connection:
-    """An environment's hold on the servers of a file; they end when the last one that shares them lets go.
+    """An environment's share of the servers of a file, which end when the last environment closes its connection.
 
-    They begin to start at once; await `client.opened()` for them.
+    The servers start at once; await `client.opened()`.
 
     Raises:
         InputError: see `read_servers`; or the SDK is missing.
@@ -72,27 +64,18 @@ class Connection:
     def __init__(self, options: McpOptions) -> None:
         path = Path(options.servers).expanduser()
         limits = options.call_timeout_s, START_TIMEOUT_S, options.call_concurrency
-        self._key: _Key | None = None
-        if options.share == "environment":
-            self.client = McpClient(read_servers(path), *limits)
-            return
-        self._key = (fingerprint([path]), *limits)
+        self._key = (fingerprint([path]) if options.share == "process" else object(), *limits)
         with _lock:
-            if self._key not in _shared:
-                _shared[self._key] = _Shared(McpClient(read_servers(path), *limits))
-            _shared[self._key].users += 1
-            self.client = _shared[self._key].client
+            self.client, users = _clients.get(self._key) or (McpClient(read_servers(path), *limits), 0)
+            _clients[self._key] = self.client, users + 1
 
     def close(self) -> None:
-        if self._key is None:
-            self.client.close()
-            return
         with _lock:
-            shared, key, self._key = _shared[self._key], self._key, None
-            shared.users -= 1
-            if not shared.users:
-                del _shared[key]
-                shared.client.close()
+            client, users = _clients.pop(self._key)
+            if users > 1:
+                _clients[self._key] = client, users - 1
+            else:
+                client.close()
 
 
 ANSWER_NOTE = "answered"
@@ -100,12 +83,12 @@ ANSWER_NOTE = "answered"
 
 @dataclass(frozen=True, slots=True)
 class ToolState:
-    """What the agent has done and learned in an episode; the tools may have states of their own.
+    """The agent's state in an episode; the tools may have their own.
 
     Attributes:
         seen: the different results, each with its call.
-        calls, failed: calls that were run, and those of them that the tool could not do.
-        answer: empty until it is given.
+        calls, failed: number of calls that were run, and of those that failed.
+        answer: empty before the answer.
     """
 
     question: Question
@@ -120,11 +103,10 @@ class ToolState:
 class McpEnv(ToolEnv[ToolState, McpOptions]):
     """Call tools of MCP servers, then answer a question.
 
-    ``info`` holds ``task_id``, ``success`` (exact match), ``valid`` (the answer could be read, or every call fitted
-    its tool, regardless of its result), ``anchor`` (the task and what has been learned), ``progress`` (a call
-    returned what none had; None before the first turn, for malformed responses and for answers), ``references``
-    and ``metrics``: ``turns``, ``calls``, ``failed_calls``, ``em`` and ``f1``. That of `reset` holds ``messages`` and
-    ``tools`` too.
+    ``info`` has ``task_id``, ``success`` (exact match), ``valid`` (the answer could be read, or every call fit its
+    tool, regardless of its result), ``anchor`` (the task and the results so far), ``progress`` (a call returned a new
+    result; None before the first turn, for malformed responses and for answers), ``references`` and ``metrics``:
+    ``turns``, ``calls``, ``failed_calls``, ``em`` and ``f1``. After `reset` it also has ``messages`` and ``tools``.
 
     Raises:
         InputError: a bad option or file.
@@ -134,7 +116,8 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
     registered = SPEC
     task_ids = staticmethod(task_ids)
     awaited = True
-    #: Only the servers know the states of their tools: branching plays the actions again.
+    answer_instruction = ANSWER_NOW
+    #: Only the servers know the states of their tools, so branching repeats the actions.
     snapshot = None  # type: ignore[assignment]
     restore = None  # type: ignore[assignment]
 
@@ -142,17 +125,17 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
         super().__init__(options, max_turns)
         if not self.options.servers:
             raise InputError('environment mcp needs env.servers=FILE, a JSON file {"mcpServers": {NAME: {...}}}')
-        read_servers(Path(self.options.servers).expanduser())  # none of them is started
+        read_servers(Path(self.options.servers).expanduser())  # checks the file and starts none of them
         self._tasks = load_tasks(self.options)
         self._system = _SYSTEM.format(max_calls=MAX_CALLS, max_turns=self.max_turns)
         self._connection: Connection | None = None
         self._toolbox: Toolbox | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Start ``options["task_id"]``, or a train task drawn with ``seed``; the first one starts the servers.
+        """Start ``options["task_id"]``, or a train task drawn with ``seed``. The first reset starts the servers.
 
         Returns:
-            A coroutine that comes to observation and info.
+            A coroutine that returns observation and info.
 
         Raises:
             InputError: unknown task id, or servers that cannot be used.
@@ -169,7 +152,7 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
         ]
         info["tools"] = tools
         lines = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
-        # One text for agents that are not given rules, tools and question as a chat.
+        # One text for agents that do not receive rules, tools and question as a chat.
         return f"{self._system}\n{_FORM.format(tools=lines, question=question.question)}", info
 
     def _answer(self, state: ToolState, answer: str) -> StepResult:
@@ -182,15 +165,10 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
         return self._end_malformed(state, _MALFORMED.format(problem=feedback(problem)), query="")
 
     def close(self) -> None:
-        """Let go of the servers; those that no other environment uses end."""
+        """Close the connection; servers that no other environment uses end."""
         connection, self._connection, self._toolbox = self._connection, None, None
         if connection is not None:
             connection.close()
-
-    @property
-    def answer_instruction(self) -> str:
-        """What the agent reads when its next turn must answer."""
-        return ANSWER_NOW
 
     async def _call(self, state: ToolState, turn: ToolResponse) -> StepResult:
         results = await (await self._open_toolbox()).run(turn.response)
@@ -241,7 +219,7 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
 
 
 def choose_tools(tools: tuple[McpTool, ...], names: list[str]) -> tuple[McpTool, ...]:
-    """Return the tools called ``names``, or all.
+    """Return the tools with these names, or all.
 
     Raises:
         InputError: a name that no server has.

@@ -1,4 +1,4 @@
-"""The tasks of mcp: questions with answers from a file, in the plain form of multihop_qa's questions.
+"""The tasks of mcp: questions with answers from a table, in the simple form of multihop_qa's questions.
 
     {"id": "q1", "question": "In which city does Ada live?", "answer": "Rome"}
 
@@ -32,12 +32,12 @@ def task_ids(split: str, options: McpOptions) -> list[str]:
 
 
 def load_tasks(options: McpOptions) -> TableTasks:
-    """Read the files of tasks, once per process, and again when they change.
+    """Read the files of tasks, once per process, and again after changes.
 
-    Without ``test_tasks`` a tenth of ``tasks`` is for tests, by sha256 of the ids. A file of one task is both sets.
+    Without ``test_tasks`` a tenth of ``tasks`` is for tests, by sha256 of the ids. A single task is in both sets.
 
     Raises:
-        InputError: no file, or a record that is wrong; its place is named.
+        InputError: no file, or an invalid record; the message names its place.
     """
     if not options.tasks:
         raise InputError("environment mcp needs env.tasks=FILE, a table of questions with answers")
@@ -46,7 +46,7 @@ def load_tasks(options: McpOptions) -> TableTasks:
     return _loaded(tables, tuple(table.version() for table in tables), options.max_bad_share)
 
 
-@lru_cache(maxsize=4)  # every environment asks
+@lru_cache(maxsize=4)  # every environment needs them
 def _loaded(tables: tuple[Table, ...], versions: tuple[str, ...], max_bad_share: float) -> TableTasks:
     kept, seen = [], set[str]()
     for table, version in zip(tables, versions, strict=True):

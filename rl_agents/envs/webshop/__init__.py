@@ -1,4 +1,4 @@
-"""What the registry knows about webshop, and its keys."""
+"""The registry's entry of webshop, and its keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl_agents.envs.spec import EnvSpec
 class WebShopOptions:
     """Keys of webshop; see docs/environments/webshop.md."""
 
-    catalogue: str = key("generated", "products: generated, generated:N, small, or a path of official products")
+    catalogue: str = key("generated", "products: generated, small, or a path of official products")
     goals: Literal["human", "synthetic"] = key("human", "instructions: written by people, or synthetic")
     prompt: Literal["3spo", "steppo", "compact"] = key("3spo", "prompt style: a paper's, or few words for small models")
     reward: Literal["score", "success"] = key(

@@ -1,12 +1,11 @@
-"""Where products come from: official files at a path, or a generated catalog; found by name.
+"""The sources of products, by name: official files at a path, or a generated catalog.
 
-| name | what |
+| name | products |
 |---|---|
-| ``generated`` | 2,000 products of our own, one instruction each |
-| ``generated:N`` | N of them, for measurements |
+| ``generated`` | 2,000 generated products, one instruction each |
 | ``small`` | 300 products in single words, for the warm-start model |
-| a folder | the official ``items_shuffle*.json``, ``items_ins_v2*.json`` and, if there, ``items_human_ins.json`` |
-| a ``.json`` file | an official product list; the instruction files are looked for next to it |
+| a folder | the official ``items_shuffle*.json``, ``items_ins_v2*.json`` and, if present, ``items_human_ins.json`` |
+| a ``.json`` file | an official product list; the instruction files must be next to it |
 
 Stores are built at their first use and kept in the cache folder of rl_agents.
 """
@@ -21,6 +20,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,7 @@ from rl_agents.envs.webshop.store import FORMAT, build_store
 from rl_agents.errors import InputError
 
 GENERATED_PRODUCTS = 2000
-MAX_GENERATED = 10_000_000
-#: Counts up when the generator's products change.
+#: Increases when the generated products change.
 GENERATOR = 1
 
 Entries = Iterator[tuple[Entry, float | None]]
@@ -45,9 +44,9 @@ class Catalogue:
     """A source of products.
 
     Attributes:
-        name: ``small``, ``generated``, ``generated:N``; a path otherwise.
+        name: ``small`` or ``generated``; a path otherwise.
         entries: yields all products with the share of the source that has been read.
-        fingerprint: changes when the products do.
+        fingerprint: changes when the products change.
     """
 
     name: str
@@ -56,11 +55,11 @@ class Catalogue:
 
     @property
     def generated(self) -> bool:
-        """Whether the products are our own."""
-        return self.name.split(":")[0] in ("generated", "small")
+        """Whether the products are generated."""
+        return self.name in ("generated", "small")
 
     def ensure_store(self) -> Path:
-        """Return the store, built first when it is absent."""
+        """Return the store, and build it first if it is absent."""
         digest = hashlib.sha256(f"{FORMAT}/{self.fingerprint}".encode()).hexdigest()[:12]
         path = cache_dir() / "webshop" / f"{re.sub(r'[^A-Za-z0-9]+', '-', Path(self.name).stem)}-{digest}.sqlite"
         if not path.is_file():
@@ -74,82 +73,66 @@ def find_catalogue(name: str) -> Catalogue:
     """Return the catalog that the key ``env.catalogue`` names.
 
     Raises:
-        InputError: no such file, a folder without product files, or a number out of range.
+        InputError: no such file, or a folder without product files.
     """
     if name == "small":
         return Catalogue(name, small_entries, f"small/{GENERATOR}")
-    if match := re.fullmatch(r"generated(?::([1-9]\d{0,8}))?", name):
-        count = int(match[1] or GENERATED_PRODUCTS)
-        if count > MAX_GENERATED:
-            raise InputError(f"env.catalogue={name}: at most {MAX_GENERATED} products")
-        plain = "generated" if count == GENERATED_PRODUCTS else f"generated:{count}"
-        return Catalogue(plain, lambda: shop_entries(count), f"generated/{GENERATOR}/{count}")
+    if name == "generated":
+        entries = partial(shop_entries, GENERATED_PRODUCTS)
+        return Catalogue(name, entries, f"generated/{GENERATOR}/{GENERATED_PRODUCTS}")
     path = Path(name).expanduser()
     if not path.exists():
-        raise InputError(f"env.catalogue={name}: valid: small, generated, generated:N, a folder or a file that exists")
-    files = OfficialFiles.find(path)
-    return Catalogue(name, files.entries, files.fingerprint())
+        raise InputError(f"env.catalogue={name}: valid: small, generated, a folder or a file that exists")
+    files = official_files(path)
+    stats = [(file, file.stat()) if file else None for file in files]
+    fingerprint = json.dumps([one and [str(one[0]), one[1].st_size, one[1].st_mtime_ns] for one in stats])
+    return Catalogue(name, partial(official_entries, *files), fingerprint)
 
 
-@dataclass(frozen=True, slots=True)
-class OfficialFiles:
-    items: Path
-    attributes: Path
-    human: Path | None
+def official_files(path: Path) -> tuple[Path, Path, Path | None]:
+    """Find products, attributes and human instructions in a folder, or next to a product file.
 
-    @classmethod
-    def find(cls, path: Path) -> OfficialFiles:
-        """Look for the files in a folder, or next to a product file.
+    Raises:
+        InputError: a required file is missing; the message names it.
+    """
+    folder = path if path.is_dir() else path.parent
+    items = path if path.is_file() else _first(folder, "items_shuffle*.json")
+    same = folder / f"items_ins_v2{items.stem.removeprefix('items_shuffle')}.json"
+    attributes = same if same.is_file() else _first(folder, "items_ins_v2*.json")
+    human = folder / "items_human_ins.json"
+    return items, attributes, human if human.is_file() else None
 
-        Raises:
-            InputError: a file that is needed is missing; the message names it.
-        """
-        folder = path if path.is_dir() else path.parent
-        items = path if path.is_file() else _first(folder, "items_shuffle*.json")
-        tail = items.stem.removeprefix("items_shuffle")
-        same = folder / f"items_ins_v2{tail}.json"
-        human = folder / "items_human_ins.json"
-        attributes = same if same.is_file() else _first(folder, "items_ins_v2*.json")
-        return cls(items, attributes, human if human.is_file() else None)
 
-    def fingerprint(self) -> str:
-        """Return what tells these files from others without reading them: paths, sizes and times."""
-        parts: list[Any] = []
-        for path in (self.items, self.attributes, self.human):
-            stat = None if path is None else path.stat()
-            parts.append(None if stat is None else [str(path), stat.st_size, stat.st_mtime_ns])
-        return json.dumps(parts)
+def official_entries(items: Path, attributes: Path, human: Path | None) -> Entries:
+    """Yield the products in the order of the file, with their instructions.
 
-    def entries(self) -> Entries:
-        """Yield the products in the order of the file, with their instructions.
+    Raises:
+        InputError: a record that cannot be read; the message has file, place and reason.
+    """
+    size = max(items.stat().st_size, 1)
+    with _Lookup() as lookup:
+        lookup.add("attributes", attributes)
+        if human is not None:
+            lookup.add("human", human)
+        stream = JsonStream(items)
+        for number, (_, record) in enumerate(stream, start=1):
+            try:
+                entry = _entry(record, lookup)
+            except (AttributeError, InputError, KeyError, TypeError, ValueError) as error:
+                reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+                raise InputError(f"{items}: product {number} cannot be read: {reason}") from error
+            if entry is not None:
+                yield entry, min(stream.position / size, 1.0)
 
-        Raises:
-            InputError: a record that cannot be read; file, place and reason are named.
-        """
-        size = max(self.items.stat().st_size, 1)
-        with _Lookup() as lookup:
-            lookup.add("attributes", self.attributes)
-            if self.human is not None:
-                lookup.add("human", self.human)
-            stream = JsonStream(self.items)
-            for number, (_, record) in enumerate(stream, start=1):
-                try:
-                    entry = self._entry(record, lookup)
-                except (AttributeError, InputError, KeyError, TypeError, ValueError) as error:
-                    reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-                    raise InputError(f"{self.items}: product {number} cannot be read: {reason}") from error
-                if entry is not None:
-                    yield entry, min(stream.position / size, 1.0)
 
-    @staticmethod
-    def _entry(record: dict[str, Any], lookup: _Lookup) -> Entry | None:
-        known = lookup.get("attributes", str(record["asin"]))
-        attributes, synthetic = attributes_from_record({} if known is None else known)
-        product = product_from_record(record, attributes)
-        if product is None:
-            return None
-        human = human_instructions(lookup.get("human", product.asin) or ())
-        return Entry(product, (*human, *((synthetic,) if synthetic else ())))
+def _entry(record: dict[str, Any], lookup: _Lookup) -> Entry | None:
+    known = lookup.get("attributes", str(record["asin"]))
+    attributes, synthetic = attributes_from_record({} if known is None else known)
+    product = product_from_record(record, attributes)
+    if product is None:
+        return None
+    human = human_instructions(lookup.get("human", product.asin) or ())
+    return Entry(product, (*human, *((synthetic,) if synthetic else ())))
 
 
 class _Lookup:
@@ -179,7 +162,7 @@ class _Lookup:
 
 
 def _first(folder: Path, pattern: str) -> Path:
-    """Return the file that matches; of several the one with the shortest name, which is the full set."""
+    """Return the matching file; of several the one with the shortest name, which is the full set."""
     found = sorted(folder.glob(pattern), key=lambda path: (len(path.name), path.name))
     if not found:
         raise InputError(f"{folder}: no {pattern} there")

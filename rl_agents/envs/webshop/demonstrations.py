@@ -1,13 +1,12 @@
-"""The scripted players of WebShop, and its warm-start model: its words, and what it is taught.
+"""The scripted players of WebShop, and its warm-start model.
 
-The expert knows the goal's product: what can be reached. It searches with the instruction, with the goal product's
-title if that does not find it, opens the product, chooses the wanted options and buys. It reads the state, not the
-text.
+The expert knows the goal's product. It searches with the instruction, or with the goal product's title if that does not
+find it, opens the product, chooses the wanted options and buys. It reads the state, not the text.
 
-The mediocre shopper, which teaches the warm-start model, knows the form of every page, but it leaves words out of its
-query, does not always open the first result, and often buys before every option is chosen: reinforcement learning has
-something to improve. It shops in the small catalog, where every property, color and sort of product is one word, and so
-one token. Most of what the model writes is copied from the request: two layers are enough for that.
+The mediocre shopper teaches the warm-start model. It knows the form of every page, but it omits words from its query,
+does not always open the first result, and often buys before every option is chosen, so that reinforcement learning can
+improve it. It shops in the small catalog, where every property, color and sort of product is one word, and so one
+token. The model copies most of its output from the request; two layers are enough for that.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def expert_command(store: Store, goal: Goal, state: EpisodeState) -> str:
 
 
 def wanted_options(product: Product, goal: Goal) -> Mapping[str, str]:
-    """Return the option of each axis that the goal wants: by name and value, by value, or the nearest that counts."""
+    """Return the wanted option of each axis: by name and value, by value, or the first similar one."""
     wanted: dict[str, str] = {}
     for option in goal.options:
         if isinstance(option, tuple):
@@ -64,7 +63,7 @@ def wanted_options(product: Product, goal: Goal) -> Mapping[str, str]:
 
 
 def in_style(command: str, style: str) -> str:
-    """Return the response that carries a command in a prompt style, without thoughts."""
+    """Return the response with a command in a prompt style, without thoughts."""
     if style == "3spo":
         return f"<action>{command}</action>"
     if style == "steppo":
@@ -89,7 +88,7 @@ class Habits:
     """Habits of the shopper; about two purchases in five are right with these.
 
     Attributes:
-        forgets_word: probability that a property is excluded of the query.
+        forgets_word: probability that a property is omitted from the query.
         other_result: probability that one of the results 2 to 5 is opened instead of the first.
         skips_option: probability, per option not chosen yet, of buying at once.
         wrong_option: probability that an option is chosen at random.
@@ -101,7 +100,7 @@ class Habits:
     wrong_option: float = 0.1
 
 
-#: Right on every goal of the small catalog.
+#: Solves every goal of the small catalog.
 FLAWLESS = Habits(forgets_word=0, other_result=0, skips_option=0, wrong_option=0)
 
 
@@ -129,7 +128,7 @@ def _action(store: Store, goal: Goal, state: EpisodeState, rng: random.Random, h
     # A wrong product may not have the wanted value: any other will do.
     wanted = wanted_options(product, goal)
     chosen = dict(state.turn.state.chosen)
-    for axis, values in page.product.options:
+    for axis, values in page.product.options.items():
         if axis not in chosen and rng.random() >= habits.skips_option:
             value = wanted.get(axis, values[0])
             return f"click[ {rng.choice(values) if rng.random() < habits.wrong_option else value} ]"
@@ -137,7 +136,7 @@ def _action(store: Store, goal: Goal, state: EpisodeState, rng: random.Random, h
 
 
 def words() -> list[str]:
-    """Return every word but special tokens: those of pages, requests and commands, and all prices."""
+    """Return every word except special tokens: those of pages, requests and commands, and all prices."""
     pages = ["page", "search", "results", "item", "done"]
     products = ["description", "features", "reviews", "no", ";", "is", "color", "size"]
     requests = ["buy", "under", "invalid", *COMPACT_PROBLEMS, "bought", "right", "wrong"]

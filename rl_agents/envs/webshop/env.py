@@ -1,6 +1,6 @@
 """WebShop as a `gymnasium.Env` over text (arXiv 2207.01206; StepPO, appendix B.2; 3SPO, appendix C.2).
 
-An episode is at most 15 steps and ends with Buy Now, which alone is rewarded.
+An episode has at most 15 steps and ends with Buy Now, the only action with a reward.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.webshop import SPEC, WebShopOptions, prompts
 from rl_agents.envs.webshop.pages import MAX_ACTION
-from rl_agents.envs.webshop.tasks import ShopReply, local_shop, task_ids
+from rl_agents.envs.webshop.tasks import ShopReply, find_goal, local_shop, task_ids
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeState:
-    """All that changes in an episode; immutable, so a snapshot is a reference to it.
+    """The state of an episode; immutable, so a snapshot is a reference to it.
 
     Attributes:
-        turn: what the shop said last.
-        problem: what the agent was told about its last action; empty when it did something.
+        turn: the shop's last reply.
+        problem: the agent's message about its last action; empty for a valid action.
     """
 
     task_id: str
@@ -35,10 +35,10 @@ class EpisodeState:
 class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
     """Find and buy the product that an instruction describes.
 
-    ``info`` holds ``task_id``, ``success`` (score exactly 1), ``valid`` (the action did something),
-    ``admissible_actions``, ``anchor`` (goal, page and chosen options), ``query`` (the words of a search), and
-    ``metrics``: ``turns``, ``score``, ``score_type``, ``score_attributes``, ``score_options``, ``score_price`` (0 when
-    nothing was bought), ``bought``, ``searches``, ``invalid_actions``.
+    ``info`` has ``task_id``, ``success`` (score exactly 1), ``valid`` (the action had an effect),
+    ``admissible_actions``, ``anchor`` (goal, page and chosen options), ``query`` (of a search), and ``metrics``:
+    ``turns``, ``score``, ``score_type``, ``score_attributes``, ``score_options``, ``score_price`` (0 before a
+    purchase), ``bought``, ``searches``, ``invalid_actions``.
     """
 
     observation_space = observations(65536)
@@ -50,7 +50,7 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         self._shop = local_shop(self.options.catalogue)
 
     def _begin(self, task_id: str) -> tuple[str, EpisodeState]:
-        turn = self._shop.reset(task_id)
+        turn = self._shop.begin(find_goal(self._shop.store, task_id))
         return prompts.first_observation(turn, self.options.prompt), EpisodeState(task_id, turn)
 
     def step(self, action: str) -> StepResult:
@@ -64,15 +64,7 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         if read.problem:
             turn = replace(state.turn, problem=read.problem)
         else:
-            turn = self._shop.step(state.task_id, state.turn.state, read.command[:MAX_ACTION])
-        return self._end_shop_turn(state, turn, read)
-
-    def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
-        """Return the prompt of a single step, as the papers rebuild it; see `rl_agents.chat.template`."""
-        state = self.last_state
-        return prompts.window(state.turn, self.options.prompt, state.problem, history, max(state.turns, len(history)))
-
-    def _end_shop_turn(self, state: EpisodeState, turn: ShopReply, read: prompts.Read) -> StepResult:
+            turn = self._shop.act(state.turn.goal, state.turn.state, read.command[:MAX_ACTION])
         problem = prompts.problem_text(read, turn.problem, self.options.prompt)
         new = replace(
             state,
@@ -87,8 +79,13 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
             observation = prompts.next_observation(turn, self.options.prompt, problem)
             return self._end_turn(new, observation, valid=valid, progress=None, query=query)
         reward = score.reward if self.options.reward == "score" else self.options.success_reward * score.success
-        observation = prompts.last_observation(turn, self.options.prompt)
+        observation = prompts.last_observation(score, self.options.prompt)
         return self._end_turn(new, observation, reward, valid=valid, progress=None, terminated=True, query=query)
+
+    def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
+        """Return the prompt of a single step, as the papers rebuild it; see `rl_agents.chat.template`."""
+        state = self.last_state
+        return prompts.window(state.turn, self.options.prompt, state.problem, history, max(state.turns, len(history)))
 
     def _info(self, state: EpisodeState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         turn, score = state.turn, state.turn.score

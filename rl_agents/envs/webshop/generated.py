@@ -1,11 +1,11 @@
-"""Catalogs of our own, so that the environment runs anywhere: invented products in WebShop's record format.
+"""Generated catalogs, so that the environment runs anywhere: invented products in WebShop's record format.
 
-Every product is a pure function of the catalog's name and its number. Two sizes of language:
+Every product is a pure function of the catalog's name and its number. There are two languages:
 
-- `shop_entry`: the five departments of WebShop, titles, bullet points and option axes in the manner of a web shop; one
+- `shop_entry`: the five departments of WebShop, titles, bullet points and option axes in the style of a web shop; one
   instruction per product, in a few wordings.
-- `small_entry`: 300 products whose titles are two properties and a noun, all in single words: what a warm-start model
-  with a vocabulary of some hundred words can read. Two instructions per product.
+- `small_entry`: 300 products whose titles are two properties and a noun, all in single words, for a warm-start model
+  with a vocabulary of a few hundred words. Two instructions per product.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from rl_agents.envs.panels import stored_words
 from rl_agents.envs.webshop.records import Entry, Instruction, Product, product_from_record, seeded
 
 SMALL_PRODUCTS = 300
 _STORED = stored_words(__file__, "language.json")
-#: The properties are not nouns for the type reward, so that only a product of the goal's kind earns anything.
+#: The properties are not nouns for the type reward, so that only a product of the goal's kind earns a reward.
 SMALL_KINDS, SMALL_PROPERTIES, SMALL_COLORS, SMALL_SIZES = (
     tuple(_STORED["small"][name]) for name in ("kinds", "properties", "colors", "sizes")
 )
@@ -34,7 +35,7 @@ class Kind:
 
     Attributes:
         path: its categories below the department.
-        prices: cheapest and dearest, in dollars.
+        prices: lowest and highest, in dollars.
     """
 
     name: str
@@ -45,11 +46,11 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Department:
-    """What the products of a department have in common.
+    """The common properties of the products of a department.
 
     Attributes:
-        label: WebShop's short name of it.
-        category: first part of its products' category paths.
+        label: WebShop's short name.
+        category: first part of the products' category paths.
     """
 
     label: str
@@ -59,14 +60,9 @@ class Department:
     sizes: tuple[str, ...]
 
 
-def _department(stored: dict[str, Any]) -> Department:
-    lists = {name: tuple(stored[name]) for name in ("properties", "materials", "sizes")}
-    return Department(**{**stored, **lists})
-
-
-DEPARTMENTS = {name: _department(stored) for name, stored in _STORED["departments"].items()}
+DEPARTMENTS = TypeAdapter(dict[str, Department]).validate_python(_STORED["departments"])
 KINDS = tuple(
-    Kind(name, entry["department"], entry["path"], (entry["prices"][0], entry["prices"][1]))
+    Kind(name, entry["department"], entry["path"], tuple(entry["prices"]))
     for entry in _STORED["kinds"]
     for name in entry["names"]
 )
@@ -81,7 +77,7 @@ _STYLES, _WORDINGS = tuple(_STORED["styles"]), tuple(_STORED["wordings"])
 
 
 def shop_entries(count: int) -> Iterator[tuple[Entry, float | None]]:
-    """Yield products 0 to ``count`` - 1 of the large language, with the share that is done."""
+    """Yield products 0 to ``count`` - 1 of the large language, with the share that has been made."""
     for number in range(count):
         yield shop_entry(number), number / count
 

@@ -1,14 +1,15 @@
 """The shop as a state machine over pages: search, results, item, description, features, reviews, and done.
 
-A state is small and immutable, so a snapshot is a reference to it. Pages are text fragments, in the order in which
-WebShop's pages show them, and the actions that they offer.
+A state is small and immutable, so a snapshot is a reference to it. Pages are text fragments, in the order of WebShop's
+pages, and the actions that they offer.
 
-Source: WebShop (arXiv 2207.01206), section 3 and table 1. Differences to its code: *Next >* is not offered behind the
-last result, and a search is possible where a search bar is, on the search page alone.
+Source: WebShop (arXiv 2207.01206), section 3 and table 1. Differences from its code: *Next >* is not offered after the
+last result, and a search is possible on the search page alone.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 from rl_agents.envs.webshop.records import Goal, Product
@@ -25,7 +26,7 @@ BACK, PREVIOUS, NEXT, BUY = "Back to Search", "< Prev", "Next >", "Buy Now"
 BACK_TO_ITEM = "Back to Item"
 SEARCH_ACTION = "search[<your query>]"
 
-#: What may be wrong with an action.
+#: Problems of an action.
 NOT_AN_ACTION, NO_SEARCH_BAR, EMPTY_QUERY, NOT_ON_PAGE = "not-an-action", "no-search-bar", "empty-query", "not-on-page"
 RATING = "Rating: N.A."  # the published data has no ratings
 NO_REVIEWS = "No reviews."
@@ -33,12 +34,12 @@ NO_REVIEWS = "No reviews."
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a session is.
+    """The place of a session.
 
     Attributes:
         page: ``search``, ``results``, ``item``, one of the details (``Description``, ...), or ``done``.
         number: page of the results, from 1.
-        chosen: (axis, value) of the options chosen so far, in the order of choice.
+        chosen: (axis, value) of the chosen options, in the order of choice.
     """
 
     page: str = SEARCH
@@ -50,38 +51,29 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a page shows.
+    """The content of a page.
 
     Attributes:
-        texts: visible fragments, buttons among them, without the instruction.
-        actions: what can be done here: ``search[<your query>]`` or ``click[...]``.
+        texts: visible fragments, including buttons, without the instruction.
+        actions: that are possible: ``search[<your query>]`` or ``click[...]``.
         items: products that a results page lists.
-        product: on an item page, title, price and options.
+        product: of an item page.
     """
 
     kind: str
     texts: tuple[str, ...]
     actions: tuple[str, ...]
     items: tuple[Hit, ...] = ()
-    product: Shown | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What an item page shows of its product."""
-
-    title: str
-    price_tag: str
-    options: tuple[tuple[str, tuple[str, ...]], ...]
+    product: Product | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What came of an action.
+    """The result of an action.
 
     Attributes:
-        problem: why nothing happened; empty when something did.
-        score: after a purchase.
+        problem: why nothing happened, one of this module's words; empty for a valid action.
+        score: after a purchase, which ends the session.
     """
 
     state: State
@@ -110,7 +102,7 @@ def view(store: Store, state: State) -> Page:
 
 
 def act(store: Store, goal: Goal, state: State, command: str) -> Move:
-    """Apply ``search[...]`` or ``click[...]`` to a state; letters' case does not matter.
+    """Apply ``search[...]`` or ``click[...]`` to a state, in upper or lower case.
 
     Raises:
         ValueError: the state names a product that the store does not have.
@@ -121,7 +113,7 @@ def act(store: Store, goal: Goal, state: State, command: str) -> Move:
     if name == "search":
         if state.page != SEARCH:
             return Move(state, NO_SEARCH_BAR)
-        return Move(State(RESULTS, argument), "") if argument else Move(state, EMPTY_QUERY)
+        return Move(State(RESULTS, argument)) if argument else Move(state, EMPTY_QUERY)
     target = argument.casefold()
     if state.page == RESULTS:
         return _act_on_results(store, state, target)
@@ -131,9 +123,9 @@ def act(store: Store, goal: Goal, state: State, command: str) -> Move:
 
 
 def split_command(command: str) -> tuple[str, str]:
-    """Return ``("search", "red shoes")`` for ``search[red shoes]``; two empty texts when it is no command.
+    """Return ``("search", "red shoes")`` for ``search[red shoes]``; two empty texts if it is no command.
 
-    The argument ends at the last bracket; its white space is cleaned up.
+    The argument ends at the last bracket; its white space is normalized.
     """
     command = command.strip()[:MAX_ACTION]
     name, bracket, rest = command.partition("[")
@@ -194,11 +186,11 @@ def _results_page(store: Store, state: State) -> Page:
 
 
 def _item_page(product: Product) -> Page:
-    options = tuple((axis, tuple(map(_clean, values))) for axis, values in product.options.items())
-    listed = (text for axis, values in options for text in (axis, *values))
+    options = {axis: tuple(map(_clean, values)) for axis, values in product.options.items()}
+    listed = (text for axis, values in options.items() for text in (axis, *values))
     texts = (BACK, PREVIOUS, *listed, product.title, f"Price: {product.price_tag}", RATING, *DETAILS, BUY)
-    actions = _clicks(BACK, PREVIOUS, *DETAILS, BUY, *(value for _, values in options for value in values))
-    return Page(ITEM, texts, actions, product=Shown(product.title, product.price_tag, options))
+    actions = _clicks(BACK, PREVIOUS, *DETAILS, BUY, *itertools.chain(*options.values()))
+    return Page(ITEM, texts, actions, product=product)
 
 
 def _product(store: Store, state: State) -> Product:

@@ -1,11 +1,11 @@
-"""What the agent reads and how its responses are read, in three styles.
+"""The agent's prompts and the reading of its responses, in three styles.
 
 - ``3spo``: the prompt of 3SPO (appendix C.3), which GiGPO and HGPO use as well; ``<think>``, then ``<action>``.
 - ``steppo``: the prompt and the tool of StepPO (appendix C); one ``<tool_call>`` of ``env_step``.
-- ``compact``: few words in lower case, for small models; products are called by their place on the page, and the
+- ``compact``: few words in lower case, for small models. Products are named by their place on the page, and the
   response is the bare command.
 
-The texts of the first two are quoted from the papers; what stands between two turns of a growing dialogue is ours.
+The texts of the first two are quoted from the papers. The texts between the turns of a growing dialogue are new.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ from rl_agents.envs.webshop.pages import (
     SEARCH,
     Page,
 )
-from rl_agents.envs.webshop.records import NO_LIMIT
+from rl_agents.envs.webshop.records import NO_LIMIT, Goal
+from rl_agents.envs.webshop.reward import Score
 from rl_agents.envs.webshop.tasks import ShopReply
 from rl_agents.tools.calls import check_call, read_response
 from rl_agents.tools.thoughts import read_thoughts
 
-#: One page in a prompt, and its list of actions, take at most so many characters each.
+#: Characters of a page in a prompt, and of its list of actions, at most.
 MAX_PAGE = 8000
 MAX_HISTORY_ACTION = 500
 
@@ -108,12 +109,12 @@ COMPACT_PROBLEMS = (NO_ACTION, NOT_AN_ACTION, NO_SEARCH_BAR, EMPTY_QUERY, NOT_ON
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A response, read.
+    """The content of a response.
 
     Attributes:
-        command: ``search[...]`` or ``click[...]``, perhaps malformed inside; empty when there is none.
+        command: ``search[...]`` or ``click[...]``, perhaps malformed inside; empty if there is none.
         problem: why there is none.
-        detail: a sentence about the problem, where there is more to say.
+        detail: a sentence about the problem; may be empty.
     """
 
     command: str = ""
@@ -122,7 +123,7 @@ class Read:
 
 
 def read_command(response: str, page: Page, style: str) -> Read:
-    """Read one command from ``response``; thoughts do not count."""
+    """Read one command from ``response``; thoughts are ignored."""
     if style == "steppo":
         return _read_call(response)
     spoken = read_thoughts(response).words
@@ -140,7 +141,7 @@ def first_observation(turn: ShopReply, style: str) -> str:
 
 
 def next_observation(turn: ShopReply, style: str, problem: str) -> str:
-    """Return what follows an action in a growing dialogue: the page and its actions."""
+    """Return the text after an action in a growing dialogue: the page and its actions."""
     if style == "compact":
         return _compact_now(turn, problem)
     now = _STEPPO_NOW if style == "steppo" else _3SPO_NOW
@@ -148,17 +149,17 @@ def next_observation(turn: ShopReply, style: str, problem: str) -> str:
 
 
 def window(turn: ShopReply, style: str, problem: str, history: Sequence[tuple[str, str]], steps: int) -> str:
-    """Return a prompt of its own for one step, as both papers rebuild it.
+    """Return the whole prompt for one step, as both papers rebuild it.
 
     Args:
         history: the last (observation, response) pairs, oldest first.
-        steps: all steps taken so far.
+        steps: number of steps so far.
     """
-    lines = _history_lines(history, style, steps)
+    lines, goal = _history_lines(history, style, steps), turn.goal
     if style == "compact":
-        limit = "" if turn.price_limit >= NO_LIMIT else f" under {turn.price_limit:.0f}"
-        return " ".join([f"buy {compact_words(turn.instruction)}{limit}", ";", *lines, _compact_now(turn, problem)])
-    task, now = request(turn), _seen(turn, style, problem)
+        limit = "" if goal.price_upper >= NO_LIMIT else f" under {goal.price_upper:.0f}"
+        return " ".join([f"buy {compact_words(goal.instruction)}{limit}", ";", *lines, _compact_now(turn, problem)])
+    task, now = request(goal), _seen(turn, style, problem)
     if style == "steppo":
         past = _STEPPO_HISTORY.format(history="\n".join(lines) or "None")
         body = _STEPPO_NOW.format(observation=now) + past + _listed(turn.page, style)
@@ -172,23 +173,21 @@ def window(turn: ShopReply, style: str, problem: str, history: Sequence[tuple[st
     return begin + past + end
 
 
-def last_observation(turn: ShopReply, style: str) -> str:
-    """Return what the agent reads after its purchase."""
-    assert turn.score is not None
+def last_observation(score: Score, style: str) -> str:
+    """Return the text after the purchase."""
     if style == "compact":
-        return "bought right" if turn.score.success else "bought wrong"
-    return f"Thank you for shopping with us! Your score (min 0.0, max 1.0): {turn.score.reward:.4g}"
+        return "bought right" if score.success else "bought wrong"
+    return f"Thank you for shopping with us! Your score (min 0.0, max 1.0): {score.reward:.4g}"
 
 
-def request(turn: ShopReply) -> str:
+def request(goal: Goal) -> str:
     """Return the instruction with its price limit.
 
-    >>> request(turn)  # doctest: +SKIP
+    >>> request(goal)  # doctest: +SKIP
     'i need a mug, and price lower than 30.00 dollars'
     """
-    if turn.price_limit >= NO_LIMIT:
-        return turn.instruction
-    return f"{turn.instruction}, and price lower than {turn.price_limit:.2f} dollars"
+    limit = "" if goal.price_upper >= NO_LIMIT else f", and price lower than {goal.price_upper:.2f} dollars"
+    return goal.instruction + limit
 
 
 def compact_words(text: str) -> str:
@@ -197,8 +196,9 @@ def compact_words(text: str) -> str:
 
 
 def _seen(turn: ShopReply, style: str, problem: str) -> str:
-    """Return the page, after what was wrong with the last action."""
-    texts = [_renamed(text, turn.page, style) for text in turn.page.texts]
+    """Return the page, after the problem of the last action."""
+    back = _back(turn.page, style)
+    texts = [back if text == PREVIOUS else text for text in turn.page.texts]
     if style == "steppo":
         chosen = [f"{axis}: {value}" for axis, value in turn.state.chosen]
         page = "\n".join([*texts, *([f"Selected options: {', '.join(chosen)}"] if chosen else [])])
@@ -209,7 +209,7 @@ def _seen(turn: ShopReply, style: str, problem: str) -> str:
 
 
 def problem_text(read: Read, problem: str, style: str) -> str:
-    """Return what the agent reads about an action that did nothing; empty without a ``problem``."""
+    """Return the message about an action without effect; empty without a ``problem``."""
     if not problem:
         return ""
     if style == "compact":
@@ -219,7 +219,8 @@ def problem_text(read: Read, problem: str, style: str) -> str:
 
 
 def _listed(page: Page, style: str) -> str:
-    actions = [_renamed_action(action, page, style) for action in page.actions]
+    previous, back = (f"click[{name.lower()}]" for name in (PREVIOUS, _back(page, style)))
+    actions = [back if action == previous else action for action in page.actions]
     if style == "steppo":
         return _STEPPO_ACTIONS.format(actions=cut_text("\n".join(actions), MAX_PAGE))
     return _3SPO_ACTIONS.format(actions=cut_text(",\n".join(f"'{action}'" for action in actions), MAX_PAGE))
@@ -256,14 +257,9 @@ def _read_call(response: str) -> Read:
     return Read(str(parsed.calls[0].arguments["command"]))
 
 
-def _renamed(text: str, page: Page, style: str) -> str:
-    """Return a button's name in StepPO's words: below an item, ``< Prev`` is ``Back to Item``."""
-    return BACK_TO_ITEM if style == "steppo" and page.kind in DETAILS and text == PREVIOUS else text
-
-
-def _renamed_action(action: str, page: Page, style: str) -> str:
-    back = style == "steppo" and page.kind in DETAILS and action == f"click[{PREVIOUS.lower()}]"
-    return f"click[{BACK_TO_ITEM.lower()}]" if back else action
+def _back(page: Page, style: str) -> str:
+    """Return the name of the button ``< Prev``: on the pages below an item, StepPO calls it ``Back to Item``."""
+    return BACK_TO_ITEM if style == "steppo" and page.kind in DETAILS else PREVIOUS
 
 
 # --- compact
@@ -294,7 +290,7 @@ def _compact_item(turn: ShopReply) -> str:
     assert turn.page.product is not None
     shown, chosen = turn.page.product, dict(turn.state.chosen)
     axes = []
-    for axis, values in shown.options:
+    for axis, values in shown.options.items():
         if axis in chosen:
             axes.append(f"; {compact_words(axis)} is {compact_words(chosen[axis])}")
         else:

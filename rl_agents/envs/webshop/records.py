@@ -1,4 +1,4 @@
-"""Products and goals, and how both are read from WebShop's official records.
+"""Products and goals, and their readers for WebShop's official records.
 
 Official files: ``items_shuffle*.json`` (a list of scraped products), ``items_ins_v2*.json`` (attributes, and for some
 products a synthetic instruction, by asin) and ``items_human_ins.json`` (instructions that people wrote, by asin).
@@ -9,17 +9,18 @@ Source: WebShop (arXiv 2207.01206), sections 3 and 4.1, and the cleaning that it
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from rl_agents.errors import InputError
 
-#: Attribute of products that the attribute file does not know.
+#: Attribute of products that are not in the attribute file.
 NO_ATTRIBUTE = "DUMMY_ATTR"
 DEFAULT_PRICE = 100.0
 #: ``price_upper`` of goals whose price leaves no room for a limit.
@@ -34,14 +35,14 @@ Options = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One product as the shop shows it.
+    """One product of the shop.
 
     Attributes:
         query: the shop query under which it was scraped; part of the type reward.
-        product_category: path of categories, parted by ``›``.
-        price: what the purchase costs: the single listed price; for a range a fixed draw between its ends.
-        price_tag: the price as pages show it.
-        attributes: hidden properties that rewards look at; pages do not show them.
+        product_category: path of categories, separated by ``›``.
+        price: of a purchase: the single listed price; for a range a fixed draw between its ends.
+        price_tag: the price on pages.
+        attributes: hidden properties for the reward; pages do not show them.
     """
 
     asin: str
@@ -57,31 +58,20 @@ class Product:
     attributes: tuple[str, ...]
 
     def document(self) -> str:
-        """Return the text that searches look at: title, description, first bullet point and options."""
+        """Return the searchable text: title, description, first bullet point and options."""
         options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options.items())
         return " ".join([self.title, self.description, *self.bullets[:1], options]).lower()
-
-    def to_json(self) -> str:
-        """Return the form in which the store keeps a product."""
-        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> Product:
-        """Read what `to_json` wrote."""
-        data = json.loads(text)
-        data["options"] = {name: tuple(values) for name, values in data["options"].items()}
-        return cls(**{**data, "bullets": tuple(data["bullets"]), "attributes": tuple(data["attributes"])})
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the agent is asked to buy.
+    """The wanted purchase.
 
     Attributes:
-        name: title of the product that the instruction was written for.
+        name: title of the product for which the instruction was written.
         instruction: the request, without its price limit.
-        options: wanted option values: of a synthetic goal (name, value) pairs, of a human goal values alone.
-        price_upper: the highest price that counts as right.
+        options: wanted option values: (name, value) pairs of a synthetic goal, values alone of a human goal.
+        price_upper: the highest price that is accepted.
     """
 
     asin: str
@@ -96,7 +86,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """A request about one product, from which goals are made.
+    """A request for one product, from which goals are made.
 
     Attributes:
         options: the wanted values; None (synthetic instructions): every combination of the product's options is a goal.
@@ -114,28 +104,19 @@ class Entry:
     product: Product
     instructions: tuple[Instruction, ...] = ()
 
-    def instructions_json(self) -> str:
-        """Return the form in which the store keeps the instructions."""
-        return json.dumps([asdict(i) for i in self.instructions], ensure_ascii=False, separators=(",", ":"))
 
-    @classmethod
-    def from_json(cls, product: str, instructions: str) -> Entry:
-        """Read a stored product and what `instructions_json` wrote."""
-        read = (
-            Instruction(i["text"], tuple(i["attributes"]), None if i["options"] is None else tuple(i["options"]))
-            for i in json.loads(instructions)
-        )
-        return cls(Product.from_json(product), tuple(read))
+#: Read and write the JSON of products and instructions in the store.
+PRODUCT, INSTRUCTIONS = TypeAdapter(Product), TypeAdapter(tuple[Instruction, ...])
 
 
 def product_from_record(record: Mapping[str, Any], attributes: Sequence[str]) -> Product | None:
     """Clean one official product record.
 
     Returns:
-        None for records that WebShop leaves out: an asin that is ``nan`` or longer than ten characters.
+        None for records that WebShop excludes: an asin that is ``nan`` or longer than ten characters.
 
     Raises:
-        KeyError, TypeError, ValueError: the record is not one.
+        KeyError, TypeError, ValueError: not a product record.
     """
     asin = _text(record["asin"])
     if asin == "nan" or not 0 < len(asin) <= MAX_ASIN:
@@ -158,7 +139,7 @@ def product_from_record(record: Mapping[str, Any], attributes: Sequence[str]) ->
 
 
 def listed_prices(pricing: str | None) -> tuple[float, ...]:
-    """Read one price or the two ends of a range; 100 where none is listed.
+    """Read one price or the two ends of a range; 100 if none is listed.
 
     >>> listed_prices("$19.99$27.99")
     (19.99, 27.99)
@@ -170,7 +151,7 @@ def listed_prices(pricing: str | None) -> tuple[float, ...]:
 def purchase_price(asin: str, prices: Sequence[float]) -> float:
     """Return the price of a purchase: uniform between the ends of a range, as in WebShop, but fixed by the asin.
 
-    WebShop draws it again, unseeded, at every start of its server.
+    WebShop draws it without a seed at every start of its server.
     """
     return prices[0] if len(prices) == 1 else seeded(f"price/{asin}").uniform(*prices)
 
@@ -178,14 +159,14 @@ def purchase_price(asin: str, prices: Sequence[float]) -> float:
 def price_limit(price: float, seed: str) -> float:
     """Return ``price_upper``: of the next four multiples of 10 above the price, the larger of two drawn.
 
-    ``NO_LIMIT`` when fewer than two are left below 1000. WebShop draws unseeded; here ``seed`` names the draw.
+    ``NO_LIMIT`` if fewer than two are left below 1000. WebShop draws without a seed; here ``seed`` fixes the draw.
     """
     steps = [step for step in PRICE_STEPS if step > price][:4]
     return max(seeded(f"limit/{seed}").sample(steps, 2)) if len(steps) >= 2 else NO_LIMIT
 
 
 def goal_count(entry: Entry, synthetic: bool) -> int:
-    """Return how many goals `goal_at` makes of a product."""
+    """Return the number of goals that `goal_at` makes of a product."""
     chosen = _goal_instructions(entry, synthetic)
     return len(chosen) * math.prod(map(len, entry.product.options.values())) if synthetic else len(chosen)
 
@@ -194,9 +175,9 @@ def goal_at(entry: Entry, synthetic: bool, number: int) -> Goal:
     """Return one goal of a product, in the official order.
 
     Args:
-        synthetic: goals of the synthetic instruction, one per combination of option values, option names sorted and
-            the last one changing fastest; else one goal per human instruction. Instructions without any attribute
-            make no goal.
+        synthetic: goals of the synthetic instruction, one per combination of option values, with sorted option names,
+            the last one changing fastest; else one goal per human instruction. Instructions without attributes make no
+            goal.
         number: 0 to `goal_count` - 1.
     """
     product, chosen = entry.product, _goal_instructions(entry, synthetic)

@@ -2,14 +2,13 @@
 
     reward = r_type * (attribute hits + option hits + [price <= limit]) / (attributes + options + 1)
 
-Source: WebShop (arXiv 2207.01206), section 3 (equations 1 and 2) with the thresholds of its published code: where paper
-and code differ, experiments have used the code.
+Source: WebShop (arXiv 2207.01206), section 3 (equations 1 and 2) with the thresholds of its published code. Where paper
+and code differ, published experiments have used the code.
 
 The type reward compares the nouns of titles, which WebShop takes from spaCy's ``en_core_web_sm`` (NOUN or PROPN,
-``goal.py`` of its public code; the README has ``en_core_web_lg`` downloaded, which an earlier version loaded). No such
-model is a Python package that could be depended on. Titles are chains of nouns with few other words, so a list of those
-others (`OTHER_WORDS`) comes close; docs/environments/webshop.md has what could be compared. The scores of the product
-that a goal was written for do not depend on it.
+``goal.py`` of its public code; an earlier version loaded ``en_core_web_lg``). No such model is available as a Python
+package. Titles are chains of nouns with few other words, so a list of the other words (`OTHER_WORDS`) comes close;
+docs/environments/webshop.md has a comparison. The scores of a goal's own product do not depend on it.
 """
 
 from __future__ import annotations
@@ -20,62 +19,22 @@ from dataclasses import dataclass
 
 from rapidfuzz import fuzz, utils
 
+from rl_agents.envs.panels import stored_words
 from rl_agents.envs.webshop.records import Goal, Product
+
+_STORED = stored_words(__file__, "reward_words.json")
 
 _TOKEN = re.compile(r"(?:[A-Za-z]\.){2,}|[^\W_]+(?:['’][^\W_]+)*")
 _POSSESSIVE = re.compile(r"['’]s?$")
 
 #: Words of English titles that are not nouns: function words, adjectives, adverbs and verbs.
-OTHER_WORDS = frozenset(
-    """
-    a about above across after against all almost along also am among an and another any anti are around as at
-    away be because been before behind being below between both but by can could did do does doing down during
-    each easily either enough even ever every extra few for from further get gets go had has have having he her
-    here hers him his how i if in inside into is it its itself just less let lets like make makes many may me
-    mini more most much must my near no non nor not now of off often on once one only onto or other our out
-    outside over own per perfect perfectly plus pre quite really same semi she should since so some such super
-    than that the their them then there these they this those three through throughout to together too two ultra
-    under until up upon us use used using very via was we were what when where which while who whole why will
-    with within without would yet you your able absolute active additional adhesive adjustable adult advanced
-    affordable alcoholic american ancient antique artificial athletic authentic automatic available bad bare
-    basic beautiful best better big bluetooth breathable brief bright brilliant broad busy casual cheap classic
-    clean clear clinical close cold comfortable comfy compact compatible complete contemporary convenient cool
-    cordless correct cozy creamy creative cruelty custom cute daily dark decorative deep delicate delicious
-    dense different digital dirty disposable double dual durable dry easy eco effective elastic electric
-    electrical electronic elegant empty essential everyday exact excellent exclusive external fair fake familiar
-    famous fancy fashionable fast favorite female few fine firm first fit fitted flat flexible floral foldable
-    folding formal fragrant free fresh friendly full functional funny general gentle genuine giant global good
-    graphic great handmade happy hard healthy heavy hidden high holiday horizontal hot huge human hypoallergenic
-    ideal improved indoor inflatable initial instant insulated intense internal invisible keto kosher large last
-    late latest left light lightweight little live local long loose loud low lower lucky luxurious luxury
-    magnetic main major male manual matching mature maximum medical medium mental metallic middle mild military
-    minimal minimalist mixed mobile modern moist moisturizing multiple multi musical mutual natural neat
-    necessary new next nice noble normal nude occasional official old open optical optional oral ordinary
-    organic original outdoor oval oversized pale panoramic personal petite physical plain plaid playful pleasant
-    polished popular portable possible powerful practical precise premium pretty previous primary private
-    professional proper protective pure quick quiet raw ready real rear rectangular recyclable red reflective
-    regular related relaxed reliable removable replaceable retractable retro reusable reversible rich right
-    rigid robust romantic rotating rough round royal rugged rustic safe satisfied scented seamless seasonal
-    second secure sensitive separate sexy sharp sheer shiny short silent silky similar simple single skinny
-    sleek sleeveless slim slip slow small smart smooth soft solid special specific spicy square stable stackable
-    stainless standard steady sterile sticky straight strapless strong sturdy stylish subtle suitable superior
-    supportive sweet swift synthetic tall temporary thermal thick thin third tight tiny top total tough
-    traditional transparent tropical true typical unique universal unisex unscented unsweetened unusual upper
-    useful usual various vegan vegetarian velvety versatile vertical vintage virtual visible visual vivid warm
-    washable waterproof weak wearable wet white wide wild wireless wonderful wooden worn woven young add adjust
-    allow apply assemble bring built buy carry charge check choose cleanse come create cut designed drink eat
-    enjoy ensure fits fold give grow hang help helps hold hydrate include included includes including increase
-    install keep keeps know last lasting look love made nourish offer open please prevent protect protects
-    provide provides pull put reduce relieve remove repair replace restore run save set sit sleep stay stop suit
-    take tie try turn wash wear work works beige black blue brown green grey gray pink purple yellow orange
-    """.split()  # noqa: SIM905
-)
+OTHER_WORDS = frozenset(_STORED["not_nouns"].split())
 
 
 def nouns(title: str) -> list[str]:
-    """Return the words of ``title`` that count as nouns, in lower case and order, repetitions included.
+    """Return the words of ``title`` that are taken as nouns, in lower case and order, including repetitions.
 
-    Words in capitals are names whatever the list says (``UL``, ``HD``); numbers never count.
+    Numbers are no nouns.
 
     >>> nouns("Rusticware 921ORB Kitchen and Bath Cabinet Knob")
     ['rusticware', '921orb', 'kitchen', 'bath', 'cabinet', 'knob']
@@ -95,17 +54,7 @@ FUZZY_THRESHOLD = 85
 CATEGORY_SEPARATOR = "›"
 
 #: An option value is reduced to the first of these words, in this order, that it contains.
-COLORS = tuple(
-    """
-    alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel
-    camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry
-    cream crystal dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green
-    grey heather indigo ivory ivy khaki lavender lemon leopard light lilac lime magenta maroon mauve merlot
-    midnight mint mocha multicolor mushroom mustard natural navy nude olive orange peach pewter pink plum purple
-    rainbow red rose royal rust sand sapphire seashell silver skull slate steel stone stonewash sunflower tan
-    taupe teal tiger turquoise violet walnut wheat white wine yellow
-    """.split()  # noqa: SIM905
-)
+COLORS = tuple(_STORED["colors"].split())
 
 # The library that WebShop names drops Latin-1 letters before it compares.
 _LATIN_1 = dict.fromkeys(range(128, 256))
@@ -113,12 +62,12 @@ _LATIN_1 = dict.fromkeys(range(128, 256))
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A purchase's reward and what it is made of.
+    """A purchase's reward and its parts.
 
     Attributes:
         type: ``r_type``, one of 0, 0.1, 0.5 and 1.
-        attributes, options: shares of the wanted ones that were hit (1 when none were wanted).
-        price: whether the limit was kept.
+        attributes, options: shares of the wanted ones that were hit (1 if none were wanted).
+        price: whether the price is within the limit.
     """
 
     reward: float
@@ -129,7 +78,7 @@ class Score:
 
     @property
     def success(self) -> bool:
-        """Whether the purchase is what papers count as a success."""
+        """Whether the purchase is a success in the papers' sense."""
         return self.reward == 1.0
 
 
@@ -154,9 +103,9 @@ def score_purchase(product: Product, chosen: Mapping[str, str], goal: Goal) -> S
 
 
 def type_score(product: Product, goal: Goal) -> float:
-    """Return ``r_type``: how much the product is of the goal's kind.
+    """Return ``r_type``: how far the product is of the goal's kind.
 
-    With t the share of the goal title's nouns that are in the product's title (0.2 when it has none):
+    With t the share of the goal title's nouns that are in the product's title (0.2 if it has none):
 
     - 1 if the shop queries are equal, or two categories are shared, or t > 0.2; else 0.5;
     - but 0.1 if t < 0.1, and 0 if t = 0, whatever the queries and categories are.
@@ -171,7 +120,7 @@ def type_score(product: Product, goal: Goal) -> float:
 
 
 def title_score(purchased: str, wanted: str) -> float:
-    """Return the number of different nouns that both titles have, over the number of nouns of the wanted title."""
+    """Return the number of different nouns in both titles, divided by the number of nouns in the wanted title."""
     wanted_nouns = nouns(wanted)
     if not wanted_nouns:
         return 0.2
@@ -179,7 +128,7 @@ def title_score(purchased: str, wanted: str) -> float:
 
 
 def attribute_hits(product: Product, wanted: Sequence[str]) -> int:
-    """Count the wanted attributes that the product has by a similar name or, letter by letter, in one of its texts."""
+    """Count the wanted attributes that the product has by a similar name, or literally in one of its texts."""
     texts = (product.title.lower(), " ".join(product.bullets).lower(), product.description.lower())
     return sum(
         any(similar(attribute, name) for attribute in product.attributes) or any(name in text for text in texts)
@@ -188,7 +137,7 @@ def attribute_hits(product: Product, wanted: Sequence[str]) -> int:
 
 
 def option_hits(chosen: Sequence[str], wanted: Sequence[str | tuple[str, str]]) -> int:
-    """Count the wanted options that some chosen value is similar to, colors reduced to their first color word."""
+    """Count the wanted options that are similar to a chosen value, with colors reduced to their first color word."""
     bought = [reduce_color(value) for value in chosen]
     return sum(any(similar(value, reduce_color(option)) for value in bought) for option in wanted)
 
@@ -196,8 +145,8 @@ def option_hits(chosen: Sequence[str], wanted: Sequence[str | tuple[str, str]]) 
 def reduce_color(option: str | tuple[str, str]) -> str | tuple[str, str]:
     """Return the first color word that is in ``option``, else ``option``.
 
-    The (name, value) pair of a synthetic goal contains a color word only if it equals its name or its value: the
-    published code looks for words in a text and in a pair alike.
+    The (name, value) pair of a synthetic goal contains a color word only if the word equals its name or its value,
+    because the published code applies ``in`` to texts and pairs alike.
     """
     return next((color for color in COLORS if color in option), option)
 

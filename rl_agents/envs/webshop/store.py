@@ -1,8 +1,8 @@
-"""The product store: one SQLite file with products, instructions and a text index; read only, shared by all sessions.
+"""The product store: one read-only SQLite file with products, instructions and a text index, shared by all sessions.
 
-Results of repeated queries are cached: the episodes of a group search for the same goal.
+Results of repeated queries are cached, because the episodes of a group search for the same goal.
 
-Memory stays bounded for a catalog of any size: files are read value by value, products go straight into SQLite,
+A build needs bounded memory for a catalog of any size: files are read value by value, products go straight into SQLite,
 posting lists are written one term at a time. An interrupted build leaves nothing behind.
 """
 
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.data.building import Report, new_database, paced, printed
-from rl_agents.envs.webshop.records import Entry, Goal, Product, goal_at, goal_count
+from rl_agents.envs.webshop.records import INSTRUCTIONS, PRODUCT, Entry, Goal, Product, goal_at, goal_count
 from rl_agents.errors import InputError, unknown
 from rl_agents.retrieval.bm25 import TextIndex, TextIndexWriter
 
-#: Counts up when the layout of the file changes.
+#: Increases when the layout of the file changes.
 FORMAT = 1
 HITS = 50
 GOAL_KINDS = ("human", "synthetic")
@@ -35,7 +35,7 @@ _CACHED_QUERIES, _CACHED_PRODUCTS = 8192, 4096
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A product as a result page lists it."""
+    """A product on a result page."""
 
     asin: str
     title: str
@@ -60,12 +60,12 @@ class Store:
         self._order = lru_cache(maxsize=None)(self._shuffled)
 
     def search(self, query: str) -> tuple[Hit, ...]:
-        """Return the 50 best products for any text; its words are the query, nothing in it is syntax."""
+        """Return the 50 best products for any text. Its words are the query; nothing in it is syntax."""
         with self._lock:
             return self._search(query)
 
     def goal_count(self, kind: str) -> int:
-        """Return how many goals of a kind (``human`` or ``synthetic``) there are."""
+        """Return the number of goals of a kind (``human`` or ``synthetic``)."""
         if kind not in GOAL_KINDS:
             raise unknown("kind of goals", kind, GOAL_KINDS)
         return int(self._meta(f"goals_{kind}"))
@@ -74,7 +74,7 @@ class Store:
         """Return goal ``number`` of the shuffled order.
 
         Raises:
-            IndexError: there are not so many.
+            IndexError: there are fewer goals.
         """
         count = self.goal_count(kind)
         if not 0 <= number < count:
@@ -85,14 +85,15 @@ class Store:
             "WHERE kind = ? AND first <= ? ORDER BY first DESC LIMIT 1",
             (kind, place),
         )
-        return goal_at(Entry.from_json(product, instructions), kind == "synthetic", place - first)
+        entry = Entry(PRODUCT.validate_json(product), INSTRUCTIONS.validate_json(instructions))
+        return goal_at(entry, kind == "synthetic", place - first)
 
     def close(self) -> None:
         self._db.close()
 
     def _product(self, asin: str) -> Product | None:
         row = self._row("SELECT record FROM products WHERE asin = ?", (asin,))
-        return Product.from_json(row[0]) if row else None
+        return PRODUCT.validate_json(row[0]) if row else None
 
     def _ranked(self, query: str) -> tuple[Hit, ...]:
         ids = [document for document, _ in self._index.search(query, HITS)]
@@ -143,7 +144,7 @@ def build_store(path: Path, entries: Iterable[tuple[Entry, float | None]], repor
     """Write the store of ``entries`` to ``path``, at once or not at all.
 
     Args:
-        entries: products with the share of the source that is read; of equal asins the first stays.
+        entries: products with the share of the source that has been read; of equal asins the first is kept.
         report: called every few seconds; by default a line on stderr.
     """
     with new_database(path) as (db, folder):
@@ -164,7 +165,8 @@ def _write_products(
     count, goals = 0, dict.fromkeys(GOAL_KINDS, 0)
     for entry, share in entries:
         product = entry.product
-        row = (count + 1, product.asin, product.title, product.price_tag, product.to_json(), entry.instructions_json())
+        texts = PRODUCT.dump_json(product).decode(), INSTRUCTIONS.dump_json(entry.instructions).decode()
+        row = (count + 1, product.asin, product.title, product.price_tag, *texts)
         if not db.execute("INSERT OR IGNORE INTO products VALUES (?, ?, ?, ?, ?, ?)", row).rowcount:
             continue
         count += 1

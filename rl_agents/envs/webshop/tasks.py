@@ -1,13 +1,13 @@
 """The shop of a catalog, and its train and test goals.
 
 A task id is the kind of goal and its number in the published shuffle: ``human/00012``, ``synthetic/00007``. Number n of
-the official files is the same request as in the environments of the WebShop, GiGPO and HGPO papers (its price limit,
-which their code draws without a seed, is fixed here).
+the official files is the same request as in the environments of the WebShop, GiGPO and HGPO papers, except its price
+limit, which their code draws without a seed and which is fixed here.
 
 - Official files: goals 0 to 499 are test, all others train, as in StepPO (appendix B.1) and 3SPO (appendix C). Of 1,500
   goals or fewer, the first fifth is test, the rest train.
-- Generated catalogs ``generated`` and ``small``: split once by sha256; ``panel.json`` holds the ids and the hash of
-  every request.
+- Generated catalogs ``generated`` and ``small``: split once by sha256; ``panel.json`` has the sizes of the sets and the
+  hash of their requests.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from rl_agents.envs.webshop import WebShopOptions
 from rl_agents.envs.webshop.catalogue import find_catalogue
 from rl_agents.envs.webshop.pages import Move, Page, State, act, view
 from rl_agents.envs.webshop.records import Goal
-from rl_agents.envs.webshop.reward import Score
 from rl_agents.envs.webshop.store import GOAL_KINDS, Store
 from rl_agents.errors import InputError
 
-#: Test goals of the official files, where they have more than `MANY` goals.
+#: Number of test goals of official files with more than `MANY` goals.
 TEST_END, MANY = 500, 1500
 SPLIT_SEED = "webshop-2025"
 SPLITS = ("train", "test")
-#: Tests among the goals of a generated catalog.
+#: Share of test goals of a generated catalog.
 TEST_SHARE = 0.2
 _TASK_ID = re.compile(r"(human|synthetic)/(\d{5,8})")
 
@@ -43,7 +42,7 @@ def split_ids(store: Store, split: str, kind: str, generated: bool) -> list[str]
 
     Args:
         kind: ``human`` or ``synthetic``.
-        generated: whether the store's products are our own.
+        generated: whether the products are generated.
 
     Raises:
         InputError: unknown split or kind, or a store without goals of the kind.
@@ -88,27 +87,16 @@ def _hashed_split(count: int, kind: str) -> dict[str, tuple[str, ...]]:
     return {"test": tuple(sorted(ids[:tests])), "train": tuple(sorted(ids[tests:]))}
 
 
-@dataclass(frozen=True, slots=True)
-class ShopReply:
-    """What a shop answers to reset and step.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShopReply(Move):
+    """A move in the shop, with the goal and the page after it."""
 
-    Attributes:
-        instruction: the request; the same throughout the session.
-        price_limit: its price limit, for styles that word the request again.
-        problem: why the action did nothing, one of the words of `rl_agents.envs.webshop.pages`; empty when it did.
-        score: after a purchase, which ends the session.
-    """
-
-    instruction: str
-    price_limit: float
-    state: State
+    goal: Goal
     page: Page
-    problem: str = ""
-    score: Score | None = None
 
 
-class LocalShop:
-    """A shop whose store is shared by all its sessions; the environment keeps a session's state.
+class Shop:
+    """The store of a catalog, shared by all sessions. The environment keeps a session's state.
 
     Raises:
         InputError: the catalog cannot be found or read.
@@ -123,21 +111,19 @@ class LocalShop:
         """Return the tasks of a split; see `split_ids`."""
         return split_ids(self.store, split, kind, self.generated)
 
-    def reset(self, task_id: str) -> ShopReply:
-        """Begin a task; raises `InputError` for an unknown one."""
-        return self._reply(task_id, Move(State()))
+    def begin(self, goal: Goal) -> ShopReply:
+        return self._reply(goal, Move(State()))
 
-    def step(self, task_id: str, state: State, command: str) -> ShopReply:
+    def act(self, goal: Goal, state: State, command: str) -> ShopReply:
         """Apply ``search[...]`` or ``click[...]``."""
-        return self._reply(task_id, act(self.store, find_goal(self.store, task_id), state, command))
+        return self._reply(goal, act(self.store, goal, state, command))
 
-    def _reply(self, task_id: str, move: Move) -> ShopReply:
-        goal, page = find_goal(self.store, task_id), view(self.store, move.state)
-        return ShopReply(goal.instruction, goal.price_upper, move.state, page, move.problem, move.score)
+    def _reply(self, goal: Goal, move: Move) -> ShopReply:
+        return ShopReply(move.state, move.problem, move.score, goal=goal, page=view(self.store, move.state))
 
 
 #: The shops of a process, by catalog.
-local_shop = lru_cache(maxsize=8)(LocalShop)
+local_shop = lru_cache(maxsize=8)(Shop)
 
 
 def task_ids(split: str, options: WebShopOptions) -> list[str]:

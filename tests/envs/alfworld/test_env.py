@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import json
-import pickle
 import random
 import shutil
 import tracemalloc
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from environments import starts, with_keywords
 from games import REAL_TRIAL_SOLUTION, SHARED_DATA, generate_game, real_trial, write_games
 
 import rl_agents.envs  # noqa: F401  (registers)
-from rl_agents.envs.alfworld import official, tasks
+from rl_agents.envs.alfworld import tasks
 from rl_agents.envs.alfworld.env import AlfworldEnv
 from rl_agents.envs.alfworld.prompts import STYLES, compact_text, find_command, read_command
 from rl_agents.envs.base import named_env
-from rl_agents.errors import InputError
 from rl_agents.rollout.prompting import ReAct
 
 make = partial(named_env, "alfworld")
 task_ids = with_keywords("alfworld", tasks.task_ids)
 
 TASK = "small/heat/kitchen-3/17"
-started = starts("alfworld", TASK, prompt="plain")
+started = starts("alfworld", TASK, prompt="compact")
 
 
 def solution(task_id: str = TASK) -> tuple[str, ...]:
@@ -106,13 +103,6 @@ def test_the_role_anchor_says_what_a_text_means_to_the_task() -> None:
     assert not any("-" in text.replace("placed-", "") for text in said), "no thing by its own name"
 
 
-def test_a_snapshot_is_small() -> None:
-    env = started("full/pick/kitchen-3/1", size="full")
-    for _ in range(40):
-        env.step(random.Random(0).choice(env.view.admissible))
-    assert len(pickle.dumps(env.snapshot())) < 30_000
-
-
 def played(prompt: str) -> AlfworldEnv:
     env = started("small/look/bedroom-2/1", prompt=prompt)
     for command in ("look", "take me away"):
@@ -172,16 +162,6 @@ def test_prompt_of_steppo() -> None:
     tool = json.loads(opening.partition("Tool Definition\n")[2])
     assert tool["function"]["name"] == "env_step"
     assert '{"name": "env_step", "arguments": {"command": "[one admissible command]"}}' in opening
-
-
-def test_prompt_of_our_own() -> None:
-    opening, window = windows("plain")
-    room = ROOM.partition("\n\n")[2]
-    assert opening.endswith(f"\n\n{room}\nYou can: {', '.join(COMMANDS)}")
-    assert window.endswith(
-        f"{room}\n\nYou took 2 steps. The last 1:\nYou are in the middle of a room. Looking quickly around you, you "
-        f"see nothing.\n> take me away\nNothing happens.\nYou can: {', '.join(COMMANDS)}"
-    )
 
 
 def test_compact_prompt() -> None:
@@ -268,17 +248,6 @@ def test_every_compact_command_means_one_command() -> None:
                 break
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"data": "/no/such/folder"}, "env.data=/no/such/folder: no such folder; alfworld-download makes it"),
-    ],
-)
-def test_bad_task_sets_are_named(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        task_ids("test", **options)
-
-
 def test_trials_without_a_game_are_left_out_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "data"
     names = [f"small/pick/bedroom-{n}/1" for n in (1, 2, 3, 4)]
@@ -286,34 +255,11 @@ def test_trials_without_a_game_are_left_out_and_counted(tmp_path: Path, capsys: 
     missing.unlink()
     unsolvable.write_text(json.dumps({**json.loads(unsolvable.read_text()), "solvable": False}))
     sliced.parent.parent.rename(data / "train" / "pick_and_place_simple-AppleSliced-None-Desk-1")
-    for cached in (tasks._official_ids, official._listing):
-        cached.cache_clear()
-    _, info = make(data=str(data), prompt="plain").reset(seed=0)
+    _, info = make(data=str(data)).reset(seed=0)
     assert info["task_id"] == good.parent.relative_to(data).as_posix()
     said = capsys.readouterr().err
     assert "1 of 4 trials can be used, 1 with movable receptacles or slices excluded, 1 without a game file" in said
     assert said.endswith("1 unsolvable excluded\n") and said.count("\n") == 1
-
-
-def test_bad_games_are_skipped_on_demand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = tmp_path / "data"
-    games = sorted(write_games(data / "train", [f"small/pick/bedroom-{n}/1" for n in (1, 2, 3)]))
-    first, second, third = games
-    first.write_text(first.read_text()[:1000])
-    trajectory = second.with_name("traj_data.json")
-    trajectory.write_text("{")
-    tasks._official_ids.cache_clear()
-    official._listing.cache_clear()
-    with pytest.raises(InputError, match=r"not valid JSON.*\(and 1 more\); env.skip_bad_games=true uses the other 1$"):
-        make(data=str(data)).reset(seed=0)
-    assert capsys.readouterr().err == ""
-    env = make(data=str(data), skip_bad_games=True, prompt="plain")
-    _, info = env.reset(seed=0)
-    assert info["task_id"] == third.parent.relative_to(data).as_posix()
-    assert "2 bad ones skipped" in capsys.readouterr().err
-    for bad, message in ((first, "not valid JSON"), (second, "not valid JSON")):
-        with pytest.raises(InputError, match=message):
-            env.reset(options={"task_id": bad.parent.relative_to(data).as_posix()})
 
 
 def test_many_environments_share_their_games() -> None:

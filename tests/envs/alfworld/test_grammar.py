@@ -8,9 +8,6 @@ import pytest
 
 from rl_agents.envs.alfworld.grammar import (
     Each,
-    Field,
-    FirstFilled,
-    Joined,
     QueryAtom,
     Reference,
     Renderer,
@@ -65,14 +62,6 @@ def test_queries() -> None:
     for bad in ("", "in(o:object", "in(o object)", "in(o:object) | lit(o:object)", "in(,)"):
         with pytest.raises(InputError, match="not a"):
             parse_query(bad)
-
-
-def test_expressions() -> None:
-    assert parse_expression(" r ") == Field("r", "name")
-    assert parse_expression("r.indefinite + ' ' + r.name") == Joined(
-        (Joined((Field("r", "indefinite"), " ")), Field("r", "name"))
-    )
-    assert parse_expression("r.name or r.id") == FirstFilled((Field("r", "name"), Field("r", "id")))
 
 
 @pytest.mark.parametrize(

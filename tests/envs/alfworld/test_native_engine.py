@@ -126,12 +126,12 @@ def test_games_travel_as_their_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{"pddl_domain": "(define', "not valid JSON: Unterminated string starting at: line 1 column 17"),
-        (b"\xff\xfe", "not valid JSON: 'utf-8' codec can't decode"),
-        (b"[1]", "not an ALFWorld game: a JSON object is expected, not a list"),
-        (b"[" * 100_000, "JSON nested too deeply"),
+        (b'{"pddl_domain": "(define', "not JSON: Unterminated string starting at (column 17)"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"[1]", "list, not a JSON object"),
+        (b"[" * 100_000, "JSON nested deeper than 64 levels"),
         (b'{"pddl_domain": "", "grammar": ""}', "key 'pddl_problem' is missing"),
-        (b'{"pddl_domain": 3, "grammar": "", "pddl_problem": ""}', "key 'pddl_domain' must be text, not a number"),
+        (b'{"pddl_domain": 3, "grammar": "", "pddl_problem": ""}', "key 'pddl_domain' must be text, not int"),
     ],
 )
 def test_files_that_are_no_games(tmp_path: Path, content: bytes, message: str) -> None:
@@ -144,19 +144,18 @@ def test_files_that_are_no_games(tmp_path: Path, content: bytes, message: str) -
 
 
 def test_missing_and_huge_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="cannot be read: No such file"):
         compiled(tmp_path / "game.tw-pddl")
     with pytest.raises(InputError, match="cannot be read"):
         compiled(tmp_path)
     monkeypatch.setattr(official, "MAX_BYTES", 1_000)
-    with pytest.raises(InputError, match="larger than 0 MB"):
+    with pytest.raises(InputError, match="larger than 1000 bytes"):
         compiled(write_small_game(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"solvable": "yes"}, "key 'solvable' must be true, false or null, not text"),
         (
             {"pddl_domain": DOMAIN.replace("(lit ?r))\n    :effect", "(lid ?r))\n    :effect")},
             "pddl_domain: line 34: un",

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from games import write_games
 
-from rl_agents.envs.alfworld import official
 from rl_agents.envs.alfworld.native import NativeGame
 from rl_agents.envs.alfworld.official import official_file, official_games
 from rl_agents.errors import InputError
@@ -24,33 +23,27 @@ TASKS = [
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A download with four games in ``train`` and two in ``valid_seen``."""
-    official._listing.cache_clear()
     write_games(tmp_path / "json_2.1.1" / "train", TASKS)
     write_games(tmp_path / "json_2.1.1" / "valid_seen", TASKS[:2])
     return tmp_path
 
 
 def first_trial(data: Path) -> Path:
-    return data / "json_2.1.1" / official_games(data, "train").games[0]
+    return min((data / "json_2.1.1" / "train").glob("*/*"))
 
 
-def test_games_are_listed_by_path_with_their_family(data: Path) -> None:
-    ids = list(official_games(data, "train").games)
+def test_games_are_listed_by_path_whatever_the_order_of_the_directory(data: Path, tmp_path: Path) -> None:
+    ids = list(official_games(data, "train"))
     assert ids == sorted(ids)
     assert [task.split("/")[1].split("_")[1] for task in ids] == ["and", "and", "heat", "heat"]
     assert all(task.startswith("train/pick_") and official_file(data, task).path.is_file() for task in ids)
-    assert len(official_games(data, "test_seen").games) == 2
-
-
-def test_order_is_not_that_of_the_directory(data: Path, tmp_path: Path) -> None:
-    ids = official_games(data, "train").games
-    other = tmp_path / "other"
-    write_games(other / "train", list(reversed(TASKS)))
-    assert official_games(other, "train").games == ids
+    assert len(official_games(data, "test_seen")) == 2
+    write_games(tmp_path / "other" / "train", list(reversed(TASKS)))
+    assert list(official_games(tmp_path / "other", "train")) == ids
 
 
 def test_listed_games_can_be_won(data: Path) -> None:
-    for task_id in official_games(data, "train").games:
+    for task_id in official_games(data, "train"):
         game = NativeGame.compile(official_file(data, task_id))
         state = game.start()
         for command in json.loads(game.file.path.read_text())["walkthrough"]:
@@ -58,13 +51,13 @@ def test_listed_games_can_be_won(data: Path) -> None:
         assert game.won(state)
 
 
-def test_tasks_with_movable_receptacles_and_slices_are_left_out(data: Path) -> None:
-    train = data / "json_2.1.1" / "train"
-    shutil.copytree(first_trial(data), train / "pick_and_place_with_movable_recep-Pen-Mug-Desk-1" / "trial_1")
-    shutil.copytree(first_trial(data), train / "pick_heat_then_place_in_recep-AppleSliced-None-Desk-1" / "trial_1")
-    official._listing.cache_clear()
-    listing = official_games(data, "train")
-    assert (len(listing.games), listing.excluded, listing.bad) == (4, {official.MOVABLE: 2}, ())
+def test_tasks_with_movable_receptacles_and_slices_are_excluded(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train, copied = data / "json_2.1.1" / "train", first_trial(data)
+    shutil.copytree(copied, train / "pick_and_place_with_movable_recep-Pen-Mug-Desk-1" / "trial_1")
+    shutil.copytree(copied, train / "pick_heat_then_place_in_recep-AppleSliced-None-Desk-1" / "trial_1")
+    assert len(official_games(data, "train")) == 4
+    said = "alfworld train: 4 of 6 trials can be used, 2 with movable receptacles or slices excluded\n"
+    assert capsys.readouterr().err.endswith(said)
 
 
 def edit(name: str, change: Callable[[dict], object]) -> Callable[[Path], None]:
@@ -83,12 +76,15 @@ def cut(name: str) -> Callable[[Path], None]:
 
 
 DAMAGES = {
-    "game cut": (cut("game.tw-pddl"), "game.tw-pddl: not valid JSON"),
+    "game cut": (cut("game.tw-pddl"), "game.tw-pddl: not JSON"),
     "game without a key": (edit("game.tw-pddl", lambda game: game.pop("grammar")), "key 'grammar' is missing"),
-    "trajectory cut": (cut("traj_data.json"), "traj_data.json: not valid JSON"),
-    "trajectory missing": (lambda trial: (trial / "traj_data.json").unlink(), "traj_data.json: no such file"),
-    "trajectory not UTF-8": (lambda trial: (trial / "traj_data.json").write_bytes(b"\xff{}"), "not valid JSON"),
-    "trajectory a list": (lambda trial: (trial / "traj_data.json").write_text("[]"), "a JSON object is expected"),
+    "trajectory cut": (cut("traj_data.json"), "traj_data.json: not JSON"),
+    "trajectory missing": (
+        lambda trial: (trial / "traj_data.json").unlink(),
+        "traj_data.json: cannot be read",
+    ),
+    "trajectory not UTF-8": (lambda trial: (trial / "traj_data.json").write_bytes(b"\xff{}"), "not UTF-8"),
+    "trajectory a list": (lambda trial: (trial / "traj_data.json").write_text("[]"), "list, not a JSON object"),
     "unknown family": (
         edit("traj_data.json", lambda traj: traj.update(task_type="pick_heat_then_place")),
         "unknown task_type 'pick_heat_then_place': did you mean 'pick_heat_then_place_in_recep'?",
@@ -98,23 +94,20 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_damaged_game_is_one_clear_line_and_the_rest_is_usable_when_asked_for(data: Path, name: str) -> None:
+def test_a_damaged_game_is_one_clear_line(data: Path, name: str) -> None:
     damage, message = DAMAGES[name]
     trial = first_trial(data)
+    task_id = trial.relative_to(data / "json_2.1.1").as_posix()
     damage(trial)
-    official._listing.cache_clear()
     with pytest.raises(InputError) as caught:
         official_games(data, "train")
     line = str(caught.value)
-    assert message in line
-    assert str(trial) in line
-    assert "env.skip_bad_games=true uses the other 3" in line
-    assert "\n" not in line
-    listing = official_games(data, "train", skip_bad=True)
-    assert (len(listing.games), len(listing.bad)) == (3, 1)
-    assert listing.report().startswith("3 of 4 trials can be used, 1 bad ones skipped")
+    assert message in line and str(trial) in line and "\n" not in line
+    assert line.endswith(f"is the download complete? Delete the folder {task_id} to exclude the game")
     with pytest.raises(InputError, match="train"):
-        official_file(data, trial.relative_to(data / "json_2.1.1").as_posix())
+        official_file(data, task_id)
+    shutil.rmtree(trial)
+    assert len(official_games(data, "train")) == 3
 
 
 def test_missing_folders_are_named(data: Path, tmp_path: Path) -> None:

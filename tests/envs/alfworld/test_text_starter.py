@@ -15,7 +15,7 @@ from rl_agents.cli import main
 from rl_agents.config import load_recipe
 from rl_agents.envs.alfworld import AlfworldOptions
 from rl_agents.envs.alfworld.demonstrations import AT_RANDOM, STEPS, Habits, Prompt, read_and_written
-from rl_agents.envs.alfworld.prompts import read_command
+from rl_agents.envs.alfworld.prompts import compact_command, read_command
 from rl_agents.envs.base import make_env, starter_spec, task_ids
 from rl_agents.envs.small_model import small_qwen3
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
@@ -80,8 +80,9 @@ def test_demonstrations_parse_back_into_the_actions_that_they_were_written_from(
     thoughts = set()
     for task in task_ids("alfworld", "train", {"prompt": prompt})[:6]:
         dialogue = starter.demonstrate(task, random.Random(task), options)
-        plain = starter.demonstrate(task, random.Random(task), AlfworldOptions(prompt="plain"))
-        assert [read_command(response, bare=False) for _, response in dialogue] == [said for _, said in plain]
+        short = starter.demonstrate(task, random.Random(task), AlfworldOptions(prompt="compact"))
+        commands = [read_command(response, bare=False) or "" for _, response in dialogue]
+        assert [compact_command(command) for command in commands] == [said for _, said in short]
         thoughts |= {response.partition("</think>")[0].removeprefix("<think>") for _, response in dialogue}
     assert len(thoughts) > 8 and AT_RANDOM in thoughts and "" not in thoughts
     sure = starter.demonstrate(task, random.Random(0), options, habits=Habits(0, 0))
