@@ -21,7 +21,7 @@ PAGE = DOCS / "tutorials" / "your-own-environment.md"
 SHOP = "gymnasium:shop:Shop"
 #: What makes a command of the page short; `serve` runs until it is stopped, and tests/serving has it.
 SHORTER = {
-    "sft": ["--iterations", "1"],
+    "sft": ["--iterations", "1", "--set", "demonstrations=64"],
     "train": ["--iterations", "1", "--set", "tasks_per_iteration=4", "group_size=2", "eval_episodes=4"],
     "view": ["--text"], "play": [], "push": [],
 }  # fmt: skip
