@@ -1,26 +1,33 @@
-"""The table and picture of docs/research/speed.md, and all its rows as a CSV file, from the results on file.
+"""The table and picture of docs/research/speed.md, and its appendix with all rows, from the results on file.
 
 python -m benchmarks.speed_page
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from benchmarks.report import RESULTS
+from benchmarks.vs_trl.__main__ import table as trl_table
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "research" / "speed.md"
 PICTURE = DOCS / "images" / "speed.png"
-APPENDIX = RESULTS / "speed.csv"
+APPENDIX = RESULTS / "speed.md"
 MARKED = re.compile(r"(<!-- speed -->\n).*?(<!-- end of speed -->)", re.DOTALL)
+HEAD = "| what | compared with | ratio | aim | lowest to highest round |\n|---|---|---|---|---|\n"
+PREFACE = """# Speed: all measurements
+
+This appendix lists every measurement of the page on speed, by the command that repeats it. `python -m
+benchmarks.speed_page` writes it from the results on file. A ratio above 1 means that rl_agents needs less CPU time than
+what it is compared with. Ratios are medians over alternating rounds. *aim* is the target that was set in advance.
+"""
 #: The rows that the page shows, by the beginning of what is measured and what it is compared with.
 SHOWN = (
     ("GRPO end to end, in one process", "TRL"),
@@ -82,18 +89,22 @@ def shown(found: Sequence[Line]) -> list[Line]:
 
 def filled(page: str, found: Sequence[Line]) -> str:
     """The page with today's table between its marks."""
-    head = "| what | compared with | ratio | aim | lowest to highest round |\n|---|---|---|---|---|\n"
-    table = head + "\n".join(map(str, shown(found))) + "\n"
-    return MARKED.sub(lambda mark: f"{mark[1]}{table}{mark[2]}", page)
+    return MARKED.sub(lambda mark: f"{mark[1]}{lines_of(shown(found))}{mark[2]}", page)
+
+
+def lines_of(found: Sequence[Line]) -> str:
+    """A table of rows."""
+    return HEAD + "".join(f"{line}\n" for line in found)
 
 
 def appendix(found: Sequence[Line]) -> str:
-    """All rows as CSV, with the command that repeats each."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(field.name for field in fields(Line))
-    writer.writerows(tuple(f"{x:.3f}" if isinstance(x, float) else x for x in astuple(line)) for line in found)
-    return text.getvalue()
+    """All rows, by the command that repeats them; what TRL's CPU time consists of is below that of TRL's."""
+    parts = [PREFACE]
+    for command, group in groupby(found, key=lambda line: line.command):
+        parts.append(f"## {command.removeprefix('python -m benchmarks.')}\n\n    {command}\n\n{lines_of(list(group))}")
+        if "vs_trl" in command:
+            parts.append(f"Microseconds of CPU per sampled token, by side:\n\n{trl_table()}\n")
+    return "\n".join(parts)
 
 
 def picture(lines: Sequence[Line]) -> None:

@@ -21,7 +21,7 @@ CONFIDENCE = 1 - ERROR / len(LOOKS)
 MOST_SEEDS = 1000
 
 HOLDS, DIRECTION, NOTHING, CONTRADICTED = "holds", "holds in direction", "does not show", "contradicted"
-TOO_FEW, UNTOLD = "too few seeds", "not measured"
+TOO_FEW, UNTOLD, BLIND = "too few seeds", "not measured", "cannot test it"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.claims.judge import CONFIDENCE, LOOKS, MOST_SEEDS, POWER, Finding, find, together
+from benchmarks.claims.judge import BLIND, CONFIDENCE, LOOKS, MOST_SEEDS, POWER, Finding, find, together
 from benchmarks.claims.registry import CLAIMS, Claim, Comparison
 from benchmarks.grid import RESULTS, Run
 
@@ -20,23 +21,27 @@ IMAGES = DOCS / "images" / "claims"
 PAGE = DOCS / "research" / "claims.md"
 HEAD = f"""# The papers' claims, tested at small scale
 
-This page tests twelve claims of five papers with small models on two CPU cores. A claim that does not show here may
-still hold in the setting of the paper. The column *distance* describes how the two settings differ. The column
-*detectable* gives the smallest effect that these seeds can detect.
+This page tests twelve claims of five papers with small models on two CPU cores. The tests cannot refute
+a paper: a claim that does not show here may still hold in the paper's setting. So the first table has a
+column that says how far the two settings are apart, and each section gives the smallest effect that its
+seeds can detect.
 
-`python -m benchmarks.claims` writes this page from the results on file and benchmarks/claims/registry.py.
-`python -m benchmarks.claims 4 --until 10` runs more seeds of claim 4 until it is decided.
-
-**How a comparison is judged.** Runs with the same seed are paired. The interval is Student's, over the paired
-differences, at {CONFIDENCE:.2%}. Results are judged after {", ".join(map(str, LOOKS))} seeds, until the first decision.
-The probability of a wrong decision is 5%.
+**How to read a verdict**
 
 - *holds*: the whole interval supports the claim
 - *holds in direction*: only the mean supports it
 - *does not show*: the mean does not support it
 - *contradicted*: the whole interval is against it
-- *detectable*: the effect that this number of seeds detects in {POWER:.0%} of cases
-- *seeds needed*: the number of seeds that detect the paper's effect as reliably, and their cost
+- *cannot test it*: in this setting the comparison comes out alike, whether the claim is true or not
+
+**How a comparison is judged.** Runs with the same seed are paired. The interval is Student's, over the
+paired differences, at {CONFIDENCE:.2%}. Results are judged after {", ".join(map(str, LOOKS))} seeds, until the
+first decision. The probability of a wrong decision is 5%. In the tables, *detectable* is the effect that
+this number of seeds detects in {POWER:.0%} of cases. *Seeds needed* is the number of seeds that detect the
+paper's effect as reliably, and their cost.
+
+`python -m benchmarks.claims` writes this page from the results on file and benchmarks/claims/registry.py.
+`python -m benchmarks.claims 4 --until 10` runs more seeds of claim 4 until it is decided.
 """
 COLUMNS = (
     "compared (benchmarks/results)", "measure", "effect", "paper's", "verdict", "seeds", "detectable",
@@ -89,7 +94,7 @@ def write() -> Mapping[int, str]:
 
 def verdict(judged: Sequence[Judged]) -> str:
     """On the whole claim."""
-    return together([own.finding.verdict for own in judged])
+    return together([own.finding.verdict for own in judged if own.comparison.telling])
 
 
 def standing(claim: Claim, judged: Sequence[Judged]) -> str:
@@ -99,14 +104,10 @@ def standing(claim: Claim, judged: Sequence[Judged]) -> str:
 
 def page(judged: Mapping[int, Sequence[Judged]]) -> str:
     """The text."""
-    overview = ["| claim | paper | verdict | distance | seeds |", "|---|---|---|---|---|"]
+    overview = ["| claim | verdict | distance from the paper |", "|---|---|---|"]
     for claim in CLAIMS:
-        own = judged[claim.number]
-        seeds = sorted({one.finding.effect.n for one in own})
-        overview.append(
-            f"| [{claim.number}](#claim-{claim.number}). {claim.said} | {claim.source} | {standing(claim, own)} "
-            f"| {claim.distance} | {' to '.join(map(str, seeds[:1] + seeds[1:][-1:]))} |"
-        )
+        claimed = f"[{claim.number}](#claim-{claim.number}). {claim.said}"
+        overview.append(f"| {claimed} | {standing(claim, judged[claim.number])} | {claim.distance} |")
     parts = [section(claim, judged[claim.number]) for claim in CLAIMS]
     return "\n".join([HEAD, *overview, "", *parts])
 
@@ -115,8 +116,9 @@ def section(claim: Claim, judged: Sequence[Judged]) -> str:
     """A claim's own part."""
     lines = [
         f"## Claim {claim.number}",
-        f"{claim.said} ({claim.source})",
-        f"**Verdict: {standing(claim, judged)}.** {claim.reading}",
+        filled(f"**The claim.** {claim.said} ({claim.source})"),
+        filled(f"**Verdict: {standing(claim, judged)}.** {claim.reading}"),
+        filled(f"**Distance from the paper.** {claim.distance[0].upper()}{claim.distance[1:]}."),
         f"![effects with intervals, compared with the paper's](../images/claims/{claim.number}.png)",
         "\n".join(
             [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", *(row(own) for own in judged)],
@@ -127,6 +129,11 @@ def section(claim: Claim, judged: Sequence[Judged]) -> str:
     return "\n\n".join(lines) + "\n"
 
 
+def filled(text: str) -> str:
+    """A paragraph in lines."""
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
+
+
 def row(judged: Judged) -> str:
     """One comparison; effects above 0 speak for the claim."""
     comparison, found = judged.comparison, judged.finding
@@ -135,7 +142,7 @@ def row(judged: Judged) -> str:
         comparison.measure.name + ("" if comparison.sign > 0 else ", less is better"),
         effect(found),
         "-" if comparison.paper is None else f"{comparison.paper:+.3f}",
-        found.verdict,
+        found.verdict if comparison.telling else BLIND,
         str(found.effect.n),
         "-" if math.isnan(found.resolution) else f"{found.resolution:.3f}",
         "-" if found.wanted is None else needed(found.wanted, judged.per_seed),

@@ -24,7 +24,7 @@ TRL_PYTHON = ROOT / ".venv-trl" / "bin" / "python"
 WARM_UP = 3
 TRL = {"TRL": "generate", "TRL vllm": "vllm"}
 OURS = ("local", "auto", "vllm", "vllm-together")
-#: What docs/research/speed.md calls them.
+#: What the appendix of docs/research/speed.md calls them.
 SIDES = {
     "TRL": "TRL, `model.generate`", "TRL vllm": "TRL, vLLM colocated, with our model class",
     "rl_agents local": "rl_agents, torch engine, local", "rl_agents auto": "rl_agents, actors, `engine=auto` (torch)",
@@ -91,7 +91,7 @@ def run(iterations: int) -> list[Side]:
 
 
 def table() -> str:
-    """Return docs/research/speed.md's table, of the figures on file: medians."""
+    """Return the table of sides, of the figures on file: medians."""
     sides = json.loads((RESULTS / "vs_trl.json").read_text(encoding="utf-8"))["sides"]
     digits = {column: 2 if column == "mean_return" else 0 for column in COLUMNS}
     rows = [
@@ -105,9 +105,7 @@ def main() -> None:
     """Print the tables and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--iterations", type=int, default=12, help="measured iterations of each side")
-    parser.add_argument(
-        "--table", action="store_true", help="only print docs/research/speed.md's table from the results"
-    )
+    parser.add_argument("--table", action="store_true", help="only print the table of sides from the results on file")
     options = parser.parse_args()
     if options.table:
         return print(table())

@@ -6,6 +6,7 @@ import importlib
 import os
 import posixpath
 import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ RECORDED = ROOT / "runs" / "view-example" / "pages"
 FIGURE = re.compile(r"<!-- run -->\n(<img[^>]*>)(.*?)<!-- end of run -->", re.DOTALL)
 #: Pages outside docs/, under this folder of the site.
 PROJECT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+#: Sections between these marks are tabs on the site, and sections where a page is read as it is.
+TABS = re.compile(r"<!-- tabs -->\n(.*?)<!-- end of tabs -->\n", re.DOTALL)
 LINK = re.compile(r"(\]\(|src=\")((?:\.\./)+[^)\s\"#]+|docs/[^)\s\"#]+)")
 CODE_LINK = re.compile(
     r"\[([^\]]+)\]\((?:\.\./)*(?:rl_agents|benchmarks|tests|clusters|tune_configs)/[^)]*\.(?:py|yaml)\)"
@@ -62,7 +65,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, content in pages.items():
         files.append(File.generated(config, path, content=content))
     for result in sorted((ROOT / "benchmarks" / "results").iterdir()):
-        if result.suffix in (".png", ".csv", ".json"):
+        if result.suffix in (".md", ".png", ".json"):
             files.append(File.generated(config, f"results/{result.name}", content=result.read_bytes()))
     for page in sorted(RECORDED.rglob("*")):
         if page.is_file():
@@ -84,7 +87,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     if place == "README.md" and (RECORDED / "index.html").is_file():
         markdown = with_recorded_run(markdown)
-    return LINK.sub(moved, without_code_links(markdown))
+    return LINK.sub(moved, without_code_links(TABS.sub(as_tabs, markdown)))
+
+
+def as_tabs(sections: re.Match[str]) -> str:
+    """Write each section of a match of `TABS` as a tab with its title."""
+    parts = re.split(r"^### (.+)\n", sections[1], flags=re.MULTILINE)[1:]
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return "\n".join(f'=== "{title}"\n\n{textwrap.indent(text.strip(), "    ")}\n' for title, text in pairs)
 
 
 def with_recorded_run(markdown: str) -> str:

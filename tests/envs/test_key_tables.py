@@ -1,4 +1,4 @@
-"""The key tables of docs/environments are the declarations; ``python tests/envs/test_key_tables.py`` writes them."""
+"""The key tables of environments' pages are the declarations; ``python tests/envs/test_key_tables.py`` writes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl_agents.config.options import Key, keys_of, plain_text
 from rl_agents.envs.base import ENVIRONMENTS, EnvSpec, env_spec
 from rl_agents.envs.options import JudgeKeys, PromptKey, RetrieverKeys
 
-PAGES = Path(__file__).parents[2] / "docs" / "environments"
+DOCS = Path(__file__).parents[2] / "docs"
 TABLE = re.compile(r"\| key \| default \| values \| meaning \|\n(?:\|.*\n)*")
 
 
@@ -52,7 +52,9 @@ SHARED_PAGES = {
 
 
 def page_of(name: str) -> Path:
-    return PAGES / f"{SHARED_PAGES.get(name, name)}.md"
+    if name == "pivot":  # the environment of one algorithm
+        return DOCS / "algorithms" / "pivotrl.md"
+    return DOCS / "environments" / f"{SHARED_PAGES.get(name, name)}.md"
 
 
 def section_of(page: str, name: str) -> int:

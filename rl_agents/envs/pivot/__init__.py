@@ -11,7 +11,7 @@ from rl_agents.rewards.verifiers import VerifierOptions
 
 @dataclass(frozen=True)
 class PivotOptions(VerifierOptions):
-    """Keys of pivot: where the turns come from, and the verifier's; see docs/environments/pivot.md."""
+    """Keys of pivot: where the turns come from, and the verifier's; see docs/algorithms/pivotrl.md."""
 
     pivots: str = key("", "file of `pivot filter`, or of its earlier steps; empty for the built-in help desk")
     test_share: float = key(0.1, "share of the traces whose turns are test tasks", ge=0, lt=1)

@@ -124,7 +124,7 @@ class VerifierEntry:
 
 
 VERIFIERS: dict[str, VerifierEntry] = {
-    name: VerifierEntry(name, summary, "docs/environments/pivot.md", build)
+    name: VerifierEntry(name, summary, "docs/algorithms/pivotrl.md", build)
     for name, build, summary in (
         ("exact", lambda options: ExactVerifier(), "the demonstrated action and nothing else (the strict baseline)"),
         ("tool_name", lambda options: ToolNameVerifier(options.parallel), "the same tool; the paper's SWE verifier"),
