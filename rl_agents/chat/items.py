@@ -1,4 +1,4 @@
-"""Items of OpenAI's responses API as messages: reasoning, message and calls of one turn become one message."""
+"""Converts items of OpenAI's Responses API: reasoning, message and calls of a turn become one message."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from rl_agents.chat.messages import (
 )
 
 ITEMS = ("message", "reasoning", "function_call", "function_call_output")
-#: What only clients send back, and no training data has.
+#: Types that only clients send; training data do not contain them.
 CUSTOM = {"custom_tool_call": "function_call", "custom_tool_call_output": "function_call_output"}
 
 
 def messages_from_items(items: Sequence[Any], excluded: Excluded | None = None) -> tuple[Message, ...]:
-    """Turn items into messages.
+    """Convert items to messages.
 
     Args:
-        excluded: accept what clients send back (see `Excluded`): empty content, refusals, thoughts alone, broken calls.
-            Items of other types, such as what a provider's own tools did, are counted there.
+        excluded: accept what clients send back (see `Excluded`): empty content, refusals, thoughts alone, invalid
+            calls. Items of other types, such as those of a provider's own tools, are counted there.
 
     Raises:
-        ValueError: the first problem, with the number of its item, from 1 on.
+        ValueError: the first problem, with the number of its item, from 1.
     """
     messages: list[Message] = []
     turn = _AssistantTurn(excluded)
@@ -52,7 +52,7 @@ def messages_from_items(items: Sequence[Any], excluded: Excluded | None = None) 
 
 
 class _AssistantTurn:
-    """Collects the items of an assistant's turn. ``full``: the last item that was offered begins another turn."""
+    """Collects the items of an assistant's turn. ``full``: the last item begins another turn."""
 
     def __init__(self, excluded: Excluded | None) -> None:
         self._excluded = excluded
@@ -63,7 +63,7 @@ class _AssistantTurn:
         self.calls: list[Mapping[str, Any]] = []
 
     def take(self, kind: str, item: Mapping[str, Any]) -> bool:
-        """Add an item; return False when it belongs to no assistant's turn."""
+        """Add an item; return False if it does not belong to an assistant's turn."""
         lax = self._excluded is not None
         if kind == "reasoning":
             self.full = self.said or bool(self.calls)
@@ -84,7 +84,7 @@ class _AssistantTurn:
             named = item.get("call_id") or item.get("id") or f"call_{len(self.calls)}"
             self.calls.append({**item, "name": name, "id": named})
             if not lax:
-                read_calls(self.calls[-1:])  # so that an error names its item
+                read_calls(self.calls[-1:])  # an error names its item
             return True
         return False
 

@@ -1,4 +1,4 @@
-"""What was sampled, in the form that clients and the pool get it; what the pool keeps of requests before that."""
+"""Sampled answers in the forms for clients and for the store, and requests in the form for the store."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rl_agents.gateway.stream_view import Shown, arguments_text
 from rl_agents.store.records import Exchange
 from rl_agents.web.errors import ApiError
 
-#: How ids of answers begin, as each dialect writes them.
+#: Prefixes of answer ids in the dialects.
 ANSWER_PREFIXES = ("chatcmpl-", "resp_", "msg_")
-#: How ids of tool calls begin, as each dialect's own server writes them.
+#: Prefixes of ids of tool calls, as in each provider's own API.
 CALL_PREFIX: Mapping[Dialect, str] = {"chat_completions": "call_", "responses": "call_", "messages": "toolu_"}
 
 
 def answer_id(call: int) -> str:
-    """Return the id that a client gets, after its dialect's prefix; it depends on the call alone."""
+    """Return a call's id for clients, without the dialect's prefix."""
     return f"{call:016x}"
 
 
 def call_of(answer: str | int) -> int:
-    """Return the call that an answer's id, as a client has it, or the call's number names; 0 where it names none."""
+    """Return the call of an answer's id (with a dialect's prefix) or of a call's number; 0: there is none."""
     if isinstance(answer, int):
         return answer
     digits = answer.removeprefix(next((p for p in ANSWER_PREFIXES if answer.startswith(p)), ""))
@@ -38,7 +38,7 @@ def call_of(answer: str | int) -> int:
 def model_answers(
     call: ModelCall, made: Sequence[Made], shown: Sequence[Shown], created: int, prompt_tokens: int
 ) -> list[ModelAnswer]:
-    """Return the whole answers to a request; they share the first one's id."""
+    """Return the answers to a request; they share the first one's id."""
     return [
         replace(
             written_answer(
@@ -54,13 +54,13 @@ def model_answers(
 def written_answer(
     shown: Shown, dialect: Dialect, call: int, start: Start, tokens: int, finish_reason: str
 ) -> ModelAnswer:
-    """Return an answer as clients get it.
+    """Return an answer in the form for clients.
 
     Args:
-        call: its number; ids of tool calls are made of it.
-        start: what its stream began with.
-        tokens: how many were sampled.
-        finish_reason: the engine's: ``stop`` or ``length``.
+        call: its number, for ids of tool calls.
+        start: the beginning of its stream.
+        tokens: number of sampled tokens.
+        finish_reason: of the engine, ``stop`` or ``length``.
     """
     calls = tuple(
         AnsweredCall(f"{CALL_PREFIX[dialect]}{call:016x}{number:02x}", called.name, arguments_text(called))
@@ -85,7 +85,7 @@ def written_answer(
 
 
 def shown_message(answer: ModelAnswer, shown: Shown) -> Message:
-    """Return an answer as the message that a client would send back."""
+    """Return an answer as the message that a client sends back."""
     return assistant_message(answer.content, shown.calls, [call.id for call in answer.tool_calls], answer.thoughts)
 
 
@@ -101,12 +101,12 @@ def overridden(call: ModelCall, budget: int) -> dict[str, Any]:
     return params
 
 
-#: What of a request may be long.
+#: The parts of a request that may be long.
 WORDS = ("messages", "system", "tools")
 
 
 def whole_history(lineage: Lineage, call: ModelCall) -> list[Message]:
-    """Return the messages of a request, those of the response that it follows included.
+    """Return the messages of a request, after those of the response that it follows.
 
     Raises:
         ApiError: 404 for a response of another session.
@@ -123,7 +123,7 @@ def whole_history(lineage: Lineage, call: ModelCall) -> list[Message]:
 
 
 def request_json(call: ModelCall, question: Question, made: Sequence[Made], index: int) -> dict[str, Any]:
-    """Return a request as the pool keeps it: what its parent's had not had, and the place of answer ``index``."""
+    """Return a request in the form for the store: the parts that are new since its parent, for answer ``index``."""
     answered = question.place.last_answer()
     before = answered.by if answered is not None else None
     data: dict[str, Any] = {
@@ -148,9 +148,9 @@ def request_json(call: ModelCall, question: Question, made: Sequence[Made], inde
 
 
 def started(session: str, call: ModelCall, sent: Sent, made: Made, overridden: dict[str, Any]) -> Exchange:
-    """Return what is written down before an answer is sampled: all but the words, which its answer's row has.
+    """Return the record before sampling, without the long parts, which the record of the answer has.
 
-    A call that was started and never finished leaves its id to the next one in its place, which may ask another thing.
+    If a call is never finished, the next one at its place has the same id, and its request may be different.
     """
     request = {name: value for name, value in made.request.items() if name not in WORDS}
     return Exchange(made.id, session, "started", sent.digest, sent.retry, call.dialect, request, overridden=overridden)
@@ -159,7 +159,7 @@ def started(session: str, call: ModelCall, sent: Sent, made: Made, overridden: d
 def finished(
     session: str, call: ModelCall, sent: Sent, made: Made, ended: int, answer: ModelAnswer, overridden: dict[str, Any]
 ) -> Exchange:
-    """Return the record that goes with a sampled call; it is all that a restart needs."""
+    """Return the record of a sampled call's request and answer, which is sufficient for a restart."""
     request, told = {**made.request, "ended": ended}, asdict(answer)
     del told["logprobs"]  # the call itself has them
     return Exchange(made.id, session, "finished", sent.digest, sent.retry, call.dialect, request, told, overridden)

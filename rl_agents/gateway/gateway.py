@@ -1,7 +1,7 @@
-"""The gateway: sessions of unmodified agents, whose every model call becomes a step with exact tokens.
+"""The gateway: sessions of unmodified agents, in which every model call becomes a step with exact tokens.
 
-Everything runs on one event loop. An answer is given once its tokens are in the pool (where there is one); a request
-that repeats an earlier one gets that one's answer (see `Asked.is_meant_by`), and never a second branch.
+Everything runs on one event loop. An answer is returned once its tokens are on disk, if there is a store. A retry gets
+the earlier request's answer (see `Asked.is_meant_by`), and never creates a second branch.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from rl_agents.gateway.answers import (
     whole_history,
 )
 from rl_agents.gateway.calls import GatewayLimits, ModelAnswer, ModelCall, Piece, Sent, Start
-from rl_agents.gateway.conversation_tree import Lineage, Made, Question
+from rl_agents.gateway.conversation_tree import Lineage, Made, Question, completion_of
 from rl_agents.gateway.sampling import Sampler, replay
 from rl_agents.gateway.sessions import Asked, OpenSession
 from rl_agents.gateway.stream_view import Shown
 from rl_agents.gateway.trace import SessionTrace
-from rl_agents.inference.base import Completion, Engine, least_room
+from rl_agents.inference.base import Engine, least_room
 from rl_agents.store.reader import PoolReader, Where
 from rl_agents.store.records import Call, Exchange, Opening, RewardNote
 from rl_agents.store.trajectory_store import PoolSink
@@ -47,7 +47,7 @@ from rl_agents.web.security import digest
 
 __all__ = ["Gateway", "GatewayLimits", "SessionTrace"]
 
-#: Sessions that were closed, to tell a late call from a wrong address.
+#: Number of closed sessions that are remembered, to distinguish a late call from a wrong address.
 CLOSED_KEPT = 10_000
 
 
@@ -55,8 +55,8 @@ class Gateway:
     """See the module docstring.
 
     Attributes:
-        on_call: told of every answered call, with its session's id.
-        created: when this gateway began, seconds since 1970.
+        on_call: gets every answered call, with the id of its session.
+        created: start of this gateway, seconds since 1970.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class Gateway:
         """Open a session.
 
         Args:
-            opening: its id, its place in a group, and its seed; ``key_hash`` is filled in here.
-            recorded: answers to give again, before anything is sampled, to prompts with the very same ids.
+            opening: its id, its position in a group, and its seed; ``key_hash`` is set here.
+            recorded: answers to return again for prompts with equal ids, before sampling.
 
         Returns:
             The session's secret key.
 
         Raises:
-            ApiError: 409 for an id that is or was in use, 400 for a seed below 0.
+            ApiError: 409 for an id that is or was in use, 400 for a negative seed.
         """
         if opening.session in self.sessions or opening.session in self._closed:
             raise ApiError(409, f"the session {opening.session!r} exists already", "session_exists")
@@ -97,7 +97,7 @@ class Gateway:
         return key
 
     async def written(self) -> None:
-        """Wait until all that has been noted is on disk."""
+        """Wait until all records are on disk."""
         if self.pool is not None:
             await asyncio.wrap_future(self.pool.add())
 
@@ -111,21 +111,21 @@ class Gateway:
         return session
 
     def resume(self, reader: PoolReader) -> list[str]:
-        """Open the sessions again that a pool's rows say are open; call it on the event loop. Returns their ids."""
+        """Reopen the open sessions of a store and return their ids; call it on the event loop."""
         openings = [opening for opening in open_sessions(reader) if opening.session not in self.sessions]
         for opening in openings:
             rebuild(self.admit(opening), reader)
         return [opening.session for opening in openings]
 
     def session_of(self, key: str) -> str:
-        """Return the id of the session with this key, open or lately closed; empty: there is none."""
+        """Return the id of the open or recently closed session with this key; empty: there is none."""
         return self._keys.get(digest(key), "")
 
     async def close(self, session: str, reason: str = "") -> SessionTrace:
-        """End a session: wait for its calls under way, answer no others, and return what came of it.
+        """End a session: wait for its running calls, refuse others, and return the result.
 
         Args:
-            reason: why, where nothing else has ended it.
+            reason: why, if nothing else has ended it.
 
         Raises:
             ApiError: 404 or 410 for a session that is not open.
@@ -149,7 +149,7 @@ class Gateway:
         return trace
 
     def finish(self, session: str, reason: str = "") -> None:
-        """Answer no further call of a session; its opener closes it.
+        """Refuse further calls of a session; its opener closes it.
 
         Raises:
             ApiError: 404 or 410 for a session that is not open.
@@ -157,17 +157,16 @@ class Gateway:
         self._session(session).finish(reason or "ended", f"the session {session!r} has ended")
 
     def reward(self, session: str, value: float, *, call: int = 0, why: str = "") -> Future[None] | None:
-        """Note a reward. Rewards of one call (or of the session) add up over ``why``; the same one twice counts once.
+        """Record a reward. Rewards of a call or session with different ``why`` add up; an equal ``why`` replaces.
 
         Args:
             call: id of an answered call; 0: the whole session.
-            why: what it is for.
 
         Returns:
-            What is done once the note is on disk; None without a pool.
+            A future that is done when the reward is on disk; None without a store.
 
         Raises:
-            ApiError: 404 or 410 for a session that is not open, 404 for an unknown call, 400 for no finite number.
+            ApiError: 404 or 410 for a session that is not open, 404 for an unknown call, 400 if it is not finite.
         """
         rewarded = self._session(session)
         if not math.isfinite(value):
@@ -178,7 +177,7 @@ class Gateway:
         return None if self.pool is None else self.pool.add(RewardNote(session, value, call, why))
 
     def steer(self, session: str, instruction: str) -> None:
-        """Append an instruction to what the next call reads; no call is answered after that one.
+        """Append an instruction to the next call's prompt, and refuse calls after that one.
 
         Raises:
             ApiError: 404 or 410 for a session that is not open.
@@ -186,14 +185,14 @@ class Gateway:
         self._session(session).instruction = instruction
 
     def count_tokens(self, session: str, call: ModelCall) -> int:
-        """Return the length of the prompt that a call would have."""
+        """Return the length of a call's prompt."""
         return len(self._question(self._session(session), call, "").prompt_ids)
 
     async def answer(self, session: str, call: ModelCall, sent: Sent) -> list[ModelAnswer]:
-        """Answer a request. If this coroutine is cancelled the call continues, and a retry gets its answer.
+        """Answer a request. If this coroutine is cancelled, the call continues, and a retry gets its answer.
 
         Raises:
-            ApiError: why there is no answer.
+            ApiError: the reason why there is no answer.
         """
         asked = self._ask(session, call, sent)
         try:
@@ -205,15 +204,15 @@ class Gateway:
         return answers
 
     def stream(self, session: str, call: ModelCall, sent: Sent) -> AsyncGenerator[Piece, None]:
-        """Answer a request piece by piece: `Start` and the first words together, the whole answers last. See `answer`.
+        """Answer a request piece by piece: `Start` with the first text, then the complete answers. See `answer`.
 
         Raises:
-            ApiError: at once where the request is refused; while it is read where sampling fails.
+            ApiError: immediately if the request is refused; during iteration if sampling fails.
         """
         return self._read(self._ask(session, call, sent))
 
     async def _read(self, asked: Asked) -> AsyncGenerator[Piece, None]:
-        # Sent with the first words: until then a failure can still be an HTTP status, which SDKs retry.
+        # Sent with the first text: until then, a failure can be an HTTP status, which SDKs retry.
         start: Start | None = Start(answer_id(asked.made[0].id), asked.created, prompt_tokens=asked.prompt_tokens)
         whole = False
         try:
@@ -239,7 +238,7 @@ class Gateway:
         raise ApiError(404, f"there is no session {session!r}", "session_not_found")
 
     def _ask(self, session_id: str, call: ModelCall, sent: Sent) -> Asked:
-        """Return the request that this one repeats, or begin to answer it."""
+        """Return the request that this one repeats, or begin to answer this one."""
         session = self._session(session_id)
         earlier = session.earlier(sent)
         if earlier is not None:
@@ -291,7 +290,7 @@ class Gateway:
     def _note(
         self, session: OpenSession, call: ModelCall, sent: Sent, question: Question, made: list[Made], budget: int
     ) -> None:
-        """Write down what is asked, before anything is sampled."""
+        """Record the request before sampling."""
         if self.pool is None:
             return
         params = overridden(call, budget)
@@ -307,10 +306,10 @@ def open_sessions(reader: PoolReader) -> list[Opening]:
 
 
 def rebuild(session: OpenSession, reader: PoolReader) -> None:
-    """Bring a session that has just been opened to where its rows say it was.
+    """Restore a newly opened session from its rows.
 
-    Requests that were answered give their answers again until a client is known to have them; what was asked and not
-    answered is as if it had not been asked: its place, and so its seed, is free.
+    Answered requests return their answers again until a client is known to have them. Requests without an answer are
+    forgotten, so their places and seeds are free.
     """
     exchanges = reader.exchanges(session.opening.session)
     finished = [exchange for exchange in exchanges if exchange.state == "finished"]
@@ -325,7 +324,7 @@ def rebuild(session: OpenSession, reader: PoolReader) -> None:
     started = [exchange for exchange in exchanges if exchange.state == "started"]
     for exchange in started:
         if exchange.call not in known:
-            session.instruction = exchange.request.get("steered", session.instruction)  # it is for the next call
+            session.instruction = exchange.request.get("steered", session.instruction)  # for the next call
     session.lineage.clock = max((int(e.request["order"]) + 1 for e in [*started, *finished]), default=0)
     for group in requests.values():
         _ask_again(session, group)
@@ -334,7 +333,7 @@ def rebuild(session: OpenSession, reader: PoolReader) -> None:
 
 
 def _made(session: OpenSession, exchange: Exchange, call: Call, answer: ModelAnswer, known: Mapping[int, Made]) -> Made:
-    """Add an answered call to the tree, with the very ids that it had."""
+    """Add an answered call to the tree with its recorded ids."""
     request, lineage = exchange.request, session.lineage
     before = known.get(int(request["follows"]))
     system: Sequence[Message] = request.get("system", before.system if before is not None else ())
@@ -350,10 +349,7 @@ def _made(session: OpenSession, exchange: Exchange, call: Call, answer: ModelAns
     made = lineage.make(question, call.id)
     if request.get("steered"):
         session.finish_by_steering()
-    completion = Completion(
-        call.response_ids, call.logprobs, call.policy_version, call.finish_reason, version_spans=call.version_spans
-    )
-    made.take(completion, lineage.template.decode(call.response_ids))
+    made.take(completion_of(call), lineage.template.decode(call.response_ids))
     shown = Shown.of(lineage.template, call.prompt_ids, request.get("stop", ()), tools)
     shown.add(call.response_ids, last=True)
     made.answer = answer
@@ -362,7 +358,7 @@ def _made(session: OpenSession, exchange: Exchange, call: Call, answer: ModelAns
 
 
 def _ask_again(session: OpenSession, group: Sequence[tuple[Exchange, Made, ModelAnswer]]) -> None:
-    """Let a request that was answered give its answers to equal requests, until they are known to be delivered."""
+    """Let an answered request return its answers to equal requests, until they are known to be delivered."""
     exchange, first, answer = group[0]
     answers = [answer for _, _, answer in group]
     done: asyncio.Future[list[ModelAnswer]] = asyncio.get_running_loop().create_future()
@@ -370,7 +366,7 @@ def _ask_again(session: OpenSession, group: Sequence[tuple[Exchange, Made, Model
     made = [one for _, one, _ in group]
     sent, call = Sent(exchange.request_hash, exchange.retry), _call(exchange, first)
     asked = Asked(call, sent, made, answer.prompt_tokens, done, replay(answers), created=answer.created)
-    # An answer that its client continued has been delivered; of the others it is not known.
+    # An answer that its client continued was delivered; for the others, this is unknown.
     asked.delivered = any(one.followed for one in made)
     asked.broken = not asked.delivered
     session.asked.setdefault(sent.digest, []).append(asked)

@@ -1,4 +1,4 @@
-"""What an agent says at its end: a reward and what goes with it, as the last JSON line of its output or returned."""
+"""The result of an agent: a reward and related values, returned or written as the last JSON line of its output."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
-#: Longest line that can be a result.
+#: Longest line of a result, in bytes.
 MAX_LINE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
-    """An agent's own account of its episode. Missing values are None or empty.
+    """An agent's report of its episode. Missing values are None or empty.
 
     Attributes:
-        reward: of the whole episode, on top of what single calls were given.
-        success: whether the task was solved; None: a return above 0.
-        truncated: the task's own world cut the episode off.
+        reward: of the whole episode, in addition to rewards of single calls.
+        success: whether the task was solved; None: if the return is above 0.
+        truncated: the task's environment truncated the episode.
         metrics: numbers for reports.
-        references: accepted answers; ``points`` and ``evidence``: what judges of long answers read (reward=prs).
+        references: accepted answers; ``points`` and ``evidence``: for judges of long answers (reward=prs).
     """
 
     reward: float | None = None
@@ -41,7 +41,7 @@ def read_result(data: Any) -> AgentResult:
     """Read a result: a number is a reward; an object may have the keys of `AgentResult`, and others.
 
     Raises:
-        ValueError: what is wrong with it.
+        ValueError: the problem.
     """
     if isinstance(data, Real) or not isinstance(data, Mapping):
         return AgentResult(_number(data, "the result"))
@@ -61,7 +61,7 @@ def read_result(data: Any) -> AgentResult:
 
 
 class ResultLine:
-    """Looks for the last line that is a result, in output that comes in pieces; keeps one line."""
+    """Finds the last line that is a result in output that arrives in pieces; keeps one line in memory."""
 
     def __init__(self) -> None:
         self._line = bytearray()
@@ -76,7 +76,7 @@ class ResultLine:
         self._add(rest)
 
     def last(self) -> Mapping[str, Any] | None:
-        """Return the last result; None where there was none."""
+        """Return the last result; None if there was none."""
         self._end_line()
         return self._last
 
@@ -94,7 +94,7 @@ class ResultLine:
                 data = json.loads(line)
             except (ValueError, RecursionError):
                 return
-            # Programs log in JSON, too.
+            # Other lines of JSON are logs.
             if any(name in data for name in KEYS):
                 self._last = data
 

@@ -1,4 +1,4 @@
-"""From a question to its answers: sampled (or given again), written down, then shown."""
+"""Answers a request: samples (or repeats) its answers, records them, then returns them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rl_agents.chat.template import ChatTemplate
 from rl_agents.data.trajectory import Step
 from rl_agents.gateway.answers import finished, model_answers, overridden, shown_message
 from rl_agents.gateway.calls import Delta, GatewayLimits, ModelAnswer, ModelCall, Sent
-from rl_agents.gateway.conversation_tree import Made, Question
+from rl_agents.gateway.conversation_tree import Made, Question, completion_of
 from rl_agents.gateway.sessions import Asked, OpenSession, Pieces
 from rl_agents.gateway.stream_view import Shown
 from rl_agents.gateway.trace import step_of
@@ -23,10 +23,10 @@ from rl_agents.web.errors import ApiError
 
 @dataclass
 class Sampler:
-    """Answers questions.
+    """Answers requests.
 
     Attributes:
-        streams: the engine passes tokens on while it samples.
+        streams: the engine reports tokens while it samples.
     """
 
     engine: Engine
@@ -39,15 +39,15 @@ class Sampler:
         self, session: OpenSession, call: ModelCall, sent: Sent, question: Question, made: list[Made], budget: int,
         again: Sequence[Call], on_call: Callable[[str, Step], None] | None,
     ) -> Asked:  # fmt: skip
-        """Begin to answer, in a task of its own: clients may leave.
+        """Begin to answer in a separate task, since clients may disconnect.
 
         Args:
-            again: recorded answers of the first of ``made``.
+            again: recorded answers, for the first of ``made``.
         """
         asked = Asked(call, sent, made, len(question.prompt_ids), asyncio.get_running_loop().create_future())
         work = self._answer(session, asked, question, budget, again, on_call)
         task = asyncio.create_task(work, name=f"gateway call {made[0].id}")
-        # A failure is on record even if no client waits for it, and must not reach the event loop.
+        # A failure is recorded even if no client waits for it, and must not reach the event loop.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         asked.task = task
         session.asked.setdefault(sent.digest, []).append(asked)
@@ -84,7 +84,7 @@ class Sampler:
         return [task.result() for task in tasks]
 
     async def _one(self, asked: Asked, index: int, question: Question, budget: int, given: Call | None) -> Shown:
-        """Sample one answer, telling readers of its parts; or give a recorded one."""
+        """Sample one answer and pass on its parts, or repeat a recorded one."""
         made, pieces, read = asked.made[index], asked.pieces, 0
         shown = Shown.of(self.template, question.prompt_ids, asked.call.stop, question.tools)
 
@@ -96,10 +96,7 @@ class Sampler:
                 pieces.add(Delta(index, content, thoughts))
 
         if given is not None:
-            completion = Completion(
-                given.response_ids, given.logprobs, given.policy_version, given.finish_reason,
-                version_spans=given.version_spans,
-            )  # fmt: skip
+            completion = completion_of(given)
         else:
             completion = await self._generate(question.prompt_ids, made.id, budget, tell if asked.call.stream else None)
         made.take(completion, self.template.decode(completion.token_ids))
@@ -124,7 +121,7 @@ class Sampler:
         return completion
 
     async def _commit(self, session: OpenSession, asked: Asked, answers: list[ModelAnswer], budget: int) -> None:
-        """Wait until the answers are on disk."""
+        """Record the answers and wait until they are on disk."""
         if self.pool is None:
             return
         params, records = overridden(asked.call, budget), list[Record]()
@@ -136,7 +133,7 @@ class Sampler:
         await asyncio.wrap_future(self.pool.add(*records))
 
     def _failed(self, session: OpenSession, asked: Asked, problem: ApiError) -> None:
-        """Make room for the request to be asked again, under the same seeds."""
+        """Allow the request again, with the same seeds."""
         for made in asked.made:
             session.lineage.drop(made)
             if made.steered:
@@ -149,7 +146,7 @@ class Sampler:
 
 
 def replay(answers: Sequence[ModelAnswer]) -> Pieces:
-    """Return the parts of an answer that is whole, for those who ask again."""
+    """Return the parts of complete answers, for retries."""
     pieces = Pieces()
     for answer in answers:
         if answer.content or answer.thoughts:
@@ -159,7 +156,7 @@ def replay(answers: Sequence[ModelAnswer]) -> Pieces:
 
 
 def _problem(error: BaseException, limits: GatewayLimits) -> ApiError:
-    """Return the client's error."""
+    """Return the error for the client."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, ApiError):

@@ -1,4 +1,4 @@
-"""Open sessions: their calls under way, rewards and instructions."""
+"""Open sessions: their running calls, rewards and instructions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rl_agents.gateway.trace import SessionTrace, steps_of
 from rl_agents.store.records import Call, Opening
 from rl_agents.web.errors import ApiError
 
-#: End of a session whose last answer was asked for by `Gateway.steer`.
+#: End of a session after the answer to `Gateway.steer`.
 STEERED = "steered"
 
 
 class Pieces:
-    """Parts of an answer for any number of readers, each of whom gets all from the beginning."""
+    """Parts of an answer for any number of readers, each of which gets all parts from the beginning."""
 
     def __init__(self) -> None:
         self._parts: list[Delta] = []
@@ -52,11 +52,11 @@ class Pieces:
 
 @dataclass(eq=False)
 class Asked:
-    """A request that is answered or was.
+    """A running or answered request.
 
     Attributes:
-        delivered: a client got the answer to its end.
-        broken: a client disconnected before.
+        delivered: a client got the complete answer.
+        broken: a client disconnected before the end.
         created: seconds since 1970.
     """
 
@@ -72,14 +72,14 @@ class Asked:
 
     @property
     def failed(self) -> bool:
-        """The request was not answered: asked again, it is sampled again."""
+        """Whether the request failed; its retry is sampled again."""
         return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
 
     def is_meant_by(self, sent: Sent) -> bool:
-        """Whether an equal request is a retry of this one.
+        """Return whether an equal request is a retry of this one.
 
-        The client's SDK says so (a retry count above 0); or the delivery failed or never happened; or the answer is
-        still under way and the SDK does not say that the request is new (a count of 0).
+        It is if the SDK counts it as a retry; or if the delivery failed or never happened; or if this request is still
+        running and the SDK does not mark the other as new (a count of 0).
         """
         if self.failed:
             return False
@@ -90,15 +90,16 @@ class Asked:
 
 @dataclass(eq=False)
 class OpenSession:
-    """A session that takes calls.
+    """An open session.
 
     Attributes:
         asked: requests by digest, in their order.
-        recorded: answers to give again, by exact prompt.
-        rewards: by (call or 0 for the session, why): the last one said counts.
+        recorded: answers to return again, by exact prompt.
+        rewards: by (call or 0 for the session, why); the last one counts.
         instruction: of `Gateway.steer`, for the next prompt.
-        end: why no further call is answered; empty: calls are answered.
-        ignored: see `ModelCall.ignored`; of every name the most that one request had.
+        end: why further calls are refused; empty: calls are answered.
+        why: the message of the refusal.
+        ignored: see `ModelCall.ignored`; for every name the maximum over requests.
     """
 
     opening: Opening
@@ -112,7 +113,7 @@ class OpenSession:
     ignored: Excluded = field(default_factory=Counter)
 
     def earlier(self, sent: Sent) -> Asked | None:
-        """Return the request that this one repeats; one whose delivery failed before one that was delivered."""
+        """Return the request that this one repeats, preferably one whose delivery failed."""
         meant = [asked for asked in self.asked.get(sent.digest, []) if asked.is_meant_by(sent)]
         return max(meant, key=lambda a: (a.broken and not a.delivered, not a.task.done()), default=None)
 
@@ -121,11 +122,11 @@ class OpenSession:
             self.end, self.why = end, why
 
     def finish_by_steering(self) -> None:
-        """Answer no call after the one that carries the last instruction."""
+        """Refuse calls after the one with the instruction of `Gateway.steer`."""
         self.finish(STEERED, "the last answer of this session has been asked for; there are no further ones")
 
     def reopen(self) -> None:
-        """The last answer did not come: its request may be sent again."""
+        """Allow the last request again after it failed."""
         if self.end == STEERED:
             self.end = self.why = ""
 

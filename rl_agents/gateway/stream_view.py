@@ -1,4 +1,4 @@
-"""What a client is shown of an answer while it is sampled: thoughts, text and, at the end, tool calls."""
+"""The client's view of an answer while it is sampled: thoughts, text and, at the end, tool calls."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from rl_agents.tools.calls import Response, Tool, ToolCall
 from rl_agents.tools.thoughts import THOUGHT_TAGS
 from rl_agents.web.text import TextStream, beginning_of
 
-#: So many of a prompt's last tokens tell whether the template has opened a thought.
+#: Number of a prompt's last tokens that show whether the template has opened a thought.
 TAIL = 16
 
 
 @dataclass
 class Shown:
-    """One answer. `add` takes tokens; ``content``, ``thoughts`` and ``calls`` are whole after the last ones.
+    """The view of one answer. `add` takes tokens; ``content``, ``thoughts`` and ``calls`` are complete at the end.
 
-    A thought is what comes before the first closing tag, if the answer (or the prompt's end) opens one. With tools,
-    text is shown up to the first call only: whether what follows is a call is known at its end. What was shown is
-    always the beginning of ``content``. Some parsers read whole answers only: nothing is shown before the end then.
+    If the answer or the prompt opens a thought, it ends at the first closing tag. With tools, text is shown only up to
+    the first call, since a call can be recognized only at its end. The shown text is always a prefix of ``content``.
+    For parsers that need a complete answer, nothing is shown before the end.
 
     Attributes:
         stream: the text, cut at the client's stop strings.
-        tools: what the client offered.
+        tools: offered by the client.
         parser: of the model's family.
         inside: the prompt ends inside a thought.
-        problem: why the answer's calls cannot be read; they are shown as text then.
-        thought_tokens: sampled while a thought went on.
+        problem: why the answer's calls cannot be read; they are shown as text.
+        thought_tokens: number of tokens inside a thought.
     """
 
     stream: TextStream
@@ -54,13 +54,13 @@ class Shown:
 
     @property
     def stopped_by(self) -> str:
-        """The stop string that has ended what is shown; empty: none."""
+        """The stop string that ended the text; empty: none."""
         return self.stream.stopped_by
 
     def add(self, token_ids: Sequence[int], last: bool = False) -> tuple[str, str]:
-        """Take further tokens; return the content and the thoughts that may be shown now and could not before."""
+        """Add tokens and return the content and the thoughts that can be shown now."""
         content = thoughts = ""
-        while len(token_ids) > 1 and self._state != "said":  # one by one, to count those of a thought
+        while len(token_ids) > 1 and self._state != "said":  # one by one, to count those inside a thought
             said, thought = self._add(token_ids[:1], False)
             content, thoughts, token_ids = content + said, thoughts + thought, token_ids[1:]
         said, thought = self._add(token_ids, last)
@@ -116,7 +116,7 @@ class Shown:
         return new
 
     def _finished(self, last: bool) -> str:
-        """Return the text that is no part of a call."""
+        """Return the text without calls."""
         if not last:
             text = self._spoken.lstrip()
             if text.startswith("{"):
@@ -133,7 +133,7 @@ class Shown:
 
 
 def opened_thought(template: ChatTemplate, prompt_ids: Sequence[int]) -> str:
-    """Return the tag of the thought that a prompt ends inside of; empty: none."""
+    """Return the tag of the thought that is open at the end of a prompt; empty: none."""
     tail = _tail(template, prompt_ids)
     return next((tag for tag in THOUGHT_TAGS if tail.endswith(f"<{tag}>")), "")
 
@@ -143,7 +143,7 @@ def _tail(template: ChatTemplate, prompt_ids: Sequence[int]) -> str:
 
 
 def arguments_text(call: ToolCall) -> str:
-    """Return a call's arguments as every dialect shows them."""
+    """Return a call's arguments as JSON text."""
     return json.dumps(dict(call.arguments), ensure_ascii=False)
 
 

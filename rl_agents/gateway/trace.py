@@ -1,4 +1,4 @@
-"""From a session's tree of calls to the steps that credit is assigned to."""
+"""Converts the tree of a session's calls to training steps."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from rl_agents.gateway.conversation_tree import Made
 
 @dataclass
 class SessionTrace:
-    """What came of a session.
+    """The result of a session.
 
     Attributes:
-        steps: lineage by lineage, every step before the one that first reads what came of it; the session's last call
-            is the last step. ``call`` and ``reward`` (from per-call notes) are filled; ``next_step`` where it is not
-            the next one in the list.
+        steps: chain by chain; every step precedes the one that first reads its answer, and the session's last call is
+            the last step. ``call`` and ``reward`` (from rewards of calls) are set, and ``next_step`` if it is not the
+            next one in the list.
         reward: of the session; None: not given.
-        end: why it ended: empty, ``context_length``, ``max_calls``, or what `Gateway.close` was told.
-        abandoned: answers excluded from ``steps``: the agent continued another answer to the same request.
-        rewrites: calls whose history their client had changed.
-        rendered_whole: prompts that the chat template could not continue and had to write whole.
-        retokenized: sampled ids that were tokenized again; always 0.
-        ignored: what of the requests had no bearing on an answer, by name (`ModelCall.ignored`), with the most that one
-            request had.
+        end: why it ended: empty, ``context_length``, ``max_calls``, or the reason given to `Gateway.close`.
+        abandoned: number of answers excluded from ``steps``: the agent continued another answer to the same request.
+        rewrites: number of calls whose history the client had changed.
+        rendered_whole: number of prompts that the chat template could not extend and rendered again.
+        ignored: parts of requests without effect, by name (`ModelCall.ignored`), with the maximum over requests.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -33,18 +31,17 @@ class SessionTrace:
     abandoned: int = 0
     rewrites: int = 0
     rendered_whole: int = 0
-    retokenized: int = 0
     ignored: dict[str, int] = field(default_factory=dict)
 
     def facts(self) -> dict[str, object]:
-        """Return the irregularities that are worth a report; empty if there are none."""
-        names = ("abandoned", "rewrites", "rendered_whole", "retokenized")
+        """Return the irregularities to report; empty if there are none."""
+        names = ("abandoned", "rewrites", "rendered_whole")
         counts: dict[str, object] = {name: getattr(self, name) for name in names if getattr(self, name)}
         return counts | ({"ignored": self.ignored} if self.ignored else {})
 
 
 def step_of(call: Made, reward: float = 0.0) -> Step:
-    # A rewritten history may repeat much: the world's own words are those after the last answer.
+    # A rewritten history may repeat earlier messages: the observation is what follows the last answer.
     answers = [number for number, message in enumerate(call.rest) if message["role"] == "assistant"]
     new = call.rest[answers[-1] + 1 :] if answers else call.rest
     told = [str(message["content"]) for message in new if message["role"] != "system"]
@@ -66,10 +63,10 @@ def step_of(call: Made, reward: float = 0.0) -> Step:
 
 
 def steps_of(calls: Sequence[Made], rewards: Mapping[int, float]) -> tuple[list[Step], int]:
-    """Return the steps of a session, and how many answers were abandoned.
+    """Return the steps of a session, and the number of abandoned answers.
 
     Args:
-        calls: all answered calls, in the order in which they were asked.
+        calls: all answered calls, in the order of their requests.
         rewards: by call.
     """
     kept = [call for call in calls if not _abandoned(call, calls[-1])]
@@ -86,16 +83,16 @@ def steps_of(calls: Sequence[Made], rewards: Mapping[int, float]) -> tuple[list[
 
 
 def _abandoned(call: Made, last: Made) -> bool:
-    """Whether the agent went on from another answer to the same request; the last answer of all is not abandoned."""
+    """Return whether the agent continued another answer to the same request; the last call is never abandoned."""
     return call is not last and not call.followed and any(sibling.followed for sibling in call.siblings)
 
 
 def _next(call: Made, kept: Sequence[Made]) -> Made | None:
-    """Return the call that continues this one.
+    """Return the call that continues this one; None: there is none.
 
-    Of several continuing calls it is the first one made. The end of a branch continues in the call that first read its
-    answer. Where none quotes it, it is taken to be the next call asked after it, of its own conversation, of an older
-    one (which may have called this one) or of a new one; not of one that ran concurrently. None: it is an end.
+    Of several continuing calls, it is the first. The end of a branch continues in the call that first read its answer.
+    If no call quotes the answer, it is the next call after it: of the same conversation, of an older one (which may
+    have started this one) or of a new one, but not of one that ran concurrently.
     """
     known = {id(other) for other in kept}
     for other in sorted(call.followers, key=lambda follower: follower.order):
@@ -104,18 +101,18 @@ def _next(call: Made, kept: Sequence[Made]) -> Made | None:
     if call.read_by is not None and id(call.read_by) in known:
         return call.read_by
     own = call.conversation
-    begun = {c.conversation.number: c.order for c in reversed(kept)}
+    begun = {c.conversation: c.order for c in reversed(kept)}
     for other in kept:
-        start = begun[other.conversation.number]
-        if other.order >= call.ended and (start <= begun[own.number] or start >= call.ended):
+        start = begun[other.conversation]
+        if other.order >= call.ended and (start <= begun[own] or start >= call.ended):
             return other
     return None
 
 
 def _lineages(kept: Sequence[Made], following: Mapping[int, Made | None]) -> list[list[Made]]:
-    """Return chains of calls, each going on from the one before; the lineage that ends last comes last."""
+    """Return chains of calls, each continuing the one before; the chain that ends last is last."""
     chains: dict[int, list[Made]] = {}
-    for call in kept:  # a call's ``after`` was asked before it
+    for call in kept:  # a call's ``after`` precedes it
         before = call.after
         extends = before is not None and following.get(before.id) is call
         chain = chains.pop(before.id) if extends and before is not None else []

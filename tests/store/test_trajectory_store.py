@@ -20,9 +20,9 @@ from store.experience import dialogue
 
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
-from rl_agents.store.files import backup, open_reading, pool_file
+from rl_agents.store.files import open_reading, pool_file
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import Call, Event, RewardNote, Session, session_records
+from rl_agents.store.records import Call, RewardNote, Session, session_records
 from rl_agents.store.trajectory_store import PoolError, PoolWriter
 
 
@@ -194,27 +194,6 @@ def test_one_writer_over_processes(tmp_path):
     PoolWriter(tmp_path / "p").close()
 
 
-def test_who_waits_is_not_kept_waiting_and_nobody_else_causes_a_commit(tmp_path):
-    with PoolWriter(tmp_path / "p", idle_s=60) as pool:
-
-        async def awaited():
-            await asyncio.wrap_future(pool.add(note(1)))
-
-        first, second = pool.add(note(0)), pool.add(note(0))
-        time.sleep(0.1)
-        assert not first.done() and not second.done()
-        second.result(30)
-        assert first.done()
-        asyncio.run(awaited())
-        last = pool.add(note(2))
-        pool.flush(30)
-        assert last.done()
-        left = pool.add(note(3))
-    assert left.done()
-    with PoolReader(tmp_path / "p") as reader:
-        assert len(reader.reward_notes("s")) == 5
-
-
 def test_who_takes_over_waits_for_a_writer_that_is_ending(tmp_path):
     before = PoolWriter(tmp_path / "p")
     ending = threading.Timer(0.3, before.close)
@@ -324,37 +303,6 @@ def test_places_where_no_pool_can_be(tmp_path):
     with pytest.raises(InputError, match="the pool is empty"):
         PoolReader(tmp_path / "file")
     PoolWriter(tmp_path / "file").close()  # a writer died before it began; another one goes on
-
-
-def test_a_copy_is_whole_while_the_writer_goes_on(tmp_path):
-    with PoolWriter(tmp_path / "p") as pool:
-        for seed in range(40):
-            pool.add(*session_records(dialogue(seed), str(seed)))
-        pool.flush(5)
-        going = threading.Event()
-
-        def go_on() -> None:
-            place = 0
-            while not going.is_set():
-                pool.add(Event("run", place)).result(5)
-                place += 1
-
-        thread = threading.Thread(target=go_on)
-        thread.start()
-        try:
-            for _ in range(3):
-                backup(tmp_path / "p", tmp_path / "copy")
-        finally:
-            going.set()
-            thread.join()
-    with PoolReader(tmp_path / "copy") as reader:
-        assert list(reader.trajectories()) == [dialogue(seed) for seed in range(40)]
-    assert stat.S_IMODE((tmp_path / "copy").stat().st_mode) == 0o600
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["copy", "p", "p.lock"]
-    with pytest.raises(InputError, match="cannot copy the pool there"):
-        backup(tmp_path / "p", tmp_path / "missing" / "copy")
-    with pytest.raises(InputError, match="no such pool"):
-        backup(tmp_path / "none", tmp_path / "copy")
 
 
 def test_reading_leaves_the_file_as_it_is(tmp_path):
