@@ -25,21 +25,22 @@ from rl_agents.errors import InputError
 from rl_agents.gateway.answers import (
     answer_from_json,
     answer_id,
+    finished,
+    model_answers,
     overridden,
     request_json,
     shown_message,
     started,
     whole_history,
 )
-from rl_agents.gateway.calls import GatewayLimits, ModelAnswer, ModelCall, Piece, Sent, Start
+from rl_agents.gateway.calls import Delta, GatewayLimits, ModelAnswer, ModelCall, Piece, Sent, Start
 from rl_agents.gateway.conversation_tree import Lineage, Made, Question, completion_of
-from rl_agents.gateway.sampling import Sampler, replay
-from rl_agents.gateway.sessions import Asked, OpenSession
+from rl_agents.gateway.sessions import Asked, OpenSession, Pieces
 from rl_agents.gateway.stream_view import Shown
-from rl_agents.gateway.trace import SessionTrace
-from rl_agents.inference.base import Engine, least_room
+from rl_agents.gateway.trace import SessionTrace, step_of
+from rl_agents.inference.base import Completion, Engine, EngineError, Sampling, check_completion, least_room
 from rl_agents.store.reader import PoolReader, Where
-from rl_agents.store.records import Call, Exchange, Opening, RewardNote
+from rl_agents.store.records import Call, Exchange, Opening, Record, RewardNote
 from rl_agents.store.trajectory_store import PoolSink
 from rl_agents.tools.calls import read_tools
 from rl_agents.web.errors import ApiError, bad_request
@@ -66,8 +67,9 @@ class Gateway:
         self.on_call: Callable[[str, Step], None] | None = None
         self.created = int(time.time())
         self.sessions: dict[str, OpenSession] = {}
-        streams = "on_tokens" in inspect.signature(engine.generate).parameters
-        self._sampler = Sampler(engine, template, limits, pool, streams)
+        self._engine = engine
+        #: Whether the engine reports tokens while it samples.
+        self._streams = "on_tokens" in inspect.signature(engine.generate).parameters
         self._keys: dict[str, str] = {}
         #: Closed sessions and the hashes of their keys.
         self._closed: OrderedDict[str, str] = OrderedDict()
@@ -256,7 +258,14 @@ class Gateway:
             session.instruction = ""
             session.finish_by_steering()
         self._note(session, call, sent, question, made, budget)
-        return self._sampler.begin(session, call, sent, question, made, budget, again, self.on_call)
+        asked = Asked(call, sent, made, len(question.prompt_ids), asyncio.get_running_loop().create_future())
+        # A separate task, since clients may disconnect.
+        work = self._answer(session, asked, question, budget, again)
+        task = asked.task = asyncio.create_task(work, name=f"gateway call {made[0].id}")
+        # A failure is recorded even if no client waits for it, and must not reach the event loop.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        session.asked.setdefault(sent.digest, []).append(asked)
+        return asked
 
     def _check_count(self, session: OpenSession, call: ModelCall) -> None:
         limits, answered = self.limits, len(session.lineage.calls)
@@ -297,6 +306,123 @@ class Gateway:
         for index, one in enumerate(made):
             one.request = request_json(call, question, made, index)
         self.pool.add(*(started(session.opening.session, call, sent, one, params) for one in made))
+
+    # --- from a request to its answers: sampled or repeated, recorded, then returned ------------------------------
+
+    async def _answer(
+        self, session: OpenSession, asked: Asked, question: Question, budget: int, again: Sequence[Call]
+    ) -> list[ModelAnswer]:
+        try:
+            shown = await self._sample(asked, question, budget, again)
+            answers = model_answers(asked.call, asked.made, shown, asked.created, asked.prompt_tokens)
+            await self._commit(session, asked, answers, budget)
+        except BaseException as error:
+            problem = _problem(error, self.limits)
+            self._failed(session, asked, problem)
+            raise problem from error
+        for made, answer, one in zip(asked.made, answers, shown, strict=True):
+            made.answer, made.request = answer, {}
+            session.lineage.answered(made, one, shown_message(answer, one), question.place)
+            if self.on_call is not None:
+                self.on_call(session.opening.session, step_of(made))
+        asked.pieces.end()
+        asked.pieces = replay(answers)
+        return answers
+
+    async def _sample(self, asked: Asked, question: Question, budget: int, again: Sequence[Call]) -> list[Shown]:
+        given: list[Call | None] = [*again, *[None] * (len(asked.made) - len(again))]
+        async with asyncio.timeout(self.limits.request_timeout_s), asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._one(asked, index, question, budget, given[index]))
+                for index in range(len(asked.made))
+            ]
+        return [task.result() for task in tasks]
+
+    async def _one(self, asked: Asked, index: int, question: Question, budget: int, given: Call | None) -> Shown:
+        """Sample one answer and pass on its parts, or repeat a recorded one."""
+        made, pieces, read = asked.made[index], asked.pieces, 0
+        shown = Shown.of(self.template, question.prompt_ids, asked.call.stop, question.tools)
+
+        def tell(token_ids: Sequence[int], last: bool = False) -> None:
+            nonlocal read
+            read += len(token_ids)
+            content, thoughts = shown.add(token_ids, last)
+            if content or thoughts:
+                pieces.add(Delta(index, content, thoughts))
+
+        if given is not None:
+            completion = completion_of(given)
+        else:
+            completion = await self._generate(question.prompt_ids, made.id, budget, tell if asked.call.stream else None)
+        made.take(completion, self.template.decode(completion.token_ids))
+        tell(completion.token_ids[read:], last=True)
+        return shown
+
+    async def _generate(
+        self, prompt_ids: list[int], seed: int, budget: int, tell: Callable[[Sequence[int]], None] | None
+    ) -> Completion:
+        sampling = Sampling(
+            max_tokens=budget,
+            temperature=self.limits.temperature,
+            top_p=self.limits.top_p,
+            stop_token_ids=self.template.stop_token_ids,
+            seed=seed,
+        )
+        options: dict[str, Any] = {}
+        if tell is not None and self._streams:
+            options["on_tokens"] = lambda token_ids, _: tell(token_ids)
+        completion = await self._engine.generate(prompt_ids, sampling, **options)
+        check_completion(completion, budget)
+        return completion
+
+    async def _commit(self, session: OpenSession, asked: Asked, answers: list[ModelAnswer], budget: int) -> None:
+        """Record the answers and wait until they are on disk."""
+        if self.pool is None:
+            return
+        params, records = overridden(asked.call, budget), list[Record]()
+        for made, answer in zip(asked.made, answers, strict=True):
+            told = finished(
+                session.opening.session, asked.call, asked.sent, made, session.lineage.clock, answer, params
+            )
+            records += [made.record(), told]
+        await asyncio.wrap_future(self.pool.add(*records))
+
+    def _failed(self, session: OpenSession, asked: Asked, problem: ApiError) -> None:
+        """Allow the request again, with the same seeds."""
+        for made in asked.made:
+            session.lineage.drop(made)
+            if made.steered:
+                session.instruction = made.steered
+                session.reopen()
+            if self.pool is not None:
+                answer = {"problem": problem.message}
+                self.pool.add(Exchange(made.id, session.opening.session, "failed", answer=answer))
+        asked.pieces.end()
+
+
+def replay(answers: Sequence[ModelAnswer]) -> Pieces:
+    """Return the parts of complete answers, for retries."""
+    pieces = Pieces()
+    for answer in answers:
+        if answer.content or answer.thoughts:
+            pieces.add(Delta(answer.index, answer.content, answer.thoughts))
+    pieces.end()
+    return pieces
+
+
+def _problem(error: BaseException, limits: GatewayLimits) -> ApiError:
+    """Return the error for the client."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, asyncio.CancelledError):
+        return ApiError(410, "the session was closed while this call was under way", "session_closed")
+    if isinstance(error, TimeoutError):
+        return ApiError(504, f"no answer within {limits.request_timeout_s:g} seconds", "timeout")
+    if isinstance(error, EngineError):
+        return ApiError(503, f"the model cannot answer: {error}", "engine_error")
+    return ApiError(500, f"the answer could not be written down: {type(error).__name__}: {error}", "internal_error")
 
 
 def open_sessions(reader: PoolReader) -> list[Opening]:

@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -115,90 +115,6 @@ def _budget(call: ModelCall, model: ChatModel, prompt_tokens: int) -> int:
     return min(room, model.max_output_tokens or room, call.max_tokens or room)
 
 
-@dataclass(frozen=True)
-class Engines:
-    """The replicas and the requested weights; counts running answers."""
-
-    client: PolicyClient
-    target: Target
-    meter: Meter
-
-    async def answer(
-        self, prompt_ids: Sequence[int], sampling: Sampling, whole: bool = True
-    ) -> AsyncGenerator[Sampled, None]:
-        """Yield an answer piece by piece, or as one piece if ``whole``."""
-        self.meter.called(1)
-        try:
-            if whole:
-                yield await self.client.generate(prompt_ids, sampling, self.target)
-                return
-            async with aclosing(self.client.stream(prompt_ids, sampling, self.target)) as stream:
-                async for piece in stream:
-                    yield piece
-        finally:
-            self.meter.called(-1)
-
-
-async def answers(prepared: Prepared, engines: Engines) -> list[ModelAnswer]:
-    return await together(_answer(prepared, index, engines) for index in range(len(prepared.samplings)))
-
-
-async def pieces(
-    prepared: Prepared, engines: Engines, limits: AbstractAsyncContextManager[None]
-) -> AsyncGenerator[Piece, None]:
-    """Yield a stream: `Start` with the first token, deltas as they are sampled, then the complete answers.
-
-    Sampling runs in one task inside ``limits``, since the iterating task may change between pieces.
-    """
-    heard: asyncio.Queue[Piece | None] = asyncio.Queue()
-    begun = False
-
-    def tell(label: str, delta: Delta) -> None:
-        nonlocal begun
-        if not begun:
-            heard.put_nowait(prepared.start(label))
-        begun = True
-        if delta.content or delta.thoughts or delta.logprobs:
-            heard.put_nowait(delta)
-
-    async def sample() -> list[ModelAnswer]:
-        try:
-            async with limits:
-                work = [_answer(prepared, index, engines, tell) for index in range(len(prepared.samplings))]
-                return await together(work)
-        finally:
-            heard.put_nowait(None)
-
-    work = asyncio.create_task(sample())
-    try:
-        while (piece := await heard.get()) is not None:
-            yield piece
-        for answer in await work:
-            yield answer
-    finally:
-        work.cancel()
-
-
-async def _answer(prepared: Prepared, index: int, engines: Engines, tell: Tell | None = None) -> ModelAnswer:
-    call, template = prepared.call, prepared.model.template
-    shown = Shown.of(template, prepared.prompt_ids, call.stop, prepared.params.tools)
-    logprobs: list[TokenLogprob] = []
-    tokens, label, reason = 0, "", ""
-    whole = not (call.stream or call.stop)
-    async with aclosing(engines.answer(prepared.prompt_ids, prepared.samplings[index], whole)) as sampled:
-        async for piece in sampled:
-            tokens, label, reason = tokens + len(piece.token_ids), piece.label, piece.finish_reason
-            new = tuple(_logprobs(piece, template)) if prepared.params.logprobs else ()
-            logprobs += new
-            content, thoughts = shown.add(piece.token_ids, last=bool(reason))
-            if tell is not None:
-                tell(label, Delta(index, content, thoughts, new))
-            if shown.stopped_by:
-                break
-    answer = written_answer(shown, call.dialect, prepared.number + index, prepared.start(label), tokens, reason)
-    return replace(answer, index=index, logprobs=tuple(logprobs) if prepared.params.logprobs else None)
-
-
 def _logprobs(piece: Sampled, template: ChatTemplate) -> Iterator[TokenLogprob]:
     def text(token: int) -> str:
         return str(template.tokenizer.decode([token]))
@@ -279,19 +195,78 @@ class Service:
         """
         prepared = self._prepare(call, params)
         async with self._in_time():
-            return await answers(prepared, self._engines)
+            return await together(self._answer(prepared, index) for index in range(call.count))
 
     def stream(self, call: ModelCall, params: RequestParams) -> AsyncGenerator[Piece, None]:
-        """Answer a request piece by piece; see `answer`."""
-        return pieces(self._prepare(call, params), self._engines, self._in_time())
+        """Answer a request piece by piece: `Start` with the first token, deltas, then the complete answers."""
+        return self._pieces(self._prepare(call, params))
+
+    async def _pieces(self, prepared: Prepared) -> AsyncGenerator[Piece, None]:
+        # Sampling runs in one task, since the iterating task may change between pieces.
+        heard: asyncio.Queue[Piece | None] = asyncio.Queue()
+        begun = False
+
+        def tell(label: str, delta: Delta) -> None:
+            nonlocal begun
+            if not begun:
+                heard.put_nowait(prepared.start(label))
+            begun = True
+            if delta.content or delta.thoughts or delta.logprobs:
+                heard.put_nowait(delta)
+
+        async def sample() -> list[ModelAnswer]:
+            try:
+                async with self._in_time():
+                    return await together(self._answer(prepared, i, tell) for i in range(prepared.call.count))
+            finally:
+                heard.put_nowait(None)
+
+        work = asyncio.create_task(sample())
+        try:
+            while (piece := await heard.get()) is not None:
+                yield piece
+            for answer in await work:
+                yield answer
+        finally:
+            work.cancel()
+
+    async def _answer(self, prepared: Prepared, index: int, tell: Tell | None = None) -> ModelAnswer:
+        call, template = prepared.call, prepared.model.template
+        shown = Shown.of(template, prepared.prompt_ids, call.stop, prepared.params.tools)
+        logprobs: list[TokenLogprob] = []
+        tokens, label, reason = 0, "", ""
+        whole = not (call.stream or call.stop)
+        async with aclosing(self._sampled(prepared.prompt_ids, prepared.samplings[index], whole)) as sampled:
+            async for piece in sampled:
+                tokens, label, reason = tokens + len(piece.token_ids), piece.label, piece.finish_reason
+                new = tuple(_logprobs(piece, template)) if prepared.params.logprobs else ()
+                logprobs += new
+                content, thoughts = shown.add(piece.token_ids, last=bool(reason))
+                if tell is not None:
+                    tell(label, Delta(index, content, thoughts, new))
+                if shown.stopped_by:
+                    break
+        answer = written_answer(shown, call.dialect, prepared.number + index, prepared.start(label), tokens, reason)
+        return replace(answer, index=index, logprobs=tuple(logprobs) if prepared.params.logprobs else None)
+
+    async def _sampled(
+        self, prompt_ids: Sequence[int], sampling: Sampling, whole: bool = True
+    ) -> AsyncGenerator[Sampled, None]:
+        """Yield an answer piece by piece, or as one piece if ``whole``."""
+        self.meter.called(1)
+        try:
+            if whole:
+                yield await self._client.generate(prompt_ids, sampling, self._target)
+                return
+            async with aclosing(self._client.stream(prompt_ids, sampling, self._target)) as stream:
+                async for piece in stream:
+                    yield piece
+        finally:
+            self.meter.called(-1)
 
     def count_tokens(self, call: ModelCall, params: RequestParams) -> int:
         """Return the length of a request's prompt; see `answer`."""
         return len(prompt_ids(call, params, self._asked(call.model)))
-
-    @property
-    def _engines(self) -> Engines:
-        return Engines(self._client, self._target, self.meter)
 
     def _prepare(self, call: ModelCall, params: RequestParams) -> Prepared:
         check_engine(params, self._kind)
@@ -340,7 +315,7 @@ class Service:
             asked = self.meter.asked("session")
             with asked.counted():
                 async with self._in_time():
-                    (piece,) = [piece async for piece in self._engines.answer(prompt, sampling)]
+                    (piece,) = [piece async for piece in self._sampled(prompt, sampling)]
             asked.ended("ok")
             asked.sampled(len(prompt), len(piece.token_ids))
             assert session is not None

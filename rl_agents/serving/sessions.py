@@ -21,7 +21,7 @@ from pydantic import Field
 from rl_agents.chat.template import ContextPolicy
 from rl_agents.config import Settings
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.envs.base import TextEnv, env_spec, task_ids
+from rl_agents.envs.base import env_spec, task_ids
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion, Sampling
 from rl_agents.rollout.agent_loop import Episode
@@ -158,18 +158,20 @@ class Sessions:
         if "process" not in (settings.env_blocking, env_spec(settings.env).blocking):
             self._settings.env_blocking = "thread"
         self._open: dict[str, Session] = {}
-        #: Tasks that close the environments of ended sessions, which may hang in a call.
-        self._ended: dict[EnvPool, asyncio.Task[None]] = {}
-        #: Turns that were running when their session was closed.
-        self._left: dict[EnvPool, asyncio.Task[dict[str, Any]]] = {}
+        #: Tasks of ended sessions: the one that closes the environment, which may hang in a call, and a running turn.
+        self._ended: dict[EnvPool, list[asyncio.Task[Any]]] = {}
         self._opening = 0
 
     @property
     def count(self) -> int:
         """The number of used places, including sessions that are being opened or hang."""
-        self._ended = {envs: task for envs, task in self._ended.items() if envs.hanging or not task.done()}
-        self._left = {envs: turn for envs, turn in self._left.items() if not turn.done()}
-        return len(self._open) + self._opening + len({envs for envs in self._ended if envs.hanging} | self._left.keys())
+        used, ended = len(self._open) + self._opening, dict(self._ended)
+        for envs, (closing, *turns) in ended.items():
+            hangs = envs.hanging or not all(turn.done() for turn in turns)
+            used += hangs
+            if closing.done() and not hangs:
+                del self._ended[envs]
+        return used
 
     async def create(self, request: SessionRequest, generate: Generate, label: str) -> Session:
         """Open a session and reset its environment.
@@ -250,20 +252,17 @@ class Sessions:
     async def close_all(self) -> None:
         for session in list(self._open.values()):
             self._end(session)
-        for turn in self._left.values():
+        closing = [tasks[0] for tasks in self._ended.values()]
+        for turn in [turn for tasks in self._ended.values() for turn in tasks[1:]]:
             turn.cancel()
-        if self._ended:
-            await asyncio.wait(self._ended.values(), timeout=LEAVE_S)
+        if closing:
+            await asyncio.wait(closing, timeout=LEAVE_S)
 
     def _end(self, session: Session) -> None:
         """Remove a session; its place stays used until its turn ends and its environment does not hang."""
         self._open.pop(session.id, None)
-        if session.turn is not None:
-            self._left[session.envs] = session.turn
-        self._let_go(session.envs, session.episode.env)
-
-    def _let_go(self, envs: EnvPool, env: TextEnv) -> None:
-        self._ended[envs] = asyncio.create_task(envs.discard(env))
+        turns = [] if session.turn is None else [session.turn]
+        self._ended[session.envs] = [asyncio.create_task(session.envs.discard(session.episode.env)), *turns]
 
     async def _opened(self, request: SessionRequest, generate: Generate) -> Session:
         """Make and reset the environment within the time limits of a run; raises as `create` does."""
@@ -272,7 +271,7 @@ class Sessions:
         try:
             env = await envs.take()
         except BaseException:  # an environment that is not made in time keeps its thread
-            self._ended[envs] = asyncio.create_task(envs.close())
+            self._ended[envs] = [asyncio.create_task(envs.close())]
             raise
         try:
             task = request.task_id or await _task(settings, request)
@@ -286,7 +285,7 @@ class Sessions:
             if episode.trajectory.failed:
                 raise EnvFailure(episode.trajectory.end_cause)
         except BaseException:  # also if the client disconnects
-            self._let_go(envs, env)
+            self._ended[envs] = [asyncio.create_task(envs.discard(env))]
             raise
         return Session(settings, request, envs, episode, episode.answer.chat or episode.answer.observation)
 
