@@ -25,13 +25,13 @@ from typing import Any, Protocol
 import psutil
 
 from rl_agents.errors import InputError, unknown
-from rl_agents.gateway.results import AgentResult, ResultLine, read_result
+from rl_agents.gateway.results import AgentResult, last_result, read_result
 
 CHILD = str(Path(__file__).with_name("process_supervisor_child.py"))
 #: Between SIGTERM and SIGKILL.
 GRACE_S = 3.0
 #: Bytes kept of each output stream, and characters of them quoted in a message.
-KEPT_BYTES, QUOTED = 16_384, 300
+KEPT_BYTES, QUOTED = 1 << 20, 300
 #: Linux's limit of one argument or environment variable.
 MAX_TEXT = 131_000
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
@@ -221,13 +221,16 @@ def task_text(task: Mapping[str, Any]) -> str:
 
 class Output:
     def __init__(self) -> None:
-        self.tail = b""
-        self.result = ResultLine()
+        self.tail = bytearray()
 
     async def drain(self, stream: asyncio.StreamReader) -> None:
         while piece := await stream.read(65_536):
-            self.tail = (self.tail + piece)[-KEPT_BYTES:]
-            self.result.feed(piece)
+            self.tail += piece
+            if len(self.tail) > 2 * KEPT_BYTES:
+                del self.tail[:-KEPT_BYTES]
+
+    def end(self) -> AgentEnd:
+        return AgentEnd.of(last_result(bytes(self.tail)))
 
     def last_line(self) -> str:
         lines = self.tail.decode(errors="replace").split("\n")
@@ -252,7 +255,7 @@ async def _run(argv: list[str], variables: Mapping[str, str], timeout_s: float, 
         done, _ = await asyncio.wait({ended}, timeout=timeout_s)
         if not done:
             await _end(process, ended, grace_s)
-            return AgentEnd(AgentEnd.of(out.result.last()).result, timed_out=True)
+            return AgentEnd(out.end().result, timed_out=True)
         return _account(ended.result(), out, err)
     finally:
         if not ended.done():
@@ -301,7 +304,7 @@ async def _cancelled(task: asyncio.Future[Any]) -> None:
 
 def _account(code: int, out: Output, err: Output) -> AgentEnd:
     """Return the end of a process that ended itself. Its exit code matters only without a result."""
-    end = AgentEnd.of(out.result.last())
+    end = out.end()
     if code == 0 or end != AgentEnd():
         return end
     said = err.last_line() or out.last_line() or "it said nothing"

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
-
-#: Longest line of a result, in bytes.
-MAX_LINE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,43 +58,15 @@ def read_result(data: Any) -> AgentResult:
     )
 
 
-class ResultLine:
-    """Finds the last line that is a result in output that arrives in pieces; keeps one line in memory."""
-
-    def __init__(self) -> None:
-        self._line = bytearray()
-        self._too_long = False
-        self._last: Mapping[str, Any] | None = None
-
-    def feed(self, piece: bytes) -> None:
-        *whole, rest = piece.split(b"\n")
-        for line in whole:
-            self._add(line)
-            self._end_line()
-        self._add(rest)
-
-    def last(self) -> Mapping[str, Any] | None:
-        """Return the last result; None if there was none."""
-        self._end_line()
-        return self._last
-
-    def _add(self, piece: bytes) -> None:
-        if len(self._line) + len(piece) > MAX_LINE:
-            self._too_long = True
-            self._line.clear()
-        if not self._too_long:
-            self._line += piece
-
-    def _end_line(self) -> None:
-        line, self._line, self._too_long = bytes(self._line).strip(), bytearray(), False
+def last_result(output: bytes) -> Mapping[str, Any] | None:
+    """Return the last line of an agent's output that is a result; None if there is none."""
+    for line in map(bytes.strip, reversed(output.split(b"\n"))):
         if line.startswith(b"{") and line.endswith(b"}"):
-            try:
-                data = json.loads(line)
-            except (ValueError, RecursionError):
-                return
-            # Other lines of JSON are logs.
-            if any(name in data for name in KEYS):
-                self._last = data
+            with suppress(ValueError, RecursionError):
+                data: dict[str, Any] = json.loads(line)
+                if any(name in data for name in KEYS):  # other lines of JSON are logs
+                    return data
+    return None
 
 
 def shown(value: Any) -> str:

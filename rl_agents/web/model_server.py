@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Self
 
 from rl_agents.background import elsewhere
@@ -70,7 +71,7 @@ class ModelServer:
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> Any:
         longest_s = self.timeout_s * (self.retries + 1) + LONGEST_PAUSE_S * self.retries
-        peer = _peer(self.url, self.key, self.concurrency)
+        peer = _peer(id(asyncio.get_running_loop()), self.url, self.key, self.concurrency)
         with in_line(peer.line, longest_s):
             await peer.places.acquire()
         peer.line.moves()
@@ -110,7 +111,7 @@ class ModelServer:
 class _Peer:
     """The shared state of all calls to a server with one key and limit, in the background loop."""
 
-    def __init__(self, url: str, key: str, bound: int) -> None:
+    def __init__(self, loop: int, url: str, key: str, bound: int) -> None:
         import openai
 
         self.places = asyncio.Semaphore(bound)
@@ -121,12 +122,5 @@ class _Peer:
             raise ServerError(f"{type(error).__name__}: {error}") from None
 
 
-#: By event loop (one per process), server, key and limit; never removed, since there are few.
-_peers: dict[tuple[int, str, str, int], _Peer] = {}
-
-
-def _peer(url: str, key: str, bound: int) -> _Peer:
-    name = id(asyncio.get_running_loop()), url, key, bound
-    if name not in _peers:
-        _peers[name] = _Peer(url, key, bound)
-    return _peers[name]
+#: By event loop (one per process), server, key and limit; there are few.
+_peer = cache(_Peer)

@@ -18,7 +18,7 @@ import pytest
 
 from rl_agents.errors import InputError
 from rl_agents.gateway.process_supervisor import CHILD, AgentEnd, CommandAgent, FunctionAgent, Given
-from rl_agents.gateway.results import AgentResult, ResultLine, read_result
+from rl_agents.gateway.results import AgentResult, last_result, read_result
 
 GIVEN = Given("s1", "secret", "http://127.0.0.1:1", {"id": "a b/1", "question": "why 'so'?"}, 7)
 
@@ -145,20 +145,8 @@ def test_output_is_bounded_and_its_end_is_kept():
     assert end.error.startswith("exit code 9: yyy") and len(end.error) < 400
 
 
-def test_a_result_in_a_line_without_end_is_bounded_too():
-    lines = ResultLine()
-    for _ in range(40):
-        lines.feed(b'{"reward": 1, "x": "' + b"x" * 65_536)
-    assert len(lines._line) <= 1 << 20
-    lines.feed(b'"}\n{"rew')
-    lines.feed(b'ard": 3}')
-    assert lines.last() == {"reward": 3}
-
-
 def test_deeply_nested_line_is_no_result():
-    lines = ResultLine()
-    lines.feed(b'{"reward": ' + b"[" * 200_000 + b"}\n")
-    assert lines.last() is None
+    assert last_result(b'{"reward": 3}\n{"reward": ' + b"[" * 200_000 + b"}\n") == {"reward": 3}
 
 
 def test_timeout_kills_the_whole_tree(tmp_path):
