@@ -14,7 +14,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from rl_agents.chat.history import in_call_order
@@ -22,22 +22,10 @@ from rl_agents.chat.messages import Message
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.data.trajectory import Step
 from rl_agents.errors import InputError
-from rl_agents.gateway.answers import (
-    answer_from_json,
-    answer_id,
-    finished,
-    model_answers,
-    overridden,
-    request_json,
-    shown_message,
-    started,
-    whole_history,
-)
-from rl_agents.gateway.calls import Delta, GatewayLimits, ModelAnswer, ModelCall, Piece, Sent, Start
-from rl_agents.gateway.conversation_tree import Lineage, Made, Question, completion_of
-from rl_agents.gateway.sessions import Asked, OpenSession, Pieces
-from rl_agents.gateway.stream_view import Shown
-from rl_agents.gateway.trace import SessionTrace, step_of
+from rl_agents.gateway.calls import AnsweredCall, Delta, GatewayLimits, ModelAnswer, ModelCall, Piece, Sent, Start
+from rl_agents.gateway.conversation_tree import Lineage, Made, Question, completion_of, split_header
+from rl_agents.gateway.sessions import Asked, OpenSession, Pieces, SessionTrace, step_of
+from rl_agents.gateway.stream_view import Shown, answer_id, shown_message, written_answer
 from rl_agents.inference.base import Completion, Engine, EngineError, Sampling, check_completion, least_room
 from rl_agents.store.reader import PoolReader, Where
 from rl_agents.store.records import Call, Exchange, Opening, Record, RewardNote
@@ -302,10 +290,9 @@ class Gateway:
         """Record the request before sampling."""
         if self.pool is None:
             return
-        params = overridden(call, budget)
         for index, one in enumerate(made):
             one.request = request_json(call, question, made, index)
-        self.pool.add(*(started(session.opening.session, call, sent, one, params) for one in made))
+        self.pool.add(*(exchange(session, call, sent, one, budget) for one in made))
 
     # --- from a request to its answers: sampled or repeated, recorded, then returned ------------------------------
 
@@ -379,12 +366,9 @@ class Gateway:
         """Record the answers and wait until they are on disk."""
         if self.pool is None:
             return
-        params, records = overridden(asked.call, budget), list[Record]()
+        records: list[Record] = []
         for made, answer in zip(asked.made, answers, strict=True):
-            told = finished(
-                session.opening.session, asked.call, asked.sent, made, session.lineage.clock, answer, params
-            )
-            records += [made.record(), told]
+            records += [made.record(), exchange(session, asked.call, asked.sent, made, budget, answer)]
         await asyncio.wrap_future(self.pool.add(*records))
 
     def _failed(self, session: OpenSession, asked: Asked, problem: ApiError) -> None:
@@ -423,6 +407,99 @@ def _problem(error: BaseException, limits: GatewayLimits) -> ApiError:
     if isinstance(error, EngineError):
         return ApiError(503, f"the model cannot answer: {error}", "engine_error")
     return ApiError(500, f"the answer could not be written down: {type(error).__name__}: {error}", "internal_error")
+
+
+def model_answers(
+    call: ModelCall, made: Sequence[Made], shown: Sequence[Shown], created: int, prompt_tokens: int
+) -> list[ModelAnswer]:
+    """Return the answers to a request; they share the first one's id."""
+    return [
+        replace(
+            written_answer(
+                said, call.dialect, one.id,
+                Start(answer_id(made[0].id), created, f"policy-{one.policy_version}", prompt_tokens),
+                len(one.response), one.finish_reason,
+            ), index=index,
+        )
+        for index, (one, said) in enumerate(zip(made, shown, strict=True))
+    ]  # fmt: skip
+
+
+# --- requests and answers in the form for the store -----------------------------------------------------------------
+
+
+def answer_from_json(data: Mapping[str, Any]) -> ModelAnswer:
+    calls = tuple(AnsweredCall(**call) for call in data["tool_calls"])
+    return ModelAnswer(**{**data, "tool_calls": calls})
+
+
+#: The parts of a request that may be long.
+WORDS = ("messages", "system", "tools")
+
+
+def whole_history(lineage: Lineage, call: ModelCall) -> list[Message]:
+    """Return the messages of a request, after those of the response that it follows.
+
+    Raises:
+        ApiError: 404 for a response of another session.
+    """
+    if not call.previous:
+        return list(call.messages)
+    for made in reversed(lineage.calls):
+        if made.answer is not None and made.answer.id == call.previous:
+            before, (own, new) = lineage.history_after(made), split_header(call.messages)
+            system, body = split_header(before)
+            return [*(own or system), *body, *new]
+    message = f"the response {call.previous!r} does not exist in this session"
+    raise ApiError(404, message, "previous_response_not_found", "previous_response_id")
+
+
+def request_json(call: ModelCall, question: Question, made: Sequence[Made], index: int) -> dict[str, Any]:
+    """Return a request in the form for the store: the parts that are new since its parent, for answer ``index``."""
+    answered = question.place.last_answer()
+    before = answered.by if answered is not None else None
+    data: dict[str, Any] = {
+        "number": made[0].order,  # of the request: its answers share it
+        "order": made[index].order,
+        "index": index,
+        "follows": before.id if before is not None else 0,
+        "edge": question.edge,
+        "after": question.after.id if question.after is not None else 0,
+        "messages": list(question.rest),
+        "model": call.model,
+        "count": call.count,
+        "stream": call.stream,
+    }
+    if before is None or (before.system, before.tools) != (question.system, question.tools):
+        data |= {"system": list(question.system), "tools": [tool.to_openai() for tool in question.tools]}
+    optional: dict[str, Any] = {
+        "max_tokens": call.max_tokens, "stop": list(call.stop), "ignored": dict(call.ignored),
+        "steered": question.steered, "anew": question.rendered_whole,
+    }  # fmt: skip
+    return data | {name: value for name, value in optional.items() if value}
+
+
+def exchange(
+    session: OpenSession, call: ModelCall, sent: Sent, made: Made, budget: int, answer: ModelAnswer | None = None
+) -> Exchange:
+    """Return the record of a request before sampling, or with its ``answer``, which is sufficient for a restart.
+
+    Before sampling, the long parts of the request are omitted. If a call is never finished, the next one at its place
+    has the same id, and its request may be different.
+    """
+    names, head = (made.id, session.opening.session), (sent.digest, sent.retry, call.dialect)
+    params = dict(call.params)
+    if call.max_tokens is not None and call.max_tokens > budget:
+        params["max_tokens"] = call.max_tokens
+    if answer is None:
+        request = {name: value for name, value in made.request.items() if name not in WORDS}
+        return Exchange(*names, "started", *head, request, overridden=params)
+    told = asdict(answer)
+    del told["logprobs"]  # the call itself has them
+    return Exchange(*names, "finished", *head, {**made.request, "ended": session.lineage.clock}, told, params)
+
+
+# --- restarts --------------------------------------------------------------------------------------------------------
 
 
 def open_sessions(reader: PoolReader) -> list[Opening]:

@@ -24,7 +24,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
-from rl_agents.gateway.answers import call_of
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Sent
 from rl_agents.gateway.dialects import (
     DIALECTS,
@@ -38,7 +37,8 @@ from rl_agents.gateway.dialects import (
     written,
 )
 from rl_agents.gateway.gateway import Gateway
-from rl_agents.gateway.trace import SessionTrace
+from rl_agents.gateway.sessions import SessionTrace
+from rl_agents.gateway.stream_view import call_of
 from rl_agents.store.records import Opening
 from rl_agents.tools.strict_json import canonical
 from rl_agents.web.bodies import Body, json_object, read_body

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rl_agents.chat.messages import Message, assistant_message
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.chat.tool_parsing import CANONICAL, ResponseParser
+from rl_agents.gateway.calls import AnsweredCall, Dialect, Finish, ModelAnswer, Start
 from rl_agents.tools.calls import Response, Tool, ToolCall
 from rl_agents.tools.thoughts import THOUGHT_TAGS
 from rl_agents.web.text import TextStream, beginning_of
 
 #: Number of a prompt's last tokens that show whether the template has opened a thought.
 TAIL = 16
+#: Prefixes of answer ids in the dialects.
+ANSWER_PREFIXES = ("chatcmpl-", "resp_", "msg_")
+#: Prefixes of ids of tool calls, as in each provider's own API.
+CALL_PREFIX: Mapping[Dialect, str] = {"chat_completions": "call_", "responses": "call_", "messages": "toolu_"}
 
 
 @dataclass
@@ -149,3 +155,57 @@ def arguments_text(call: ToolCall) -> str:
 
 def _cut(text: str, held: int) -> tuple[str, str]:
     return (text[:-held], text[-held:]) if held else (text, "")
+
+
+def answer_id(call: int) -> str:
+    """Return a call's id for clients, without the dialect's prefix."""
+    return f"{call:016x}"
+
+
+def call_of(answer: str | int) -> int:
+    """Return the call of an answer's id (with a dialect's prefix) or of a call's number; 0: there is none."""
+    if isinstance(answer, int):
+        return answer
+    digits = answer.removeprefix(next((p for p in ANSWER_PREFIXES if answer.startswith(p)), ""))
+    try:
+        return int(digits, 16) if len(digits) == 16 else int(digits)
+    except ValueError:
+        return 0
+
+
+def written_answer(
+    shown: Shown, dialect: Dialect, call: int, start: Start, tokens: int, finish_reason: str
+) -> ModelAnswer:
+    """Return an answer in the form for clients.
+
+    Args:
+        call: its number, for ids of tool calls.
+        start: the beginning of its stream.
+        tokens: number of sampled tokens.
+        finish_reason: of the engine, ``stop`` or ``length``.
+    """
+    calls = tuple(
+        AnsweredCall(f"{CALL_PREFIX[dialect]}{call:016x}{number:02x}", called.name, arguments_text(called))
+        for number, called in enumerate(shown.calls)
+    )
+    finish: Finish = "tool_calls" if calls else "stop" if shown.stopped_by or finish_reason == "stop" else "length"
+    return ModelAnswer(
+        index=0,
+        call=call,
+        id=start.id,
+        content=shown.content,
+        thoughts=shown.thoughts,
+        tool_calls=calls,
+        finish=finish,
+        prompt_tokens=start.prompt_tokens,
+        completion_tokens=tokens,
+        created=start.created,
+        label=start.label,
+        stop=shown.stopped_by,
+        thought_tokens=shown.thought_tokens,
+    )
+
+
+def shown_message(answer: ModelAnswer, shown: Shown) -> Message:
+    """Return an answer as the message that a client sends back."""
+    return assistant_message(answer.content, shown.calls, [call.id for call in answer.tool_calls], answer.thoughts)

@@ -23,10 +23,9 @@ from rl_agents.chat.history import in_call_order
 from rl_agents.chat.template import ChatOptions, ChatTemplate, load_tokenizer, make_context
 from rl_agents.config import Settings
 from rl_agents.errors import InputError, nearest
-from rl_agents.gateway.answers import answer_id, written_answer
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob
 from rl_agents.gateway.dialects import model_body, models_body
-from rl_agents.gateway.stream_view import Shown, opened_thought
+from rl_agents.gateway.stream_view import Shown, answer_id, opened_thought, written_answer
 from rl_agents.inference.base import Adapter, Completion, EngineError, RequestRefused, Sampling
 from rl_agents.serving.metrics import Meter
 from rl_agents.serving.options import ServingOptions
