@@ -15,6 +15,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -211,14 +212,11 @@ def make_app(
     """Return the ASGI application; ``admin`` is the SHA-256 of the admin key."""
     service = Service(gateway, admin, on_end, local)
 
-    def asking(dialect: ModuleType) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        return lambda request: service.ask(dialect, request)
-
     def post(path: str, endpoint: Callable[[Request], Coroutine[Any, Any, Response]]) -> Route:
         return Route(path, endpoint, methods=["POST"])
 
     calls = [
-        *(post(path, asking(dialect)) for path, dialect in DIALECTS.items()),
+        *(post(path, partial(service.ask, dialect)) for path, dialect in DIALECTS.items()),
         post(messages.COUNT_PATH, service.count),
         Route("/v1/models", service.models),
         Route("/v1/models/{name:path}", service.model),
