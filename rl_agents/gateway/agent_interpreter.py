@@ -214,7 +214,7 @@ class Host:
             kill_tree(self._process.pid)
             code = await self._process.wait()
         await asyncio.wait({draining}, timeout=GRACE_S)
-        last = output.last_line() or "it said nothing"
+        last = output.last_line() or "no output"
         self.over = f"the agents' process ended: {self.over or f'exit code {code}: {last}'}"
         if not self._ready.done():
             self._ready.set_result(self.over)

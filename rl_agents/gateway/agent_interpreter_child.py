@@ -75,7 +75,7 @@ class Host:
 
     async def ask(self, number: int, text: str | None) -> Any:
         if number in self.asked:
-            raise RuntimeError("client.step() is under way; one step at a time")
+            raise RuntimeError("client.step() is already running; take one step at a time")
         answer = self.asked[number] = asyncio.get_running_loop().create_future()
         self.send(ask=number, text=text)
         try:

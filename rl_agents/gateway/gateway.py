@@ -401,12 +401,12 @@ def _problem(error: BaseException, limits: GatewayLimits) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, asyncio.CancelledError):
-        return ApiError(410, "the session was closed while this call was under way", "session_closed")
+        return ApiError(410, "the session was closed while this call was running", "session_closed")
     if isinstance(error, TimeoutError):
         return ApiError(504, f"no answer within {limits.request_timeout_s:g} seconds", "timeout")
     if isinstance(error, EngineError):
         return ApiError(503, f"the model cannot answer: {error}", "engine_error")
-    return ApiError(500, f"the answer could not be written down: {type(error).__name__}: {error}", "internal_error")
+    return ApiError(500, f"the answer could not be recorded: {type(error).__name__}: {error}", "internal_error")
 
 
 def model_answers(

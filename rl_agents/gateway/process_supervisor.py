@@ -307,7 +307,7 @@ def _account(code: int, out: Output, err: Output) -> AgentEnd:
     end = out.end()
     if code == 0 or end != AgentEnd():
         return end
-    said = err.last_line() or out.last_line() or "it said nothing"
+    said = err.last_line() or out.last_line() or "no output"
     return AgentEnd(error=f"exit code {code}: {said}")
 
 

@@ -118,9 +118,9 @@ class Service:
             raise ApiError(401, "a session's key is required: Authorization: Bearer KEY", "invalid_api_key")
         found = self.gateway.session_of(key)
         if not found:
-            raise ApiError(401, "this is no key of a session", "invalid_api_key")
+            raise ApiError(401, "this key belongs to no session", "invalid_api_key")
         if path and path != found:
-            raise ApiError(403, f"this key is not of the session {path!r}", "session_mismatch")
+            raise ApiError(403, f"this key does not belong to the session {path!r}", "session_mismatch")
         return found
 
     def is_admin(self, request: Request) -> bool:
@@ -130,11 +130,11 @@ class Service:
         """Return the session that a request is about: that of its key, or with the admin key the one in its body."""
         if self.is_admin(request):
             if not name:
-                raise bad_request("session: which one?", "session", "missing_field")
+                raise bad_request("session: the admin key needs a session to be named", "session", "missing_field")
             return name
         session = self.session(request)
         if name and name != session:
-            raise ApiError(403, f"this key is not of the session {name!r}", "session_mismatch")
+            raise ApiError(403, f"this key does not belong to the session {name!r}", "session_mismatch")
         return session
 
     # --- model calls ---------------------------------------------------------------------------------------------

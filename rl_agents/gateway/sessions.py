@@ -154,7 +154,7 @@ class OpenSession:
 
     def finish_by_steering(self) -> None:
         """Refuse calls after the one with the instruction of `Gateway.steer`."""
-        self.finish(STEERED, "the last answer of this session has been asked for; there are no further ones")
+        self.finish(STEERED, "the session has given its last answer")
 
     def reopen(self) -> None:
         """Allow the last request again after it failed."""

@@ -276,5 +276,5 @@ async def _together(heard: asyncio.Queue[Piece | None]) -> Piece | None:
 def _ended(completion: Completion) -> Completion:
     """Raise EngineError if the engine has not completed the answer."""
     if completion.finish_reason not in ("stop", "length"):
-        raise EngineError(f"the engine gave the answer up: {completion.finish_reason}")
+        raise EngineError(f"the engine did not complete the answer: {completion.finish_reason}")
     return completion

@@ -111,7 +111,7 @@ def test_exit_code_matters_only_without_a_result():
     assert run_code("print('{\"reward\": 1}'); raise SystemExit(3)").result == AgentResult(1.0)
     end = run_code("import sys; print('thinking'); print('no luck\\n\\n', file=sys.stderr); sys.exit(3)")
     assert end == AgentEnd(error="exit code 3: no luck")
-    assert run_code("raise SystemExit(4)").error == "exit code 4: it said nothing"
+    assert run_code("raise SystemExit(4)").error == "exit code 4: no output"
     assert run_code("pass") == AgentEnd()
 
 

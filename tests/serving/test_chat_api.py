@@ -53,18 +53,10 @@ def content(chunks: list[dict[str, Any]], index: int = 0) -> str:
     return "".join(part["delta"].get("content") or "" for part in parts)
 
 
-def test_an_answer_has_openais_form(server: Server) -> None:
+def test_an_answer_names_the_weights_and_counts_its_tokens(server: Server) -> None:
     answer = server.chat().json()
-    assert answer["object"] == "chat.completion" and answer["model"] == "greeter"
-    assert answer["system_fingerprint"] == "greeter"
-    assert answer["choices"] == [
-        {
-            "index": 0,
-            "message": {"role": "assistant", "content": "hello dear world", "refusal": None},
-            "logprobs": None,
-            "finish_reason": "stop",
-        }
-    ]
+    assert answer["choices"][0]["message"]["content"] == "hello dear world"
+    assert answer["model"] == answer["system_fingerprint"] == "greeter"
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
     assert {name: answer["usage"][name] for name in usage} == usage
 
