@@ -240,10 +240,9 @@ class Output:
 async def supervised(argv: Sequence[str], grace_s: float, **options: Any) -> asyncio.subprocess.Process:
     """Start a program below `process_supervisor_child`; ``options``: of `asyncio.create_subprocess_exec`."""
     pipe = asyncio.subprocess.PIPE
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-S", CHILD, str(grace_s), *argv,
-        **{"stdin": pipe, "stdout": pipe, "stderr": pipe, "start_new_session": True, **options},
-    )  # fmt: skip
+    defaults: dict[str, Any] = {"stdin": pipe, "stdout": pipe, "stderr": pipe, "start_new_session": True}
+    words = (sys.executable, "-I", "-S", CHILD, str(grace_s), *argv)
+    return await asyncio.create_subprocess_exec(*words, **(defaults | options))
 
 
 async def _run(argv: list[str], variables: Mapping[str, str], timeout_s: float, grace_s: float) -> AgentEnd:
