@@ -103,7 +103,7 @@ class Service:
     on_end: OnEnd | None
     local: bool
 
-    # --- who asks ------------------------------------------------------------------------------------------------
+    # --- access --------------------------------------------------------------------------------------------------
 
     def session(self, request: Request) -> str:
         """Return the session that a request names.
