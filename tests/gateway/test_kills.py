@@ -14,6 +14,7 @@ import httpx
 import pytest
 from chat_models import save_chat_model
 from gateway.killed_server import INSTANTS
+from processes import free_port
 
 from rl_agents.data.tasks import step_seed
 from rl_agents.store.reader import PoolReader
@@ -147,14 +148,6 @@ def test_the_command_serves_outsiders_and_ends_cleanly(model, tmp_path):
         (trajectory,) = reader.trajectories()
         assert trajectory.success and trajectory.episode_return == 0.5 and trajectory.end_cause == "terminated"
         assert len(reader.openings()) == 2 and reader.exchanges()[0].overridden == {"temperature": 0}
-
-
-def free_port():
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_bad_command_lines_are_one_line(tmp_path, monkeypatch, capsys):
