@@ -79,7 +79,7 @@ def broken_stream(url, key, body):
 
 @pytest.fixture(scope="module")
 def undisturbed(model, tmp_path_factory):
-    """What two turns say when nobody is killed."""
+    """The answers of two turns without a kill."""
     pool = tmp_path_factory.mktemp("pool") / "pool.sqlite"
     with gateway(model, pool) as (_, url, key):
         first = message_of(ask(url, key, FIRST))
@@ -107,7 +107,7 @@ def test_a_killed_gateway_loses_no_answer_and_gives_none_twice(instant, model, t
         states = [exchange.state for exchange in reader.exchanges("s")]
         assert states == (["started", "finished"] if instant == "after commit" else ["started"])
     with gateway(model, pool) as (_, url, new_key):
-        assert new_key == ""  # the session goes on under its old key
+        assert new_key == ""  # the session continues under its old key
         again = ask(url, key, body, retry=1)
         if instant == "during the stream":
             text = streamed(again.text.splitlines())

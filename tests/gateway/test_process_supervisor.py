@@ -29,7 +29,7 @@ def run_code(code: str, timeout_s: float = 20.0, grace_s: float = 0.5, arguments
 
 
 def gone(pid: int, seconds: float = 10.0) -> bool:
-    """Whether a process ends within some time; a zombie that nobody here can collect has ended."""
+    """Whether a process ends within some time; a zombie counts as ended."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:

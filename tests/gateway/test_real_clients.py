@@ -85,7 +85,7 @@ async def messages(rig, url):
 
 
 @pytest.mark.parametrize("agent", [chat, chat_streamed, responses, responses_by_id, messages])
-def test_a_tool_turn_goes_on_from_the_exact_ids_whatever_the_dialect(agent):
+def test_a_tool_turn_continues_the_exact_ids_in_every_dialect(agent):
     rig, trace = run(agent)
     first, second = trace.steps
     said = first.prompt_ids + first.response_ids

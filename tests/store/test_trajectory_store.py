@@ -104,7 +104,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("bad", BAD, ids=str)
-def test_a_bad_record_hurts_nobody_else(tmp_path, bad):
+def test_a_bad_record_does_not_affect_others(tmp_path, bad):
     with PoolWriter(tmp_path / "p", commit_s=0.2) as pool:
         before = pool.add(Call(1, 0, [1, 2], [3], [-0.5], 0, "stop"))
         wrong = pool.add(Call(2, 1, [1, 2, 3, 4], [5], [-0.5], 0, "stop"), bad)
@@ -140,7 +140,7 @@ def test_a_full_disk_reaches_every_future(tmp_path):
     with pytest.raises(PoolError, match="full"):
         pool.flush(5)
     pool.close()
-    with PoolWriter(tmp_path / "p") as again:  # somebody made room: what was promised is there
+    with PoolWriter(tmp_path / "p") as again:  # there is room again: confirmed records are there
         again.add(note(2)).result(5)
     with PoolReader(tmp_path / "p") as reader:
         values = [row.value for row in reader.reward_notes("s")]
@@ -302,7 +302,7 @@ def test_places_where_no_pool_can_be(tmp_path):
         pool_file(tmp_path)
     with pytest.raises(InputError, match="the pool is empty"):
         PoolReader(tmp_path / "file")
-    PoolWriter(tmp_path / "file").close()  # a writer died before it began; another one goes on
+    PoolWriter(tmp_path / "file").close()  # a writer died before it began; another one continues
 
 
 def test_reading_leaves_the_file_as_it_is(tmp_path):
@@ -315,7 +315,7 @@ def test_reading_leaves_the_file_as_it_is(tmp_path):
 
 
 @pytest.fixture
-def somebody_else():
+def other_users_folder():
     """A folder that everybody may read and its owner alone write to, and us as another user where we are root."""
     if os.geteuid():
         pytest.skip("only root can become another user")
@@ -325,8 +325,8 @@ def somebody_else():
         os.seteuid(0)
 
 
-def test_a_folder_that_is_not_ours(somebody_else):
-    path = somebody_else / "p"
+def test_a_folder_of_another_user(other_users_folder):
+    path = other_users_folder / "p"
     with PoolWriter(path) as pool:
         pool.add(*session_records(dialogue(1), "s"))
     os.seteuid(65534)
@@ -335,16 +335,16 @@ def test_a_folder_that_is_not_ours(somebody_else):
     with pytest.raises(InputError, match="cannot write a pool there: Permission denied"):
         PoolWriter(path)
     with pytest.raises(InputError, match="cannot write a pool there: Permission denied"):
-        PoolWriter(somebody_else / "new")
+        PoolWriter(other_users_folder / "new")
     os.seteuid(0)
     path.chmod(0o644)
     os.seteuid(65534)
     with PoolReader(path) as reader:
         assert list(reader.trajectories()) == [dialogue(1)]
-    assert sorted(file.name for file in somebody_else.iterdir()) == ["p", "p.lock"]
+    assert sorted(file.name for file in other_users_folder.iterdir()) == ["p", "p.lock"]
 
 
-def test_reading_goes_on_through_what_is_written(tmp_path):
+def test_reading_continues_while_rows_are_written(tmp_path):
     with PoolWriter(tmp_path / "p", commit_s=0.001) as pool:
         for seed in range(300):
             pool.add(*session_records(dialogue(seed), str(seed)))
