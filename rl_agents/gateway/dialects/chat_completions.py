@@ -9,15 +9,7 @@ from pydantic import Field
 
 from rl_agents.chat.messages import Excluded, Message, read_message
 from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob
-from rl_agents.gateway.dialects.requests import (
-    DialectRequest,
-    Limit,
-    Stops,
-    note_dropped,
-    offered_tools,
-    problem,
-    tool_params,
-)
+from rl_agents.gateway.dialects.requests import DialectRequest, Limit, Stops, model_call, note_dropped, problem
 from rl_agents.gateway.dialects.stream import SentText, logprob_entries, sse, written
 from rl_agents.web.bodies import read_body
 from rl_agents.web.errors import ApiError
@@ -60,28 +52,16 @@ def read(data: Mapping[str, Any]) -> ModelCall:
     """
     body, ignored = read_body(ChatRequest, data), Excluded()
     definitions = [*body.tools, *({"function": function} for function in body.functions)]
-    tools, forms = offered_tools(definitions, ("function",), ignored)
     note_dropped(ignored, "messages", body.messages, MESSAGE_FIELDS)
-    call = ModelCall(
-        dialect="chat_completions",
-        model=body.model,
+    options = {**body.several(NOTES), "include_usage": body.stream_options.get("include_usage") is True}
+    return model_call(
+        "chat_completions", body, definitions, ("function",), body.several(PARAMS), ignored,
         messages=tuple(_message(item, number, ignored) for number, item in enumerate(body.messages)),
-        tools=tools,
         max_tokens=body.max_completion_tokens or body.max_tokens,
-        stream=body.stream,
         count=body.n,
         stop=tuple(body.stop),
-        params={**body.several(PARAMS), **tool_params(definitions)},
-        options={
-            **body.several(NOTES),
-            "include_usage": body.stream_options.get("include_usage") is True,
-            **({"functions": True} if body.functions else {}),
-        },
-        ignored=ignored,
-        forms=forms,
-    )
-    body.left(ignored)
-    return call
+        options={**options, **({"functions": True} if body.functions else {})},
+    )  # fmt: skip
 
 
 def _message(item: Any, number: int, ignored: Excluded) -> Message:

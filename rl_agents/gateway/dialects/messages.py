@@ -11,15 +11,7 @@ from pydantic import Field
 
 from rl_agents.chat.messages import Excluded, Message, assistant_message, read_calls, read_content, short
 from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start
-from rl_agents.gateway.dialects.requests import (
-    DialectRequest,
-    Stops,
-    note_dropped,
-    offered_tools,
-    problem,
-    system_first,
-    tool_params,
-)
+from rl_agents.gateway.dialects.requests import DialectRequest, Stops, model_call, note_dropped, problem, system_first
 from rl_agents.gateway.dialects.stream import SentText, sse, written
 from rl_agents.web.bodies import read_body, shown
 from rl_agents.web.errors import ApiError
@@ -171,24 +163,15 @@ def read_count(data: Mapping[str, Any]) -> ModelCall:
 
 def _call(body: CountRequest) -> ModelCall:
     ignored = Excluded()
-    definitions = [_function(tool) for tool in body.tools]
-    tools, forms = offered_tools(definitions, ("function", "custom"), ignored)
     note_dropped(ignored, "messages", body.messages, ("role", "content"))
-    call = ModelCall(
-        dialect="messages",
-        model=body.model,
+    tools, options = [_function(tool) for tool in body.tools], body.several(NOTES)
+    return model_call(
+        "messages", body, tools, ("function", "custom"), body.several(PARAMS), ignored,
         messages=system_first(system_text(body.system, ignored), messages_from_blocks(body.messages, ignored)),
-        tools=tools,
         max_tokens=body.max_tokens if isinstance(body, MessagesRequest) else None,
-        stream=body.stream,
         stop=tuple(body.stop_sequences),
-        params={**body.several(PARAMS), **tool_params(definitions)},
-        options=body.several(NOTES),
-        ignored=ignored,
-        forms=forms,
-    )
-    body.left(ignored)
-    return call
+        options=options,
+    )  # fmt: skip
 
 
 def _function(tool: Any) -> Any:

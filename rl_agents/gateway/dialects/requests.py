@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from rl_agents.chat.messages import Excluded, Message, short
-from rl_agents.gateway.calls import ToolForm
+from rl_agents.gateway.calls import Dialect, ModelCall, ToolForm
 from rl_agents.tools.calls import Tool, read_tools
 from rl_agents.web.bodies import Body
 from rl_agents.web.errors import ApiError, bad_request
@@ -51,8 +51,22 @@ class DialectRequest(Body):
         extra = self.model_extra or {}
         return {name: extra.pop(name) for name in names if name in extra}
 
-    def left(self, excluded: Excluded) -> None:
-        excluded.update(map(short, self.model_extra or ()))
+
+def model_call(
+    dialect: Dialect, body: DialectRequest, tools: Sequence[Any], functions: Sequence[str], params: Mapping[str, Any],
+    ignored: Excluded, **fields: Any,
+) -> ModelCall:  # fmt: skip
+    """Return the call of a request, with its tools; the remaining fields of the body are counted as ignored.
+
+    Args:
+        tools, functions: see `offered_tools`.
+        fields: other fields of `ModelCall`.
+    """
+    offered, forms = offered_tools(tools, functions, ignored)
+    ignored.update(map(short, body.model_extra or ()))
+    params = {**params, **tool_params(tools)}
+    common: dict[str, Any] = {"params": params, "ignored": ignored, "forms": forms}
+    return ModelCall(dialect, body.model, tools=offered, stream=body.stream, **common, **fields)
 
 
 def problem(field: str, error: ValueError, place: str = "") -> ApiError:

@@ -14,11 +14,10 @@ from rl_agents.gateway.dialects.requests import (
     DialectRequest,
     Limit,
     Stops,
+    model_call,
     note_dropped,
-    offered_tools,
     problem,
     system_first,
-    tool_params,
 )
 from rl_agents.gateway.dialects.stream import SentText, logprob_entries, sse, written
 from rl_agents.tools.calls import Tool
@@ -277,25 +276,16 @@ def read(data: Mapping[str, Any]) -> ModelCall:
             raise bad_request(f"{name}: {kept}; send all of it as input and instructions", name, "unsupported_value")
     previous = body.previous_response_id.removeprefix(PREFIX)
     items = _input(body.input, bool(previous), ignored)
-    tools, forms = offered_tools(body.tools, ("function",), ignored)
     note_dropped(ignored, "input", items, ITEM_FIELDS)
     told = {"instructions": body.instructions} if body.instructions else {}
-    call = ModelCall(
-        dialect="responses",
-        model=body.model,
+    return model_call(
+        "responses", body, body.tools, ("function",), _params(body.several(PARAMS)), ignored,
         messages=_messages(body.instructions, items, ignored, bool(previous)),
-        tools=tools,
         max_tokens=body.max_output_tokens,
-        stream=body.stream,
         stop=tuple(body.stop),
         previous=previous,
-        params={**_params(body.several(PARAMS)), **tool_params(body.tools)},
         options={**body.several(NOTES), **told},
-        ignored=ignored,
-        forms=forms,
-    )
-    body.left(ignored)
-    return call
+    )  # fmt: skip
 
 
 def _input(value: str | list[Any], follows: bool, ignored: Excluded) -> list[Any]:
