@@ -487,16 +487,18 @@ def exchange(
     Before sampling, the long parts of the request are omitted. If a call is never finished, the next one at its place
     has the same id, and its request may be different.
     """
-    names, head = (made.id, session.opening.session), (sent.digest, sent.retry, call.dialect)
     params = dict(call.params)
     if call.max_tokens is not None and call.max_tokens > budget:
         params["max_tokens"] = call.max_tokens
-    if answer is None:
-        request = {name: value for name, value in made.request.items() if name not in WORDS}
-        return Exchange(*names, "started", *head, request, overridden=params)
-    told = asdict(answer)
-    del told["logprobs"]  # the call itself has them
-    return Exchange(*names, "finished", *head, {**made.request, "ended": session.lineage.clock}, told, params)
+    request = {name: value for name, value in made.request.items() if name not in WORDS}
+    told: dict[str, Any] = {}
+    if answer is not None:
+        request, told = {**made.request, "ended": session.lineage.clock}, asdict(answer)
+        del told["logprobs"]  # the call itself has them
+    return Exchange(
+        made.id, session.opening.session, "started" if answer is None else "finished", sent.digest, sent.retry,
+        call.dialect, request, told, params,
+    )  # fmt: skip
 
 
 # --- restarts --------------------------------------------------------------------------------------------------------
