@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 
 import psutil
 
@@ -15,3 +16,10 @@ def children_running(text: str, recursive: bool = False) -> list[int]:
             if child.status() != psutil.STATUS_ZOMBIE and any(text in word for word in child.cmdline()):
                 found.append(child.pid)
     return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,1 +1,1 @@
-"""Chats: messages in one form, and the contexts that turn a dialogue into exact token ids."""
+"""Chats: messages in one form, and contexts that convert a dialogue to exact token ids."""

@@ -1,4 +1,4 @@
-"""Histories in the form that a chat template can write: order of results, arguments, system messages, turns."""
+"""Histories in a form that a chat template can render: order of results, arguments, system messages, turns."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, Literal
 from rl_agents.chat.messages import Message, action_text
 
 SHORT_ID = 9
-#: Where a template takes system messages; other ones it refuses or omits.
+#: Where a template accepts system messages; it refuses or omits others.
 SystemPlaces = Literal["anywhere", "first", "nowhere"]
 
 
 def in_call_order(messages: Sequence[Message]) -> list[Message]:
-    """Put the results of an answer's calls in the order of its calls: a template without ids tells them by place."""
+    """Sort the results of an answer's calls in the order of its calls, since some templates do not render ids."""
     found: list[Message] = []
     places: dict[str, int] = {}
     for results, group in groupby(messages, key=lambda message: message["role"] == "tool"):
@@ -40,7 +40,7 @@ def with_text_arguments(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
 
 
 def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Return messages whose tool calls have ids of nine letters and digits: Mistral's templates take no others.
+    """Return messages whose tool calls have ids of nine letters and digits, as Mistral's templates require.
 
     >>> with_short_ids([{"role": "tool", "tool_call_id": "call_1", "content": "7"}])[0]["tool_call_id"]
     '74196fe72'
@@ -59,9 +59,9 @@ def _short_id(name: str) -> str:
 
 
 def system_moved(messages: Sequence[Message], places: SystemPlaces) -> list[Message]:
-    """Return messages whose system messages are where a template takes them: one at the beginning, or none.
+    """Return messages with system messages only where the template accepts them: one at the beginning, or none.
 
-    Those that a history begins with become one message; later ones become the user's.
+    System messages at the beginning are joined; later ones become user messages.
     """
     if places == "anywhere" or all(message["role"] != "system" for message in messages):
         return list(messages)
@@ -78,9 +78,9 @@ def system_moved(messages: Sequence[Message], places: SystemPlaces) -> list[Mess
 
 
 def plain_turns(messages: Sequence[Message]) -> list[Message]:
-    """Return a history that every template can write: calls and results as text, users and assistants taking turns.
+    """Return a history that every template can render: calls and results as text, alternating users and assistants.
 
-    For histories that are broken: results without calls, two answers in a row, no user's message at the beginning.
+    For invalid histories: results without calls, two answers in a row, no user message at the beginning.
     """
     found: list[Message] = []
     for message in messages:

@@ -1,8 +1,9 @@
-"""Items of OpenAI's responses API as messages: reasoning, message and calls of one turn become one message."""
+"""Converts items of OpenAI's Responses API: reasoning, message and calls of a turn become one message."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rl_agents.chat.messages import (
@@ -17,83 +18,77 @@ from rl_agents.chat.messages import (
 )
 
 ITEMS = ("message", "reasoning", "function_call", "function_call_output")
-#: What only clients send back, and no training data has.
+#: Types that only clients send; training data do not contain them.
 CUSTOM = {"custom_tool_call": "function_call", "custom_tool_call_output": "function_call_output"}
 
 
 def messages_from_items(items: Sequence[Any], excluded: Excluded | None = None) -> tuple[Message, ...]:
-    """Turn items into messages.
+    """Convert items to messages.
 
     Args:
-        excluded: accept what clients send back (see `Excluded`): empty content, refusals, thoughts alone, broken calls.
-            Items of other types, such as what a provider's own tools did, are counted there.
+        excluded: accept what clients send back (see `Excluded`): empty content, refusals, thoughts alone, invalid
+            calls. Items of other types, such as those of a provider's own tools, are counted there.
 
     Raises:
-        ValueError: the first problem, with the number of its item, from 1 on.
+        ValueError: the first problem, with the number of its item, from 1.
     """
     messages: list[Message] = []
-    turn = _AssistantTurn(excluded)
+    turn = _AssistantTurn()
     for number, item in enumerate(items, start=1):
         try:
             if not isinstance(item, Mapping):
                 raise ValueError(f"{type(item).__name__}, not an object")
             kind = item.get("type") or "message"
             kind = CUSTOM.get(kind, kind) if isinstance(kind, str) and excluded is not None else kind
+            said = kind == "message" and item.get("role") == "assistant"
             if kind not in ITEMS and excluded is not None:
                 excluded[f"input.{short(kind)}"] += 1
-            elif not turn.take(kind, item):
-                messages += [*turn.finish(), _plain_item(kind, item, excluded)]
-            elif turn.full:
-                messages += turn.finish()
-                turn.take(kind, item)
+            elif kind == "function_call":
+                turn.call(item, excluded)
+            elif said or kind == "reasoning":
+                if turn.content is not None or turn.calls:
+                    messages += turn.messages(excluded)
+                    turn = _AssistantTurn()
+                turn.say(item, excluded, aloud=said)
+            else:
+                messages += [*turn.messages(excluded), _plain_item(kind, item, excluded)]
+                turn = _AssistantTurn()
         except ValueError as error:
             raise ValueError(f"input item {number}: {error}") from None
-    return (*messages, *turn.finish())
+    return (*messages, *turn.messages(excluded))
 
 
+@dataclass
 class _AssistantTurn:
-    """Collects the items of an assistant's turn. ``full``: the last item that was offered begins another turn."""
+    """The items of an assistant's turn: thoughts, then text, then calls."""
 
-    def __init__(self, excluded: Excluded | None) -> None:
-        self._excluded = excluded
-        self._clear()
+    thoughts: str = ""
+    content: str | None = None
+    calls: list[Mapping[str, Any]] = field(default_factory=list)
 
-    def _clear(self) -> None:
-        self.thoughts, self.content, self.said, self.full = "", "", False, False
-        self.calls: list[Mapping[str, Any]] = []
+    def say(self, item: Mapping[str, Any], excluded: Excluded | None, aloud: bool) -> None:
+        if not aloud:
+            self.thoughts += read_content(item.get("summary") or item.get("content"), excluded)
+            return
+        content = read_content(item.get("content"), excluded)
+        thoughts, words = split_thoughts(content)
+        if excluded is not None and thoughts and not words.strip():
+            self.thoughts += thoughts  # pydantic-ai sends thoughts as a message before the text
+        else:
+            self.content = content
 
-    def take(self, kind: str, item: Mapping[str, Any]) -> bool:
-        """Add an item; return False when it belongs to no assistant's turn."""
-        lax = self._excluded is not None
-        if kind == "reasoning":
-            self.full = self.said or bool(self.calls)
-            if not self.full:
-                self.thoughts += read_content(item.get("summary") or item.get("content"), self._excluded)
-            return True
-        if kind == "message" and item.get("role") == "assistant":
-            content = read_content(item.get("content"), self._excluded)
-            thoughts, words = split_thoughts(content)
-            self.full = self.said or bool(self.calls)
-            if not self.full and lax and thoughts and not words.strip():
-                self.thoughts += thoughts  # pydantic-ai sends thoughts as a message before the words
-            elif not self.full:
-                self.content, self.said = content, True
-            return True
-        if kind == "function_call":
-            name = f"{item['namespace']}.{item.get('name')}" if item.get("namespace") else item.get("name")
-            named = item.get("call_id") or item.get("id") or f"call_{len(self.calls)}"
-            self.calls.append({**item, "name": name, "id": named})
-            if not lax:
-                read_calls(self.calls[-1:])  # so that an error names its item
-            return True
-        return False
+    def call(self, item: Mapping[str, Any], excluded: Excluded | None) -> None:
+        name = f"{item['namespace']}.{item.get('name')}" if item.get("namespace") else item.get("name")
+        named = item.get("call_id") or item.get("id") or f"call_{len(self.calls)}"
+        self.calls.append({**item, "name": name, "id": named})
+        if excluded is None:
+            read_calls(self.calls[-1:])  # an error names its item
 
-    def finish(self) -> list[Message]:
-        calls, ids, unreadable = read_calls(self.calls, self._excluded)
-        content, thoughts = "\n".join(filter(None, (self.content, unreadable))), self.thoughts
-        spoken = self.said or bool(self.calls) or (self._excluded is not None and bool(thoughts))
-        self._clear()
-        return [assistant_message(content, calls, ids, thoughts)] if spoken else []
+    def messages(self, excluded: Excluded | None) -> list[Message]:
+        calls, ids, unreadable = read_calls(self.calls, excluded)
+        content = "\n".join(filter(None, (self.content, unreadable)))
+        spoken = self.content is not None or self.calls or (excluded is not None and self.thoughts)
+        return [assistant_message(content, calls, ids, self.thoughts)] if spoken else []
 
 
 def _plain_item(kind: Any, item: Mapping[str, Any], excluded: Excluded | None) -> Message:

@@ -1,7 +1,7 @@
-"""Chat messages in one form: what every trace format becomes, and what chat templates render.
+"""Chat messages in one form, to which all trace formats are converted and which chat templates render.
 
-A message is a dictionary in the form of OpenAI's chat API with two differences: content is text, and the arguments of
-a tool call are a JSON object and not JSON text. Assistant messages may keep their thoughts as ``reasoning_content``.
+A message is a dictionary as in OpenAI's chat API with two differences: content is text, and the arguments of a tool
+call are a JSON object instead of JSON text. Assistant messages may have thoughts as ``reasoning_content``.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from rl_agents.tools.thoughts import read_thoughts
 Message = dict[str, Any]
 
 ROLES = ("system", "user", "assistant", "tool")
-#: Other names of roles that people write.
+#: Other names of roles.
 ALIASES = {"developer": "system"}
 #: Keys under which servers return an assistant's thoughts.
 THOUGHTS = ("reasoning_content", "reasoning")
-#: Types of content parts that are text, and the key that holds it.
+#: Types of content parts with text, and the key of the text.
 TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "summary_text": "text"}
 LAX_PARTS = {"refusal": "refusal", "reasoning_text": "text"}
-#: Parts with text inside; so is a document whose source is text.
+#: Parts that contain text, like a document whose source is text.
 NESTED = ("search_result", "compaction", "tool_result")
-#: What clients send and the model does not get, counted by name. A reader that is given one accepts what the
-#: providers' own APIs accept. Without one it is strict, as training data needs it.
+#: Parts of a client's messages that the model does not get, counted by name. With a counter, a reader accepts what the
+#: providers' APIs accept. Without one it is strict, for training data.
 Excluded = Counter[str]
 
 
 def read_message(data: Any, excluded: Excluded | None = None) -> Message:
-    """Check one message of OpenAI's chat form and return it in ours.
+    """Check a message in OpenAI's format and return it in the form of this module.
 
     Args:
-        excluded: accept what clients send back, empty content, refusals and broken calls included.
+        excluded: accept what clients send back, including empty content, refusals and invalid calls.
 
     Raises:
-        ValueError: what is wrong with it.
+        ValueError: the problem.
     """
     if not isinstance(data, Mapping):
         raise ValueError(f"a message is {type(data).__name__}, not an object")
@@ -52,7 +52,7 @@ def read_message(data: Any, excluded: Excluded | None = None) -> Message:
         if excluded is not None and not message["content"] and isinstance(data.get("refusal"), str):
             message["content"] = data["refusal"]
         _read_assistant(data, message, excluded)
-    elif role == "function":  # the form before tools: a result names its function
+    elif role == "function":  # the older form of tools, whose results name their function
         message |= {"role": "tool", "tool_call_id": str(data.get("name"))}
     elif role == "tool":
         if excluded is None and not (isinstance(data.get("tool_call_id"), str) and data["tool_call_id"]):
@@ -64,13 +64,13 @@ def read_message(data: Any, excluded: Excluded | None = None) -> Message:
 
 
 def read_content(content: Any, excluded: Excluded | None = None) -> str:
-    """Return content as text: its parts, a line break between two.
+    """Return content as text: its parts, separated by line breaks.
 
     Args:
-        excluded: read refusals and thoughts, too, and replace images and the like by words.
+        excluded: also read refusals and thoughts, and replace images and similar parts by a note.
 
     Raises:
-        ValueError: content of another kind.
+        ValueError: content of another type.
     """
     if content is None:
         return ""
@@ -101,14 +101,14 @@ def _part_text(part: Any, excluded: Excluded | None) -> str:
 
 
 def read_calls(items: Sequence[Any], excluded: Excluded | None = None) -> tuple[list[ToolCall], list[str], str]:
-    """Return an answer's calls, their ids, and as text those calls that cannot be read.
+    """Return an answer's calls, their ids, and invalid calls as text.
 
     Args:
         items: each in a form of `read_call`, or a call of a custom tool (``name`` and ``input``, a text).
-        excluded: where None, a call that cannot be read is an error.
+        excluded: None: an invalid call is an error.
 
     Raises:
-        ValueError: what is wrong with the first one.
+        ValueError: the problem of the first invalid call.
     """
     calls: list[ToolCall] = []
     ids: list[str] = []
@@ -140,12 +140,12 @@ def _custom_call(item: Any) -> ToolCall | None:
 
 
 def short(name: Any) -> str:
-    """Return a client's word as a report may quote it."""
+    """Return a client's word in a form that is safe to report."""
     return "".join(letter for letter in str(name) if letter.isalnum() or letter in "._-")[:60]
 
 
 def assistant_message(content: str, calls: Sequence[ToolCall], ids: Sequence[str], thoughts: str = "") -> Message:
-    """Build an assistant's turn; thoughts inside the content are taken out of it."""
+    """Return an assistant's message; thoughts inside the content are moved to ``reasoning_content``."""
     inside, content = split_thoughts(content)
     message: Message = {"role": "assistant", "content": content}
     if (thoughts or inside).strip():
@@ -159,7 +159,7 @@ def assistant_message(content: str, calls: Sequence[ToolCall], ids: Sequence[str
 
 
 def split_thoughts(content: str) -> tuple[str, str]:
-    """Return the thoughts that a turn begins with, and the rest; a thought that does not end is no thought yet.
+    """Return the thoughts at the beginning of a turn, and the rest; an unclosed thought counts as text.
 
     >>> split_thoughts("<think>a</think> b")
     ('a', ' b')
@@ -169,7 +169,7 @@ def split_thoughts(content: str) -> tuple[str, str]:
 
 
 def inline_thoughts(message: Message) -> Message:
-    """Return a message whose thoughts are in its content as ``<think>...</think>``, for templates that drop them."""
+    """Return a message with its thoughts in the content as ``<think>...</think>``, for templates that drop them."""
     if "reasoning_content" not in message:
         return message
     rest = {name: value for name, value in message.items() if name != "reasoning_content"}
@@ -182,12 +182,12 @@ def message_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def action_text(message: Mapping[str, Any]) -> str:
-    """Write an assistant's turn as a model would have written it, without its thoughts."""
+    """Return an assistant's turn as a model writes it, without thoughts."""
     return write_response(message["content"], message_calls(message))
 
 
 def check_dialogue(messages: Sequence[Message], tools: Sequence[Tool]) -> None:
-    """Check that messages follow each other as a dialogue does.
+    """Check that messages form a dialogue.
 
     Raises:
         ValueError: the first problem, with the number of its message.
@@ -219,7 +219,7 @@ def _problems(messages: Sequence[Message], known: set[str]) -> Iterator[tuple[in
         if not message["content"].strip() and "tool_calls" not in message:
             yield number, "an assistant turn with neither content nor calls"
         for call in message.get("tool_calls", ()):
-            if call["id"] in pending:  # after its result an id may be used again, and real traces do
+            if call["id"] in pending:  # after its result, an id may be used again, as in real traces
                 yield number, f"two open calls with the id {call['id']!r}"
             if known and call["function"]["name"] not in known:
                 yield number, f"unknown tool '{call['function']['name']}'; defined: {', '.join(sorted(known))}"

@@ -1,8 +1,8 @@
-"""Contexts: what the policy reads at each step, as exact token ids.
+"""Contexts: the policy's prompt at each step, as exact token ids.
 
-`Append` keeps the whole dialogue: the next prompt is the last prompt, the sampled ids and whatever the chat template
-writes between two turns. Sampled ids are never decoded and tokenized again, so the prompts of an episode extend each
-other exactly. `Window` rebuilds a short prompt at every step, as the ALFWorld and WebShop papers do.
+`Append` keeps the whole dialogue: the next prompt is the last prompt, the sampled ids, and the text that the chat
+template renders between two turns. Sampled ids are never decoded and tokenized again, so the prompts of an episode
+extend each other exactly. `Window` builds a short prompt at every step, as in the ALFWorld and WebShop papers.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ History = tuple[tuple[str, str], ...]
 RenderWindow = Callable[[str, History, str], str]
 """``render_window(task, history, observation)``: the user message of a window; ``history`` is already cut to n."""
 
-# Stands for an assistant's answer where only the text around it is wanted. No spaces: templates may trim.
+# A placeholder for an assistant's answer, to find the text around it. No spaces, since templates may trim.
 SENTINEL = "rl-agents-assistant-turn"
 CACHED_TURNS = 1024
-#: Chats may be long; the members of a group ask for theirs at the same time.
+#: Fewer, since chats may be long; the members of a group use theirs at the same time.
 CACHED_CHATS = 128
-#: Longer texts are not cached: what the caches hold stays small.
+#: Longer texts are not cached, which limits the memory of the caches.
 CACHED_CHARACTERS = 1 << 15
-#: Tokenizers take hundreds of bytes a token. Texts with more characters than this for each token of a limit are first
-#: counted in pieces of so many characters; a cut may add some tokens.
+#: Tokenizers need hundreds of bytes per token. Texts with more than this many characters per token of the limit are
+#: first counted in pieces of `PIECE` characters; each cut may add some tokens.
 CHARACTERS_PER_TOKEN, PIECE, CUT_TOKENS = 4, 1 << 16, 8
-#: A character for private use: it is put into the special tokens that messages spell while the template renders
-#: them. Text that holds it already holds it twice.
+#: A private-use character. While the template renders messages, it is inserted into special tokens that they spell. If
+#: it already occurs in the text, it is doubled.
 GUARD = "\uf8f4"
 _GUARDS = re.compile(f"{GUARD}({GUARD}?)")
-#: Special tokens that end a turn with calls, where another one ends a turn of words (gpt-oss, Gemma 4, GLM).
+#: Special tokens that end a turn with calls, if another one ends a turn of text (gpt-oss, Gemma 4, GLM).
 CALL_ENDS = ("<|call|>", "<|tool_response>", "<|observation|>")
 
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """What one episode has said so far. Immutable, so that branches may share it.
+    """The dialogue of an episode so far. Immutable, so that branches can share it.
 
     Attributes:
         read_ids: last prompt and the ids sampled after it; empty before the first step.
-        chat: what the dialogue begins with where that is more than one user message; see `chat_text`.
-        further: what follows the last response where that is more than the observation as one user message; see
+        chat: the beginning of the dialogue, if it is more than one user message; see `chat_text`.
+        further: the messages after the last response, if they are more than the observation as one user message; see
             `further_text`.
     """
 
@@ -79,25 +79,25 @@ class Dialogue:
 
 
 def chat_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Return chat messages and tool definitions as one JSON text, which is hashable and travels.
+    """Return chat messages and tool definitions as one JSON text, which is hashable and can be sent.
 
     Raises:
-        TypeError, ValueError: something in them is not JSON.
+        TypeError, ValueError: a value is not JSON.
     """
     return json.dumps({"messages": list(messages), "tools": list(tools)}, ensure_ascii=False, allow_nan=False)
 
 
 def further_text(messages: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Return messages that follow a response, and the tool calls of that response, as one JSON text.
+    """Return the messages after a response, and the tool calls of that response, as one JSON text.
 
     Raises:
-        TypeError, ValueError: something in them is not JSON.
+        TypeError, ValueError: a value is not JSON.
     """
     return json.dumps({"messages": list(messages), "calls": list(calls)}, ensure_ascii=False, allow_nan=False)
 
 
 def instructed(further: str, instruction: str) -> str:
-    """Return what `further_text` wrote with an instruction at the end of its last message."""
+    """Return the text of `further_text` with an instruction at the end of the last message."""
     data = json.loads(further)
     last = data["messages"][-1]
     data["messages"][-1] = {**last, "content": f"{last['content']}\n{instruction}".strip()}
@@ -106,11 +106,11 @@ def instructed(further: str, instruction: str) -> str:
 
 @dataclass(frozen=True)
 class ChatOptions:
-    """What a run may say about its model's chats.
+    """A run's options for chats.
 
     Attributes:
-        tool_parser, reasoning_parser: see `rl_agents.chat.tool_parsing`; empty: found.
-        date: ISO; the date that templates write. Empty: today.
+        tool_parser, reasoning_parser: see `rl_agents.chat.tool_parsing`; empty: detected.
+        date: ISO; the date that templates render. Empty: today.
     """
 
     tool_parser: str = ""
@@ -123,15 +123,15 @@ class ChatOptions:
 
 
 class ChatTemplate:
-    """A tokenizer's chat template, taken apart into the pieces that a growing prompt needs.
+    """A tokenizer's chat template, split into the parts that a growing prompt needs.
 
-    Text is never control: a special token that is spelled in a message, a tool's result or its definition is encoded
-    as the characters that it is; only the template writes special tokens.
+    Text never becomes a control token: a special token spelled in a message, a tool result or a tool definition is
+    encoded as its characters. Only the template writes special tokens.
 
     Attributes:
         end_of_turn: id that ends an assistant's turn.
-        turn_ends: ids after which the template's next turn may follow.
-        stop_token_ids: ids that end a response: ``end_of_turn``, the tokenizer's end of sequence and those of the
+        turn_ends: ids after which the next turn can follow.
+        stop_token_ids: ids that end a response: ``end_of_turn``, the tokenizer's end of sequence, and those in the
             model's generation_config.json.
     """
 
@@ -153,7 +153,7 @@ class ChatTemplate:
         self._spelled = _any_of([*self.special.values(), GUARD])
         self.end_of_turn = self._find_end_of_turn()
         self.stop_token_ids, self.turn_ends = self._find_stops()
-        # Tasks repeat within a group, and short observations repeat everywhere.
+        # Tasks repeat within a group, and short observations repeat in all episodes.
         self.opening = _cached(self._opening, CACHED_TURNS)
         self.opening_chat = _cached(self._opening_chat, CACHED_CHATS)
         self.between = _cached(lambda text: self._between_ids([{"role": "user", "content": text}], []), CACHED_TURNS)
@@ -162,7 +162,7 @@ class ChatTemplate:
         self._renders_tools = False
 
     def exceeds(self, messages: Iterable[Mapping[str, Any]], limit: int) -> bool:
-        """Whether messages have clearly more than ``limit`` tokens, in memory that does not grow with their text."""
+        """Return whether messages clearly have more than ``limit`` tokens, in memory independent of their length."""
         texts = [message["content"] or "" for message in messages]
         left = limit if sum(map(len, texts)) > CHARACTERS_PER_TOKEN * limit else math.inf
         for text in texts if left < math.inf else ():
@@ -188,7 +188,7 @@ class ChatTemplate:
         return frozenset(token for token, word in self.special.items() if word not in self.parser.marks)
 
     def decode(self, response_ids: Sequence[int]) -> str:
-        """Return a response as text: spaces untouched, no special tokens but those that mark calls and thoughts."""
+        """Return a response as text, with its spaces, and without special tokens except those of calls and thoughts."""
         unread = self._unread
         text: str = self.tokenizer.decode(
             [token for token in response_ids if token not in unread],
@@ -197,10 +197,10 @@ class ChatTemplate:
         return text
 
     def action(self, response_ids: Sequence[int], chat: str = "") -> str:
-        """Return a response as the environment reads it, for any model family (`ResponseParser.action`).
+        """Return a response in the form for environments, for any model family (`ResponseParser.action`).
 
         Args:
-            chat: what the dialogue began with (`chat_text`): its tools tell the types of arguments.
+            chat: the beginning of the dialogue (`chat_text`), whose tools define the types of arguments.
         """
         text = self.decode(response_ids)
         return self.parser.action(text, self._tools_of(chat) if chat else None)
@@ -209,24 +209,20 @@ class ChatTemplate:
         return tuple(self._encode(self._render([{"role": "user", "content": message}], generate=True)))
 
     def _opening_chat(self, chat: str) -> tuple[int, ...]:
-        """Return the prompt of a chat (see `chat_text`) and the generation prompt.
-
-        Raises:
-            InputError: the template cannot write these messages, or leaves the tools out.
-        """
+        """Return the prompt of a `chat_text`; raises as `chat_ids` does."""
         data = json.loads(chat)
         return tuple(self.chat_ids(data["messages"], data["tools"]))
 
     def chat_ids(
         self, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]] = (), repair: bool = False
     ) -> list[int]:
-        """Return the prompt of a chat in OpenAI's form (arguments as objects) and the generation prompt.
+        """Return the prompt of a chat in OpenAI's format (arguments as objects), including the generation prompt.
 
         Args:
-            repair: write a history that the template refuses in plain turns (`plain_turns`).
+            repair: render a history that the template refuses as plain turns (`plain_turns`).
 
         Raises:
-            InputError: the template cannot write these messages, or leaves the tools out.
+            InputError: the template cannot render these messages, or omits the tools.
         """
         try:
             text = self._render(messages, generate=True, tools=tools)
@@ -247,29 +243,29 @@ class ChatTemplate:
         return self._encode(text)
 
     def answer_ids(self, text: str) -> list[int]:
-        """Return an answer of another author as the policy would have sampled it, end of turn included.
+        """Return the ids of an answer by another author, including the end of turn.
 
-        Special tokens in it are text, except for those that mark calls and thoughts.
+        Special tokens in it are text, except those of calls and thoughts.
         """
         return [*self._encode(self._guarded(text, self.parser.marks)), self.end_of_turn]
 
     def closing(self, last: int) -> tuple[int, ...]:
-        """Return what an answer lacks before the next turn: nothing, or the end of turn that its budget cut off."""
+        """Return the end of turn if an answer was cut before it, else nothing."""
         return () if last in self.turn_ends else (self.end_of_turn,)
 
     def between_messages(
         self, further: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()
     ) -> list[int]:
-        """Return the ids from right after an answer's end of turn to the end of the next generation prompt.
+        """Return the ids between an answer's end of turn and the end of the next generation prompt.
 
         Args:
-            further: what was said since the answer, in the form of `rl_agents.chat.messages`.
-                All are rendered together, since templates write several tool results into one turn.
-            calls: the answer's tool calls (``id`` and ``function`` with ``name``): some templates write the name of
-                the tool next to its result. Their arguments do not matter.
+            further: messages after the answer, in the form of `rl_agents.chat.messages`. They are rendered together,
+                since templates render several tool results as one turn.
+            calls: the answer's tool calls (``id`` and ``function`` with ``name``), since some templates render the name
+                of the tool with its result. Their arguments do not matter.
 
         Raises:
-            InputError: the template cannot write these messages, or not apart from the answer.
+            InputError: the template cannot render these messages, or not separately from the answer.
         """
         if len(further) == 1 and further[0]["role"] == "user":
             return list(self.between(further[0]["content"]))
@@ -283,7 +279,7 @@ class ChatTemplate:
         except InputError:
             if not named:
                 raise
-        # Some templates leave the text out alongside a call, and with it the place to cut at.
+        # Some templates omit the text of an answer with calls, and so the sentinel.
         return list(self._between_ids(messages, []))
 
     def _between_ids(self, further: list[dict[str, Any]], calls: list[dict[str, Any]]) -> tuple[int, ...]:
@@ -297,7 +293,7 @@ class ChatTemplate:
     def _after_sentinel(
         self, further: list[dict[str, Any]], calls: Sequence[Mapping[str, Any]] = (), generate: bool = True
     ) -> str:
-        """Render a dialogue and return what follows the sentinel answer, its end-of-turn token first."""
+        """Render a dialogue and return the text after the sentinel answer, beginning with its end of turn."""
         answer = {"role": "assistant", "content": SENTINEL, **({"tool_calls": list(calls)} if calls else {})}
         turns: list[dict[str, Any]] = [{"role": "user", "content": "task"}, answer, *further]
         text = self._render(turns, generate)
@@ -309,12 +305,12 @@ class ChatTemplate:
     def _find_end_of_turn(self) -> int:
         closing = self._encode(self._after_sentinel([], generate=False))
         place = next((i for i, token in enumerate(closing) if token in self.special), -1)
-        # Some templates end only the last turn with a token: a growing dialogue would not have it.
+        # Some templates end only the last turn with a token, which a growing dialogue would not contain.
         followed = self._encode(self._after_sentinel([{"role": "user", "content": "x"}]))
-        if not closing and followed[0] in self.special:  # GLM: the mark of the next turn ends this one, and is sampled
+        if not closing and followed[0] in self.special:  # GLM: the mark of the next turn ends this one
             return int(followed[0])
         same = followed[: place + 1] == closing[: place + 1]
-        # gpt-oss: the end of sequence ends the last turn, another token those before.
+        # gpt-oss: the end of sequence ends the last turn, another token the turns before.
         if place < 0 or not (
             same or (closing[place] == self.tokenizer.eos_token_id and followed[place] in self.special)
         ):
@@ -325,19 +321,19 @@ class ChatTemplate:
         eos, further = self.tokenizer.eos_token_id, getattr(self.tokenizer, "generation_stops", ())
         calls = [token for token, word in self.special.items() if word in CALL_ENDS]
         ends = [*([] if eos is None else [eos]), *further, *calls]
-        # What ends only the turns before (gpt-oss) ends every message of an answer, its thoughts first.
+        # The token that ends only earlier turns (gpt-oss) also ends every message of an answer, such as its thoughts.
         last = self._encode(self._after_sentinel([], generate=False))
         turn = [self.end_of_turn] if self.end_of_turn in last or not last else []
         return tuple(dict.fromkeys([*turn, *ends])), frozenset([self.end_of_turn, *calls, *([] if turn else ends)])
 
     def _render_call(self, arguments: Any, name: str) -> str:
-        """Write an assistant's turn with one call; see `rl_agents.chat.tool_parsing.Render`."""
+        """Render an assistant's turn with one call; see `rl_agents.chat.tool_parsing.Render`."""
         tool = {"type": "function", "function": {"name": name, "description": "", "parameters": {"type": "object"}}}
         return self._render(_one_call(arguments, name), generate=False, tools=[tool]).rpartition(SENTINEL)[2]
 
     @cached_property
     def arguments_as_text(self) -> bool:
-        """Whether the template takes a call's arguments as JSON text: of objects it writes Python's form, or fails."""
+        """Whether the template needs a call's arguments as JSON text: it renders objects as Python does, or fails."""
         result = {"role": "tool", "content": "result", "tool_call_id": "call00001", "name": "name"}
         probes = ({"probe": "value"}, '{"probe": "value"}')
         as_object, as_text = (self._tried([*_one_call(probe, "name"), result]) for probe in probes)
@@ -345,7 +341,7 @@ class ChatTemplate:
 
     @cached_property
     def system_places(self) -> SystemPlaces:
-        """Where the template writes system messages."""
+        """Where the template accepts system messages."""
         probe, asked = {"role": "system", "content": SENTINEL}, {"role": "user", "content": "task"}
         if SENTINEL in self._tried([asked, {"role": "assistant", "content": "answer"}, probe, asked]):
             return "anywhere"
@@ -357,7 +353,7 @@ class ChatTemplate:
         return ""
 
     def _render(self, messages: list[dict[str, Any]], generate: bool, tools: Sequence[Any] = ()) -> str:
-        """Write messages as the template does; special tokens that they spell have a `GUARD` inside."""
+        """Render messages with a `GUARD` inside the special tokens that they spell."""
         if any(message["role"] == "system" for message in messages):
             messages = system_moved(messages, self.system_places)
         if any("tool_calls" in message for message in messages) and self.arguments_as_text:
@@ -382,7 +378,7 @@ class ChatTemplate:
         return text
 
     def _guarded(self, value: Any, kept: frozenset[str] = frozenset()) -> Any:
-        """Return text, or all texts of a JSON value, with a `GUARD` inside of each special token but those ``kept``."""
+        """Return text, or a JSON value, with a `GUARD` inside each special token except those in ``kept``."""
         if isinstance(value, str):
             return self._spelled.sub(lambda m: m[0] if m[0] in kept else m[0][0] + GUARD + m[0][1:], value)
         if isinstance(value, Mapping):
@@ -390,7 +386,7 @@ class ChatTemplate:
         return [self._guarded(item) for item in value] if isinstance(value, list | tuple) else value
 
     def _encode(self, text: str) -> list[int]:
-        """Return ids; a special token with a `GUARD` inside becomes the ids of its characters."""
+        """Return ids; a special token with a `GUARD` inside is encoded as its characters."""
         if GUARD not in text:
             ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
             return ids
@@ -410,7 +406,7 @@ class ChatTemplate:
 
     def _encode_plain(self, text: str) -> list[int]:
         """Return the ids of a special token's characters."""
-        # In parts that spell none: the tokenizer's own switch would hold for all users of it, in other threads too.
+        # In parts that spell none, since the tokenizer's own switch would affect its users in other threads.
         parts = _GUARDS.split(self._guarded(text))
         ids = [token for part in parts for token in self.tokenizer.encode(part, add_special_tokens=False)]
         return [token for token in ids if token not in self.special]
@@ -422,7 +418,7 @@ def _one_call(arguments: Any, name: str) -> list[dict[str, Any]]:
 
 
 def _any_of(words: Sequence[str]) -> re.Pattern[str]:
-    """Return a pattern of words, the longest first; it looks at two characters before it tries them."""
+    """Return a pattern of words, the longest first; it compares two characters before it tries a word."""
     starts: dict[str, list[str]] = {}
     for word in sorted(words, key=len, reverse=True):
         starts.setdefault(word[:2], []).append(re.escape(word[2:]))
@@ -436,17 +432,17 @@ def _cached(function: Callable[[str], tuple[int, ...]], size: int) -> Callable[[
 
 
 class ContextPolicy(Protocol):
-    """How prompts are built; holds no episode's state."""
+    """Builds prompts; has no state of an episode."""
 
     @property
     def template(self) -> ChatTemplate: ...
 
     def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
-        """Return the ids that the policy reads next; ``render_window`` is the environment's own format, if any."""
+        """Return the next prompt; ``render_window`` is the environment's own format, if any."""
         ...
 
     def window(self, dialogue: Dialogue) -> tuple[str, History, str] | None:
-        """Return what `prompt` gives to ``render_window``; None where it does not ask for it."""
+        """Return the arguments with which `prompt` calls ``render_window``; None if it does not call it."""
         ...
 
 
@@ -457,7 +453,7 @@ class Append:
     template: ChatTemplate
 
     def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
-        """See `ContextPolicy.prompt`; an answer cut by its budget gets the end-of-turn token it lacks."""
+        """See `ContextPolicy.prompt`; an answer that was cut at its budget gets the missing end of turn."""
         if not dialogue.read_ids:
             return _first_prompt(self.template, dialogue)
         closing = self.template.closing(dialogue.read_ids[-1])
@@ -498,7 +494,7 @@ def _first_prompt(template: ChatTemplate, dialogue: Dialogue) -> list[int]:
 
 
 def window_message(dialogue: Dialogue, history: History) -> str:
-    """Write the default window. The first observation is the task, which is not said twice."""
+    """Return the default window. The first observation is the task and is not repeated."""
     if not dialogue.history:
         return dialogue.task
     first = len(dialogue.history) - len(history)
@@ -513,7 +509,7 @@ def window_message(dialogue: Dialogue, history: History) -> str:
 
 
 def make_context(context: str, tokenizer: Any, options: ChatOptions | None = None) -> ContextPolicy:
-    """Build the policy that the key ``context`` names: ``append`` or ``window(n)``.
+    """Return the context of the key ``context``: ``append`` or ``window(n)``.
 
     Raises:
         InputError: another name, or a tokenizer without chat template or end-of-turn token.
@@ -524,7 +520,7 @@ def make_context(context: str, tokenizer: Any, options: ChatOptions | None = Non
 
 
 def load_tokenizer(model_dir: str | Path) -> Any:
-    """Load the tokenizer of a local Hugging Face folder; nothing is downloaded, no code of the folder is run.
+    """Load the tokenizer of a local Hugging Face folder, without downloads and without running code of the folder.
 
     Raises:
         InputError: no such folder, or no tokenizer in it.
@@ -541,10 +537,10 @@ def load_tokenizer(model_dir: str | Path) -> Any:
 
 
 def _generation_stops(folder: Path) -> tuple[int, ...]:
-    """The ids that end a text by the folder's generation_config.json; none where there is no such file.
+    """Return the end ids in the folder's generation_config.json; none if there is no such file.
 
     Raises:
-        InputError: the file is no JSON object.
+        InputError: the file is not a JSON object.
     """
     path = folder / "generation_config.json"
     if not path.is_file():
@@ -558,11 +554,11 @@ def _generation_stops(folder: Path) -> tuple[int, ...]:
 
 
 def _tokenizer_loader(folder: Path) -> Any:
-    """The class that loads a folder's tokenizer.
+    """Return the class that loads a folder's tokenizer.
 
-    transformers 5 loads every tokenizer next to a Qwen2 model as Qwen2's, which splits words again and drops those it
-    does not know. A folder that says it holds a plain tokenizer.json is taken at its word. The other loader takes
-    three seconds to import, in every env runner.
+    transformers 5 loads every tokenizer of a Qwen2 model as Qwen2's, which splits words differently and drops unknown
+    ones. So a folder that declares a plain tokenizer.json is loaded as such. The other loader also takes three seconds
+    to import, in every env runner.
     """
     if _plain_tokenizer(folder):
         from transformers import PreTrainedTokenizerFast

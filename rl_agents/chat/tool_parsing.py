@@ -1,9 +1,9 @@
-"""Tool calls and thoughts as each family of models writes them.
+"""Parsers of tool calls and thoughts for each family of models.
 
-In this order: the parser that is named (``tool_parser=``: ours, or any of vLLM's where vLLM is installed), the
-response template that a tokenizer brings (transformers), the family that reads back the call that the chat template
-writes. Ours are first among the names that vLLM knows, too: they see a closing tag inside an argument as text, and say
-why a call is broken, which a reward needs to know; vLLM's return a broken call as content.
+A parser is selected in this order: the named one (``tool_parser=``: of this module, or of vLLM if it is installed), the
+response template of the tokenizer (transformers), the family that can read a call rendered by the chat template. The
+parsers of this module have precedence over vLLM's of the same name: they read a closing tag inside an argument as text,
+and report why a call is invalid, which rewards need; vLLM's return an invalid call as content.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ THINK = tuple((f"<{tag}>", f"</{tag}>") for tag in THOUGHT_TAGS)
 Definitions = Sequence[Tool] | None
 Read = Callable[[str, Definitions], Response]
 Render = Callable[[Any, str], str]
-"""(arguments of the call in `PROBE`, its tool's name) -> the assistant's turn as the chat template writes it."""
+"""(arguments of the call in `PROBE`, its tool's name) -> the assistant's turn as the chat template renders it."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """How models of a family write their calls.
+    """The form of calls of a family of models.
 
     Attributes:
-        models: that write so.
+        models: names of the models.
         shapes: of their calls; empty: the whole response is JSON (Llama 3).
-        openings: what calls begin with, for code that shows text up to there.
+        openings: texts with which calls begin; text before them can be shown.
     """
 
     name: str
@@ -61,14 +61,14 @@ FAMILIES = {
         Family("openai", "gpt-oss (harmony)", (shapes.HARMONY,), (" to=functions.",)),
     )
 }  # fmt: skip
-#: How a thought begins and ends, by vLLM's names of reasoning parsers.
+#: Beginning and end of a thought, by vLLM's names of reasoning parsers.
 REASONING = {
     "think": ("<think>", "</think>"),
     "mistral": ("[THINK]", "[/THINK]"),
     "gemma4": ("<|channel>thought\n", "<channel|>"),
     "openai_gptoss": ("<|channel|>analysis<|message|>", "<|end|>"),
 }
-#: Other names that vLLM has for what ours read.
+#: Other names of vLLM for the same parsers.
 SAME_CALLS = {"qwen3_json": "hermes", "qwen3_xml": "qwen3_coder", "glm47": "glm45", "llama4_json": "llama3_json"}
 SAME_THOUGHTS = dict.fromkeys(("qwen3", "deepseek_r1", "deepseek_v3", "glm45", "glm47"), "think")
 #: Marks around DeepSeek's calls.
@@ -83,16 +83,16 @@ _HARMONY = re.compile(
 
 @dataclass(frozen=True)
 class ResponseParser:
-    """Reads what a model writes. Text keeps the special tokens among ``marks``; see `ChatTemplate.decode`.
+    """Reads responses of a model. The text contains the special tokens in ``marks``; see `ChatTemplate.decode`.
 
     Attributes:
         tool_parser: the family's name, vLLM's, or ``response_template``; empty: no parser reads this model's calls.
         reasoning_parser: likewise, for thoughts.
-        call_openings: what calls begin with.
-        marks: texts of special tokens that the parser reads.
+        call_openings: texts with which calls begin.
+        marks: texts of special tokens that the parser needs.
         reads: text and tools -> response.
-        thought_tags: what thoughts begin and end with, in pairs.
-        whole: only a whole response can be read; of others, the text before the first call can be shown at once.
+        thought_tags: pairs of texts around thoughts.
+        whole: the parser needs a complete response; otherwise the text before the first call can be shown earlier.
     """
 
     tool_parser: str
@@ -104,13 +104,13 @@ class ResponseParser:
     whole: bool = False
 
     def read(self, text: str, tools: Definitions = None) -> Response:
-        """Read a response; ``tools`` are those that the model was offered (`rl_agents.tools.calls.read_response`)."""
+        """Read a response; ``tools`` are those offered to the model (`rl_agents.tools.calls.read_response`)."""
         return self.reads(text, tools)
 
     def action(self, text: str, tools: Definitions = None) -> str:
-        """Return a response as environments read it: thoughts in ``<think>``, calls in ``<tool_call>`` as JSON.
+        """Return a response in the form for environments: thoughts in ``<think>``, calls in ``<tool_call>`` as JSON.
 
-        What Hermes and Qwen3 write is that already. A call that cannot be read stays one that cannot.
+        This is already the form of Hermes and Qwen3. An invalid call stays invalid.
         """
         if self.tool_parser in ("", "hermes") and self.reasoning_parser == "think":
             return text
@@ -124,23 +124,23 @@ class ResponseParser:
 
 
 def _without_frames(text: str, openings: Sequence[str]) -> str:
-    """Make a broken call one in every family's eyes."""
+    """Return an invalid call in a form that is invalid for every family."""
     place = min((place for opening in openings if (place := text.find(opening)) >= 0), default=-1)
     return text if place < 0 or "<tool_call>" in text else f"{text[:place]}<tool_call>{text[place:]}</tool_call>"
 
 
-#: Reads what environments are given.
+#: Reads the form for environments.
 CANONICAL = ResponseParser("hermes", "think", (shapes.HERMES.opening,), frozenset(), read_response)
 
 
 def make_parser(
     tokenizer: Any, render: Render, tool_parser: str = "", reasoning_parser: str = "", prefix: str = ""
 ) -> ResponseParser:
-    """Find the parser of a model's calls and thoughts; see the module.
+    """Return the parser of a model's calls and thoughts; see the module.
 
     Args:
-        render: writes the call `PROBE` as the chat template does.
-        tool_parser, reasoning_parser: names; empty: found.
+        render: renders the call `PROBE` with the chat template.
+        tool_parser, reasoning_parser: names; empty: detected.
         prefix: the generation prompt, which may begin a thought.
 
     Raises:
@@ -153,7 +153,7 @@ def make_parser(
     if name and name not in FAMILIES:
         return _by_vllm(tokenizer, name, thoughts)
     family = FAMILIES[name] if name else Family("", "", (), ())
-    # Prompts of environments ask for Hermes's form of any model, and so does guided decoding (`rl_agents.serving`).
+    # Prompts of environments and guided decoding (`rl_agents.serving`) ask every model for Hermes's form.
     found = tuple(dict.fromkeys([*family.shapes, shapes.HERMES]))
     openings = tuple(dict.fromkeys([*family.openings, shapes.HERMES.opening]))
     reads, tags, harmony = _family_reader(found, thoughts), THINK, thoughts == "openai_gptoss"
@@ -177,9 +177,9 @@ def _patterns(shape: Shape) -> list[str]:
 
 
 def detect(render: Render) -> str:
-    """Return the family that reads back the call which a chat template writes; empty: none does.
+    """Return the family that can read a call rendered by the chat template; empty: there is none.
 
-    A template that writes no calls at all leaves their form to the prompt: Hermes's.
+    If a template does not render calls, their form is that of the prompt, Hermes's.
     """
     try:
         text = render(dict(PROBE.arguments), PROBE.name)
@@ -204,7 +204,7 @@ def _is_probe(name: str | None, value: Any) -> bool:
 
 
 def refusal(name: str) -> str:
-    """Return why a run with tools cannot begin with a model whose calls no parser reads."""
+    """Return the error for a run with tools and a model whose calls no parser reads."""
     return (
         f"{name}: no parser reads the tool calls of this chat template; set tool_parser to one of "
         f"{', '.join(FAMILIES)}, or to one of vLLM's (docs/reference/models.md)"
@@ -212,7 +212,7 @@ def refusal(name: str) -> str:
 
 
 def tool_parsers() -> list[str]:
-    """Return all names that ``tool_parser`` takes here."""
+    """Return all valid names of ``tool_parser``."""
     further = _vllm_names("tool_parsers", "ToolParserManager", "tool_parsers")
     return [*FAMILIES, *(name for name in further if name not in FAMILIES and name not in SAME_CALLS)]
 
@@ -240,7 +240,7 @@ def _plain_thoughts(text: str, thoughts: str) -> str:
 
 
 def _plain_harmony(text: str) -> str:
-    """Return a response in OpenAI's harmony form as thoughts in tags, words, and calls as they were."""
+    """Return a response in OpenAI's harmony form as thoughts in tags, text, and unchanged calls."""
     calls, _ = shapes.find_calls(text, (shapes.HARMONY,))
     rest = shapes.without(text, calls)
     words, broken = [*_HARMONY.finditer(rest)], rest.find(shapes.HARMONY.opening)
@@ -267,10 +267,10 @@ def _by_template(tokenizer: Any, prefix: str) -> ResponseParser:
 
 
 def _by_vllm(tokenizer: Any, name: str, thoughts: str) -> ResponseParser:
-    """Read calls by one of vLLM's parsers.
+    """Return a parser with one of vLLM's tool parsers.
 
     Raises:
-        InputError: vLLM is not installed, has none of this name, or its parser needs tokens that the tokenizer lacks.
+        InputError: vLLM is not installed, has no such parser, or the tokenizer lacks tokens that it needs.
     """
     if name not in tool_parsers():
         raise InputError(f"tool_parser={name}: no such parser; valid: {', '.join(tool_parsers())}")
@@ -299,10 +299,10 @@ def _by_vllm(tokenizer: Any, name: str, thoughts: str) -> ResponseParser:
 
 
 def _reasoned_by_vllm(tokenizer: Any, name: str, reads: Read) -> Read:
-    """Take thoughts out by one of vLLM's reasoning parsers, then read the rest.
+    """Return a reader that separates thoughts with one of vLLM's reasoning parsers, then reads the rest.
 
     Raises:
-        InputError: vLLM is not installed, or has none of this name.
+        InputError: vLLM is not installed, or has no such parser.
     """
     known = _vllm_names("reasoning", "ReasoningParserManager", "reasoning_parsers")
     if name not in known:
@@ -320,7 +320,7 @@ def _reasoned_by_vllm(tokenizer: Any, name: str, reads: Read) -> Read:
 
 
 def _vllm_names(module: str, manager: str, listed: str) -> list[str]:
-    """Return the names of vLLM's parsers; none where it is not installed."""
+    """Return the names of vLLM's parsers; none if it is not installed."""
     if find_spec("vllm") is None:
         return []
     found = getattr(import_module(f"vllm.{module}"), manager)
@@ -328,12 +328,12 @@ def _vllm_names(module: str, manager: str, listed: str) -> list[str]:
 
 
 def _all_marks(tokenizer: Any) -> frozenset[str]:
-    """Special tokens that a parser from elsewhere may want to see: all but those that end or fill a text."""
+    """Return the special tokens that other parsers may need: all except those that end or fill a text."""
     plain = {tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token, tokenizer.unk_token}
     return frozenset({token.content for token in tokenizer.added_tokens_decoder.values() if token.special} - plain)
 
 
 def offered_tools(definitions: Iterable[Mapping[str, Any]]) -> tuple[Tool, ...]:
-    """Return definitions of OpenAI's form as tools, unchecked: the chat template has taken them already."""
+    """Return definitions in OpenAI's format as tools, unchecked, since the chat template has accepted them."""
     bodies = [definition.get("function", definition) for definition in definitions]
     return tuple(Tool(str(body["name"]), "", body.get("parameters") or {}) for body in bodies)

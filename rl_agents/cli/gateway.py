@@ -18,7 +18,7 @@ from rl_agents.errors import InputError
 from rl_agents.gateway.calls import GatewayLimits
 from rl_agents.gateway.gateway import Gateway
 from rl_agents.gateway.server import serving
-from rl_agents.gateway.trace import SessionTrace
+from rl_agents.gateway.sessions import SessionTrace
 from rl_agents.inference.base import EngineSettings
 from rl_agents.inference.select import build_engine, resolve_engine, run_engine
 from rl_agents.interrupts import EXIT_CODE, Interrupts, event_loop

@@ -1,1 +1,1 @@
-"""A model server for agents of any framework, whose every call becomes a training step (docs/reference/gateway.md)."""
+"""A model server for agents of any framework; each call becomes a training step (docs/reference/gateway.md)."""

@@ -1,10 +1,10 @@
-"""Agents in an interpreter of their own, many sessions in one process: ``env.agent_python``.
+"""Agents in a separate Python interpreter, many sessions in one process: ``env.agent_python``.
 
-A framework takes seconds to import, so its process lives as long as the runner and plays session after session, side by
-side (`rl_agents.gateway.agent_interpreter_child`). It is started below `rl_agents.gateway.process_supervisor_child`, as
-commands are, and so never outlives the runner. A session whose time is over is cancelled. A process that does not even
-do that is stuck: it is killed with all that it started, and the next session gets a new one. Sessions of a process that
-ended have failed. All of this runs on the loop of `rl_agents.background`, whatever loops its callers have.
+Importing a framework takes seconds, so its process lives as long as the runner and runs sessions concurrently
+(`rl_agents.gateway.agent_interpreter_child`). It is started below `rl_agents.gateway.process_supervisor_child`, like
+commands, and so never outlives the runner. A session that exceeds its time is cancelled. A process that does not react
+is stuck: it is killed with all its descendants, and the next session gets a new one. If a process ends, its sessions
+fail. Everything here runs on the event loop of `rl_agents.background`, independent of the callers' loops.
 """
 
 from __future__ import annotations
@@ -15,36 +15,35 @@ import contextvars
 import itertools
 import json
 import socket
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from rl_agents.background import elsewhere, wait
 from rl_agents.errors import InputError
-from rl_agents.gateway.process_supervisor import CHILD, GRACE_S, AgentEnd, Given, Output, kill_tree, one_line
-from rl_agents.gateway.results import AgentResult, read_result
+from rl_agents.gateway.process_supervisor import GRACE_S, AgentEnd, Given, Output, kill_tree, one_line, supervised
+from rl_agents.gateway.results import AgentResult
 
-#: Where environments step: a judge that they wait for looks names up on the loop's own threads.
+#: Threads for environment steps. The loop's own threads must stay free, since a judge may need them for name lookup.
 _STEPS = ThreadPoolExecutor(64, "agent-steps")
 HOST_CHILD = str(Path(__file__).with_name("agent_interpreter_child.py"))
-#: Seconds to import a framework, to cancel a session (the child waits 2), and to take a message.
+#: Seconds to import a framework, to cancel a session (the child waits 2), and to accept a message.
 START_S, STOP_S, SEND_S = 300.0, 5.0, 5.0
-#: Longest message.
+#: Longest message in bytes.
 MAX_LINE = 1 << 26
 Message = dict[str, Any]
 
 
 class World(Protocol):
-    """The environment that an agent's task names, played on this side."""
+    """The environment of an agent's task, which runs in this process."""
 
     def act(self, text: str | None) -> tuple[str, bool]:
-        """Return the next observation, and whether that was the end; None starts the episode."""
+        """Return the next observation and whether the episode has ended; None starts the episode."""
 
     def result(self) -> AgentResult | None:
-        """Return what the episode has brought so far; None where it never began."""
+        """Return the result so far; None if the episode never began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,8 @@ class HostedAgent:
     """An agent that is a coroutine function ``(task, client) -> result`` in a file, for another interpreter.
 
     Attributes:
-        world: makes a session's environment, which ``client.reset()`` and ``client.step(text)`` play. Its result is
-            the agent's, unless the agent returns one.
+        world: makes a session's environment for ``client.reset()`` and ``client.step(text)``. Its result is the
+            agent's, unless the agent returns one.
     """
 
     python: str
@@ -62,7 +61,7 @@ class HostedAgent:
     world: Callable[[Given], World]
 
     async def run(self, given: Given, timeout_s: float) -> AgentEnd:
-        """See `Agent.run`. The time begins when the process is there.
+        """See `Agent.run`. The time begins when the process is ready.
 
         Raises:
             InputError: the agent cannot be imported in its interpreter.
@@ -92,11 +91,7 @@ class Session:
             self._inbox.put_nowait({"error": host.over})
 
     async def play(self, given: Given) -> AgentEnd:
-        client = {
-            "base_url": given.base_url, "anthropic_url": given.anthropic_url, "api_key": given.key,
-            "session": given.session, "seed": given.seed,
-        }  # fmt: skip
-        await self.host.send({"play": self._number, "task": dict(given.task), "client": client})
+        await self.host.send({"play": self._number, "task": dict(given.task), "client": asdict(given.client())})
         while True:
             message = await self._inbox.get()
             if "ask" not in message:
@@ -107,7 +102,7 @@ class Session:
             await self.host.send({"told": self._number, **told})
 
     async def stop(self) -> None:
-        """Cancel it; where nothing comes back, end the process."""
+        """Cancel the session; if the process does not react, kill it."""
         await self.host.send({"stop": self._number})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
@@ -117,7 +112,7 @@ class Session:
             await self.host.kill("it was stuck, and was killed")
 
     def leave(self) -> None:
-        """Forget about it; an agent that still runs is told to stop."""
+        """Remove the session, and stop its agent if it is still running."""
         del self.host.sessions[self._number]
         if not self._ended:
             self.host.write({"stop": self._number})
@@ -125,25 +120,26 @@ class Session:
     def _told(self, text: str | None) -> Message:
         try:
             return {"answer": self.world.act(text)}
-        except Exception as error:  # environments raise what they like
+        except Exception as error:  # environments may raise anything
             return {"error": one_line(f"the environment: {type(error).__name__}: {error}")}
 
     def _account(self, message: Message) -> AgentEnd:
         if "error" in message:
             return AgentEnd(self.world.result(), error=one_line(message["error"]))
+        if message["result"] is not None:
+            return AgentEnd.of(message["result"])
         try:
-            returned = message["result"]
-            return AgentEnd(self.world.result() if returned is None else read_result(returned))
+            return AgentEnd(self.world.result())
         except ValueError as error:
             return AgentEnd(error=f"its result cannot be used: {error}")
 
 
 class Host:
-    """A process that plays sessions.
+    """A process that runs sessions.
 
     Attributes:
-        sessions: who gets the messages of which session.
-        over: why it plays no more; empty while it does.
+        sessions: the inboxes of sessions, by number.
+        over: why it has ended; empty: it is running.
     """
 
     def __init__(self, python: str, file: str, function: str) -> None:
@@ -152,7 +148,7 @@ class Host:
         self._words = [python, HOST_CHILD, file, function]
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
-        #: Why the agent cannot be imported; empty: it is.
+        #: Why the agent cannot be imported; empty: it is imported.
         self._ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._play())
 
@@ -160,7 +156,7 @@ class Host:
         """Wait until the agent is imported.
 
         Raises:
-            InputError: it cannot be.
+            InputError: it cannot be imported.
         """
         try:
             problem = await asyncio.wait_for(asyncio.shield(self._ready), START_S)
@@ -171,12 +167,12 @@ class Host:
             raise InputError(problem)
 
     def write(self, message: Message) -> None:
-        """Send a message without waiting for its way to be free."""
+        """Send a message without waiting for room in the buffer."""
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(json.dumps(message).encode() + b"\n")
 
     async def send(self, message: Message) -> None:
-        """Send a message; a process that does not read is stuck, which its caller's time limit finds out."""
+        """Send a message; the caller's time limit detects a stuck process, which does not read."""
         self.write(message)
         with contextlib.suppress(OSError, TimeoutError):
             if self._writer is not None:
@@ -193,7 +189,7 @@ class Host:
         kill_tree(self._process.pid)
 
     async def _play(self) -> None:
-        """Start the process, and hand out what it says until it ends."""
+        """Start the process and distribute its messages until it ends."""
         output = Output()
         try:
             ours = await self._start()
@@ -204,7 +200,7 @@ class Host:
         assert self._process is not None and self._process.stdout is not None
         draining = asyncio.create_task(output.drain(self._process.stdout))
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)
-        with contextlib.suppress(OSError, ValueError):  # it is gone, or says what is no message
+        with contextlib.suppress(OSError, ValueError):  # it has ended, or sent an invalid message
             while line := await reader.readline():
                 message = json.loads(line)
                 if "ready" in message or "failed" in message:
@@ -218,7 +214,7 @@ class Host:
             kill_tree(self._process.pid)
             code = await self._process.wait()
         await asyncio.wait({draining}, timeout=GRACE_S)
-        last = output.last_line() or "it said nothing"
+        last = output.last_line() or "no output"
         self.over = f"the agents' process ended: {self.over or f'exit code {code}: {last}'}"
         if not self._ready.done():
             self._ready.set_result(self.over)
@@ -230,11 +226,10 @@ class Host:
         ours.setblocking(False)
         python, child, *agent = self._words
         with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", CHILD, str(GRACE_S), python, child, str(theirs.fileno()), *agent,
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-                pass_fds=[theirs.fileno()], start_new_session=True,
-            )  # fmt: skip
+            argv = [python, child, str(theirs.fileno()), *agent]
+            self._process = await supervised(
+                argv, GRACE_S, stderr=asyncio.subprocess.STDOUT, pass_fds=[theirs.fileno()]
+            )
         return ours
 
 
@@ -242,7 +237,7 @@ _hosts: dict[tuple[str, str, str], Host] = {}
 
 
 async def host_of(python: str, file: str, function: str) -> Host:
-    """Return this process's host of an agent; a new one where there is none that plays.
+    """Return the running host of an agent, or start one.
 
     Raises:
         InputError: the agent cannot be imported.
@@ -259,7 +254,7 @@ async def host_of(python: str, file: str, function: str) -> Host:
 
 
 def close_hosts() -> None:
-    """End the processes of this one that play nothing; a framework takes 100 to 300 MB."""
+    """End idle hosts, since a framework takes 100 to 300 MB."""
 
     async def close() -> None:
         for name in [name for name, host in _hosts.items() if not host.sessions]:

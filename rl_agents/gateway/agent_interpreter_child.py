@@ -1,22 +1,22 @@
-"""Plays many sessions of one agent in an interpreter of its own, which imports the agent once.
+"""Runs many sessions of one agent in a separate interpreter, which imports the agent once.
 
-    PYTHON host_child.py FD FILE FUNCTION
+    PYTHON agent_interpreter_child.py FD FILE FUNCTION
 
-Of the standard library alone: that interpreter has the agent's framework, and nothing of ours. FD is a socket to
-`rl_agents.gateway.agent_interpreter`; both sides write JSON, an object a line:
+It imports only the standard library, since rl_agents is not installed in that interpreter. FD is a socket to
+`rl_agents.gateway.agent_interpreter`; both sides write one JSON object per line:
 
     to here                                       from here
                                                   {"ready": true} or {"failed": "one line"}
     {"play": 3, "task": {...}, "client": {...}}   {"end": 3, "result": {...}} or {"end": 3, "error": "one line"}
     {"stop": 3}                                   {"end": 3, ...}
-    {"told": 3, "answer": ...} or "error"         {"ask": 3, "text": "what step() was given"}; null: reset()
+    {"told": 3, "answer": ...} or "error"         {"ask": 3, "text": "the argument of step()"}; null: reset()
 """
 
 from __future__ import annotations
 
 import sys
 
-sys.path.pop(0)  # this folder: its modules have names such as trace, which the agent's libraries import as others
+sys.path.pop(0)  # this folder, since its modules have names like trace, which the agent's libraries import too
 
 import asyncio
 import importlib.util
@@ -27,21 +27,21 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-#: Calls of ``asyncio.to_thread`` at once: agents of frameworks that know no coroutines.
+#: Concurrent calls of ``asyncio.to_thread``, for frameworks without coroutines.
 THREADS = 256
-#: Longest message.
+#: Longest message in bytes.
 MAX_LINE = 1 << 26
 #: Seconds that a cancelled agent has to end.
 STOP_S = 2.0
 
 
 class Client:
-    """How an agent reaches the model, and the environment that its task names.
+    """Gives an agent access to the model and to the environment of its task.
 
     Attributes:
-        base_url, anthropic_url, api_key: what OpenAI's or Anthropic's clients take.
+        base_url, anthropic_url, api_key: for OpenAI's or Anthropic's clients.
         session: the session's name.
-        seed: an agent that draws at random draws from it.
+        seed: for agents that draw random numbers.
     """
 
     base_url: str
@@ -55,11 +55,11 @@ class Client:
         self._host, self._number = host, number
 
     async def reset(self) -> str:
-        """Start the task; return the first observation."""
+        """Start the task and return the first observation."""
         return (await self._host.ask(self._number, None))[0]
 
     async def step(self, text: str) -> tuple[str, bool]:
-        """Act with a whole response of the model; return the next observation, and whether the episode has ended."""
+        """Act with a complete response of the model; return the next observation, and whether the episode ended."""
         observation, done = await self._host.ask(self._number, text)
         return observation, done
 
@@ -75,7 +75,7 @@ class Host:
 
     async def ask(self, number: int, text: str | None) -> Any:
         if number in self.asked:
-            raise RuntimeError("client.step() is under way; one step at a time")
+            raise RuntimeError("client.step() is already running; take one step at a time")
         answer = self.asked[number] = asyncio.get_running_loop().create_future()
         self.send(ask=number, text=text)
         try:
@@ -98,7 +98,7 @@ class Host:
                     answer.set_result(message["answer"])
 
     async def play(self, number: int, task: dict[str, Any], given: dict[str, Any]) -> None:
-        """Run the agent once, and say how it ended."""
+        """Run the agent once and report how it ended."""
         running = asyncio.ensure_future(self.run(task, Client(self, number, given)))
         try:
             said = await asyncio.shield(running)
@@ -113,13 +113,13 @@ class Host:
         try:
             said = {"result": await self.agent(task, client)}
             json.dumps(said)
-        except (Exception, SystemExit) as error:  # an event loop lets SystemExit end the whole process
+        except (Exception, SystemExit) as error:  # SystemExit would end the whole process
             return {"error": f"{type(error).__name__}: {error}"}
         return said
 
 
 def load(file: str, name: str) -> Any:
-    """Import the agent; its neighbors can be imported, as in a script."""
+    """Import the agent; it can import modules of its folder, like a script."""
     sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
     spec = importlib.util.spec_from_file_location(os.path.basename(file)[: -len(".py")], file)
     assert spec is not None and spec.loader is not None
@@ -132,7 +132,7 @@ def load(file: str, name: str) -> Any:
 
 
 async def main(descriptor: int, file: str, name: str) -> None:
-    """Play until the runner closes the socket."""
+    """Run sessions until the runner closes the socket."""
     connection = socket.socket(fileno=descriptor)
     connection.setblocking(False)
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))

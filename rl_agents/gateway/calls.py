@@ -1,7 +1,7 @@
-"""What agents ask a gateway and what it answers, in one form for all dialects.
+"""Requests and answers in one form for all dialects.
 
-A dialect (``chat_completions``, ``responses``, ``messages``) is a pair of pure translations: a request's JSON into a
-`ModelCall`, and `Start`, `Delta` and `ModelAnswer` into the dialect's JSON or its server-sent events.
+A dialect (``chat_completions``, ``responses``, ``messages``) translates the JSON of a request into a `ModelCall`, and
+`Start`, `Delta` and `ModelAnswer` into its own JSON or server-sent events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Finish = Literal["stop", "length", "tool_calls"]
 
 @dataclass(frozen=True, slots=True)
 class ToolForm:
-    """How a client knows a tool: by a name of its own, in a namespace, as a custom tool that takes a text."""
+    """A tool as its client defined it: its name, its namespace, and whether it is a custom tool that takes a text."""
 
     name: str
     custom: bool = False
@@ -33,20 +33,20 @@ class ModelCall:
     """A request.
 
     Attributes:
-        messages: the whole history in our form (`rl_agents.chat.messages`): text content, arguments as objects,
-            thoughts as ``reasoning_content`` where the client sent them back.
-        tools: what the answer may call.
+        messages: the whole history in the form of `rl_agents.chat.messages`: text content, arguments as objects,
+            thoughts as ``reasoning_content`` if the client sent them back.
+        tools: offered to the model.
         max_tokens: the client's own limit; None: none.
-        count: answers wanted (``n``).
+        count: number of answers (``n``).
         stop: strings that end an answer.
         previous: `ModelAnswer.id` of the response that the messages follow (Responses API ``previous_response_id``,
-            without the dialect's prefix); empty: none. A system message then replaces that response's own.
+            without the dialect's prefix); empty: none. A system message then replaces the response's own.
         params: sampling parameters and constraints that training overrides or does not enforce (temperature, top_p,
-            seed, tool_choice, response_format ...), as the client sent them.
-        ignored: what of the request has no bearing on the answer, counted by name: unknown fields (of messages as
-            ``messages.name``), tools that the provider would run (``tools.web_search``), images (``content.image``).
-        forms: how calls of those tools are written that are no plain functions, by their names in ``tools``.
-        options: what the dialect needs again when it writes the answer (``include_usage``, ``store`` ...).
+            seed, tool_choice, response_format ...), as sent.
+        ignored: parts of the request without effect, counted by name: unknown fields (of messages as
+            ``messages.name``), tools that the provider runs (``tools.web_search``), images (``content.image``).
+        forms: tools that are not plain functions, by their names in ``tools``.
+        options: needed to write the answer (``include_usage``, ``store`` ...).
     """
 
     dialect: Dialect
@@ -66,7 +66,7 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A sampled token as text, its log-probability, and the likeliest tokens in its place with theirs."""
+    """A sampled token as text, its log-probability, and the likeliest tokens at its position with theirs."""
 
     token: str
     logprob: float
@@ -75,7 +75,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredCall:
-    """A tool call in an answer; ``arguments`` is JSON text, as every dialect's clients parse it."""
+    """A tool call in an answer; ``arguments`` is JSON text."""
 
     id: str
     name: str
@@ -88,7 +88,7 @@ class AnsweredCall:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The first piece of a stream: what a client gets before the first word. Fields as in `ModelAnswer`."""
+    """The first piece of a stream. Fields as in `ModelAnswer`."""
 
     id: str
     created: int
@@ -98,14 +98,13 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Text of answer ``index`` that has just been sampled; tool calls come whole, with the `ModelAnswer`.
+    """Newly sampled text of answer ``index``; tool calls follow complete, with the `ModelAnswer`.
 
-    The deltas of an answer are together a beginning of its content and of its thoughts.
+    The deltas of an answer together are a prefix of its content and of its thoughts.
 
     Attributes:
-        content: words for the reader.
-        thoughts: reasoning, where the template marks it.
-        logprobs: of the tokens sampled meanwhile, where they are shown; its text may come with a later delta.
+        thoughts: reasoning, if the template marks it.
+        logprobs: of the new tokens, if requested; their text may follow with a later delta.
     """
 
     index: int
@@ -116,16 +115,16 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """A whole answer.
+    """A complete answer.
 
     Attributes:
-        call: id of the call in the pool; ``id`` is what the client gets, after the dialect's prefix (``resp_`` ...).
-            Answers to one call (``count``) share the first one's.
+        call: id of the call in the store.
+        id: for the client, without the dialect's prefix (``resp_`` ...); answers to one request share the first one's.
         created: seconds since 1970.
-        label: of the weights that answered (OpenAI's ``system_fingerprint``).
-        stop: the string of `ModelCall.stop` that ended it; empty: none did.
-        thought_tokens: how many of the ``completion_tokens`` were thoughts; 0 also where they are not counted.
-        logprobs: of all sampled tokens; None: they are not shown (the gateway's clients get none).
+        label: of the weights (OpenAI's ``system_fingerprint``).
+        stop: the string of `ModelCall.stop` that ended it; empty: none.
+        thought_tokens: number of ``completion_tokens`` that were thoughts; 0 also if they are not counted.
+        logprobs: of all sampled tokens; None: not requested (a gateway never returns them).
     """
 
     index: int
@@ -144,13 +143,13 @@ class ModelAnswer:
     logprobs: tuple[TokenLogprob, ...] | None = None
 
 
-#: What a stream consists of.
+#: The parts of a stream.
 Piece = Start | Delta | ModelAnswer
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """How a request came, to tell a retry from a new question.
+    """Identifies a request, to distinguish a retry from a new one.
 
     Attributes:
         digest: SHA-256 of path and canonical body.
@@ -161,8 +160,8 @@ class Sent:
     retry: int = -1
 
 
-#: ``keep``: the next prompt extends what the model really saw, its thoughts included, whatever the client sent back.
-#: ``as_sent``: where the client dropped the thoughts, the model does not see them again either.
+#: ``keep``: the next prompt extends the exact earlier tokens, including thoughts, even if the client dropped them.
+#: ``as_sent``: thoughts that the client dropped are not in the next prompt.
 Reasoning = Literal["keep", "as_sent"]
 
 
@@ -171,15 +170,15 @@ class GatewayLimits:
     """Limits of every session.
 
     Attributes:
-        max_model_len: prompt and response tokens at most.
-        max_response_tokens: sampled tokens per call at most; less where the context is nearly full or the client asks
-            for less.
+        max_model_len: most tokens of prompt and response.
+        max_response_tokens: most sampled tokens per call; fewer if the context is nearly full or the client asks for
+            fewer.
         temperature, top_p: of all sampling, whatever clients ask for; log-probabilities are of this distribution.
         reasoning: see `Reasoning`.
-        model_name: what ``/v1/models`` lists; clients may send any other name, which is recorded.
+        model_name: listed by ``/v1/models``; clients may send any other name, which is recorded.
         max_calls: answers per session; 0: no limit.
         request_timeout_s: seconds that one answer may take.
-        close_wait_s: seconds for which a session that is closed waits for its calls under way.
+        close_wait_s: seconds that a session waits for running calls when it is closed.
     """
 
     max_model_len: int
@@ -191,9 +190,3 @@ class GatewayLimits:
     max_calls: int = 0
     request_timeout_s: float = 300.0
     close_wait_s: float = 30.0
-
-    def __post_init__(self) -> None:
-        if self.reasoning not in ("keep", "as_sent"):
-            raise ValueError(f"reasoning={self.reasoning!r}; valid: keep, as_sent")
-        if self.max_response_tokens < 1 or self.max_model_len < 2:
-            raise ValueError("max_response_tokens must be >= 1 and max_model_len >= 2")

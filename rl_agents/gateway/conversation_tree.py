@@ -1,17 +1,16 @@
 """The tree of a session's calls, and the exact prompt of the next one.
 
-What was sampled is never tokenized again: the prompt of a call that continues another is that call's prompt, its
-response, the end of turn that the response lacks if its budget cut it, and the new messages, rendered once. The call
-to continue is the deepest one whose history and answer the request begins with. Messages are the same in whatever
-form a client sends them back: it drops thoughts, writes a call's arguments again (other spaces, order of keys, 1 for
-1.0), strips spaces, sends None for no content, or gives calls other ids. Where there is no such call the whole prompt
-is rendered:
+Sampled ids are never tokenized again: the prompt of a call that continues another consists of that call's prompt, its
+response, the end of turn if the response was cut at its budget, and the new messages, rendered once. The continued call
+is the deepest one whose history and answer the request begins with. Messages match in every form in which clients send
+them back: without thoughts, with rewritten arguments (other spaces, order of keys, 1 for 1.0), with stripped spaces,
+with None for no content, or with other ids of calls. If there is no such call, the whole prompt is rendered:
 
-- the request shares its first message (other than system messages) with an earlier call: its client has rewritten the
-  history, or changed its system prompt or tools. The call is a ``rewrite`` after the last one answered on that way;
+- the request shares its first message (other than system messages) with an earlier call: the client has rewritten the
+  history, or changed its system prompt or tools. The call is a ``rewrite`` after the last answered call on that path;
 - it shares nothing: a ``root``, the beginning of a conversation, such as a subagent's.
 
-An answer that is found in what another branch reads later joins that branch (`Made.read_by`).
+If another branch later reads an answer, the answer joins that branch (`Made.read_by`).
 """
 
 from __future__ import annotations
@@ -36,48 +35,38 @@ from rl_agents.tools.calls import Tool, ToolCall, read_response
 from rl_agents.tools.strict_json import canonical
 from rl_agents.tools.thoughts import read_thoughts
 
-#: How a call's prompt came about: a new history (``root``), one that extends an answer by what
-#: the environment said (``continue``), or one that its client has changed (``rewrite``).
+#: Origin of a call's prompt: a new history (``root``), one that extends an answer (``continue``), or one that its
+#: client has changed (``rewrite``).
 Edge = Literal["root", "continue", "rewrite"]
 
 
 @dataclass(eq=False, slots=True)
-class Conversation:
-    """Calls that belong to one history: a root, and all that continues or rewrites it.
-
-    Attributes:
-        number: 0 for the session's first.
-    """
-
-    number: int
-
-
-@dataclass(eq=False, slots=True)
 class Made:
-    """A call that was made.
+    """A model call.
 
     Attributes:
         id: sampling seed.
-        order: number in its session, by the time when it was asked.
-        depth: calls before it in its conversation.
-        edge: see `Edge`.
-        parent: whose prompt and response the prompt begins with, exactly.
-        after: the call that the agent's work continues; differs from ``parent`` after a rewrite.
-        rest: the messages that are new to the conversation, as the client sent them.
-        added: the prompt's ids after the parent's prompt and response; the whole prompt without a parent.
+        order: number in its session, by the time of its request.
+        conversation: number of its conversation, 0 for the session's first: a root and all calls that continue or
+            rewrite it.
+        depth: number of calls before it in its conversation.
+        parent: the call whose exact prompt and response the prompt begins with.
+        after: the call that the agent continues; differs from ``parent`` after a rewrite.
+        rest: the messages that are new to the conversation, as sent.
+        added: the prompt's ids after the parent's prompt and response; without a parent, the whole prompt.
         prompt_tokens: length of the whole prompt.
-        steered: the instruction that the prompt carries on top of the client's messages.
-        rendered_whole: the template could not write the new messages apart from the answer before them.
+        steered: the instruction appended to the client's messages.
+        rendered_whole: the template could not render the new messages separately from the answer before them.
         read_by: the call of another branch that first read this answer.
         followers: calls whose ``after`` is this one.
-        siblings: calls that asked the same, this one among them.
-        request: as the pool keeps it, until it does.
+        siblings: all calls with the same request, including this one.
+        request: for the store, until it is written.
         ended: ``Lineage.clock`` at the time of its answer: calls from that order on may have read it.
     """
 
     id: int
     order: int
-    conversation: Conversation
+    conversation: int
     depth: int
     edge: Edge
     parent: Made | None
@@ -135,8 +124,13 @@ class Made:
 
     @property
     def followed(self) -> bool:
-        """Whether the agent went on from this answer, or read it elsewhere."""
+        """Whether the agent continued this answer, or read it in another branch."""
         return bool(self.followers) or self.read_by is not None
+
+
+def completion_of(call: Call) -> Completion:
+    spans = call.version_spans
+    return Completion(call.response_ids, call.logprobs, call.policy_version, call.finish_reason, version_spans=spans)
 
 
 def hash_of(prompt_ids: Sequence[int]) -> int:
@@ -149,13 +143,13 @@ class Place:
 
     Attributes:
         before: the place one message earlier.
-        message: what was said there; None at the beginning.
-        depth: messages up to here.
-        by: the call whose answer the message is; None: the words of others.
-        said: what follows in others' words, by key.
-        answers: places after the answers that were given here, by every form that a client may make of them.
-        calls: the calls asked here, in their order.
-        trail: the point of the same history regardless of its system prompt, tools and thoughts; None: not known yet.
+        message: the message before this place; None at the beginning.
+        depth: number of messages up to here.
+        by: the call that answered with this message; None: it is not an answer.
+        said: places after messages that are not answers, by key.
+        answers: places after answers, by every form in which a client may send them back.
+        calls: the calls requested here, in their order.
+        trail: the same point regardless of system prompt, tools and thoughts; None: not determined yet.
     """
 
     before: Place | None = None
@@ -176,7 +170,7 @@ class Place:
         return messages[::-1]
 
     def last_answer(self) -> Place | None:
-        """Return the last place up to here that follows a call's answer."""
+        """Return the last place up to here that follows an answer."""
         place: Place | None = self
         while place is not None and place.by is None:
             place = place.before
@@ -193,14 +187,14 @@ class Place:
         return max(places, key=lambda place: -1 if place.by is None else place.by.order)
 
     def next(self, message: Message, key: str) -> list[Place]:
-        """Return the places after one more message: several where answers have the same text."""
+        """Return the places after one more message: several if answers have the same text."""
         found = self.answers.get(key, []) if message["role"] == "assistant" else []
         if len(found) > 1:
             found = _meant(found, message)
         return [*found, *([self.said[key]] if key in self.said else [])]
 
     def say(self, messages: Sequence[Message], as_sent: bool) -> Place:
-        """Return the place after these messages, none of which is an answer of ours; makes it where it is new."""
+        """Return the place after these messages, none of which is an answer; create it if it is new."""
         place = self
         for message in messages:
             key = message_key(message, as_sent)
@@ -210,7 +204,7 @@ class Place:
         return place
 
     def lay(self, start: Trail, answers: Sequence[str], call: Made) -> None:
-        """Remember an answered call on the trail of its history, and by all forms of its answer."""
+        """Record an answered call on the trail of its history, under all forms of its answer."""
         new: list[Place] = []
         place: Place = self
         while place.trail is None and place.before is not None:
@@ -231,10 +225,10 @@ class Place:
 
 @dataclass(eq=False, slots=True)
 class Trail:
-    """A point of a history regardless of the system prompt, the tools and the thoughts; to know rewritten histories by.
+    """A point of a history regardless of system prompt, tools and thoughts; identifies rewritten histories.
 
     Attributes:
-        latest: the call answered last among those whose history leads through here.
+        latest: the last answered call whose history passes through here.
     """
 
     before: Trail | None = None
@@ -242,7 +236,7 @@ class Trail:
     latest: Made | None = None
 
     def next(self, key: str) -> Trail:
-        """Return the point one message later; makes it where it is new."""
+        """Return the point one message later; create it if it is new."""
         if key not in self.following:
             self.following[key] = Trail(self)
         return self.following[key]
@@ -258,7 +252,7 @@ class Trail:
 
 
 def _meant(places: list[Place], message: Message) -> list[Place]:
-    """Of answers with the same text keep those that the message can only mean: same ids of calls, same thoughts."""
+    """Of answers with the same text, return those with the message's ids of calls, or else with its thoughts."""
     ids = [call["id"] for call in message.get("tool_calls", ())]
     by_ids = [p for p in places if ids and p.message and [c["id"] for c in p.message.get("tool_calls", ())] == ids]
     thoughts = str(message.get("reasoning_content") or "").strip()
@@ -266,13 +260,13 @@ def _meant(places: list[Place], message: Message) -> list[Place]:
     return by_ids or same or places
 
 
-#: Shorter answers are found only where they are all that a message says.
+#: Shorter answers are found only if they are the whole message.
 MIN_QUOTED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request, with its place in the tree and its exact prompt."""
+    """A request with its place in the tree and its exact prompt."""
 
     place: Place
     system: tuple[Message, ...]
@@ -296,24 +290,23 @@ class Lineage:
         self._as_sent = reasoning == "as_sent"
         self._beginnings: dict[str, Place] = {}
         self._trail = Trail()
-        self._roots: dict[int, Conversation] = {}
-        self._conversations = 0
+        self._roots: dict[int, int] = {}
         self._ids: set[int] = set()
         self._after: dict[int, Place] = {}
 
     def reserve(self, ids: Iterable[int]) -> None:
-        """Sample no call under these ids: they name answers on record, to whatever was asked then."""
+        """Do not use these ids for new calls, since they belong to recorded answers."""
         self._ids.update(ids)
 
     def ask(self, messages: Sequence[Message], tools: Sequence[Tool], instruction: str = "") -> Question:
-        """Find a request's place and write its prompt.
+        """Find the place of a request and render its prompt.
 
         Args:
             messages: the whole history.
             instruction: appended to the last message that is not the assistant's.
 
         Raises:
-            InputError: the chat template cannot write the messages.
+            InputError: the chat template cannot render the messages.
         """
         place, system, body, rest, parent = self._locate(messages, tools)
         edge, after = self._edge(place, body, rest, parent)
@@ -327,14 +320,14 @@ class Lineage:
         self, messages: Sequence[Message], tools: Sequence[Tool], edge: Edge, parent: Made | None, after: Made | None,
         prompt_ids: list[int], steered: str, rendered_whole: bool,
     ) -> Question:  # fmt: skip
-        """Find the place of a request whose prompt and edges are on record."""
+        """Find the place of a request whose prompt and edges are recorded."""
         place, system, _, rest, _ = self._locate(messages, tools)
         return Question(place, system, rest, tuple(tools), edge, parent, after, prompt_ids, steered, rendered_whole)
 
     def _locate(
         self, messages: Sequence[Message], tools: Sequence[Tool]
     ) -> tuple[Place, tuple[Message, ...], tuple[Message, ...], tuple[Message, ...], Made | None]:
-        """Return a request's place, system messages, other messages, those of them that are new, and its parent."""
+        """Return a request's place, system messages, other messages, the new ones among them, and its parent."""
         system, body = split_header(messages)
         beginning = self._beginnings.setdefault(header_key(system, tools), Place())
         deepest = beginning.go(body, self._as_sent)
@@ -363,14 +356,17 @@ class Lineage:
                 closing = self.template.closing(parent.response[-1])
                 return parent, [*parent.prompt_ids(), *parent.response, *closing, *between]
             except InputError:
-                pass  # not apart from the answer, or not at all, which the whole prompt will show
+                pass  # not separately from the answer, or not at all, which rendering the whole prompt shows
         messages = [*system, *body[: len(body) - new], *rest]
         return None, self.template.chat_ids(messages, [tool.to_openai() for tool in tools], repair=True)
 
     def make(self, question: Question, seed: int | None = None) -> Made:
-        """Add a call that asks this question; ``seed``: of a recorded answer."""
+        """Add a call for a request; ``seed``: of a recorded answer."""
         after, prompt = question.after, question.prompt_ids
-        conversation = after.conversation if after is not None else self._root(hash_of(prompt))
+        if after is not None:
+            conversation = after.conversation
+        else:
+            conversation = self._roots.setdefault(hash_of(prompt), len(self._roots))
         depth = after.depth + 1 if after is not None else 0
         parent = question.parent
         begun = parent.prompt_tokens + len(parent.response) if parent is not None else 0
@@ -390,18 +386,12 @@ class Lineage:
         self._join(made)
         return made
 
-    def _root(self, prompt: int) -> Conversation:
-        if prompt not in self._roots:
-            self._roots[prompt] = Conversation(self._conversations)
-            self._conversations += 1
-        return self._roots[prompt]
-
-    def _free_seed(self, conversation: Conversation, depth: int, prompt_ids: Sequence[int]) -> int:
-        """Return the seed of a call: the same one after a restart, in whichever order calls are asked then.
+    def _free_seed(self, conversation: int, depth: int, prompt_ids: Sequence[int]) -> int:
+        """Return the seed of a call: the same after a restart, in whatever order calls are then requested.
 
         The first conversation has the seeds of the built-in loop.
         """
-        if conversation.number == 0 and (seed := step_seed(self.seed, depth)) not in self._ids:
+        if conversation == 0 and (seed := step_seed(self.seed, depth)) not in self._ids:
             return seed
         prompt, sibling = hash_of(prompt_ids), 0
         while (seed := stream_seed(self.seed, depth, prompt, sibling)) in self._ids:
@@ -409,7 +399,7 @@ class Lineage:
         return seed
 
     def drop(self, made: Made) -> None:
-        """Forget a call that was never answered; the next one in its place has its seed."""
+        """Remove a call that failed; the next one at its place has the same seed."""
         self.calls.remove(made)
         self._ids.discard(made.id)
         made.siblings.remove(made)
@@ -420,7 +410,7 @@ class Lineage:
                 call.read_by = None
 
     def answered(self, made: Made, shown: Shown, message: Message, place: Place) -> None:
-        """Let later requests continue an answer; ``message`` is what the client was shown."""
+        """Let later requests continue an answer; ``message`` is the client's view of it."""
         thoughts, raw = shown.thoughts, made.text
         made.ended, made.problem = self.clock, shown.problem
         after = self._after[made.id] = Place(place, message, place.depth + 1, made)
@@ -434,14 +424,14 @@ class Lineage:
     def _join(self, reader: Made) -> None:
         texts = [str(m["content"]).strip() for m in reader.rest if m["role"] != "assistant" and m["content"]]
         for call in self.calls:
-            if call.answer is not None and not call.followed:  # so it does not lead to the reader
+            if call.answer is not None and not call.followed:  # so it is not in the reader's own history
                 said = call.answer.content.strip()
                 if said and any(_contains(text, said) for text in texts):
                     call.read_by = reader
 
 
 def _steered(rest: Sequence[Message], instruction: str) -> tuple[Message, ...]:
-    """Append an instruction to the last message that is not the assistant's, as a truncated episode's is."""
+    """Append an instruction to the last message that is not the assistant's."""
     if not instruction:
         return tuple(rest)
     number = max((n for n, message in enumerate(rest) if message["role"] != "assistant"), default=-1)
@@ -452,7 +442,7 @@ def _steered(rest: Sequence[Message], instruction: str) -> tuple[Message, ...]:
 
 
 def _contains(text: str, said: str) -> bool:
-    """Whether a message tells an answer: as it is, or inside JSON."""
+    """Return whether a message contains an answer: as it is, or inside JSON."""
     quoted = json.dumps(said, ensure_ascii=False)[1:-1]
     if len(said) < MIN_QUOTED:
         return text.strip("\"'`.()[]{} \n") == said
@@ -460,18 +450,18 @@ def _contains(text: str, said: str) -> bool:
 
 
 def split_header(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """Return the system messages that a history begins with, and the rest."""
+    """Return the system messages at the beginning of a history, and the rest."""
     first = next((number for number, message in enumerate(messages) if message["role"] != "system"), len(messages))
     return tuple(messages[:first]), tuple(messages[first:])
 
 
 def header_key(system: Iterable[Message], tools: Iterable[Tool]) -> str:
-    """Return the key of what every prompt of a conversation begins with: system messages and tools."""
+    """Return the key of system messages and tools, with which every prompt of a conversation begins."""
     return canonical([[_text(message) for message in system], [tool.to_openai() for tool in tools]])
 
 
 def message_key(message: Message, thoughts: bool) -> str:
-    """Return the key of a message; ``thoughts``: an assistant's thoughts tell messages apart, too."""
+    """Return the key of a message; ``thoughts``: messages with different thoughts have different keys."""
     if message["role"] != "assistant":
         return canonical([message["role"], _text(message)])
     said = str(message.get("reasoning_content") or "") if thoughts else ""
@@ -479,12 +469,12 @@ def message_key(message: Message, thoughts: bool) -> str:
 
 
 def answer_keys(content: str, thoughts: str, calls: Sequence[ToolCall], raw: str, as_sent: bool) -> tuple[str, ...]:
-    """Return the keys of all messages that a client may make of an answer, the one that it was shown first.
+    """Return the keys of all forms in which a client may send an answer back, its own view first.
 
     Args:
-        content, thoughts, calls: what the client was shown.
-        raw: all that was sampled, as text: clients may parse it on their own.
-        as_sent: thoughts tell messages apart.
+        content, thoughts, calls: the client's view of the answer.
+        raw: the whole sampled text, which clients may parse themselves.
+        as_sent: messages with different thoughts have different keys.
     """
     spoken = read_thoughts(raw).words.strip()
     parsed = read_response(spoken)
@@ -506,7 +496,7 @@ def _text(message: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Whole numbers have one form: JavaScript writes 1.0 as 1."""
+    """Return a value with one form of whole numbers, since JavaScript writes 1.0 as 1."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, Mapping):

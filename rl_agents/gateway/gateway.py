@@ -1,7 +1,7 @@
-"""The gateway: sessions of unmodified agents, whose every model call becomes a step with exact tokens.
+"""The gateway: sessions of unmodified agents, in which every model call becomes a step with exact tokens.
 
-Everything runs on one event loop. An answer is given once its tokens are in the pool (where there is one); a request
-that repeats an earlier one gets that one's answer (see `Asked.is_meant_by`), and never a second branch.
+Everything runs on one event loop. An answer is returned once its tokens are on disk, if there is a store. A retry gets
+the earlier request's answer (see `Asked.is_meant_by`), and never creates a second branch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from rl_agents.chat.history import in_call_order
@@ -22,24 +22,13 @@ from rl_agents.chat.messages import Message
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.data.trajectory import Step
 from rl_agents.errors import InputError
-from rl_agents.gateway.answers import (
-    answer_from_json,
-    answer_id,
-    overridden,
-    request_json,
-    shown_message,
-    started,
-    whole_history,
-)
-from rl_agents.gateway.calls import GatewayLimits, ModelAnswer, ModelCall, Piece, Sent, Start
-from rl_agents.gateway.conversation_tree import Lineage, Made, Question
-from rl_agents.gateway.sampling import Sampler, replay
-from rl_agents.gateway.sessions import Asked, OpenSession
-from rl_agents.gateway.stream_view import Shown
-from rl_agents.gateway.trace import SessionTrace
-from rl_agents.inference.base import Completion, Engine, least_room
+from rl_agents.gateway.calls import AnsweredCall, Delta, GatewayLimits, ModelAnswer, ModelCall, Piece, Sent, Start
+from rl_agents.gateway.conversation_tree import Lineage, Made, Question, completion_of, split_header
+from rl_agents.gateway.sessions import Asked, OpenSession, Pieces, SessionTrace, step_of
+from rl_agents.gateway.stream_view import Shown, answer_id, shown_message, written_answer
+from rl_agents.inference.base import Completion, Engine, EngineError, Sampling, check_completion, least_room
 from rl_agents.store.reader import PoolReader, Where
-from rl_agents.store.records import Call, Exchange, Opening, RewardNote
+from rl_agents.store.records import Call, Exchange, Opening, Record, RewardNote
 from rl_agents.store.trajectory_store import PoolSink
 from rl_agents.tools.calls import read_tools
 from rl_agents.web.errors import ApiError, bad_request
@@ -47,7 +36,7 @@ from rl_agents.web.security import digest
 
 __all__ = ["Gateway", "GatewayLimits", "SessionTrace"]
 
-#: Sessions that were closed, to tell a late call from a wrong address.
+#: Number of closed sessions that are remembered, to distinguish a late call from a wrong address.
 CLOSED_KEPT = 10_000
 
 
@@ -55,8 +44,8 @@ class Gateway:
     """See the module docstring.
 
     Attributes:
-        on_call: told of every answered call, with its session's id.
-        created: when this gateway began, seconds since 1970.
+        on_call: gets every answered call, with the id of its session.
+        created: start of this gateway, seconds since 1970.
     """
 
     def __init__(
@@ -66,8 +55,9 @@ class Gateway:
         self.on_call: Callable[[str, Step], None] | None = None
         self.created = int(time.time())
         self.sessions: dict[str, OpenSession] = {}
-        streams = "on_tokens" in inspect.signature(engine.generate).parameters
-        self._sampler = Sampler(engine, template, limits, pool, streams)
+        self._engine = engine
+        #: Whether the engine reports tokens while it samples.
+        self._streams = "on_tokens" in inspect.signature(engine.generate).parameters
         self._keys: dict[str, str] = {}
         #: Closed sessions and the hashes of their keys.
         self._closed: OrderedDict[str, str] = OrderedDict()
@@ -76,14 +66,14 @@ class Gateway:
         """Open a session.
 
         Args:
-            opening: its id, its place in a group, and its seed; ``key_hash`` is filled in here.
-            recorded: answers to give again, before anything is sampled, to prompts with the very same ids.
+            opening: its id, its position in a group, and its seed; ``key_hash`` is set here.
+            recorded: answers to return again for prompts with equal ids, before sampling.
 
         Returns:
             The session's secret key.
 
         Raises:
-            ApiError: 409 for an id that is or was in use, 400 for a seed below 0.
+            ApiError: 409 for an id that is or was in use, 400 for a negative seed.
         """
         if opening.session in self.sessions or opening.session in self._closed:
             raise ApiError(409, f"the session {opening.session!r} exists already", "session_exists")
@@ -97,7 +87,7 @@ class Gateway:
         return key
 
     async def written(self) -> None:
-        """Wait until all that has been noted is on disk."""
+        """Wait until all records are on disk."""
         if self.pool is not None:
             await asyncio.wrap_future(self.pool.add())
 
@@ -111,21 +101,21 @@ class Gateway:
         return session
 
     def resume(self, reader: PoolReader) -> list[str]:
-        """Open the sessions again that a pool's rows say are open; call it on the event loop. Returns their ids."""
+        """Reopen the open sessions of a store and return their ids; call it on the event loop."""
         openings = [opening for opening in open_sessions(reader) if opening.session not in self.sessions]
         for opening in openings:
             rebuild(self.admit(opening), reader)
         return [opening.session for opening in openings]
 
     def session_of(self, key: str) -> str:
-        """Return the id of the session with this key, open or lately closed; empty: there is none."""
+        """Return the id of the open or recently closed session with this key; empty: there is none."""
         return self._keys.get(digest(key), "")
 
     async def close(self, session: str, reason: str = "") -> SessionTrace:
-        """End a session: wait for its calls under way, answer no others, and return what came of it.
+        """End a session: wait for its running calls, refuse others, and return the result.
 
         Args:
-            reason: why, where nothing else has ended it.
+            reason: why, if nothing else has ended it.
 
         Raises:
             ApiError: 404 or 410 for a session that is not open.
@@ -149,7 +139,7 @@ class Gateway:
         return trace
 
     def finish(self, session: str, reason: str = "") -> None:
-        """Answer no further call of a session; its opener closes it.
+        """Refuse further calls of a session; its opener closes it.
 
         Raises:
             ApiError: 404 or 410 for a session that is not open.
@@ -157,17 +147,16 @@ class Gateway:
         self._session(session).finish(reason or "ended", f"the session {session!r} has ended")
 
     def reward(self, session: str, value: float, *, call: int = 0, why: str = "") -> Future[None] | None:
-        """Note a reward. Rewards of one call (or of the session) add up over ``why``; the same one twice counts once.
+        """Record a reward. Rewards of a call or session with different ``why`` add up; an equal ``why`` replaces.
 
         Args:
             call: id of an answered call; 0: the whole session.
-            why: what it is for.
 
         Returns:
-            What is done once the note is on disk; None without a pool.
+            A future that is done when the reward is on disk; None without a store.
 
         Raises:
-            ApiError: 404 or 410 for a session that is not open, 404 for an unknown call, 400 for no finite number.
+            ApiError: 404 or 410 for a session that is not open, 404 for an unknown call, 400 if it is not finite.
         """
         rewarded = self._session(session)
         if not math.isfinite(value):
@@ -178,7 +167,7 @@ class Gateway:
         return None if self.pool is None else self.pool.add(RewardNote(session, value, call, why))
 
     def steer(self, session: str, instruction: str) -> None:
-        """Append an instruction to what the next call reads; no call is answered after that one.
+        """Append an instruction to the next call's prompt, and refuse calls after that one.
 
         Raises:
             ApiError: 404 or 410 for a session that is not open.
@@ -186,14 +175,14 @@ class Gateway:
         self._session(session).instruction = instruction
 
     def count_tokens(self, session: str, call: ModelCall) -> int:
-        """Return the length of the prompt that a call would have."""
+        """Return the length of a call's prompt."""
         return len(self._question(self._session(session), call, "").prompt_ids)
 
     async def answer(self, session: str, call: ModelCall, sent: Sent) -> list[ModelAnswer]:
-        """Answer a request. If this coroutine is cancelled the call continues, and a retry gets its answer.
+        """Answer a request. If this coroutine is cancelled, the call continues, and a retry gets its answer.
 
         Raises:
-            ApiError: why there is no answer.
+            ApiError: the reason why there is no answer.
         """
         asked = self._ask(session, call, sent)
         try:
@@ -205,15 +194,15 @@ class Gateway:
         return answers
 
     def stream(self, session: str, call: ModelCall, sent: Sent) -> AsyncGenerator[Piece, None]:
-        """Answer a request piece by piece: `Start` and the first words together, the whole answers last. See `answer`.
+        """Answer a request piece by piece: `Start` with the first text, then the complete answers. See `answer`.
 
         Raises:
-            ApiError: at once where the request is refused; while it is read where sampling fails.
+            ApiError: immediately if the request is refused; during iteration if sampling fails.
         """
         return self._read(self._ask(session, call, sent))
 
     async def _read(self, asked: Asked) -> AsyncGenerator[Piece, None]:
-        # Sent with the first words: until then a failure can still be an HTTP status, which SDKs retry.
+        # Sent with the first text: until then, a failure can be an HTTP status, which SDKs retry.
         start: Start | None = Start(answer_id(asked.made[0].id), asked.created, prompt_tokens=asked.prompt_tokens)
         whole = False
         try:
@@ -239,7 +228,7 @@ class Gateway:
         raise ApiError(404, f"there is no session {session!r}", "session_not_found")
 
     def _ask(self, session_id: str, call: ModelCall, sent: Sent) -> Asked:
-        """Return the request that this one repeats, or begin to answer it."""
+        """Return the request that this one repeats, or begin to answer this one."""
         session = self._session(session_id)
         earlier = session.earlier(sent)
         if earlier is not None:
@@ -257,7 +246,14 @@ class Gateway:
             session.instruction = ""
             session.finish_by_steering()
         self._note(session, call, sent, question, made, budget)
-        return self._sampler.begin(session, call, sent, question, made, budget, again, self.on_call)
+        asked = Asked(call, sent, made, len(question.prompt_ids), asyncio.get_running_loop().create_future())
+        # A separate task, since clients may disconnect.
+        work = self._answer(session, asked, question, budget, again)
+        task = asked.task = asyncio.create_task(work, name=f"gateway call {made[0].id}")
+        # A failure is recorded even if no client waits for it, and must not reach the event loop.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        session.asked.setdefault(sent.digest, []).append(asked)
+        return asked
 
     def _check_count(self, session: OpenSession, call: ModelCall) -> None:
         limits, answered = self.limits, len(session.lineage.calls)
@@ -291,13 +287,221 @@ class Gateway:
     def _note(
         self, session: OpenSession, call: ModelCall, sent: Sent, question: Question, made: list[Made], budget: int
     ) -> None:
-        """Write down what is asked, before anything is sampled."""
+        """Record the request before sampling."""
         if self.pool is None:
             return
-        params = overridden(call, budget)
         for index, one in enumerate(made):
             one.request = request_json(call, question, made, index)
-        self.pool.add(*(started(session.opening.session, call, sent, one, params) for one in made))
+        self.pool.add(*(exchange(session, call, sent, one, budget) for one in made))
+
+    # --- from a request to its answers: sampled or repeated, recorded, then returned ------------------------------
+
+    async def _answer(
+        self, session: OpenSession, asked: Asked, question: Question, budget: int, again: Sequence[Call]
+    ) -> list[ModelAnswer]:
+        try:
+            shown = await self._sample(asked, question, budget, again)
+            answers = model_answers(asked.call, asked.made, shown, asked.created, asked.prompt_tokens)
+            await self._commit(session, asked, answers, budget)
+        except BaseException as error:
+            problem = _problem(error, self.limits)
+            self._failed(session, asked, problem)
+            raise problem from error
+        for made, answer, one in zip(asked.made, answers, shown, strict=True):
+            made.answer, made.request = answer, {}
+            session.lineage.answered(made, one, shown_message(answer, one), question.place)
+            if self.on_call is not None:
+                self.on_call(session.opening.session, step_of(made))
+        asked.pieces.end()
+        asked.pieces = replay(answers)
+        return answers
+
+    async def _sample(self, asked: Asked, question: Question, budget: int, again: Sequence[Call]) -> list[Shown]:
+        given: list[Call | None] = [*again, *[None] * (len(asked.made) - len(again))]
+        async with asyncio.timeout(self.limits.request_timeout_s), asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._one(asked, index, question, budget, given[index]))
+                for index in range(len(asked.made))
+            ]
+        return [task.result() for task in tasks]
+
+    async def _one(self, asked: Asked, index: int, question: Question, budget: int, given: Call | None) -> Shown:
+        """Sample one answer and pass on its parts, or repeat a recorded one."""
+        made, pieces, read = asked.made[index], asked.pieces, 0
+        shown = Shown.of(self.template, question.prompt_ids, asked.call.stop, question.tools)
+
+        def tell(token_ids: Sequence[int], last: bool = False) -> None:
+            nonlocal read
+            read += len(token_ids)
+            content, thoughts = shown.add(token_ids, last)
+            if content or thoughts:
+                pieces.add(Delta(index, content, thoughts))
+
+        if given is not None:
+            completion = completion_of(given)
+        else:
+            completion = await self._generate(question.prompt_ids, made.id, budget, tell if asked.call.stream else None)
+        made.take(completion, self.template.decode(completion.token_ids))
+        tell(completion.token_ids[read:], last=True)
+        return shown
+
+    async def _generate(
+        self, prompt_ids: list[int], seed: int, budget: int, tell: Callable[[Sequence[int]], None] | None
+    ) -> Completion:
+        sampling = Sampling(
+            max_tokens=budget,
+            temperature=self.limits.temperature,
+            top_p=self.limits.top_p,
+            stop_token_ids=self.template.stop_token_ids,
+            seed=seed,
+        )
+        options: dict[str, Any] = {}
+        if tell is not None and self._streams:
+            options["on_tokens"] = lambda token_ids, _: tell(token_ids)
+        completion = await self._engine.generate(prompt_ids, sampling, **options)
+        check_completion(completion, budget)
+        return completion
+
+    async def _commit(self, session: OpenSession, asked: Asked, answers: list[ModelAnswer], budget: int) -> None:
+        """Record the answers and wait until they are on disk."""
+        if self.pool is None:
+            return
+        records: list[Record] = []
+        for made, answer in zip(asked.made, answers, strict=True):
+            records += [made.record(), exchange(session, asked.call, asked.sent, made, budget, answer)]
+        await asyncio.wrap_future(self.pool.add(*records))
+
+    def _failed(self, session: OpenSession, asked: Asked, problem: ApiError) -> None:
+        """Allow the request again, with the same seeds."""
+        for made in asked.made:
+            session.lineage.drop(made)
+            if made.steered:
+                session.instruction = made.steered
+                session.reopen()
+            if self.pool is not None:
+                answer = {"problem": problem.message}
+                self.pool.add(Exchange(made.id, session.opening.session, "failed", answer=answer))
+        asked.pieces.end()
+
+
+def replay(answers: Sequence[ModelAnswer]) -> Pieces:
+    """Return the parts of complete answers, for retries."""
+    pieces = Pieces()
+    for answer in answers:
+        if answer.content or answer.thoughts:
+            pieces.add(Delta(answer.index, answer.content, answer.thoughts))
+    pieces.end()
+    return pieces
+
+
+def _problem(error: BaseException, limits: GatewayLimits) -> ApiError:
+    """Return the error for the client."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, asyncio.CancelledError):
+        return ApiError(410, "the session was closed while this call was running", "session_closed")
+    if isinstance(error, TimeoutError):
+        return ApiError(504, f"no answer within {limits.request_timeout_s:g} seconds", "timeout")
+    if isinstance(error, EngineError):
+        return ApiError(503, f"the model cannot answer: {error}", "engine_error")
+    return ApiError(500, f"the answer could not be recorded: {type(error).__name__}: {error}", "internal_error")
+
+
+def model_answers(
+    call: ModelCall, made: Sequence[Made], shown: Sequence[Shown], created: int, prompt_tokens: int
+) -> list[ModelAnswer]:
+    """Return the answers to a request; they share the first one's id."""
+    return [
+        replace(
+            written_answer(
+                said, call.dialect, one.id,
+                Start(answer_id(made[0].id), created, f"policy-{one.policy_version}", prompt_tokens),
+                len(one.response), one.finish_reason,
+            ), index=index,
+        )
+        for index, (one, said) in enumerate(zip(made, shown, strict=True))
+    ]  # fmt: skip
+
+
+# --- requests and answers in the form for the store -----------------------------------------------------------------
+
+
+def answer_from_json(data: Mapping[str, Any]) -> ModelAnswer:
+    calls = tuple(AnsweredCall(**call) for call in data["tool_calls"])
+    return ModelAnswer(**{**data, "tool_calls": calls})
+
+
+#: The parts of a request that may be long.
+WORDS = ("messages", "system", "tools")
+
+
+def whole_history(lineage: Lineage, call: ModelCall) -> list[Message]:
+    """Return the messages of a request, after those of the response that it follows.
+
+    Raises:
+        ApiError: 404 for a response of another session.
+    """
+    if not call.previous:
+        return list(call.messages)
+    for made in reversed(lineage.calls):
+        if made.answer is not None and made.answer.id == call.previous:
+            before, (own, new) = lineage.history_after(made), split_header(call.messages)
+            system, body = split_header(before)
+            return [*(own or system), *body, *new]
+    message = f"the response {call.previous!r} does not exist in this session"
+    raise ApiError(404, message, "previous_response_not_found", "previous_response_id")
+
+
+def request_json(call: ModelCall, question: Question, made: Sequence[Made], index: int) -> dict[str, Any]:
+    """Return a request in the form for the store: the parts that are new since its parent, for answer ``index``."""
+    answered = question.place.last_answer()
+    before = answered.by if answered is not None else None
+    data: dict[str, Any] = {
+        "number": made[0].order,  # of the request: its answers share it
+        "order": made[index].order,
+        "index": index,
+        "follows": before.id if before is not None else 0,
+        "edge": question.edge,
+        "after": question.after.id if question.after is not None else 0,
+        "messages": list(question.rest),
+        "model": call.model,
+        "count": call.count,
+        "stream": call.stream,
+    }
+    if before is None or (before.system, before.tools) != (question.system, question.tools):
+        data |= {"system": list(question.system), "tools": [tool.to_openai() for tool in question.tools]}
+    optional: dict[str, Any] = {
+        "max_tokens": call.max_tokens, "stop": list(call.stop), "ignored": dict(call.ignored),
+        "steered": question.steered, "anew": question.rendered_whole,
+    }  # fmt: skip
+    return data | {name: value for name, value in optional.items() if value}
+
+
+def exchange(
+    session: OpenSession, call: ModelCall, sent: Sent, made: Made, budget: int, answer: ModelAnswer | None = None
+) -> Exchange:
+    """Return the record of a request before sampling, or with its ``answer``, which is sufficient for a restart.
+
+    Before sampling, the long parts of the request are omitted. If a call is never finished, the next one at its place
+    has the same id, and its request may be different.
+    """
+    params = dict(call.params)
+    if call.max_tokens is not None and call.max_tokens > budget:
+        params["max_tokens"] = call.max_tokens
+    request = {name: value for name, value in made.request.items() if name not in WORDS}
+    told: dict[str, Any] = {}
+    if answer is not None:
+        request, told = {**made.request, "ended": session.lineage.clock}, asdict(answer)
+        del told["logprobs"]  # the call itself has them
+    return Exchange(
+        made.id, session.opening.session, "started" if answer is None else "finished", sent.digest, sent.retry,
+        call.dialect, request, told, params,
+    )  # fmt: skip
+
+
+# --- restarts --------------------------------------------------------------------------------------------------------
 
 
 def open_sessions(reader: PoolReader) -> list[Opening]:
@@ -307,10 +511,10 @@ def open_sessions(reader: PoolReader) -> list[Opening]:
 
 
 def rebuild(session: OpenSession, reader: PoolReader) -> None:
-    """Bring a session that has just been opened to where its rows say it was.
+    """Restore a newly opened session from its rows.
 
-    Requests that were answered give their answers again until a client is known to have them; what was asked and not
-    answered is as if it had not been asked: its place, and so its seed, is free.
+    Answered requests return their answers again until a client is known to have them. Requests without an answer are
+    forgotten, so their places and seeds are free.
     """
     exchanges = reader.exchanges(session.opening.session)
     finished = [exchange for exchange in exchanges if exchange.state == "finished"]
@@ -325,7 +529,7 @@ def rebuild(session: OpenSession, reader: PoolReader) -> None:
     started = [exchange for exchange in exchanges if exchange.state == "started"]
     for exchange in started:
         if exchange.call not in known:
-            session.instruction = exchange.request.get("steered", session.instruction)  # it is for the next call
+            session.instruction = exchange.request.get("steered", session.instruction)  # for the next call
     session.lineage.clock = max((int(e.request["order"]) + 1 for e in [*started, *finished]), default=0)
     for group in requests.values():
         _ask_again(session, group)
@@ -334,7 +538,7 @@ def rebuild(session: OpenSession, reader: PoolReader) -> None:
 
 
 def _made(session: OpenSession, exchange: Exchange, call: Call, answer: ModelAnswer, known: Mapping[int, Made]) -> Made:
-    """Add an answered call to the tree, with the very ids that it had."""
+    """Add an answered call to the tree with its recorded ids."""
     request, lineage = exchange.request, session.lineage
     before = known.get(int(request["follows"]))
     system: Sequence[Message] = request.get("system", before.system if before is not None else ())
@@ -350,10 +554,7 @@ def _made(session: OpenSession, exchange: Exchange, call: Call, answer: ModelAns
     made = lineage.make(question, call.id)
     if request.get("steered"):
         session.finish_by_steering()
-    completion = Completion(
-        call.response_ids, call.logprobs, call.policy_version, call.finish_reason, version_spans=call.version_spans
-    )
-    made.take(completion, lineage.template.decode(call.response_ids))
+    made.take(completion_of(call), lineage.template.decode(call.response_ids))
     shown = Shown.of(lineage.template, call.prompt_ids, request.get("stop", ()), tools)
     shown.add(call.response_ids, last=True)
     made.answer = answer
@@ -362,7 +563,7 @@ def _made(session: OpenSession, exchange: Exchange, call: Call, answer: ModelAns
 
 
 def _ask_again(session: OpenSession, group: Sequence[tuple[Exchange, Made, ModelAnswer]]) -> None:
-    """Let a request that was answered give its answers to equal requests, until they are known to be delivered."""
+    """Let an answered request return its answers to equal requests, until they are known to be delivered."""
     exchange, first, answer = group[0]
     answers = [answer for _, _, answer in group]
     done: asyncio.Future[list[ModelAnswer]] = asyncio.get_running_loop().create_future()
@@ -370,7 +571,7 @@ def _ask_again(session: OpenSession, group: Sequence[tuple[Exchange, Made, Model
     made = [one for _, one, _ in group]
     sent, call = Sent(exchange.request_hash, exchange.retry), _call(exchange, first)
     asked = Asked(call, sent, made, answer.prompt_tokens, done, replay(answers), created=answer.created)
-    # An answer that its client continued has been delivered; of the others it is not known.
+    # An answer that its client continued was delivered; for the others, this is unknown.
     asked.delivered = any(one.followed for one in made)
     asked.broken = not asked.delivered
     session.asked.setdefault(sent.digest, []).append(asked)

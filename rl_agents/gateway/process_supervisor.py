@@ -1,8 +1,8 @@
-"""Agents that are run for one session each: a command in a process of its own, or a coroutine in the runner's loop.
+"""Agents that run for one session each: a command in a separate process, or a coroutine in the runner's event loop.
 
-A process gets the gateway's address and its session's key in the environment variables that the clients of OpenAI and
-Anthropic read. It is started below `rl_agents.gateway.process_supervisor_child`, which ends all of it with its time,
-with the runner or when its main process ends. Its output is read to the end, and only the last of it is kept.
+A process gets the gateway's address and its session's key in the environment variables of OpenAI's and Anthropic's
+clients. It is started below `rl_agents.gateway.process_supervisor_child`, which ends it and all its descendants when
+its time is over, when the runner dies, or when its main process ends. Only the end of its output is kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import shlex
 import shutil
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,13 +25,13 @@ from typing import Any, Protocol
 import psutil
 
 from rl_agents.errors import InputError, unknown
-from rl_agents.gateway.results import AgentResult, ResultLine, read_result
+from rl_agents.gateway.results import AgentResult, last_result, read_result
 
 CHILD = str(Path(__file__).with_name("process_supervisor_child.py"))
 #: Between SIGTERM and SIGKILL.
 GRACE_S = 3.0
-#: Bytes of each stream that are kept for messages, and characters of them that a message quotes.
-KEPT_BYTES, QUOTED = 16_384, 300
+#: Bytes kept of each output stream, and characters of them quoted in a message.
+KEPT_BYTES, QUOTED = 1 << 20, 300
 #: Linux's limit of one argument or environment variable.
 MAX_TEXT = 131_000
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
@@ -39,13 +39,13 @@ PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What an agent is given.
+    """The input of an agent.
 
     Attributes:
         session, key: of the gateway's session; the key is the client's API key.
         url: of the gateway, without a path: ``http://127.0.0.1:40123``.
         task: plain JSON with the key ``id``.
-        seed: of the episode; an agent that draws at random has to draw from it.
+        seed: of the episode, for agents that draw random numbers.
     """
 
     session: str
@@ -62,11 +62,14 @@ class Given:
     def anthropic_url(self) -> str:
         return f"{self.url}/s/{self.session}"
 
+    def client(self) -> AgentClient:
+        return AgentClient(self.base_url, self.key, self.anthropic_url, self.session, self.seed)
+
     def variables(self, outside: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment variables of the agent's process; ``outside``: those of this one."""
+        """Return the environment variables of the agent's process; ``outside``: those of this process."""
         direct = ",".join(filter(None, (outside.get("NO_PROXY") or outside.get("no_proxy", ""), "127.0.0.1,localhost")))
         return {
-            # Sets are iterated in the order of hashes: so a Python agent does the same again under the same seed.
+            # Sets are iterated in the order of hashes: this makes a Python agent repeatable under one seed.
             "PYTHONHASHSEED": str(self.seed % 2**32),
             **outside,
             "NO_PROXY": direct,
@@ -84,7 +87,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class AgentClient:
-    """How an agent that is a coroutine reaches the model; see `Given`."""
+    """How a coroutine agent reaches the model; see `Given`."""
 
     base_url: str
     api_key: str
@@ -98,28 +101,36 @@ class AgentEnd:
     """How an agent's run ended.
 
     Attributes:
-        timed_out: its time was over, and it was ended.
-        error: what went wrong otherwise, one line; empty when nothing did.
+        timed_out: it was ended by the time limit.
+        error: another problem, one line; empty: none.
     """
 
     result: AgentResult | None = None
     timed_out: bool = False
     error: str = ""
 
+    @classmethod
+    def of(cls, returned: Any) -> AgentEnd:
+        """Return the end of an agent with this result; None: it has none."""
+        try:
+            return cls(None if returned is None else read_result(returned))
+        except ValueError as error:
+            return cls(error=f"its result cannot be used: {error}")
+
 
 class Agent(Protocol):
-    """A program that calls a model by itself."""
+    """A program that calls a model itself."""
 
     async def run(self, given: Given, timeout_s: float) -> AgentEnd:
-        """Run it for one session, to its end or for ``timeout_s`` seconds."""
+        """Run it for one session, at most ``timeout_s`` seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandAgent:
     """An agent that is a command: ``python my_agent.py {task_id}``.
 
-    It is cut into words as a shell would; no shell runs. ``{task}`` is the task as JSON, ``{task_id}``, ``{seed}``,
-    ``{session}`` and ``{base_url}`` are what they say.
+    The command is split into words like in a shell, but no shell runs. ``{task}`` is the task as JSON; ``{task_id}``,
+    ``{seed}``, ``{session}`` and ``{base_url}`` are the other placeholders.
     """
 
     words: tuple[str, ...]
@@ -130,7 +141,7 @@ class CommandAgent:
         """Read a template.
 
         Raises:
-            InputError: a quotation that does not end, an unknown placeholder, or no such program.
+            InputError: an unclosed quotation, an unknown placeholder, or no such program.
         """
         try:
             words = tuple(shlex.split(command))
@@ -162,14 +173,13 @@ class CommandAgent:
 
 @dataclass(frozen=True, slots=True)
 class FunctionAgent:
-    """An agent that is a coroutine function ``(task, client) -> result``, in this process's event loop."""
+    """An agent that is a coroutine function ``(task, client) -> result`` in this process's event loop."""
 
     function: Callable[[Mapping[str, Any], AgentClient], Awaitable[Any]]
 
     async def run(self, given: Given, timeout_s: float) -> AgentEnd:
-        """See `Agent.run`. Only waiting can be interrupted: a coroutine that computes blocks the others."""
-        client = AgentClient(given.base_url, given.key, given.anthropic_url, given.session, given.seed)
-        task = asyncio.ensure_future(self._call(dict(given.task), client))
+        """See `Agent.run`. A coroutine can be interrupted only while it waits; one that computes blocks the others."""
+        task = asyncio.ensure_future(self._call(dict(given.task), given.client()))
         try:
             done, _ = await asyncio.wait({task}, timeout=timeout_s)
             if not done:
@@ -181,19 +191,16 @@ class FunctionAgent:
     async def _call(self, task: Mapping[str, Any], client: AgentClient) -> AgentEnd:
         try:
             returned = await self.function(task, client)
-        # An event loop lets SystemExit end the whole process, and a CancelledError of the agent's own looks like ours.
+        # SystemExit would end the whole process, and a CancelledError may be the agent's own.
         except (Exception, SystemExit, BaseExceptionGroup, asyncio.CancelledError) as error:
             current = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and current is not None and current.cancelling():
                 raise
             return AgentEnd(error=one_line(f"{type(error).__name__}: {error}{self._place(error)}"))
-        try:
-            return AgentEnd(None if returned is None else read_result(returned))
-        except ValueError as error:
-            return AgentEnd(error=f"its result cannot be used: {error}")
+        return AgentEnd.of(returned)
 
     def _place(self, error: BaseException) -> str:
-        """Return `` (agent.py:12)``, the deepest line in the function's own file; empty where it has none."""
+        """Return `` (agent.py:12)``, the deepest line in the function's own file; empty if there is none."""
         file = inspect.getsourcefile(inspect.unwrap(self.function))
         lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
         return f" ({Path(file).name}:{lines[-1]})" if file and lines else ""
@@ -214,25 +221,32 @@ def task_text(task: Mapping[str, Any]) -> str:
 
 class Output:
     def __init__(self) -> None:
-        self.tail = b""
-        self.result = ResultLine()
+        self.tail = bytearray()
 
     async def drain(self, stream: asyncio.StreamReader) -> None:
         while piece := await stream.read(65_536):
-            self.tail = (self.tail + piece)[-KEPT_BYTES:]
-            self.result.feed(piece)
+            self.tail += piece
+            if len(self.tail) > 2 * KEPT_BYTES:
+                del self.tail[:-KEPT_BYTES]
+
+    def end(self) -> AgentEnd:
+        return AgentEnd.of(last_result(bytes(self.tail)))
 
     def last_line(self) -> str:
         lines = self.tail.decode(errors="replace").split("\n")
         return one_line(next((line for line in reversed(lines) if line.strip()), ""))
 
 
-async def _run(argv: list[str], variables: Mapping[str, str], timeout_s: float, grace_s: float) -> AgentEnd:
+async def supervised(argv: Sequence[str], grace_s: float, **options: Any) -> asyncio.subprocess.Process:
+    """Start a program below `process_supervisor_child`; ``options``: of `asyncio.create_subprocess_exec`."""
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-S", CHILD, str(grace_s), *argv,
-        stdin=pipe, stdout=pipe, stderr=pipe, env=variables, start_new_session=True,
-    )  # fmt: skip
+    defaults: dict[str, Any] = {"stdin": pipe, "stdout": pipe, "stderr": pipe, "start_new_session": True}
+    words = (sys.executable, "-I", "-S", CHILD, str(grace_s), *argv)
+    return await asyncio.create_subprocess_exec(*words, **(defaults | options))
+
+
+async def _run(argv: list[str], variables: Mapping[str, str], timeout_s: float, grace_s: float) -> AgentEnd:
+    process = await supervised(argv, grace_s, env=variables)
     assert process.stdout is not None and process.stderr is not None
     out, err = Output(), Output()
     ended = asyncio.ensure_future(_gathered(process, out.drain(process.stdout), err.drain(process.stderr)))
@@ -240,7 +254,7 @@ async def _run(argv: list[str], variables: Mapping[str, str], timeout_s: float, 
         done, _ = await asyncio.wait({ended}, timeout=timeout_s)
         if not done:
             await _end(process, ended, grace_s)
-            return AgentEnd(_result(out)[0], timed_out=True)
+            return AgentEnd(out.end().result, timed_out=True)
         return _account(ended.result(), out, err)
     finally:
         if not ended.done():
@@ -253,7 +267,7 @@ async def _gathered(process: asyncio.subprocess.Process, *drains: Awaitable[None
 
 
 async def _end(process: asyncio.subprocess.Process, ended: asyncio.Future[int], grace_s: float) -> None:
-    """Let go of the process, by way of `child`; kill all of it where that does not help."""
+    """End the process through its supervisor; if that fails, kill all of it."""
     assert process.stdin is not None
     with contextlib.suppress(ConnectionError):
         if grace_s <= 0:
@@ -267,7 +281,7 @@ async def _end(process: asyncio.subprocess.Process, ended: asyncio.Future[int], 
 
 
 def kill_tree(pid: int) -> None:
-    """Kill a process and all that descends from it, in any group."""
+    """Kill a process and all its descendants, in any process group."""
     try:
         root = psutil.Process(pid)
         family = [root, *root.children(recursive=True)]
@@ -279,7 +293,7 @@ def kill_tree(pid: int) -> None:
 
 
 async def _cancelled(task: asyncio.Future[Any]) -> None:
-    """Cancel a task, and see it end if it ends soon; what it raises no longer matters."""
+    """Cancel a task and wait a moment for its end; ignore its exception."""
     if not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=GRACE_S)
@@ -288,22 +302,12 @@ async def _cancelled(task: asyncio.Future[Any]) -> None:
 
 
 def _account(code: int, out: Output, err: Output) -> AgentEnd:
-    """Read what a process that ended by itself has left. With a result, its exit code no longer matters."""
-    result, problem = _result(out)
-    if problem:
-        return AgentEnd(error=f"its result cannot be used: {problem}")
-    if code == 0 or result is not None:
-        return AgentEnd(result)
-    said = err.last_line() or out.last_line() or "it said nothing"
+    """Return the end of a process that ended itself. Its exit code matters only without a result."""
+    end = out.end()
+    if code == 0 or end != AgentEnd():
+        return end
+    said = err.last_line() or out.last_line() or "no output"
     return AgentEnd(error=f"exit code {code}: {said}")
-
-
-def _result(out: Output) -> tuple[AgentResult | None, str]:
-    line = out.result.last()
-    try:
-        return (None, "") if line is None else (read_result(line), "")
-    except ValueError as error:
-        return None, str(error)
 
 
 def one_line(text: str) -> str:

@@ -1,14 +1,14 @@
-"""Runs between a runner and an agent's process, so that nothing of the agent outlives either.
+"""Runs between a runner and an agent's process, so that no process of the agent outlives either.
 
     python -I -S child.py GRACE_S PROGRAM ARGUMENT ...
 
-A program of its own, of the standard library alone: it is started for every agent, in about 20 ms. Its standard input
-is the runner's hold on it. When that pipe closes, since the agent's time is over or since the runner died, however that
-happened, the agent's process group gets SIGTERM and ``GRACE_S`` seconds, and then everything is killed; a byte in the
-pipe means without delay. Whatever the agent started is killed when it ends, also what left its process group: on Linux
-orphans become children of this process (PR_SET_CHILD_SUBREAPER).
+This separate program imports only the standard library, since it is started for every agent, in about 20 ms. When its
+standard input closes, because the agent's time is over or the runner died, the agent's process group gets SIGTERM, and
+after ``GRACE_S`` seconds everything is killed; a byte on standard input means without delay. When the agent ends, all
+processes that it started are killed, also those that left its process group: on Linux, orphans become children of this
+process (PR_SET_CHILD_SUBREAPER).
 
-The exit code is the agent's, or 128 and the number of the signal that ended it, as in a shell.
+The exit code is the agent's, or 128 plus the number of the signal that ended it, as in a shell.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import sys
 import time
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-#: Exit codes of a shell: no such program, and no right to run it.
+#: Exit codes of a shell: no such program, and no permission to run it.
 NOT_FOUND, NOT_ALLOWED = 127, 126
-#: Seconds in which killed descendants have to be gone.
+#: Seconds that killed descendants have to end.
 SWEEP_S = 5.0
 
 
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
 
 
 def on_linux(option: int, value: int) -> None:
-    """Call ``prctl``; elsewhere do nothing."""
+    """Call ``prctl`` on Linux."""
     if sys.platform == "linux":
         import ctypes
 
@@ -51,7 +51,7 @@ def on_linux(option: int, value: int) -> None:
 
 
 def start(command: list[str]) -> int:
-    """Start the agent in a session of its own, with nothing to read; return its process id."""
+    """Start the agent in a new session with empty standard input, and return its process id."""
     parent = os.getpid()
     child = os.fork()
     if child:
@@ -71,7 +71,7 @@ def start(command: list[str]) -> int:
 
 
 def supervise(agent: int, wake: int, grace_s: float) -> int:
-    """Wait until the agent ends, or has to; return its status as `os.waitpid` does."""
+    """Wait until the agent ends or is ended, and return its status as `os.waitpid` does."""
     held, deadline = True, float("inf")
     while (status := reaped(agent)) is None:
         left = min(max(deadline - time.monotonic(), 0.0), 3600.0)
@@ -89,7 +89,7 @@ def supervise(agent: int, wake: int, grace_s: float) -> int:
 
 
 def reaped(agent: int) -> int | None:
-    """Collect children that have ended, orphans included; return the agent's status if it is among them."""
+    """Collect ended children, including orphans, and return the agent's status if it is among them."""
     while True:
         try:
             process, status = os.waitpid(-1, os.WNOHANG)
@@ -102,7 +102,7 @@ def reaped(agent: int) -> int | None:
 
 
 def sweep(agent: int) -> None:
-    """Kill what the agent has left behind. Orphans of the killed become our children: again, until there are none."""
+    """Kill remaining descendants. Orphans of killed ones become our children, so repeat until there are none."""
     kill(agent, signal.SIGKILL, group=True)
     deadline = time.monotonic() + SWEEP_S
     while time.monotonic() < deadline:
@@ -117,7 +117,7 @@ def sweep(agent: int) -> None:
 
 
 def children() -> list[int]:
-    """Return the ids of this process's children, by Linux's ``/proc``; none elsewhere."""
+    """Return the ids of this process's children, from Linux's ``/proc``; none on other systems."""
     own, found = str(os.getpid()).encode(), []
     for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else ()):
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
@@ -127,7 +127,7 @@ def children() -> list[int]:
 
 
 def kill(process: int, number: int, group: bool = False) -> None:
-    """Send a signal to a process, or to its group, that may be gone."""
+    """Send a signal to a process or its group, which may have ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         (os.killpg if group else os.kill)(process, number)
 

@@ -1,28 +1,26 @@
-"""What an agent says at its end: a reward and what goes with it, as the last JSON line of its output or returned."""
+"""The result of an agent: a reward and related values, returned or written as the last JSON line of its output."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
-#: Longest line that can be a result.
-MAX_LINE = 1 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
-    """An agent's own account of its episode. Missing values are None or empty.
+    """An agent's report of its episode. Missing values are None or empty.
 
     Attributes:
-        reward: of the whole episode, on top of what single calls were given.
-        success: whether the task was solved; None: a return above 0.
-        truncated: the task's own world cut the episode off.
+        reward: of the whole episode, in addition to rewards of single calls.
+        success: whether the task was solved; None: if the return is above 0.
+        truncated: the task's environment truncated the episode.
         metrics: numbers for reports.
-        references: accepted answers; ``points`` and ``evidence``: what judges of long answers read (reward=prs).
+        references: accepted answers; ``points`` and ``evidence``: for judges of long answers (reward=prs).
     """
 
     reward: float | None = None
@@ -41,7 +39,7 @@ def read_result(data: Any) -> AgentResult:
     """Read a result: a number is a reward; an object may have the keys of `AgentResult`, and others.
 
     Raises:
-        ValueError: what is wrong with it.
+        ValueError: the problem.
     """
     if isinstance(data, Real) or not isinstance(data, Mapping):
         return AgentResult(_number(data, "the result"))
@@ -60,43 +58,15 @@ def read_result(data: Any) -> AgentResult:
     )
 
 
-class ResultLine:
-    """Looks for the last line that is a result, in output that comes in pieces; keeps one line."""
-
-    def __init__(self) -> None:
-        self._line = bytearray()
-        self._too_long = False
-        self._last: Mapping[str, Any] | None = None
-
-    def feed(self, piece: bytes) -> None:
-        *whole, rest = piece.split(b"\n")
-        for line in whole:
-            self._add(line)
-            self._end_line()
-        self._add(rest)
-
-    def last(self) -> Mapping[str, Any] | None:
-        """Return the last result; None where there was none."""
-        self._end_line()
-        return self._last
-
-    def _add(self, piece: bytes) -> None:
-        if len(self._line) + len(piece) > MAX_LINE:
-            self._too_long = True
-            self._line.clear()
-        if not self._too_long:
-            self._line += piece
-
-    def _end_line(self) -> None:
-        line, self._line, self._too_long = bytes(self._line).strip(), bytearray(), False
+def last_result(output: bytes) -> Mapping[str, Any] | None:
+    """Return the last line of an agent's output that is a result; None if there is none."""
+    for line in map(bytes.strip, reversed(output.split(b"\n"))):
         if line.startswith(b"{") and line.endswith(b"}"):
-            try:
-                data = json.loads(line)
-            except (ValueError, RecursionError):
-                return
-            # Programs log in JSON, too.
-            if any(name in data for name in KEYS):
-                self._last = data
+            with suppress(ValueError, RecursionError):
+                data: dict[str, Any] = json.loads(line)
+                if any(name in data for name in KEYS):  # other lines of JSON are logs
+                    return data
+    return None
 
 
 def shown(value: Any) -> str:

@@ -1,8 +1,8 @@
 """The gateway over HTTP: model calls in three dialects, and ``/rl`` for sessions and rewards.
 
-A session is named by its key (``Authorization: Bearer`` or ``x-api-key``), by the path (``/s/SESSION/v1/...``), or by
-both, which must agree then. By the path alone it is served to its own machine only. ``/rl``: sessions are opened with
-the admin key; rewards and ends take the session's own key or the admin key.
+A request names its session by the session's key (``Authorization: Bearer`` or ``x-api-key``), by the path
+(``/s/SESSION/v1/...``), or by both, which must agree. By path alone, only this machine is served. Under ``/rl``, the
+admin key opens sessions; rewards and ends need the session's key or the admin key.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -24,11 +25,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
-from rl_agents.gateway.answers import call_of
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Sent
 from rl_agents.gateway.dialects import (
     DIALECTS,
-    IgnoredLog,
     event_stream,
     handlers,
     ignored_header,
@@ -39,7 +38,8 @@ from rl_agents.gateway.dialects import (
     written,
 )
 from rl_agents.gateway.gateway import Gateway
-from rl_agents.gateway.trace import SessionTrace
+from rl_agents.gateway.sessions import SessionTrace
+from rl_agents.gateway.stream_view import call_of
 from rl_agents.store.records import Opening
 from rl_agents.tools.strict_json import canonical
 from rl_agents.web.bodies import Body, json_object, read_body
@@ -47,57 +47,16 @@ from rl_agents.web.errors import ApiError, bad_request
 from rl_agents.web.listening import listening
 from rl_agents.web.security import Guard, Keys, digest, is_loopback
 
-#: Told of a session that its agent has ended.
+logger = logging.getLogger("rl_agents.gateway")
+
+MAX_BODY_BYTES = 32 * 2**20
+RETRIES = "x-stainless-retry-count"
+#: nginx's status for a client that has disconnected.
+CLIENT_LEFT = 499
+
+#: Gets a session that its agent has ended.
 OnEnd = Callable[[Opening, SessionTrace], Coroutine[Any, Any, None]]
-
-
-@dataclass(frozen=True)
-class Service:
-    """What all routes need.
-
-    Attributes:
-        admin: SHA-256 of the key that opens sessions; empty: none are opened over HTTP.
-        on_end: gets sessions that were ended over HTTP; None: they only take no further calls, and their opener
-            closes them.
-        local: only this machine is served.
-    """
-
-    gateway: Gateway
-    admin: str
-    on_end: OnEnd | None
-    local: bool
-
-    def session(self, request: Request) -> str:
-        """Return the session that a request names.
-
-        Raises:
-            ApiError: 401 without a right key, 403 where key and path disagree.
-        """
-        key, path = key_of(request), request.path_params.get("session", "")
-        if not key:
-            if path and self.local:
-                return str(path)
-            raise ApiError(401, "a session's key is required: Authorization: Bearer KEY", "invalid_api_key")
-        found = self.gateway.session_of(key)
-        if not found:
-            raise ApiError(401, "this is no key of a session", "invalid_api_key")
-        if path and path != found:
-            raise ApiError(403, f"this key is not of the session {path!r}", "session_mismatch")
-        return found
-
-    def is_admin(self, request: Request) -> bool:
-        return bool(self.admin) and hmac.compare_digest(digest(key_of(request)), self.admin)
-
-
-def key_of(request: Request) -> str:
-    """Return the key that a request brings; empty: none."""
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "").strip()
-
-
-async def body_of(request: Request) -> dict[str, Any]:
-    """Read a JSON object; see `json_object`."""
-    return json_object(await request.body())
+T = TypeVar("T")
 
 
 class SessionBody(Body):
@@ -117,7 +76,7 @@ class NamedBody(Body):
 
 
 class RewardBody(NamedBody):
-    """``POST /rl/reward``; ``call``: the id of the answer that it is for, or the call's number."""
+    """``POST /rl/reward``; ``call``: the id of the rewarded answer, or the number of its call."""
 
     value: float
     why: str = ""
@@ -128,151 +87,167 @@ class EndBody(NamedBody):
     reason: str = ""
 
 
-def operation_routes(service: Service) -> list[Route]:
-    """Return the routes below ``/rl``."""
+@dataclass(frozen=True)
+class Service:
+    """The routes of a gateway.
 
-    async def sessions(request: Request) -> Response:
-        if not service.is_admin(request):
-            status = 401 if service.admin else 403
+    Attributes:
+        admin: SHA-256 of the key that opens sessions; empty: none are opened over HTTP.
+        on_end: gets sessions that were ended over HTTP; None: they only refuse further calls, and their opener closes
+            them.
+        local: only this machine is served.
+    """
+
+    gateway: Gateway
+    admin: str
+    on_end: OnEnd | None
+    local: bool
+
+    # --- access --------------------------------------------------------------------------------------------------
+
+    def session(self, request: Request) -> str:
+        """Return the session that a request names.
+
+        Raises:
+            ApiError: 401 without a valid key, 403 if key and path disagree.
+        """
+        key, path = key_of(request), request.path_params.get("session", "")
+        if not key:
+            if path and self.local:
+                return str(path)
+            raise ApiError(401, "a session's key is required: Authorization: Bearer KEY", "invalid_api_key")
+        found = self.gateway.session_of(key)
+        if not found:
+            raise ApiError(401, "this key belongs to no session", "invalid_api_key")
+        if path and path != found:
+            raise ApiError(403, f"this key does not belong to the session {path!r}", "session_mismatch")
+        return found
+
+    def is_admin(self, request: Request) -> bool:
+        return bool(self.admin) and hmac.compare_digest(digest(key_of(request)), self.admin)
+
+    def named(self, request: Request, name: str) -> str:
+        """Return the session that a request is about: that of its key, or with the admin key the one in its body."""
+        if self.is_admin(request):
+            if not name:
+                raise bad_request("session: the admin key needs a session to be named", "session", "missing_field")
+            return name
+        session = self.session(request)
+        if name and name != session:
+            raise ApiError(403, f"this key does not belong to the session {name!r}", "session_mismatch")
+        return session
+
+    # --- model calls ---------------------------------------------------------------------------------------------
+
+    async def ask(self, dialect: ModuleType, request: Request) -> Response:
+        session = self.session(request)
+        data = await body_of(request)
+        call: ModelCall = dialect.read(data)
+        sent, headers = _sent(request, dialect.PATH, data), ignored_header(call)
+        if call.stream:
+            pieces = await primed(self.gateway.stream(session, call, sent))
+            return event_stream(dialect.events(call, pieces), headers)
+        answers: list[ModelAnswer] | None = await _while_connected(request, self.gateway.answer(session, call, sent))
+        if answers is None:
+            return Response(status_code=CLIENT_LEFT)
+        return JSONResponse(dialect.whole(call, answers), headers=headers)
+
+    async def count(self, request: Request) -> Response:
+        session = self.session(request)
+        call = messages.read_count(await body_of(request))
+        return JSONResponse(messages.counted(self.gateway.count_tokens(session, call)))
+
+    async def models(self, request: Request) -> Response:
+        self.session(request)
+        return JSONResponse(models_body([self.gateway.limits.model_name], self.gateway.created))
+
+    async def model(self, request: Request) -> Response:
+        self.session(request)
+        name = request.path_params["name"]
+        if name != self.gateway.limits.model_name:
+            raise ApiError(404, f"the model {name!r} does not exist", "model_not_found", "model")
+        return JSONResponse(model_body(name, self.gateway.created))
+
+    # --- sessions ------------------------------------------------------------------------------------------------
+
+    async def open(self, request: Request) -> Response:
+        if not self.is_admin(request):
+            status = 401 if self.admin else 403
             raise ApiError(status, "opening a session needs the gateway's admin key", "admin_key_needed")
         body = read_body(SessionBody, await body_of(request))
         session = body.session or secrets.token_hex(8)
         opening = Opening(session, body.group_id, body.member, body.seed, body.task_id, "", body.task)
-        key = service.gateway.open(opening)
-        await service.gateway.written()
-        return JSONResponse({"session": opening.session, "key": key, "path": f"/s/{opening.session}/v1"}, 201)
+        key = self.gateway.open(opening)
+        await self.gateway.written()
+        return JSONResponse({"session": session, "key": key, "path": f"/s/{session}/v1"}, 201)
 
-    async def reward(request: Request) -> Response:
+    async def reward(self, request: Request) -> Response:
         body = read_body(RewardBody, await body_of(request))
-        session = _session(service, request, body.session)
-        written = service.gateway.reward(session, body.value, call=_call(body.call), why=body.why)
-        if written is not None:
-            await asyncio.wrap_future(written)
+        session = self.named(request, body.session)
+        call = call_of(body.call) if body.call is not None else 0
+        if body.call is not None and not call:
+            raise bad_request("call: the id of an answer is needed", "call")
+        on_disk = self.gateway.reward(session, body.value, call=call, why=body.why)
+        if on_disk is not None:
+            await asyncio.wrap_future(on_disk)
         return JSONResponse({"session": session, "value": body.value})
 
-    async def end(request: Request) -> Response:
+    async def end(self, request: Request) -> Response:
         body = read_body(EndBody, await body_of(request))
-        session, reason = _session(service, request, body.session), body.reason
-        if service.on_end is None:
-            service.gateway.finish(session, reason)
+        session = self.named(request, body.session)
+        if self.on_end is None:
+            self.gateway.finish(session, body.reason)
             return JSONResponse({"session": session})
-        opening = service.gateway.sessions[session].opening if session in service.gateway.sessions else None
-        trace = await service.gateway.close(session, reason)
-        assert opening is not None
-        await service.on_end(opening, trace)
+        opened = self.gateway.sessions.get(session)
+        trace = await self.gateway.close(session, body.reason)
+        assert opened is not None
+        await self.on_end(opened.opening, trace)
         told = {"steps": len(trace.steps), "reward": trace.reward, "end": trace.end, "abandoned": trace.abandoned}
         return JSONResponse({"session": session, **told})
-
-    return [
-        Route("/rl/sessions", sessions, methods=["POST"]),
-        Route("/rl/reward", reward, methods=["POST"]),
-        Route("/rl/end", end, methods=["POST"]),
-    ]
-
-
-def _session(service: Service, request: Request, named: str) -> str:
-    """Return the session that a request is about: its key's, or with the admin key the one that its body names."""
-    if service.is_admin(request):
-        if not named:
-            raise bad_request("session: which one?", "session", "missing_field")
-        return named
-    session = service.session(request)
-    if named and named != session:
-        raise ApiError(403, f"this key is not of the session {named!r}", "session_mismatch")
-    return session
-
-
-def _call(answer: str | int | None) -> int:
-    """Return the call that a reward is for; 0: the session."""
-    call = call_of(answer) if answer is not None else 0
-    if answer is not None and not call:
-        raise bad_request("call: the id of an answer is needed", "call")
-    return call
-
-
-logger = logging.getLogger("rl_agents.gateway")
-
-MAX_BODY_BYTES = 32 * 2**20
-RETRIES = "x-stainless-retry-count"
-#: What nginx writes for a client that left.
-CLIENT_LEFT = 499
-
-T = TypeVar("T")
 
 
 def make_app(
     gateway: Gateway, admin: str = "", on_end: OnEnd | None = None, local: bool = True, max_body_bytes: int = 0
 ) -> Any:
-    """Build the ASGI application; ``admin`` is the SHA-256 of the admin key."""
+    """Return the ASGI application; ``admin`` is the SHA-256 of the admin key."""
     service = Service(gateway, admin, on_end, local)
-    log = IgnoredLog(logger)
-    asked = [Route(path, _ask(service, dialect, log), methods=["POST"]) for path, dialect in DIALECTS.items()]
-    model_routes = [
-        *asked,
-        Route(messages.COUNT_PATH, _count(service), methods=["POST"]),
-        Route("/v1/models", _models(service)),
-        Route("/v1/models/{name:path}", _model(service)),
+
+    def post(path: str, endpoint: Callable[[Request], Coroutine[Any, Any, Response]]) -> Route:
+        return Route(path, endpoint, methods=["POST"])
+
+    calls = [
+        *(post(path, partial(service.ask, dialect)) for path, dialect in DIALECTS.items()),
+        post(messages.COUNT_PATH, service.count),
+        Route("/v1/models", service.models),
+        Route("/v1/models/{name:path}", service.model),
     ]
-    routes = [*model_routes, *operation_routes(service), Mount("/s/{session}", routes=model_routes)]
+    sessions = [
+        post("/rl/sessions", service.open), post("/rl/reward", service.reward), post("/rl/end", service.end)
+    ]  # fmt: skip
+    routes = [*calls, *sessions, Mount("/s/{session}", routes=calls)]
     app = Starlette(routes=routes, exception_handlers=handlers(logger, "gateway"))
     return Guard(app, Keys(), max_body_bytes or MAX_BODY_BYTES, local=local, write=written)
 
 
-def _ask(service: Service, dialect: ModuleType, log: IgnoredLog) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-    async def ask(request: Request) -> Response:
-        session = service.session(request)
-        data = await body_of(request)
-        call: ModelCall = dialect.read(data)
-        sent, headers = _sent(request, dialect.PATH, data), ignored_header(call)
-        log.note(call)
-        if call.stream:
-            pieces = await primed(service.gateway.stream(session, call, sent))
-            return event_stream(dialect.events(call, pieces), headers)
-        answers: list[ModelAnswer] | None = await _while_connected(request, service.gateway.answer(session, call, sent))
-        if answers is None:
-            return Response(status_code=CLIENT_LEFT)
-        return JSONResponse(dialect.whole(call, answers), headers=headers)
-
-    return ask
+def key_of(request: Request) -> str:
+    """Return the key of a request; empty: none."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "").strip()
 
 
-def _count(service: Service) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-    async def count(request: Request) -> Response:
-        session = service.session(request)
-        call = messages.read_count(await body_of(request))
-        return JSONResponse(messages.counted(service.gateway.count_tokens(session, call)))
-
-    return count
-
-
-def _models(service: Service) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-    async def models(request: Request) -> Response:
-        service.session(request)
-        return JSONResponse(models_body([service.gateway.limits.model_name], service.gateway.created))
-
-    return models
-
-
-def _model(service: Service) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-    async def model(request: Request) -> Response:
-        service.session(request)
-        name = request.path_params["name"]
-        if name != service.gateway.limits.model_name:
-            raise ApiError(404, f"the model {name!r} does not exist", "model_not_found", "model")
-        return JSONResponse(model_body(name, service.gateway.created))
-
-    return model
+async def body_of(request: Request) -> dict[str, Any]:
+    return json_object(await request.body())
 
 
 def _sent(request: Request, path: str, data: Mapping[str, Any]) -> Sent:
-    """Return how a request came. The two ways to name a session do not make it another request."""
+    """Return the identity of a request, which does not depend on how it names its session."""
     retry = request.headers.get(RETRIES, "")
     text = f"{path}\n{canonical(data)}"
     return Sent(hashlib.sha256(text.encode()).hexdigest(), int(retry) if retry.isdecimal() else -1)
 
 
 async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
-    """Await work; None when the client leaves before it is done."""
+    """Await work; None if the client disconnects before it is done."""
     task = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(request))
     try:
@@ -294,14 +269,14 @@ async def serving(
     gateway: Gateway, admin_key: str = "", host: str = "127.0.0.1", port: int = 0, on_end: OnEnd | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
 ) -> AsyncIterator[str]:  # fmt: skip
-    """Serve a gateway on the current event loop; yields its address, without ``/v1``.
+    """Serve a gateway on the current event loop and yield its address, without ``/v1``.
 
     Args:
-        admin_key: opens sessions over HTTP; empty: none are.
-        port: 0: a free one.
+        admin_key: opens sessions over HTTP; empty: none are opened.
+        port: 0 takes a free one.
 
     Raises:
-        OSError: the address cannot be listened on.
+        OSError: the address cannot be used.
     """
     app = make_app(gateway, digest(admin_key) if admin_key else "", on_end, is_loopback(host), max_body_bytes)
     async with listening(app, host, port, "gateway server") as address:

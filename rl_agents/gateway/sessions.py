@@ -1,26 +1,26 @@
-"""Open sessions: their calls under way, rewards and instructions."""
+"""Open sessions (running calls, rewards and instructions), and the training steps of ended ones."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rl_agents.chat.messages import Excluded
+from rl_agents.data.trajectory import Step
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
 from rl_agents.gateway.conversation_tree import Lineage, Made
-from rl_agents.gateway.trace import SessionTrace, steps_of
 from rl_agents.store.records import Call, Opening
 from rl_agents.web.errors import ApiError
 
-#: End of a session whose last answer was asked for by `Gateway.steer`.
+#: End of a session after the answer to `Gateway.steer`.
 STEERED = "steered"
 
 
 class Pieces:
-    """Parts of an answer for any number of readers, each of whom gets all from the beginning."""
+    """Parts of an answer for any number of readers, each of which gets all parts from the beginning."""
 
     def __init__(self) -> None:
         self._parts: list[Delta] = []
@@ -52,11 +52,11 @@ class Pieces:
 
 @dataclass(eq=False)
 class Asked:
-    """A request that is answered or was.
+    """A running or answered request.
 
     Attributes:
-        delivered: a client got the answer to its end.
-        broken: a client disconnected before.
+        delivered: a client got the complete answer.
+        broken: a client disconnected before the end.
         created: seconds since 1970.
     """
 
@@ -72,14 +72,14 @@ class Asked:
 
     @property
     def failed(self) -> bool:
-        """The request was not answered: asked again, it is sampled again."""
+        """Whether the request failed; its retry is sampled again."""
         return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
 
     def is_meant_by(self, sent: Sent) -> bool:
-        """Whether an equal request is a retry of this one.
+        """Return whether an equal request is a retry of this one.
 
-        The client's SDK says so (a retry count above 0); or the delivery failed or never happened; or the answer is
-        still under way and the SDK does not say that the request is new (a count of 0).
+        It is if the SDK counts it as a retry; or if the delivery failed or never happened; or if this request is still
+        running and the SDK does not mark the other as new (a count of 0).
         """
         if self.failed:
             return False
@@ -88,17 +88,49 @@ class Asked:
         return not self.task.done() and sent.retry < 0
 
 
+@dataclass
+class SessionTrace:
+    """The result of a session.
+
+    Attributes:
+        steps: chain by chain; every step precedes the one that first reads its answer, and the session's last call is
+            the last step. ``call`` and ``reward`` (from rewards of calls) are set, and ``next_step`` if it is not the
+            next one in the list.
+        reward: of the session; None: not given.
+        end: why it ended: empty, ``context_length``, ``max_calls``, or the reason given to `Gateway.close`.
+        abandoned: number of answers excluded from ``steps``: the agent continued another answer to the same request.
+        rewrites: number of calls whose history the client had changed.
+        rendered_whole: number of prompts that the chat template could not extend and rendered again.
+        ignored: parts of requests without effect, by name (`ModelCall.ignored`), with the maximum over requests.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    reward: float | None = None
+    end: str = ""
+    abandoned: int = 0
+    rewrites: int = 0
+    rendered_whole: int = 0
+    ignored: dict[str, int] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, object]:
+        """Return the irregularities to report; empty if there are none."""
+        names = ("abandoned", "rewrites", "rendered_whole")
+        counts: dict[str, object] = {name: getattr(self, name) for name in names if getattr(self, name)}
+        return counts | ({"ignored": self.ignored} if self.ignored else {})
+
+
 @dataclass(eq=False)
 class OpenSession:
-    """A session that takes calls.
+    """An open session.
 
     Attributes:
         asked: requests by digest, in their order.
-        recorded: answers to give again, by exact prompt.
-        rewards: by (call or 0 for the session, why): the last one said counts.
+        recorded: answers to return again, by exact prompt.
+        rewards: by (call or 0 for the session, why); the last one counts.
         instruction: of `Gateway.steer`, for the next prompt.
-        end: why no further call is answered; empty: calls are answered.
-        ignored: see `ModelCall.ignored`; of every name the most that one request had.
+        end: why further calls are refused; empty: calls are answered.
+        why: the message of the refusal.
+        ignored: see `ModelCall.ignored`; for every name the maximum over requests.
     """
 
     opening: Opening
@@ -112,7 +144,7 @@ class OpenSession:
     ignored: Excluded = field(default_factory=Counter)
 
     def earlier(self, sent: Sent) -> Asked | None:
-        """Return the request that this one repeats; one whose delivery failed before one that was delivered."""
+        """Return the request that this one repeats, preferably one whose delivery failed."""
         meant = [asked for asked in self.asked.get(sent.digest, []) if asked.is_meant_by(sent)]
         return max(meant, key=lambda a: (a.broken and not a.delivered, not a.task.done()), default=None)
 
@@ -121,11 +153,11 @@ class OpenSession:
             self.end, self.why = end, why
 
     def finish_by_steering(self) -> None:
-        """Answer no call after the one that carries the last instruction."""
-        self.finish(STEERED, "the last answer of this session has been asked for; there are no further ones")
+        """Refuse calls after the one with the instruction of `Gateway.steer`."""
+        self.finish(STEERED, "the session has given its last answer")
 
     def reopen(self) -> None:
-        """The last answer did not come: its request may be sent again."""
+        """Allow the last request again after it failed."""
         if self.end == STEERED:
             self.end = self.why = ""
 
@@ -158,3 +190,86 @@ class OpenSession:
             rendered_whole=sum(call.rendered_whole for call in answered),
             ignored=dict(sorted(self.ignored.items())),
         )
+
+
+# --- from the tree of calls to steps -----------------------------------------------------------------------------
+
+
+def step_of(call: Made, reward: float = 0.0) -> Step:
+    # A rewritten history may repeat earlier messages: the observation is what follows the last answer.
+    answers = [number for number, message in enumerate(call.rest) if message["role"] == "assistant"]
+    new = call.rest[answers[-1] + 1 :] if answers else call.rest
+    told = [str(message["content"]) for message in new if message["role"] != "system"]
+    observation = "\n".join([*told, *([call.steered] if call.steered else [])])
+    return Step(
+        prompt_ids=call.prompt_ids(),
+        response_ids=list(call.response),
+        logprobs=list(call.logprobs),
+        policy_version=call.policy_version,
+        finish_reason=call.finish_reason,
+        observation=observation,
+        anchor=observation,
+        action=call.text,
+        reward=reward,
+        valid=not call.problem,
+        call=call.id,
+        version_spans=call.version_spans,
+    )
+
+
+def steps_of(calls: Sequence[Made], rewards: Mapping[int, float]) -> tuple[list[Step], int]:
+    """Return the steps of a session, and the number of abandoned answers.
+
+    Args:
+        calls: all answered calls, in the order of their requests.
+        rewards: by call.
+    """
+    kept = [call for call in calls if not _abandoned(call, calls[-1])]
+    following = {call.id: _next(call, kept) for call in kept}
+    ordered = [call for lineage in _lineages(kept, following) for call in lineage]
+    places = {call.id: number for number, call in enumerate(ordered)}
+    steps = [step_of(call, rewards.get(call.id, 0.0)) for call in ordered]
+    for number, (call, step) in enumerate(zip(ordered, steps, strict=True)):
+        after = following[call.id]
+        place = -1 if after is None else places[after.id]
+        last = number + 1 == len(ordered)
+        step.next_step = None if place == number + 1 or (last and place < 0) else place
+    return steps, len(calls) - len(kept)
+
+
+def _abandoned(call: Made, last: Made) -> bool:
+    """Return whether the agent continued another answer to the same request; the last call is never abandoned."""
+    return call is not last and not call.followed and any(sibling.followed for sibling in call.siblings)
+
+
+def _next(call: Made, kept: Sequence[Made]) -> Made | None:
+    """Return the call that continues this one; None: there is none.
+
+    Of several continuing calls, it is the first. The end of a branch continues in the call that first read its answer.
+    If no call quotes the answer, it is the next call after it: of the same conversation, of an older one (which may
+    have started this one) or of a new one, but not of one that ran concurrently.
+    """
+    known = {id(other) for other in kept}
+    for other in sorted(call.followers, key=lambda follower: follower.order):
+        if id(other) in known:
+            return other
+    if call.read_by is not None and id(call.read_by) in known:
+        return call.read_by
+    own = call.conversation
+    begun = {c.conversation: c.order for c in reversed(kept)}
+    for other in kept:
+        start = begun[other.conversation]
+        if other.order >= call.ended and (start <= begun[own] or start >= call.ended):
+            return other
+    return None
+
+
+def _lineages(kept: Sequence[Made], following: Mapping[int, Made | None]) -> list[list[Made]]:
+    """Return chains of calls, each continuing the one before; the chain that ends last is last."""
+    chains: dict[int, list[Made]] = {}
+    for call in kept:  # a call's ``after`` precedes it
+        before = call.after
+        extends = before is not None and following.get(before.id) is call
+        chain = chains.pop(before.id) if extends and before is not None else []
+        chains[call.id] = [*chain, call]
+    return sorted(chains.values(), key=lambda chain: chain[-1].order)

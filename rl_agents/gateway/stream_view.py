@@ -1,36 +1,42 @@
-"""What a client is shown of an answer while it is sampled: thoughts, text and, at the end, tool calls."""
+"""The client's view of an answer while it is sampled: thoughts, text and, at the end, tool calls."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rl_agents.chat.messages import Message, assistant_message
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.chat.tool_parsing import CANONICAL, ResponseParser
+from rl_agents.gateway.calls import AnsweredCall, Dialect, Finish, ModelAnswer, Start
 from rl_agents.tools.calls import Response, Tool, ToolCall
 from rl_agents.tools.thoughts import THOUGHT_TAGS
 from rl_agents.web.text import TextStream, beginning_of
 
-#: So many of a prompt's last tokens tell whether the template has opened a thought.
+#: Number of a prompt's last tokens that show whether the template has opened a thought.
 TAIL = 16
+#: Prefixes of answer ids in the dialects.
+ANSWER_PREFIXES = ("chatcmpl-", "resp_", "msg_")
+#: Prefixes of ids of tool calls, as in each provider's own API.
+CALL_PREFIX: Mapping[Dialect, str] = {"chat_completions": "call_", "responses": "call_", "messages": "toolu_"}
 
 
 @dataclass
 class Shown:
-    """One answer. `add` takes tokens; ``content``, ``thoughts`` and ``calls`` are whole after the last ones.
+    """The view of one answer. `add` takes tokens; ``content``, ``thoughts`` and ``calls`` are complete at the end.
 
-    A thought is what comes before the first closing tag, if the answer (or the prompt's end) opens one. With tools,
-    text is shown up to the first call only: whether what follows is a call is known at its end. What was shown is
-    always the beginning of ``content``. Some parsers read whole answers only: nothing is shown before the end then.
+    If the answer or the prompt opens a thought, it ends at the first closing tag. With tools, text is shown only up to
+    the first call, since a call can be recognized only at its end. The shown text is always a prefix of ``content``.
+    For parsers that need a complete answer, nothing is shown before the end.
 
     Attributes:
         stream: the text, cut at the client's stop strings.
-        tools: what the client offered.
+        tools: offered by the client.
         parser: of the model's family.
         inside: the prompt ends inside a thought.
-        problem: why the answer's calls cannot be read; they are shown as text then.
-        thought_tokens: sampled while a thought went on.
+        problem: why the answer's calls cannot be read; they are shown as text.
+        thought_tokens: number of tokens inside a thought.
     """
 
     stream: TextStream
@@ -54,13 +60,13 @@ class Shown:
 
     @property
     def stopped_by(self) -> str:
-        """The stop string that has ended what is shown; empty: none."""
+        """The stop string that ended the text; empty: none."""
         return self.stream.stopped_by
 
     def add(self, token_ids: Sequence[int], last: bool = False) -> tuple[str, str]:
-        """Take further tokens; return the content and the thoughts that may be shown now and could not before."""
+        """Add tokens and return the content and the thoughts that can be shown now."""
         content = thoughts = ""
-        while len(token_ids) > 1 and self._state != "said":  # one by one, to count those of a thought
+        while len(token_ids) > 1 and self._state != "said":  # one by one, to count those inside a thought
             said, thought = self._add(token_ids[:1], False)
             content, thoughts, token_ids = content + said, thoughts + thought, token_ids[1:]
         said, thought = self._add(token_ids, last)
@@ -116,7 +122,7 @@ class Shown:
         return new
 
     def _finished(self, last: bool) -> str:
-        """Return the text that is no part of a call."""
+        """Return the text without calls."""
         if not last:
             text = self._spoken.lstrip()
             if text.startswith("{"):
@@ -133,7 +139,7 @@ class Shown:
 
 
 def opened_thought(template: ChatTemplate, prompt_ids: Sequence[int]) -> str:
-    """Return the tag of the thought that a prompt ends inside of; empty: none."""
+    """Return the tag of the thought that is open at the end of a prompt; empty: none."""
     tail = _tail(template, prompt_ids)
     return next((tag for tag in THOUGHT_TAGS if tail.endswith(f"<{tag}>")), "")
 
@@ -143,9 +149,63 @@ def _tail(template: ChatTemplate, prompt_ids: Sequence[int]) -> str:
 
 
 def arguments_text(call: ToolCall) -> str:
-    """Return a call's arguments as every dialect shows them."""
+    """Return a call's arguments as JSON text."""
     return json.dumps(dict(call.arguments), ensure_ascii=False)
 
 
 def _cut(text: str, held: int) -> tuple[str, str]:
     return (text[:-held], text[-held:]) if held else (text, "")
+
+
+def answer_id(call: int) -> str:
+    """Return a call's id for clients, without the dialect's prefix."""
+    return f"{call:016x}"
+
+
+def call_of(answer: str | int) -> int:
+    """Return the call of an answer's id (with a dialect's prefix) or of a call's number; 0: there is none."""
+    if isinstance(answer, int):
+        return answer
+    digits = answer.removeprefix(next((p for p in ANSWER_PREFIXES if answer.startswith(p)), ""))
+    try:
+        return int(digits, 16) if len(digits) == 16 else int(digits)
+    except ValueError:
+        return 0
+
+
+def written_answer(
+    shown: Shown, dialect: Dialect, call: int, start: Start, tokens: int, finish_reason: str
+) -> ModelAnswer:
+    """Return an answer in the form for clients.
+
+    Args:
+        call: its number, for ids of tool calls.
+        start: the beginning of its stream.
+        tokens: number of sampled tokens.
+        finish_reason: of the engine, ``stop`` or ``length``.
+    """
+    calls = tuple(
+        AnsweredCall(f"{CALL_PREFIX[dialect]}{call:016x}{number:02x}", called.name, arguments_text(called))
+        for number, called in enumerate(shown.calls)
+    )
+    finish: Finish = "tool_calls" if calls else "stop" if shown.stopped_by or finish_reason == "stop" else "length"
+    return ModelAnswer(
+        index=0,
+        call=call,
+        id=start.id,
+        content=shown.content,
+        thoughts=shown.thoughts,
+        tool_calls=calls,
+        finish=finish,
+        prompt_tokens=start.prompt_tokens,
+        completion_tokens=tokens,
+        created=start.created,
+        label=start.label,
+        stop=shown.stopped_by,
+        thought_tokens=shown.thought_tokens,
+    )
+
+
+def shown_message(answer: ModelAnswer, shown: Shown) -> Message:
+    """Return an answer as the message that a client sends back."""
+    return assistant_message(answer.content, shown.calls, [call.id for call in answer.tool_calls], answer.thoughts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from asyncio import CancelledError
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
@@ -23,19 +22,10 @@ from starlette.exceptions import HTTPException
 
 from rl_agents.config import Settings
 from rl_agents.errors import InputError
-from rl_agents.gateway.dialects import (
-    DIALECTS,
-    IgnoredLog,
-    event_stream,
-    handlers,
-    ignored_header,
-    messages,
-    primed,
-    written,
-)
+from rl_agents.gateway.dialects import DIALECTS, event_stream, handlers, ignored_header, messages, primed, written
 from rl_agents.inference.base import EngineError, EngineSettings, Sampling
 from rl_agents.inference.select import resolve_engine, run_engine
-from rl_agents.serving.metrics import Asked, EngineMeter
+from rl_agents.serving.metrics import EngineMeter
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Piece, Policy, Target
 from rl_agents.serving.request_params import read_params
@@ -43,13 +33,13 @@ from rl_agents.serving.service import CheckpointRequest, Service
 from rl_agents.serving.sessions import SessionRequest, StepRequest
 from rl_agents.serving.source import Checkpoint, find_adapters, find_checkpoint, served_settings
 from rl_agents.web.bodies import BodyT, json_object, read_body
-from rl_agents.web.errors import ApiError, overloaded
+from rl_agents.web.errors import overloaded
 from rl_agents.web.security import Guard, Keys
 
 logger = logging.getLogger("ray.serve")
 
 STATIC = Path(__file__).parent / "static"
-#: The page loads nothing from elsewhere, and no page may frame it.
+#: The page loads nothing from other servers and cannot be framed.
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -65,7 +55,7 @@ def make_api(service: Service, keys: Keys, max_body_bytes: int) -> FastAPI:
     def lifespan(_: FastAPI) -> AbstractAsyncContextManager[None]:
         return service.running()
 
-    # FastAPI's own documentation pages load scripts from elsewhere.
+    # FastAPI's own documentation pages load scripts from other servers.
     api = FastAPI(title="rl_agents", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     api.add_middleware(Guard, keys=keys, max_body_bytes=max_body_bytes, write=written)
     for error, handler in handlers(logger, "server").items():
@@ -78,16 +68,16 @@ def make_api(service: Service, keys: Keys, max_body_bytes: int) -> FastAPI:
 
 
 def _add_dialects(api: FastAPI, service: Service) -> None:
-    log = IgnoredLog(logger)
     for path, dialect in DIALECTS.items():
-        api.post(path)(_ask(service, dialect, log))
+        api.post(path)(_ask(service, dialect))
 
     @api.post(messages.COUNT_PATH)
     async def count(request: Request) -> dict[str, Any]:
-        with _counted(service, "count_tokens") as asked:
+        asked = service.meter.asked("count_tokens")
+        with asked.counted():
             call, params = read_params(messages.read_count(json_object(await request.body())))
             tokens = service.count_tokens(call, params)
-            asked.ended("ok")
+        asked.ended("ok")
         return messages.counted(tokens)
 
     @api.get("/v1/models")
@@ -99,40 +89,26 @@ def _add_dialects(api: FastAPI, service: Service) -> None:
         return service.model(name)
 
 
-def _ask(service: Service, dialect: ModuleType, log: IgnoredLog) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+def _ask(service: Service, dialect: ModuleType) -> Callable[[Request], Coroutine[Any, Any, Response]]:
     async def ask(request: Request) -> Response:
-        with _counted(service, dialect.PATH.removeprefix("/v1/").replace("/", "_")) as asked:
+        asked = service.meter.asked(dialect.PATH.removeprefix("/v1/").replace("/", "_"))
+        with asked.counted():
             call, params = read_params(dialect.read(json_object(await request.body())))
             call.ignored["model"] += not service.has_model(call.model)
             headers = ignored_header(call)
-            log.note(call)
             if not call.stream:
                 answers = await service.answer(call, params)
                 asked.ended("ok", answers)
                 return JSONResponse(dialect.whole(call, answers), headers=headers)
-            # What fails before the first piece is still an ordinary error.
+            # A failure before the first piece is still an ordinary HTTP error.
             pieces = asked.listening(await primed(service.stream(call, params)))
         return event_stream(dialect.events(call, pieces), headers)
 
     return ask
 
 
-@contextmanager
-def _counted(service: Service, api: str) -> Iterator[Asked]:
-    """Count a request; what is raised ends it."""
-    asked = service.meter.asked(api)
-    try:
-        yield asked
-    except ApiError as problem:
-        asked.ended(problem.code)
-        raise
-    except BaseException as error:
-        asked.ended("client_left" if isinstance(error, CancelledError) else "internal_error")
-        raise
-
-
 async def _read(kind: type[BodyT], request: Request) -> BodyT:
-    """Read a body of our own; an empty one is ``{}``."""
+    """Read the body of a session or admin request; an empty one is ``{}``."""
     body = await request.body()
     return read_body(kind, json_object(body) if body.strip() else {})
 
@@ -186,29 +162,27 @@ def _add_page(api: FastAPI) -> None:
         return FileResponse(STATIC / name, media_type=FILES[name], headers=PAGE_HEADERS)
 
 
-#: Requests that the gateway holds besides those for the engines: sessions, probes, the page.
+#: Requests at the gateway in addition to those for the engines: sessions, probes, the page.
 OTHER_REQUESTS = 64
-#: Guided decoding needs to know the tokens' texts; one backend, since vLLM's engine has the first request's for all.
+#: Guided decoding needs the texts of tokens. Without a backend, vLLM would use that of the first request for all.
 GUIDED = {"skip_tokenizer_init": False, "structured_outputs_config": {"backend": "xgrammar"}}
-#: Seconds that all replicas together may take for new weights.
-LOAD_S = 600.0
-#: Seconds that they may take to say what they serve.
-SERVED_S = 4.0
+#: Seconds that all replicas together have to load new weights, and to report what they serve.
+LOAD_S, SERVED_S = 600.0, 4.0
 
 
 class RemotePolicy:
-    """The replicas behind a Serve handle, see `rl_agents.serving.policy.PolicyClient`."""
+    """The replicas behind a Serve handle; see `rl_agents.serving.policy.PolicyClient`."""
 
     def __init__(self, handle: DeploymentHandle) -> None:
         self._handle = handle
         self._stream = handle.options(stream=True)
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> Piece:
-        """Return a whole answer.
+        """Return a complete answer.
 
         Raises:
-            ApiError: 429 when the queue is full.
-            EngineError: the replica's engine failed, or the replica died.
+            ApiError: 429 if the queue is full.
+            EngineError: the engine failed, or the replica died.
         """
         with _serve_errors():
             piece: Piece = await self._handle.generate.remote(prompt_ids, sampling, target)
@@ -227,20 +201,20 @@ class RemotePolicy:
             pieces.cancel()
 
     async def load(self, target: Target) -> None:
-        """Have all replicas take new weights at the same time; those that start later learn from requests.
+        """Load new weights into all replicas at the same time; later replicas get the target from requests.
 
         Raises:
             InputError: a replica refuses them.
-            EngineError: a replica died, or did not take them within `LOAD_S`.
+            EngineError: a replica died, or did not load them within `LOAD_S`.
         """
         with _serve_errors():
             await self._handle.broadcast("load", target).results_async(timeout_s=LOAD_S)
 
     async def served(self) -> Target:
-        """Return the newest that a replica serves. Busy replicas answer, too: this waits in no queue.
+        """Return the newest target that a replica serves; this call does not wait in the queue of a busy replica.
 
         Raises:
-            EngineError: no replica runs, or none answers within `SERVED_S`.
+            EngineError: no replica runs, or they do not answer within `SERVED_S`.
         """
         with _serve_errors():
             targets: list[Target] = await self._handle.broadcast("served").results_async(timeout_s=SERVED_S)
@@ -251,7 +225,7 @@ class RemotePolicy:
 
 @contextmanager
 def _serve_errors() -> Iterator[None]:
-    """Give Serve's errors our names."""
+    """Convert Serve's errors."""
     try:
         yield
     except BackPressureError:
@@ -265,17 +239,12 @@ def _serve_errors() -> Iterator[None]:
 
 
 class Gateway:
-    """The ingress deployment; Serve asks it for its application once it is built."""
+    """The ingress deployment; Serve takes the application from it."""
 
     def __init__(
-        self,
-        options: ServingOptions,
-        settings: Settings,
-        checkpoint: Checkpoint,
-        keys: Keys,
-        policy: DeploymentHandle,
-        engine: EngineSettings,
-    ) -> None:
+        self, options: ServingOptions, settings: Settings, checkpoint: Checkpoint, keys: Keys,
+        policy: DeploymentHandle, engine: EngineSettings,
+    ) -> None:  # fmt: skip
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         self._keys, self._max_body_bytes = keys, options.max_body_bytes
         client = RemotePolicy(policy)
@@ -286,7 +255,7 @@ class Gateway:
 
 
 class Replica(Policy):
-    """A policy that finds the newest checkpoint when it starts: the one that it was configured with may be pruned."""
+    """A policy that finds the newest checkpoint when it starts, since the configured one may have been deleted."""
 
     def __init__(self, settings: EngineSettings, options: ServingOptions, checkpoint: Checkpoint) -> None:
         if options.follow or not checkpoint.hf_dir.is_dir():
@@ -296,7 +265,7 @@ class Replica(Policy):
 
 
 def build(args: Mapping[str, Any]) -> serve.Application:
-    """Build the application from keys (`rl_agents.serving.options` and those of the run), as text or as values.
+    """Build the application from keys of the server (`rl_agents.serving.options`) and of the run, as text or values.
 
     Raises:
         InputError: unknown key, no such checkpoint, an engine that cannot run here, a missing API key.
@@ -331,10 +300,10 @@ def application(options: ServingOptions, settings: Settings, checkpoint: Checkpo
 
 
 def engine_settings(options: ServingOptions, settings: Settings, checkpoint: Checkpoint) -> EngineSettings:
-    """Return how each replica builds its engine.
+    """Return the settings of each replica's engine.
 
     Raises:
-        InputError: adapters that do not fit the checkpoint, or an engine that cannot hold any.
+        InputError: adapters that do not fit the checkpoint, or an engine without support for them.
     """
     kind, _ = resolve_engine(settings.engine)
     if options.adapters and kind != "vllm":
@@ -343,7 +312,7 @@ def engine_settings(options: ServingOptions, settings: Settings, checkpoint: Che
         raise InputError("adapters over a quantized base were not tried: set engine_quantization=none")
     adapters = find_adapters(options.named_adapters(), checkpoint)
     engine = run_engine(settings, str(checkpoint.hf_dir), kind)
-    # `Policy.load` lets running answers end itself, for a time of its own, and then loads while the rest continue.
+    # `Policy.load` itself waits for running answers; those that take longer continue under the new weights.
     vllm_args = {**engine.vllm_args, **GUIDED} if kind == "vllm" else engine.vllm_args
     return replace(
         engine, max_batch=options.max_ongoing_requests, weight_switch="keep", adapters=adapters, vllm_args=vllm_args
@@ -354,16 +323,12 @@ def _scale(options: ServingOptions) -> dict[str, Any]:
     if options.min_replicas == options.max_replicas:
         return {"num_replicas": options.min_replicas}
     target = options.target_ongoing_requests or max(1, options.max_ongoing_requests // 2)
-    scale = AutoscalingConfig(
-        min_replicas=options.min_replicas,
-        max_replicas=options.max_replicas,
-        target_ongoing_requests=target,
-    )
-    return {"autoscaling_config": scale}
+    replicas = {"min_replicas": options.min_replicas, "max_replicas": options.max_replicas}
+    return {"autoscaling_config": AutoscalingConfig(**replicas, target_ongoing_requests=target)}
 
 
 def _gpus(settings: Settings) -> float:
-    """GPUs of a replica; like engines of a run: ``tensor_parallel`` where torch sees any."""
+    """Return the GPUs of a replica, as for engines of a run: ``tensor_parallel`` if torch sees any."""
     import torch
 
     return settings.gpus_per_engine or (float(settings.tensor_parallel) if torch.cuda.is_available() else 0.0)

@@ -1,13 +1,14 @@
-"""What a server counts, for Prometheus: it comes out of Ray's own endpoint, under ``ray_`` and these names.
+"""Prometheus metrics of a server. Ray's own endpoint exports them with the prefix ``ray_``.
 
-`METRICS` is the whole list; `clusters/grafana_serving.json` draws it.
+`METRICS` is the complete list; `clusters/grafana_serving.json` is a dashboard of it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from asyncio import CancelledError
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,15 +37,17 @@ METRICS: Mapping[str, Metric] = {
     "request_seconds": Metric("histogram", "Seconds from a request to its whole answer.", ("api",), LONG),
     "first_token_seconds": Metric("histogram", "Seconds to the first token of streamed answers.", ("api",), LONG),
     "token_seconds": Metric("histogram", "Seconds per token after the first, of streamed answers.", ("api",), SHORT),
-    "prompt_tokens": Metric("counter", "Tokens of prompts that were answered.", ("api",)),
-    "sampled_tokens": Metric("counter", "Tokens that were sampled.", ("api",)),
+    "prompt_tokens": Metric("counter", "Tokens of answered prompts.", ("api",)),
+    "sampled_tokens": Metric("counter", "Sampled tokens.", ("api",)),
     "requests_open": Metric("gauge", "Requests that the gateway has not answered yet.", ("api",)),
     "sessions_open": Metric("gauge", "Agent sessions."),
-    "engine_calls": Metric("gauge", "Answers that an engine samples; a request with n has n."),
-    "calls_open": Metric("gauge", "Answers asked of the engines; those beyond engine_calls wait in Serve's queue."),
+    "engine_calls": Metric("gauge", "Answers that an engine is sampling; a request with n has n."),
+    "calls_open": Metric("gauge", "Answers requested from the engines; more than engine_calls wait in Serve's queue."),
     "checkpoint": Metric("gauge", "1 for the checkpoint that an engine serves, 0 for earlier ones.", ("checkpoint",)),
     "checkpoint_loads": Metric("counter", "Checkpoints that an engine has loaded."),
 }
+#: Those that a replica sets; the gateway sets the others.
+OF_REPLICAS = ("engine_calls", "checkpoint", "checkpoint_loads")
 
 
 def make(names: Sequence[str]) -> dict[str, Any]:
@@ -60,10 +63,10 @@ def make(names: Sequence[str]) -> dict[str, Any]:
 
 
 class EngineMeter:
-    """What a replica tells."""
+    """Metrics of a replica."""
 
     def __init__(self) -> None:
-        self._made = make(["engine_calls", "checkpoint", "checkpoint_loads"])
+        self._made = make(OF_REPLICAS)
         self._label = ""
 
     def running(self, count: int) -> None:
@@ -78,11 +81,10 @@ class EngineMeter:
 
 
 class Meter:
-    """What the gateway tells."""
+    """Metrics of the gateway."""
 
     def __init__(self) -> None:
-        own = ("engine_calls", "checkpoint", "checkpoint_loads")
-        self._made = make([name for name in METRICS if name not in own])
+        self._made = make([name for name in METRICS if name not in OF_REPLICAS])
         self._open: dict[str, int] = {}
         self._calls = 0
 
@@ -91,12 +93,12 @@ class Meter:
         return Asked(self, api)
 
     def opened(self, api: str, change: int) -> None:
-        """Note that a request has begun (1) or is over (-1)."""
+        """Count a request that begins (1) or ends (-1)."""
         self._open[api] = self._open.get(api, 0) + change
         self._made["requests_open"].set(self._open[api], {"api": api})
 
     def called(self, change: int) -> None:
-        """Note that an engine was asked for an answer (1), or need not work on it any more (-1)."""
+        """Count an answer that an engine begins (1) or ends (-1)."""
         self._calls += change
         self._made["calls_open"].set(self._calls)
 
@@ -104,7 +106,7 @@ class Meter:
         self._made["sessions_open"].set(count)
 
     def count(self, name: str, value: float, **labels: str) -> None:
-        """Add to a counter; Ray's take nothing of 0."""
+        """Add to a counter; Ray's counters refuse 0."""
         if value > 0:
             self._made[name].inc(value, labels)
 
@@ -113,37 +115,41 @@ class Meter:
 
 
 class Asked:
-    """One request under way."""
+    """An open request."""
 
     def __init__(self, meter: Meter, api: str) -> None:
         self._meter, self._api = meter, api
         self._began, self._first, self._over = time.monotonic(), 0.0, False
 
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """End the request if the block raises an exception."""
+        try:
+            yield
+        except BaseException as error:
+            left = isinstance(error, CancelledError | GeneratorExit)
+            self.ended(error.code if isinstance(error, ApiError) else "client_left" if left else "internal_error")
+            raise
+
     def listening(self, pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
-        """Pass a stream on whose first piece has come, and note how it ends."""
+        """Pass on a stream whose first piece has arrived, and count how it ends."""
         self._first = time.monotonic()
         self._meter.observe("first_token_seconds", self._first - self._began, api=self._api)
 
         async def heard() -> AsyncGenerator[Piece, None]:
             answers: list[ModelAnswer] = []
-            outcome = "client_left"
-            try:
+            with self.counted():
                 async with aclosing(pieces):
                     async for piece in pieces:
                         if isinstance(piece, ModelAnswer):
                             answers.append(piece)
                         yield piece
-                outcome = "ok"
-            except ApiError as problem:
-                outcome = problem.code
-                raise
-            finally:
-                self.ended(outcome, answers)
+                self.ended("ok", answers)
 
         return heard()
 
     def ended(self, outcome: str, answers: Sequence[ModelAnswer] = ()) -> None:
-        """Note how the request ended; only the first time counts."""
+        """Count how the request ended; only the first call has an effect."""
         if self._over:
             return
         self._over = True

@@ -1,4 +1,4 @@
-"""A policy replica: one engine behind Serve. Tokens in, tokens out, and new weights in place."""
+"""A policy replica: one engine behind Serve, which takes and returns tokens and loads new weights in place."""
 
 from __future__ import annotations
 
@@ -23,18 +23,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ray.serve")
 
-#: Token ids, their log-probabilities, and the likeliest tokens where they were asked for.
-Heard = tuple[list[int], list[float], list[Likeliest]]
-#: Seconds for which a replica does not try again to load weights that it could not read.
+#: Seconds until a replica tries again to load weights that it could not read.
 RETRY_S = 10.0
 
 
 @dataclass(frozen=True)
 class Target:
-    """The weights that requests want.
+    """The weights that requests ask for.
 
     Attributes:
-        number: later targets have greater numbers (nanoseconds since 1970), also after the gateway restarted.
+        number: later targets have greater numbers (nanoseconds since 1970), also after a restart of the gateway.
     """
 
     number: int
@@ -47,11 +45,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a replica returns: tokens as they come, and at the end why they ended.
+    """A part of an answer, or all of it.
 
     Attributes:
-        finish_reason: ``stop`` or ``length``; empty while more is to come.
-        label: checkpoint whose weights the answer began with, or adapter over them.
+        finish_reason: ``stop`` or ``length``; empty if more tokens follow.
+        label: checkpoint with whose weights the answer began, or the adapter.
         likeliest: see `Completion.likeliest`.
     """
 
@@ -61,28 +59,34 @@ class Piece:
     label: str
     likeliest: Sequence[Likeliest] = ()
 
+    def __add__(self, more: Piece) -> Piece:
+        likeliest = [*self.likeliest, *more.likeliest]
+        return Piece(
+            self.token_ids + more.token_ids, self.logprobs + more.logprobs, more.finish_reason, self.label, likeliest
+        )
+
 
 class PolicyClient(Protocol):
-    """What the gateway needs of the replicas: `Policy` itself in one process, `RemotePolicy` behind Serve."""
+    """The gateway's view of the replicas: `Policy` itself in one process, `RemotePolicy` behind Serve."""
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> Piece:
-        """Return a whole answer."""
+        """Return a complete answer."""
 
     def stream(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> AsyncGenerator[Piece, None]:
-        """Yield an answer piece by piece; closing the iterator stops the engine's work on it."""
+        """Yield an answer piece by piece; closing the iterator stops the engine."""
 
     async def load(self, target: Target) -> None:
-        """Have all replicas take new weights."""
+        """Load new weights into all replicas."""
 
     async def served(self) -> Target:
-        """Return what the replicas serve; an error when none is ready."""
+        """Return the served target; raises if no replica is ready."""
 
 
 class UpdateLock:
-    """Answers pass together; new weights wait until none is inside, and keep new ones out meanwhile."""
+    """Answers run concurrently; new weights wait until none is running, and block new ones meanwhile."""
 
     def __init__(self, tell: Callable[[int], None] | None = None) -> None:
-        """Begin open; ``tell`` hears how many are inside, whenever that changes."""
+        """``tell`` gets the number of running answers whenever it changes."""
         self._inside, self._tell = 0, tell or (lambda inside: None)
         self._open, self._empty = asyncio.Event(), asyncio.Event()
         self._open.set()
@@ -105,7 +109,7 @@ class UpdateLock:
 
     @asynccontextmanager
     async def exchange(self, patience_s: float) -> AsyncIterator[None]:
-        """Enter to replace the weights: alone, or after ``patience_s`` alongside answers that still run."""
+        """Enter to replace the weights: alone, or after ``patience_s`` seconds together with running answers."""
         self._open.clear()
         try:
             try:
@@ -121,19 +125,15 @@ class Policy:
     """The deployment's class; `rl_agents.serving.app.build` wraps it."""
 
     def __init__(
-        self,
-        settings: EngineSettings,
-        checkpoint: Checkpoint,
-        drain_s: float = 10.0,
-        meter: EngineMeter | None = None,
+        self, settings: EngineSettings, checkpoint: Checkpoint, drain_s: float = 10.0, meter: EngineMeter | None = None
     ) -> None:
         """Build the engine.
 
         Args:
             settings: of the engine; its ``model_dir`` is the checkpoint's.
-            checkpoint: what is served until `load`.
+            checkpoint: served until `load`.
             drain_s: seconds that new weights wait for running answers.
-            meter: told of running answers and of checkpoints.
+            meter: counts running answers and checkpoints.
         """
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)  # before torch is imported
         from rl_agents.inference.select import build_engine
@@ -159,29 +159,28 @@ class Policy:
         await self._keep_up(target)
         async with self._turnstile.answer():
             label = self._label(sampling)
-            completion = _ended(await self._engine.generate(prompt_ids, sampling))
-        told = completion.likeliest
-        return Piece(completion.token_ids, completion.logprobs, completion.finish_reason, label, told)
+            answer = _ended(await self._engine.generate(prompt_ids, sampling))
+        return Piece(answer.token_ids, answer.logprobs, answer.finish_reason, label, answer.likeliest)
 
     async def stream(
         self, prompt_ids: Sequence[int], sampling: Sampling, target: Target
     ) -> AsyncGenerator[Piece, None]:
-        """Sample an answer and yield its tokens as they come; see `generate`."""
+        """Sample an answer and yield its tokens as they are sampled; see `generate`."""
         await self._keep_up(target)
         async with self._turnstile.answer():
             label = self._label(sampling)
-            heard: asyncio.Queue[Heard | None] = asyncio.Queue()
+            heard: asyncio.Queue[Piece | None] = asyncio.Queue()
 
             def hear(ids: list[int], logprobs: list[float], likeliest: Sequence[Likeliest] = ()) -> None:
-                heard.put_nowait((ids, logprobs, list(likeliest)))
+                heard.put_nowait(Piece(ids, logprobs, "", label, likeliest))
 
             work = asyncio.ensure_future(self._engine.generate(prompt_ids, sampling, hear))
             work.add_done_callback(lambda _: heard.put_nowait(None))
             try:
                 sent = 0
-                while (news := await _together(heard)) is not None:
-                    sent += len(news[0])
-                    yield Piece(news[0], news[1], "", label, news[2])
+                while (piece := await _together(heard)) is not None:
+                    sent += len(piece.token_ids)
+                    yield piece
                 rest = _ended(work.result())
                 yield Piece(
                     rest.token_ids[sent:], rest.logprobs[sent:], rest.finish_reason, label, rest.likeliest[sent:]
@@ -190,11 +189,11 @@ class Policy:
                 work.cancel()
 
     async def load(self, target: Target) -> None:
-        """Serve ``target`` from now on, unless this replica serves it or a later one already.
+        """Serve ``target``, unless this replica already serves it or a later one.
 
         Raises:
             InputError: the weights cannot be read; the old ones stay.
-            EngineError: they do not fit, which `check_replaces` should have told; this replica needs a restart.
+            EngineError: they do not fit, which `check_replaces` should have found; this replica needs a restart.
         """
         async with self._loading:
             if target.number <= self._target.number:
@@ -212,10 +211,10 @@ class Policy:
         return self._target
 
     async def check_health(self) -> None:
-        """Serve's probe: a replica whose engine has died, or holds half of two checkpoints, is replaced.
+        """Serve's probe, which replaces a replica whose engine has died or contains parts of two checkpoints.
 
         Raises:
-            EngineError: it has.
+            EngineError: the engine is in this state.
         """
         if dead := self._broken or getattr(self._engine, "dead", None):
             raise EngineError(str(dead))
@@ -225,7 +224,7 @@ class Policy:
         return self._adapters.get(adapter, self._target.checkpoint.label)
 
     async def _keep_up(self, target: Target) -> None:
-        """Take the weights that a request wants: a replica that started after `load` learns of them this way."""
+        """Load the weights that a request asks for, if this replica started after `load` was called."""
         if target.number <= self._target.number:
             return
         number, when = self._failed
@@ -233,7 +232,7 @@ class Policy:
             return
         try:
             await self.load(target)
-        except InputError as error:  # a pruned checkpoint: an answer from older weights is better than none
+        except InputError as error:  # a deleted checkpoint: an answer from older weights is better than none
             self._failed = (target.number, time.monotonic())
             logger.warning("still serving %s: %s", self._target.checkpoint.label, error)
 
@@ -262,25 +261,20 @@ def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     return untied(weights, tied=bool(config.get("tie_word_embeddings")))
 
 
-async def _together(heard: asyncio.Queue[Heard | None]) -> Heard | None:
-    """Wait for tokens; return all that have come, and None once nothing but the end has."""
-    first = await heard.get()
-    if first is None:
-        return None
-    ids, logprobs, likeliest = list(first[0]), list(first[1]), list(first[2])
-    while not heard.empty():
+async def _together(heard: asyncio.Queue[Piece | None]) -> Piece | None:
+    """Wait for tokens and return all that are there; None at the end."""
+    piece = await heard.get()
+    while piece is not None and not heard.empty():
         more = heard.get_nowait()
         if more is None:
             heard.put_nowait(None)
             break
-        ids += more[0]
-        logprobs += more[1]
-        likeliest += more[2]
-    return ids, logprobs, likeliest
+        piece += more
+    return piece
 
 
 def _ended(completion: Completion) -> Completion:
-    """Return a completion that ended as one does."""
+    """Raise EngineError if the engine has not completed the answer."""
     if completion.finish_reason not in ("stop", "length"):
-        raise EngineError(f"the engine gave the answer up: {completion.finish_reason}")
+        raise EngineError(f"the engine did not complete the answer: {completion.finish_reason}")
     return completion

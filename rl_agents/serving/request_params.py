@@ -1,8 +1,8 @@
-"""How a request wants its answer, in any dialect: honored, refused where it cannot be, or counted as ignored.
+"""Sampling parameters and constraints of a request in any dialect: honored, refused, or counted as ignored.
 
-What an answer must look like becomes a structural tag: vLLM's guided decoding (xgrammar) samples only what fits it.
-Calls of tools are written in the ``<tool_call>`` form of `rl_agents.tools.calls`. An answer may think before: a thought
-that it begins with is free text.
+The required form of an answer is a structural tag: vLLM's guided decoding (xgrammar) samples only text that fits it.
+Tool calls have the ``<tool_call>`` form of `rl_agents.tools.calls`. An answer may begin with a thought, which is free
+text.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rl_agents.web.errors import bad_request
 
 Format = dict[str, Any]
 
-#: White space of models between the parts that matter.
+#: White space between the parts of an answer.
 _LINE = {"type": "regex", "pattern": "\\n?"}
 _GAP = {"type": "regex", "pattern": "[ \\n]{0,4}"}
-#: White space in a row inside of JSON: enough to indent with, and no model fills its answer with it.
+#: Longest white space inside JSON: enough for indentation, too short to fill an answer.
 MAX_SPACES = 32
-#: What ``json_object`` asks for. xgrammar closes objects whose schema does not open them.
+#: The schema of ``json_object``. xgrammar allows no additional properties unless the schema does.
 ANY_OBJECT: Mapping[str, Any] = {"type": "object", "additionalProperties": True}
 
 
@@ -39,10 +39,10 @@ class Structure:
     """The form of an answer.
 
     Attributes:
-        schema: of an answer that is JSON; None: any text.
-        tools: what may be called, each call with arguments that fit the tool's schema; empty: no calls.
-        must_call: nothing but calls, at least one.
-        one_call: one call at most.
+        schema: of an answer in JSON; None: any text.
+        tools: that can be called, with arguments that fit their schemas; empty: no calls.
+        must_call: only calls, at least one.
+        one_call: at most one call.
     """
 
     schema: Mapping[str, Any] | None = None
@@ -51,7 +51,7 @@ class Structure:
     one_call: bool = False
 
     def tag(self, inside: str = "", thinks: bool = False) -> str:
-        """Return it as vLLM takes it.
+        """Return the structural tag for vLLM.
 
         Args:
             inside: the tag (``think``) of a thought that the prompt has opened.
@@ -75,7 +75,7 @@ def check_schema(schema: Any, field: str) -> Mapping[str, Any]:
     """Return a schema that can be enforced.
 
     Raises:
-        ApiError: 400: it is none, or has parts that are not enforced.
+        ApiError: 400 if it is not a schema, or has parts that are not enforced.
     """
     if not isinstance(schema, Mapping):
         raise bad_request(f"{field}: a JSON schema is needed, an object", field)
@@ -87,7 +87,7 @@ def check_schema(schema: Any, field: str) -> Mapping[str, Any]:
 
 
 def _unenforced(schema: Any) -> str:
-    """Return what of a schema xgrammar would pass over; `rl_agents.inference.vllm_common` asks vLLM about the rest."""
+    """Return the part of a schema that xgrammar would ignore; `rl_agents.inference.vllm_common` asks vLLM too."""
     if isinstance(schema, Sequence) and not isinstance(schema, str):
         return next((problem for item in schema if (problem := _unenforced(item))), "")
     if not isinstance(schema, Mapping):
@@ -119,7 +119,7 @@ def _call_tag(tools: Sequence[Tool]) -> Format:
 
 def _call(tool: Tool) -> Format:
     head = f'{{"name": {json.dumps(tool.name)}, "arguments": '
-    # The schema is separate: references inside it begin at its own root.
+    # The schema is a separate element, since its references begin at its own root.
     parts = [{"type": "const_string", "value": head}, _json(tool.parameters or ANY_OBJECT)]
     return {"type": "sequence", "elements": [*parts, {"type": "const_string", "value": "}"}]}
 
@@ -136,7 +136,7 @@ def _written(form: Format) -> str:
     return json.dumps({"type": "structural_tag", "format": form})
 
 
-#: The only item of Responses' ``include`` that an answer can have.
+#: The only supported item of Responses' ``include``.
 LOGPROBS = "message.output_text.logprobs"
 PLAIN = Extras()
 NO_STRUCTURE = "the torch engine does not constrain what it samples; serve with engine=vllm"
@@ -145,13 +145,13 @@ NO_EXTRAS = "the torch engine samples from the policy as it is; serve with engin
 
 @dataclass(frozen=True)
 class RequestParams:
-    """How to answer a request.
+    """Parameters of a request.
 
     Attributes:
-        tools: what the prompt offers; empty with ``tool_choice: none``.
-        structure: what the answer must look like; None: any text.
-        logprobs: the log-probabilities are shown.
-        extras: see `Extras`; its ``structure`` and ``adapter`` are not filled in yet.
+        tools: offered in the prompt; empty with ``tool_choice: none``.
+        structure: form of the answer; None: any text.
+        logprobs: return log-probabilities.
+        extras: without ``structure`` and ``adapter``, which `sampling` sets.
     """
 
     temperature: float = 1.0
@@ -165,10 +165,10 @@ class RequestParams:
     def sampling(
         self, budget: int, stop_token_ids: tuple[int, ...], index: int, tag: str = "", adapter: str = ""
     ) -> Sampling:
-        """Return how to sample choice ``index``: every one has a stream of its own, the first the seed's itself.
+        """Return the sampling of choice ``index``; the first has the request's seed, the others derived seeds.
 
         Args:
-            tag: what `Structure.tag` has made of ``structure``.
+            tag: the `Structure.tag` of ``structure``.
             adapter: see `Extras`.
         """
         extras = replace(self.extras, structure=tag, adapter=adapter)
@@ -177,12 +177,12 @@ class RequestParams:
 
 
 def read_params(call: ModelCall) -> tuple[ModelCall, RequestParams]:
-    """Return a request with what an answer says of its sampling, and the request's params.
+    """Return a request with the temperature and top-p that its answer reports, and the request's parameters.
 
-    Parameters that no model here can be held to (an effort, a verbosity ...) are added to `ModelCall.ignored`.
+    Parameters without an effect here (effort, verbosity ...) are added to `ModelCall.ignored`.
 
     Raises:
-        ApiError: 400 for a value that is wrong, or for a response that is not kept.
+        ApiError: 400 for an invalid value, or for ``previous_response_id``.
     """
     if call.previous:
         why = "responses are not kept here; send the whole history as input"
@@ -192,10 +192,10 @@ def read_params(call: ModelCall) -> tuple[ModelCall, RequestParams]:
 
 
 def check_engine(params: RequestParams, kind: str) -> None:
-    """Refuse what the engine cannot do.
+    """Refuse parameters that the engine does not support.
 
     Raises:
-        ApiError: 400, what and what to do about it.
+        ApiError: 400 with the parameter and the engine that supports it.
     """
     if kind == "vllm":
         return
@@ -214,7 +214,7 @@ Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
 class SamplingFields(Body):
-    """What a request says of its sampling, in any dialect; other fields are counted as ignored."""
+    """Parameters in any dialect; other fields are counted as ignored."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     temperature: float = Field(1.0, ge=0, le=2)
@@ -265,7 +265,7 @@ def _shows_logprobs(call: ModelCall, fields: SamplingFields) -> bool:
 
 
 def _structure(call: ModelCall, fields: SamplingFields) -> tuple[Structure | None, tuple[Tool, ...]]:
-    """Return the form that is asked for, and the tools that are offered."""
+    """Return the requested form and the offered tools."""
     schema = _schema(call, fields)
     choice, name, one = _choice(call, fields.tool_choice)
     one = one or not fields.parallel_tool_calls
@@ -285,7 +285,7 @@ def _structure(call: ModelCall, fields: SamplingFields) -> tuple[Structure | Non
 
 
 def _schema(call: ModelCall, fields: SamplingFields) -> Mapping[str, Any] | None:
-    """Return the schema of an answer in JSON; None for any text."""
+    """Return the schema of an answer in JSON; None: any text."""
     name, form = "response_format", fields.response_format
     if call.dialect == "responses":
         name, form = "text.format", fields.text_format
@@ -305,7 +305,7 @@ def _schema(call: ModelCall, fields: SamplingFields) -> Mapping[str, Any] | None
 
 
 def _choice(call: ModelCall, value: Any) -> tuple[str, str, bool]:
-    """Return ``auto``, ``none``, ``required`` or ``named``; the name; and whether there may be one call at most."""
+    """Return ``auto``, ``none``, ``required`` or ``named``, the name, and whether only one call is allowed."""
     if value is None or isinstance(value, str):
         value = {"type": value or "auto"}
     if not isinstance(value, Mapping):
@@ -319,7 +319,7 @@ def _choice(call: ModelCall, value: Any) -> tuple[str, str, bool]:
     if kind in ("function", "tool", "custom") and isinstance(name, str):
         return "named", name, one
     if any(str(kind).startswith(name) for name in (tool.removeprefix("tools.") for tool in call.ignored)):
-        call.ignored[f"tool_choice.{short(kind)}"] += 1  # a tool that the provider would run
+        call.ignored[f"tool_choice.{short(kind)}"] += 1  # a tool that the provider runs
         return "auto", "", one
     got = shown(dict(value))
     raise bad_request(f"tool_choice: auto, none, required or one function's name is needed (got {got})", "tool_choice")

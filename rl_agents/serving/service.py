@@ -1,6 +1,6 @@
-"""What the gateway does, apart from HTTP: chats, sessions, and the exchange of checkpoints.
+"""The gateway without HTTP: model calls, sessions, and loading of checkpoints.
 
-A request in any dialect becomes token ids, and sampled tokens become the pieces that the dialect writes.
+A request in any dialect is converted to token ids, and sampled tokens to the pieces that the dialect writes.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,9 @@ from rl_agents.chat.history import in_call_order
 from rl_agents.chat.template import ChatOptions, ChatTemplate, load_tokenizer, make_context
 from rl_agents.config import Settings
 from rl_agents.errors import InputError, nearest
-from rl_agents.gateway.answers import answer_id, written_answer
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob
 from rl_agents.gateway.dialects import model_body, models_body
-from rl_agents.gateway.stream_view import Shown, opened_thought
+from rl_agents.gateway.stream_view import Shown, answer_id, opened_thought, written_answer
 from rl_agents.inference.base import Adapter, Completion, EngineError, RequestRefused, Sampling
 from rl_agents.serving.metrics import Meter
 from rl_agents.serving.options import ServingOptions
@@ -39,31 +37,30 @@ from rl_agents.serving.source import Checkpoint, check_replaces, find_checkpoint
 from rl_agents.web.bodies import Body
 from rl_agents.web.errors import ApiError, bad_request, public
 
-#: Told of every piece's label and of what it adds to an answer.
+#: Gets every piece's label and what it adds to an answer.
 Tell = Callable[[str, Delta], None]
 
 
 class CheckpointRequest(Body):
-    """``POST /admin/checkpoint``: a folder on the server's side; None looks for the run's newest."""
+    """``POST /admin/checkpoint``: a folder on the server; None: the run's newest checkpoint."""
 
     checkpoint: str | None = Field(None, max_length=4096)
 
 
 @dataclass(frozen=True)
 class ChatModel:
-    """What is asked: a name, its tokenizer's template, its limits in tokens and choices; its adapter, if it is one."""
+    """A served model: its template, its limits in tokens, and its adapter, if it is one."""
 
     name: str
     template: ChatTemplate
     max_model_len: int
     max_output_tokens: int
-    max_choices: int
     adapter: str = ""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A checked request, ready for the engine: one sampling per choice."""
+    """A checked request for the engine; there is one sampling per choice."""
 
     call: ModelCall
     params: RequestParams
@@ -78,14 +75,11 @@ class Prepared:
 
 
 def prepare(call: ModelCall, params: RequestParams, model: ChatModel) -> Prepared:
-    """Write the prompt and settle how to sample.
+    """Render the prompt and determine how to sample.
 
     Raises:
-        ApiError: 400 for messages that the template cannot write, a prompt that leaves no room,
-            or more tokens or choices than allowed.
+        ApiError: 400 for messages that the template cannot render, or a prompt that leaves no room.
     """
-    if call.count > model.max_choices:
-        raise bad_request(f"n: at most {model.max_choices} choices (got {call.count})", "n")
     prompt = prompt_ids(call, params, model)
     budget, stops, tag = _budget(call, model, len(prompt)), model.template.stop_token_ids, ""
     if params.structure is not None:
@@ -95,13 +89,13 @@ def prepare(call: ModelCall, params: RequestParams, model: ChatModel) -> Prepare
 
 
 def _thinks(call: ModelCall, model: ChatModel) -> bool:
-    """Whether an answer may begin with a thought: its chat template or its prompt speaks of them."""
+    """Return whether an answer may begin with a thought: its chat template or its prompt mentions the tag."""
     said = (str(model.template.tokenizer.chat_template), *(message["content"] for message in call.messages))
     return any("<think>" in text for text in said)
 
 
 def prompt_ids(call: ModelCall, params: RequestParams, model: ChatModel) -> list[int]:
-    """Write the prompt of a request."""
+    """Return the prompt of a request; raises as `prepare` does."""
     if model.template.exceeds(call.messages, model.max_model_len):
         message = f"the context has {model.max_model_len} tokens; the messages are longer"
         raise bad_request(message, "messages", "context_length_exceeded")
@@ -120,90 +114,6 @@ def _budget(call: ModelCall, model: ChatModel, prompt_tokens: int) -> int:
     return min(room, model.max_output_tokens or room, call.max_tokens or room)
 
 
-@dataclass(frozen=True)
-class Engines:
-    """The replicas and the weights that are wanted of them; answers that have not come yet are counted."""
-
-    client: PolicyClient
-    target: Target
-    meter: Meter
-
-    async def answer(
-        self, prompt_ids: Sequence[int], sampling: Sampling, whole: bool = True
-    ) -> AsyncGenerator[Sampled, None]:
-        """Yield an answer as it comes, or in one piece: where the beginning is not wanted and nothing may stop it."""
-        self.meter.called(1)
-        try:
-            if whole:
-                yield await self.client.generate(prompt_ids, sampling, self.target)
-                return
-            async with aclosing(self.client.stream(prompt_ids, sampling, self.target)) as stream:
-                async for piece in stream:
-                    yield piece
-        finally:
-            self.meter.called(-1)
-
-
-async def answers(prepared: Prepared, engines: Engines) -> list[ModelAnswer]:
-    return await together(_answer(prepared, index, engines) for index in range(len(prepared.samplings)))
-
-
-async def pieces(
-    prepared: Prepared, engines: Engines, limits: AbstractAsyncContextManager[None]
-) -> AsyncGenerator[Piece, None]:
-    """Yield what a stream consists of: `Start` with the first token, deltas as they come, the whole answers last.
-
-    Sampling happens in one task, inside ``limits``: the iterating task may change from piece to piece.
-    """
-    heard: asyncio.Queue[Piece | None] = asyncio.Queue()
-    begun = False
-
-    def tell(label: str, delta: Delta) -> None:
-        nonlocal begun
-        if not begun:
-            heard.put_nowait(prepared.start(label))
-        begun = True
-        if delta.content or delta.thoughts or delta.logprobs:
-            heard.put_nowait(delta)
-
-    async def sample() -> list[ModelAnswer]:
-        try:
-            async with limits:
-                work = [_answer(prepared, index, engines, tell) for index in range(len(prepared.samplings))]
-                return await together(work)
-        finally:
-            heard.put_nowait(None)
-
-    work = asyncio.create_task(sample())
-    try:
-        while (piece := await heard.get()) is not None:
-            yield piece
-        for answer in await work:
-            yield answer
-    finally:
-        work.cancel()
-
-
-async def _answer(prepared: Prepared, index: int, engines: Engines, tell: Tell | None = None) -> ModelAnswer:
-    call, template = prepared.call, prepared.model.template
-    shown = Shown.of(template, prepared.prompt_ids, call.stop, prepared.params.tools)
-    logprobs: list[TokenLogprob] = []
-    tokens, label, reason = 0, "", ""
-    whole = not (call.stream or call.stop)
-    async with aclosing(engines.answer(prepared.prompt_ids, prepared.samplings[index], whole)) as sampled:
-        async for piece in sampled:
-            tokens, label, reason = tokens + len(piece.token_ids), piece.label, piece.finish_reason
-            new = tuple(_logprobs(piece, template)) if prepared.params.logprobs else ()
-            logprobs += new
-            content, thoughts = shown.add(piece.token_ids, last=bool(reason))
-            if tell is not None:
-                tell(label, Delta(index, content, thoughts, new))
-            if shown.stopped_by:
-                break
-    answer = written_answer(shown, call.dialect, prepared.number + index, prepared.start(label), tokens, reason)
-    return replace(answer, index=index, logprobs=tuple(logprobs) if prepared.params.logprobs else None)
-
-
 def _logprobs(piece: Sampled, template: ChatTemplate) -> Iterator[TokenLogprob]:
     def text(token: int) -> str:
         return str(template.tokenizer.decode([token]))
@@ -215,35 +125,29 @@ def _logprobs(piece: Sampled, template: ChatTemplate) -> Iterator[TokenLogprob]:
 
 logger = logging.getLogger("ray.serve")
 
-#: Seconds within which a ready replica answers.
-READY_S = 5.0
-SWEEP_S = 10.0
+#: Seconds within which a ready replica answers, and between two searches for idle sessions.
+READY_S, SWEEP_S = 5.0, 10.0
 
 
 class Service:
-    """One policy, served. Everything here runs on one event loop."""
+    """Serves one policy. Everything here runs on one event loop."""
 
     def __init__(
-        self,
-        options: ServingOptions,
-        settings: Settings,
-        checkpoint: Checkpoint,
-        client: PolicyClient,
-        kind: str,
+        self, options: ServingOptions, settings: Settings, checkpoint: Checkpoint, client: PolicyClient, kind: str,
         adapters: Sequence[Adapter] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Load the tokenizer.
 
         Args:
-            options: the server's keys.
-            settings: the run's.
-            checkpoint: what the replicas start with.
+            options: keys of the server.
+            settings: keys of the run.
+            checkpoint: with which the replicas start.
             client: the replicas.
             kind: of their engines, ``vllm`` or ``torch``.
-            adapters: that they hold; each is a model by its own name.
+            adapters: of the engines; each is a model with its own name.
 
         Raises:
-            InputError: no usable tokenizer; an adapter that is called as its base.
+            InputError: no usable tokenizer, or an adapter with the name of its base.
         """
         self._options, self._settings, self._kind = options, settings, kind
         self.meter = Meter()
@@ -256,16 +160,12 @@ class Service:
             self._context.template,
             settings.max_model_len,
             options.max_output_tokens,
-            options.max_choices,
         )
         self._models = {self._model.name: self._model}
         self._models |= {item.name: replace(self._model, name=item.name, adapter=item.name) for item in adapters}
         self._labels = {item.name: item.label for item in adapters}
         if self._model.name in self._labels:
             raise InputError(f"adapters: '{self._model.name}' is the base's name; set model_name or rename the adapter")
-        self._aliases = options.aliases()
-        if wrong := next((model for model in self._aliases.values() if model not in self._models), None):
-            raise InputError(f"model_aliases: {nearest(wrong, self._models)}")
         self.sessions = Sessions(options, settings, self._context)
         self._target = Target(0, checkpoint)
         self._rolling = asyncio.Lock()
@@ -273,7 +173,7 @@ class Service:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Adopt what the replicas serve, look for newer checkpoints and close idle sessions, until the end."""
+        """Adopt the replicas' target, look for newer checkpoints and close idle sessions, inside the block."""
         tasks = [asyncio.create_task(self._adopt()), asyncio.create_task(self._sweep())]
         if self._options.follow:
             tasks.append(asyncio.create_task(self._follow()))
@@ -284,49 +184,101 @@ class Service:
                 task.cancel()
             await self.sessions.close_all()
 
-    # --- the dialects of model calls -----------------------------------------------------------------------------
+    # --- model calls ---------------------------------------------------------------------------------------------
 
     async def answer(self, call: ModelCall, params: RequestParams) -> list[ModelAnswer]:
         """Answer a request.
 
         Raises:
-            ApiError: 400, 404, 429, 503 or 504, as the message says.
+            ApiError: 400, 404, 429, 503 or 504.
         """
         prepared = self._prepare(call, params)
         async with self._in_time():
-            return await answers(prepared, self._engines)
+            return await together(self._answer(prepared, index) for index in range(call.count))
 
     def stream(self, call: ModelCall, params: RequestParams) -> AsyncGenerator[Piece, None]:
-        """Answer a request piece by piece; see `answer`."""
-        return pieces(self._prepare(call, params), self._engines, self._in_time())
+        """Answer a request piece by piece: `Start` with the first token, deltas, then the complete answers."""
+        return self._pieces(self._prepare(call, params))
+
+    async def _pieces(self, prepared: Prepared) -> AsyncGenerator[Piece, None]:
+        # Sampling runs in one task, since the iterating task may change between pieces.
+        heard: asyncio.Queue[Piece | None] = asyncio.Queue()
+        begun = False
+
+        def tell(label: str, delta: Delta) -> None:
+            nonlocal begun
+            if not begun:
+                heard.put_nowait(prepared.start(label))
+            begun = True
+            if delta.content or delta.thoughts or delta.logprobs:
+                heard.put_nowait(delta)
+
+        async def sample() -> list[ModelAnswer]:
+            try:
+                async with self._in_time():
+                    return await together(self._answer(prepared, i, tell) for i in range(prepared.call.count))
+            finally:
+                heard.put_nowait(None)
+
+        work = asyncio.create_task(sample())
+        try:
+            while (piece := await heard.get()) is not None:
+                yield piece
+            for answer in await work:
+                yield answer
+        finally:
+            work.cancel()
+
+    async def _answer(self, prepared: Prepared, index: int, tell: Tell | None = None) -> ModelAnswer:
+        call, template = prepared.call, prepared.model.template
+        shown = Shown.of(template, prepared.prompt_ids, call.stop, prepared.params.tools)
+        logprobs: list[TokenLogprob] = []
+        tokens, label, reason = 0, "", ""
+        whole = not (call.stream or call.stop)
+        async with aclosing(self._sampled(prepared.prompt_ids, prepared.samplings[index], whole)) as sampled:
+            async for piece in sampled:
+                tokens, label, reason = tokens + len(piece.token_ids), piece.label, piece.finish_reason
+                new = tuple(_logprobs(piece, template)) if prepared.params.logprobs else ()
+                logprobs += new
+                content, thoughts = shown.add(piece.token_ids, last=bool(reason))
+                if tell is not None:
+                    tell(label, Delta(index, content, thoughts, new))
+                if shown.stopped_by:
+                    break
+        answer = written_answer(shown, call.dialect, prepared.number + index, prepared.start(label), tokens, reason)
+        return replace(answer, index=index, logprobs=tuple(logprobs) if prepared.params.logprobs else None)
+
+    async def _sampled(
+        self, prompt_ids: Sequence[int], sampling: Sampling, whole: bool = True
+    ) -> AsyncGenerator[Sampled, None]:
+        """Yield an answer piece by piece, or as one piece if ``whole``."""
+        self.meter.called(1)
+        try:
+            if whole:
+                yield await self._client.generate(prompt_ids, sampling, self._target)
+                return
+            async with aclosing(self._client.stream(prompt_ids, sampling, self._target)) as stream:
+                async for piece in stream:
+                    yield piece
+        finally:
+            self.meter.called(-1)
 
     def count_tokens(self, call: ModelCall, params: RequestParams) -> int:
         """Return the length of a request's prompt; see `answer`."""
         return len(prompt_ids(call, params, self._asked(call.model)))
-
-    @property
-    def _engines(self) -> Engines:
-        return Engines(self._client, self._target, self.meter)
 
     def _prepare(self, call: ModelCall, params: RequestParams) -> Prepared:
         check_engine(params, self._kind)
         return prepare(call, params, self._asked(call.model))
 
     def _asked(self, name: str) -> ChatModel:
-        """Return the model of that name or alias. Without adapters there is one, which answers to every name."""
-        if self.has_model(name):
-            return self._models[self._own_name(name)]
-        if not self._labels:
-            return self._model
-        raise self._no_model(name)
-
-    def _own_name(self, name: str) -> str:
-        if name in self._models:
-            return name
-        return next((model for pattern, model in self._aliases.items() if fnmatchcase(name, pattern)), name)
+        """Return the model of that name. Without adapters, every name means the only model."""
+        if not self.has_model(name) and self._labels:
+            raise self._no_model(name)
+        return self._models.get(name, self._model)
 
     def has_model(self, name: str) -> bool:
-        return self._own_name(name) in self._models
+        return name in self._models
 
     def _no_model(self, name: str) -> ApiError:
         message = f"the model '{name}' does not exist: {nearest(name, self._models)}"
@@ -334,7 +286,7 @@ class Service:
         return ApiError(404, message + served, "model_not_found", "model")
 
     def models(self) -> dict[str, Any]:
-        """Return all models as the clients of both companies read them, the checkpoint first."""
+        """Return all models, in the format of OpenAI's and Anthropic's clients; the checkpoint is the first."""
         listed = models_body(list(self._models), self._started)
         return {**listed, "data": [self.model(name) for name in self._models]}
 
@@ -342,7 +294,7 @@ class Service:
         """Return the model of that name.
 
         Raises:
-            ApiError: 404, there is none.
+            ApiError: 404 if there is none.
         """
         if not self.has_model(name):
             raise self._no_model(name)
@@ -360,15 +312,9 @@ class Service:
 
         async def generate(prompt: Sequence[int], sampling: Sampling) -> Completion:
             asked = self.meter.asked("session")
-            try:
+            with asked.counted():
                 async with self._in_time():
-                    (piece,) = [piece async for piece in self._engines.answer(prompt, sampling)]
-            except ApiError as problem:
-                asked.ended(problem.code)
-                raise
-            except BaseException:
-                asked.ended("client_left")
-                raise
+                    (piece,) = [piece async for piece in self._sampled(prompt, sampling)]
             asked.ended("ok")
             asked.sampled(len(prompt), len(piece.token_ids))
             assert session is not None
@@ -382,8 +328,7 @@ class Service:
         return {
             "model": self._model.name,
             "checkpoint": self._target.checkpoint.label,
-            "environments": self._options.allowed_envs(self._settings.env),
-            "options": self._options.allowed_options(),
+            "env": self._settings.env,
             "context": self._settings.context,
             "sessions": self.sessions.count,
             "max_sessions": self._options.max_sessions,
@@ -395,7 +340,7 @@ class Service:
         """Serve another checkpoint of the same model; requests wait meanwhile, and none fails.
 
         Raises:
-            ApiError: 400 when there is none, or it does not fit; 503 when replicas do not answer.
+            ApiError: 400 if there is none, or it does not fit; 503 if replicas do not answer.
         """
         started = time.monotonic()
         if self._labels:
@@ -408,10 +353,10 @@ class Service:
         return {"checkpoint": label, "path": folder, "seconds": round(time.monotonic() - started, 3)}
 
     async def ready(self) -> dict[str, Any]:
-        """Return what is served.
+        """Return the served checkpoint.
 
         Raises:
-            ApiError: 503 when no replica answers within `READY_S`.
+            ApiError: 503 if no replica answers within `READY_S`.
         """
         try:
             target = await asyncio.wait_for(self._client.served(), READY_S)
@@ -428,7 +373,7 @@ class Service:
             self._target = target
 
     async def _adopt(self) -> None:
-        """After a restart of the gateway: continue with what the replicas serve."""
+        """Continue with the replicas' target after a restart of the gateway."""
         while True:
             with contextlib.suppress(EngineError):
                 target = await self._client.served()
@@ -438,7 +383,7 @@ class Service:
             await asyncio.sleep(1.0)  # the replicas are still starting
 
     async def _follow(self) -> None:
-        """Roll in the newest checkpoint; a broken one is reported once and tried again when there is another."""
+        """Load each newer checkpoint; one that fails is reported once and not tried again."""
         refused: Path | None = None
         while True:
             await asyncio.sleep(self._options.follow_s)

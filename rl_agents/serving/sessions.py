@@ -1,8 +1,8 @@
-"""Agent sessions: the trained agent, or a person in its place, acts in an environment turn by turn.
+"""Agent sessions: the trained agent, or a person instead, acts in an environment turn by turn.
 
-A session is an episode of `rl_agents.rollout.agent_loop`: prompts, exact tokens and context are those of training.
-Each session's environment has a thread of its own (`rl_agents.rollout.env_worker`), or a process where it declares one:
-environments may block. Time limits are those of training.
+A session is an episode of `rl_agents.rollout.agent_loop`, with the prompts, exact tokens, context and time limits of
+training. Its environment has its own thread (`rl_agents.rollout.env_worker`), or a process if it declares one, since
+environments may block.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pydantic import Field
 from rl_agents.chat.template import ContextPolicy
 from rl_agents.config import Settings
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.envs.base import TextEnv, env_spec, plain_options, read_env_options, task_ids
-from rl_agents.errors import InputError, unknown
+from rl_agents.envs.base import env_spec, task_ids
+from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion, Sampling
 from rl_agents.rollout.agent_loop import Episode
 from rl_agents.rollout.env_calls import EnvFailure, call_env
@@ -38,15 +38,11 @@ class SessionRequest(Body):
     """``POST /agent/sessions``.
 
     Attributes:
-        env: environment; None: the run's own.
-        options: its own keys, over the run's.
-        task_id: a task of it; None: the one that ``seed`` chooses from ``split``.
-        seed: fixes the task, where none is named, and all sampling.
+        task_id: a task of the environment; None: ``seed`` chooses one from ``split``.
+        seed: of the sampling.
         temperature: None: the run's ``eval_temperature``.
     """
 
-    env: str | None = None
-    options: dict[str, bool | int | float | str] = Field(default_factory=dict, max_length=32)
     task_id: str | None = Field(None, max_length=1024)
     split: Literal["train", "test"] = "test"
     seed: int = Field(0, ge=0, lt=2**63)
@@ -54,7 +50,7 @@ class SessionRequest(Body):
 
 
 class StepRequest(Body):
-    """``POST /agent/sessions/ID/step``: without ``action`` the agent acts, with it a person does."""
+    """``POST /agent/sessions/ID/step``: without ``action`` the agent acts, otherwise a person."""
 
     action: str | None = Field(None, max_length=16_384)
 
@@ -64,11 +60,11 @@ Generate = Callable[[Sequence[int], Sampling], Coroutine[Any, Any, Completion]]
 
 @dataclass
 class Session:
-    """An episode and what has been shown of it.
+    """An episode and its turns so far.
 
     Attributes:
         turns: as `play` returned them.
-        label: checkpoint that answered last.
+        label: checkpoint of the last answer.
     """
 
     settings: Settings
@@ -105,7 +101,7 @@ class Session:
         }
 
     def outcome(self) -> dict[str, Any] | None:
-        """Return how the episode ended; None while it continues."""
+        """Return how the episode ended; None while it is running."""
         trajectory = self.episode.trajectory
         if not trajectory.end_cause:
             return None
@@ -117,13 +113,13 @@ class Session:
         }
 
     async def play(self, action: str | None) -> dict[str, Any]:
-        """Play one turn; it is on record even if the client has left."""
+        """Run one turn; it is recorded even if the client disconnects."""
         before = len(self.episode.trajectory.steps)
         await self.episode.turn(action)
         return self._record(before, "agent" if action is None else "human")
 
     def _record(self, steps_before: int, by: str) -> dict[str, Any]:
-        """Describe the turn that was played; nothing was said where the context had no room for a turn."""
+        """Describe the last turn, which has no text if the context had no room for it."""
         answer, steps = self.episode.answer, self.episode.trajectory.steps
         played = steps[steps_before] if len(steps) > steps_before else None
         info: dict[str, Any] = {"by": by, "checkpoint": self.label if by == "agent" else ""}
@@ -143,57 +139,59 @@ class Session:
         return turn
 
 
-#: Seconds for a turn that is given up to let go of its environment.
+#: Seconds that a cancelled turn has to release its environment.
 LEAVE_S = 5.0
 
 
 class Sessions:
-    """All sessions of a server, bounded in number and in idle time."""
+    """All sessions of a server, with limits on number and idle time."""
 
     def __init__(self, options: ServingOptions, settings: Settings, context: ContextPolicy) -> None:
-        """Begin without sessions.
-
-        Args:
-            options: the server's keys.
-            settings: the run's, whose environment, context and limits sessions share.
-            context: how prompts are built.
         """
-        self._options, self._settings, self._context = options, settings, context
+        Args:
+            options: keys of the server.
+            settings: keys of the run, with the environment, context and limits of all sessions.
+            context: builds prompts.
+        """
+        self._options, self._context = options, context
+        self._settings = copy.deepcopy(settings)
+        if "process" not in (settings.env_blocking, env_spec(settings.env).blocking):
+            self._settings.env_blocking = "thread"
         self._open: dict[str, Session] = {}
-        #: Of sessions that are over: the task that closes the environment, which may hang in a call.
-        self._ended: dict[EnvPool, asyncio.Task[None]] = {}
-        #: Turns that were in progress when their session was closed.
-        self._left: dict[EnvPool, asyncio.Task[dict[str, Any]]] = {}
+        #: Tasks of ended sessions: the one that closes the environment, which may hang in a call, and a running turn.
+        self._ended: dict[EnvPool, list[asyncio.Task[Any]]] = {}
         self._opening = 0
 
     @property
     def count(self) -> int:
-        """Sessions that hold a place, those being opened and those that hang included."""
-        self._ended = {envs: task for envs, task in self._ended.items() if envs.hanging or not task.done()}
-        self._left = {envs: turn for envs, turn in self._left.items() if not turn.done()}
-        return len(self._open) + self._opening + len({envs for envs in self._ended if envs.hanging} | self._left.keys())
+        """The number of used places, including sessions that are being opened or hang."""
+        used, ended = len(self._open) + self._opening, dict(self._ended)
+        for envs, (closing, *turns) in ended.items():
+            hangs = envs.hanging or not all(turn.done() for turn in turns)
+            used += hangs
+            if closing.done() and not hangs:
+                del self._ended[envs]
+        return used
 
     async def create(self, request: SessionRequest, generate: Generate, label: str) -> Session:
         """Open a session and reset its environment.
 
         Args:
             generate: samples an answer.
-            label: checkpoint that is served.
+            label: the served checkpoint.
 
         Raises:
-            ApiError: 400 for an environment, option or task that is not there or not allowed; 429 when all places are
-                taken; 502 when the environment fails.
+            ApiError: 400 for an unknown task; 429 if all places are used; 502 if the environment fails.
         """
-        settings = self._session_settings(request)
         self.sweep()
         if self.count >= self._options.max_sessions:
             raise ApiError(429, f"all {self._options.max_sessions} sessions are in use; close one", "too_many_sessions")
         self._opening += 1
         try:
-            session = await self._opened(settings, request, generate)
+            session = await self._opened(request, generate)
         except (InputError, EnvFailure) as error:
             status, code = (400, "invalid_value") if isinstance(error, InputError) else (502, "environment_failed")
-            raise ApiError(status, f"{settings.env}: {public(error)}", code) from None
+            raise ApiError(status, f"{self._settings.env}: {public(error)}", code) from None
         finally:
             self._opening -= 1
         session.label = label
@@ -204,7 +202,7 @@ class Sessions:
         """Return an open session.
 
         Raises:
-            ApiError: 404.
+            ApiError: 404 if there is none.
         """
         self.sweep()
         if session_id not in self._open:
@@ -214,11 +212,11 @@ class Sessions:
         return session
 
     async def step(self, session_id: str, action: str | None) -> dict[str, Any]:
-        """Play one turn: the agent's, or ``action`` in its place.
+        """Run one turn: the agent's, or ``action`` instead.
 
         Raises:
-            ApiError: 404; 409 when the episode has ended or a turn is in progress; 400 when ``action`` is too long;
-                504 when no answer comes; and what the engine raises, after which the turn may be played again.
+            ApiError: 404; 409 if the episode has ended or a turn is in progress; 400 if ``action`` is too long; 504 if
+                there is no answer; and the engine's errors, after which the turn can be repeated.
         """
         session = self.get(session_id)
         if session.episode.trajectory.end_cause:
@@ -242,15 +240,11 @@ class Sessions:
             session.last_used = time.monotonic()
 
     def close(self, session_id: str) -> None:
-        """Close a session and its environment.
-
-        Raises:
-            ApiError: 404.
-        """
+        """Close a session and its environment; raises as `get` does."""
         self._end(self.get(session_id))
 
     def sweep(self) -> None:
-        """Close the sessions that were not used for ``session_idle_s``."""
+        """Close sessions that have been idle for ``session_idle_s``."""
         limit = time.monotonic() - self._options.session_idle_s
         for session in [s for s in self._open.values() if s.last_used < limit and not s.busy]:
             self._end(session)
@@ -258,49 +252,26 @@ class Sessions:
     async def close_all(self) -> None:
         for session in list(self._open.values()):
             self._end(session)
-        for turn in self._left.values():
+        closing = [tasks[0] for tasks in self._ended.values()]
+        for turn in [turn for tasks in self._ended.values() for turn in tasks[1:]]:
             turn.cancel()
-        if self._ended:
-            await asyncio.wait(self._ended.values(), timeout=LEAVE_S)
+        if closing:
+            await asyncio.wait(closing, timeout=LEAVE_S)
 
     def _end(self, session: Session) -> None:
-        """Let go of a session; one with a turn in progress, or a hanging environment, keeps its place until then."""
+        """Remove a session; its place stays used until its turn ends and its environment does not hang."""
         self._open.pop(session.id, None)
-        if session.turn is not None:
-            self._left[session.envs] = session.turn
-        self._let_go(session.envs, session.episode.env)
+        turns = [] if session.turn is None else [session.turn]
+        self._ended[session.envs] = [asyncio.create_task(session.envs.discard(session.episode.env)), *turns]
 
-    def _let_go(self, envs: EnvPool, env: TextEnv) -> None:
-        self._ended[envs] = asyncio.create_task(envs.discard(env))
-
-    def _session_settings(self, request: SessionRequest) -> Settings:
-        """Return the run's settings with the session's environment and options."""
-        settings, name = copy.deepcopy(self._settings), request.env or self._settings.env
-        allowed = self._options.allowed_envs(self._settings.env)
-        if name not in allowed:
-            raise bad_request(str(unknown("environment", name, allowed)), "env")
-        for option in request.options:
-            if option not in self._options.allowed_options():
-                message = f"clients may not set option '{option}' (server option session_options)"
-                raise bad_request(message, f"options.{option}")
-        try:
-            if name != settings.env:
-                settings.env, settings.env_options, settings.max_turns = name, {}, 0
-            options = {**settings.env_options, **request.options}
-            settings.env_options = plain_options(read_env_options(env_spec(name), options, chosen=request.options))
-        except InputError as error:
-            raise bad_request(public(error), "options") from None
-        if "process" not in (settings.env_blocking, env_spec(name).blocking):
-            settings.env_blocking = "thread"
-        return settings
-
-    async def _opened(self, settings: Settings, request: SessionRequest, generate: Generate) -> Session:
-        """Have the environment made and reset, within the limits of a run; raises as `create` does."""
+    async def _opened(self, request: SessionRequest, generate: Generate) -> Session:
+        """Make and reset the environment within the time limits of a run; raises as `create` does."""
+        settings = self._settings
         envs = env_pool(settings)
         try:
             env = await envs.take()
-        except BaseException:  # one that is not made in time holds its thread
-            self._ended[envs] = asyncio.create_task(envs.close())
+        except BaseException:  # an environment that is not made in time keeps its thread
+            self._ended[envs] = [asyncio.create_task(envs.close())]
             raise
         try:
             task = request.task_id or await _task(settings, request)
@@ -313,14 +284,14 @@ class Sessions:
             await episode.begin()
             if episode.trajectory.failed:
                 raise EnvFailure(episode.trajectory.end_cause)
-        except BaseException:  # a client that has left among them
-            self._let_go(envs, env)
+        except BaseException:  # also if the client disconnects
+            self._ended[envs] = [asyncio.create_task(envs.discard(env))]
             raise
         return Session(settings, request, envs, episode, episode.answer.chat or episode.answer.observation)
 
 
 async def _task(settings: Settings, request: SessionRequest) -> str:
-    """Return the task that the seed chooses, within the time that an environment has to start."""
+    """Return the task that the seed chooses, within the start timeout of environments."""
     limit = settings.env_start_timeout_s
     listing = asyncio.to_thread(call_env, 0, task_ids, settings.env, request.split, settings.env_options)
     try:

@@ -1,4 +1,4 @@
-"""What is served: finding a checkpoint and its run's configuration, and telling whether it may replace another."""
+"""Finding a checkpoint and the configuration of its run, and checking whether it can replace another."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rl_agents.inference.select import resolve_engine
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
 from rl_agents.trainer.resolve import MODEL_NOTE, resolve
 
-#: A server has no learner, never truncates, and scores nothing but what the environment says.
+#: A server has no learner and no truncation, and its rewards are the environment's.
 SERVING_KEYS: Mapping[str, Any] = {"num_learners": 0, "truncation": "none", "reward": "environment"}
 #: In a checkpoint of a LoRA run, next to ``hf``.
 CONFIG_OF_ADAPTER = Path("adapter") / "adapter_config.json"
-#: Keys of config.json that say who wrote it, and not which weights fit.
+#: Keys of config.json without an effect on the weights.
 _INCIDENTAL = {"transformers_version", "_name_or_path", "dtype", "torch_dtype"}
 
 
@@ -35,7 +35,7 @@ class Checkpoint:
     Attributes:
         hf_dir: Hugging Face folder.
         config_file: the run's configuration; None for a model folder.
-        label: how answers name it: ``RUN/000040``, or the model folder's name.
+        label: its name in answers: ``RUN/000040``, or the name of the model folder.
     """
 
     hf_dir: Path
@@ -47,22 +47,26 @@ def find_checkpoint(path: str | Path) -> Checkpoint:
     """Find the weights that ``path`` names: a run's newest checkpoint, a checkpoint, or a model folder.
 
     Raises:
-        InputError: none of these, or no safetensors weights there.
+        InputError: none of these, or a folder without safetensors weights.
     """
     folder = Path(path).resolve()
     if (folder / "config.json").is_file():
         return Checkpoint(check_model_dir(folder), None, folder.name)
     if not (folder / "hf").is_dir():
         folder = RunFolder.locate(folder)[2]
-    run = folder.parent.parent.name if folder.parent.name == "checkpoints" else folder.parent.name
-    return Checkpoint(check_model_dir(folder / "hf"), folder / "config.yaml", f"{run}/{folder.name}")
+    return Checkpoint(check_model_dir(folder / "hf"), folder / "config.yaml", _label(folder))
+
+
+def _label(checkpoint: Path) -> str:
+    parent = checkpoint.parent
+    return f"{parent.parent.name if parent.name == 'checkpoints' else parent.name}/{checkpoint.name}"
 
 
 def find_adapters(named: Mapping[str, str], base: Checkpoint) -> tuple[Adapter, ...]:
-    """Find the adapters that are served over ``base``: peft's folders, runs (their newest), or checkpoints of runs.
+    """Find the adapters to serve over ``base``: peft's folders, runs (their newest checkpoint), or checkpoints.
 
     Raises:
-        InputError: one is none, or does not fit; ``base`` has its adapter merged already.
+        InputError: a folder is not an adapter or does not fit, or an adapter is already merged into ``base``.
     """
     if not named:
         return ()
@@ -83,16 +87,15 @@ def _find_adapter(name: str, path: Path) -> Adapter:
     folder, ours = path.resolve(), CONFIG_OF_ADAPTER.parent.name
     if not folder.is_dir() or ((folder / CONFIG_OF_ADAPTER.name).is_file() and folder.name != ours):
         return read_adapter(name, folder)
-    if folder.name == ours:  # of a checkpoint, which names it better
+    if folder.name == ours:  # of a checkpoint, which gives it its label
         folder = folder.parent
     if not (folder / CONFIG_OF_ADAPTER).is_file():
         folder = RunFolder.locate(folder)[2]
-    run = folder.parent.parent.name if folder.parent.name == "checkpoints" else folder.parent.name
-    return read_adapter(name, folder / CONFIG_OF_ADAPTER.parent, f"{run}/{folder.name}")
+    return read_adapter(name, folder / CONFIG_OF_ADAPTER.parent, _label(folder))
 
 
 def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings:
-    """Return the run's resolved configuration under ``keys``; a model folder's own note stands in for a run's.
+    """Return the run's resolved configuration under ``keys``; a model folder may name its environment in a note.
 
     Raises:
         InputError: unknown key or environment, a tokenizer without chat template, an engine that cannot run here.
@@ -105,17 +108,17 @@ def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings
         if note.is_file():
             settings.set_defaults({"env": json.loads(note.read_text(encoding="utf-8"))["env"]})
     settings.update({**keys, "model": str(checkpoint.hf_dir), **SERVING_KEYS})
-    # Clients may ask for what the torch engine refuses, so that vLLM serves wherever it runs.
+    # vLLM is preferred, since clients may ask for what the torch engine refuses.
     if resolve_engine(settings.engine)[0] == "vllm":
         settings.update({"engine": "vllm"})
     return resolve(settings)
 
 
 def check_replaces(new: Checkpoint, old: Checkpoint) -> None:
-    """Refuse weights of another architecture or for another tokenizer: they need a server of their own.
+    """Refuse weights of another architecture or tokenizer, which need another server.
 
     Raises:
-        InputError: what differs, or that the weights are damaged.
+        InputError: names the difference, or the weights are damaged.
     """
     readers: dict[str, Callable[[Path], Any]] = {
         "config.json": _architecture,
@@ -134,7 +137,7 @@ def _architecture(folder: Path) -> dict[str, Any]:
 
 
 def _tensors(folder: Path) -> dict[str, list[int]]:
-    """Return the shapes by name; only the files' headers are read."""
+    """Return shapes by name; reads only the headers of the files."""
     shapes: dict[str, list[int]] = {}
     for path in folder.glob("*.safetensors"):
         try:

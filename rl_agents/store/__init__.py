@@ -1,1 +1,1 @@
-"""The durable pool of steps: what was sampled, what came of it, what was trained on it (docs/reference/pool.md)."""
+"""The trajectory store: sampled calls, their outcomes and training batches, on disk (docs/reference/pool.md)."""

@@ -1,4 +1,4 @@
-"""The pool's writer as a Ray actor: env runners on any machine write to one file, on the run's driver node."""
+"""The writer of a store as a Ray actor: env runners on any machine write to one file on the driver's node."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from rl_agents.store.trajectory_store import PoolError, PoolWriter
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two attempts to reach a writer that is being restarted.
+#: Seconds between two attempts to reach a writer that is restarting.
 RETRY_S = 0.5
-#: Seconds for the writer's process to start and to open the file; `PREDECESSOR_S` are among them.
+#: Seconds for the writer's process to start and open the file, including `PREDECESSOR_S`.
 START_S = 60.0
-#: Records in one call at most.
+#: Most records in one call.
 MOST = 2048
 
 
 class PoolActor:
-    """Owns the `PoolWriter`. Ray restarts it where it dies; what it had not confirmed is sent again."""
+    """Owns the `PoolWriter`. Ray restarts it if it dies, and unconfirmed records are sent again."""
 
     def __init__(self, path: str, wait_s: float = PREDECESSOR_S) -> None:
         self._problem = ""
         try:
-            self._writer = PoolWriter(Path(path), wait_s=wait_s)  # Ray may still be ending another
-        except InputError as error:  # raised here it would kill the actor, and its type would be lost
+            self._writer = PoolWriter(Path(path), wait_s=wait_s)  # Ray may still be ending a predecessor
+        except InputError as error:  # raising would kill the actor and lose the error's type
             self._problem = str(error)
 
     def problem(self) -> str:
-        """What is wrong with the file; empty: nothing."""
+        """Return the problem with the file; empty: none."""
         return self._problem
 
     def add(self, records: Sequence[Record]) -> None:
-        """Write records; returns when they are on disk.
+        """Write records and return when they are on disk.
 
         Raises:
             PoolError: they cannot be written.
@@ -64,15 +64,14 @@ class PoolActor:
 
 
 def start_pool_actor(path: Path, timeout_s: float = START_S, wait_s: float = PREDECESSOR_S) -> Any:
-    """Start the writer on this machine, and wait until it has the file.
+    """Start the writer on this machine and wait until it has the file.
 
     Args:
-        path: of the pool.
-        timeout_s: for all of it.
-        wait_s: that another writer has to let go of the file; among them.
+        timeout_s: for the whole start.
+        wait_s: seconds, as part of ``timeout_s``, that another writer has to release the file.
 
     Raises:
-        InputError: another process writes to it, it is no pool, or it cannot be made.
+        InputError: another process writes to the file, it is not a store, or it cannot be created.
         PoolError: the writer died, or did not answer within ``timeout_s``.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -93,15 +92,13 @@ def start_pool_actor(path: Path, timeout_s: float = START_S, wait_s: float = PRE
 
 
 class RemotePool:
-    """A `rl_agents.store.trajectory_store.PoolSink` that sends its records to a `PoolActor`, in order, each until it is
-    confirmed.
+    """A `rl_agents.store.trajectory_store.PoolSink` that sends its records in order until a `PoolActor` confirms them.
 
-    Writing twice leaves one row, so that records may be sent again when the writer dies before it answers.
+    Writing twice leaves one row, so records can be sent again if the writer dies before it answers.
     """
 
     def __init__(self, actor: Any, timeout_s: float = 120.0) -> None:
-        """Begin.
-
+        """
         Args:
             actor: handle of a `PoolActor`.
             timeout_s: after which an unreachable writer is an error.
@@ -113,23 +110,18 @@ class RemotePool:
         self._thread.start()
 
     def add(self, *records: Record) -> Future[None]:
-        """Send records on their way; the future is done when they are on disk, or has the `PoolError`."""
+        """Send records; the future is done when they are on disk, or has the `PoolError`."""
         future: Future[None] = Future()
-        future.set_running_or_notify_cancel()  # what is on its way cannot be cancelled
+        future.set_running_or_notify_cancel()  # sent records cannot be cancelled
         self._waiting.put((records, future))
         return future
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until all that was added is on disk.
-
-        Raises:
-            PoolError: it could not be written.
-            TimeoutError: it took longer than ``timeout_s``.
-        """
+        """See `PoolSink.flush`."""
         self.add().result(timeout_s)
 
     def close(self) -> None:
-        """Send what is left; the actor lives on."""
+        """Send the remaining records; the actor stays alive."""
         self._waiting.put(None)
         self._thread.join(self._timeout_s)
 
@@ -146,7 +138,7 @@ class RemotePool:
                 future.set_result(None) if problem is None else future.set_exception(problem)
 
     def _send(self, records: list[Record]) -> PoolError | None:
-        """Send until the writer has confirmed; return what made it impossible."""
+        """Send until the writer confirms; return the error if it does not."""
         deadline = time.monotonic() + self._timeout_s
         while self._error is None:
             try:
@@ -154,7 +146,7 @@ class RemotePool:
                 return None
             except ray.exceptions.RayTaskError as error:
                 self._error = PoolError(str(error.cause))
-            except RayError as error:  # it is being restarted
+            except RayError as error:  # the writer is restarting
                 if time.monotonic() > deadline:
                     reason = str(error).strip().splitlines()[0]
                     self._error = PoolError(f"the pool's writer did not answer within {self._timeout_s:g} s: {reason}")

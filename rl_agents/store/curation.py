@@ -1,4 +1,4 @@
-"""What people decided about sessions and steps, replayed from the rows that they left."""
+"""Decisions of people about sessions and steps, replayed from their rows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rl_agents.store.files import open_reading, open_writing
 from rl_agents.store.records import Curation
 from rl_agents.store.schema import ROWS
 
-#: The session as a whole, instead of a step's ordinal.
+#: Ordinal of decisions about the whole session.
 WHOLE = -1
 
 
 def user_name() -> str:
-    """Who decides, as the system knows them; empty where it has no name for them, as in some containers."""
+    """Return the user's login name; empty if there is none, as in some containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -30,15 +30,15 @@ def user_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What all decisions about one session come to.
+    """The combined decisions about one session.
 
     Attributes:
-        excluded: it is not to be trained on.
+        excluded: the session is excluded from training.
         kept: the last decision is to keep it.
-        weight: how much it counts in the loss.
-        rewards: by a step's ordinal (`WHOLE`: the last step), instead of the recorded ones.
-        excluded_steps: ordinals of steps that are not to be trained on; they stay in the episode.
-        step_weights: by ordinal, on top of ``weight``.
+        weight: factor in the loss.
+        rewards: replace the recorded ones, by a step's ordinal (`WHOLE`: the last step).
+        excluded_steps: ordinals of steps without loss; they stay in the episode.
+        step_weights: by ordinal, multiplied by ``weight``.
     """
 
     excluded: bool = False
@@ -53,13 +53,13 @@ class Decision:
         return self == Decision()
 
     def weight_of(self, ordinal: int) -> float:
-        """Return the weight of a step: 0 where it or the session is excluded."""
+        """Return the weight of a step: 0 if it or the session is excluded."""
         if self.excluded or ordinal in self.excluded_steps:
             return 0.0
         return self.weight * self.step_weights.get(ordinal, 1.0)
 
     def rewards_of(self, steps: int) -> dict[int, float]:
-        """Return ``rewards`` of an episode of so many steps, `WHOLE` resolved; what was said last wins."""
+        """Return ``rewards`` with `WHOLE` resolved, for an episode of ``steps`` steps; the last decision counts."""
         return {steps - 1 if ordinal == WHOLE else ordinal: value for ordinal, value in self.rewards.items()}
 
     def rewarded(self, steps: Sequence[Step]) -> list[Step]:
@@ -71,9 +71,9 @@ class Decision:
 
 
 def effective(rows: Iterable[tuple[int, Curation]]) -> dict[str, Decision]:
-    """Replay numbered rows, in the order of their numbers: later ones win, and what was undone never was.
+    """Replay numbered rows in their order: later ones override earlier ones, and undone ones have no effect.
 
-    A row that takes another back decides nothing itself and cannot be taken back: decide again instead.
+    A row that undoes another has no other effect and cannot be undone: decide again instead.
     """
     ordered = sorted(rows, key=lambda row: row[0])
     undone = {row.undoes for _, row in ordered if row.undoes}
@@ -85,7 +85,7 @@ def effective(rows: Iterable[tuple[int, Curation]]) -> dict[str, Decision]:
 
 
 def _decide(before: Decision, row: Curation) -> Decision:
-    if row.verdict == "note":  # words for people; it must not lift an exclusion
+    if row.verdict == "note":  # must not lift an exclusion
         return before
     whole, value = row.ordinal == WHOLE, row.value
     if row.verdict == "reward" and value is not None:
@@ -103,13 +103,13 @@ def _decide(before: Decision, row: Curation) -> Decision:
 
 
 def curate(path: Path, rows: Sequence[Curation]) -> list[int]:
-    """Add decisions to a pool, all or none, also while its writer is at work; they are on disk when this returns.
+    """Add decisions to a store, all or none, also while its writer is active; they are on disk when this returns.
 
     Returns:
-        their numbers, to undo them by.
+        Their numbers, for `Curation.undoes`.
 
     Raises:
-        InputError: there is no such pool, or it cannot be written.
+        InputError: there is no such store, or it cannot be written.
     """
     open_reading(path).close()
     connection = open_writing(path)

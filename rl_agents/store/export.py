@@ -1,4 +1,4 @@
-"""A pool's trajectories as JSON lines or Parquet, for other programs."""
+"""Export of trajectories as JSON lines or Parquet, for other programs."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from rl_agents.durable import flush
 from rl_agents.errors import InputError, nearest
 from rl_agents.store.reader import PoolReader, Stored, Where
 
-#: Rows that Parquet compresses together.
+#: Rows of a Parquet row group.
 ROW_GROUP = 256
 Row = dict[str, Any]
 
 
 def export(reader: PoolReader, to: Path, where: Where, *, steps: bool = False, raw: bool = False) -> int:
-    """Write sessions to a file; what its name ends with says in which form (``.jsonl``, ``.parquet``).
+    """Write sessions to a file, whose suffix is the format (``.jsonl``, ``.parquet``).
 
-    The file is whole or not there. It is read by `json`, `datasets.load_dataset("json" | "parquet", ...)`, pandas.
+    The file is complete or absent. Readers: `json`, `datasets.load_dataset("json" | "parquet", ...)`, pandas.
 
     Args:
         steps: a row per step, with the columns of its session; default: a row per session, with its steps.
-        raw: as they were recorded, excluded ones, too; default: as `PoolReader.trajectories` gives them.
+        raw: as recorded, including excluded sessions; default: as `PoolReader.trajectories` returns them.
 
     Returns:
-        number of rows.
+        Number of rows.
 
     Raises:
-        InputError: the file exists or cannot be written, or the form is unknown.
+        InputError: the file exists or cannot be written, or the format is unknown.
     """
     if to.suffix not in WRITERS:
         raise InputError(f"--output {to}: '{to.suffix}' is no known form; {nearest(to.suffix, WRITERS)}")
@@ -45,7 +45,7 @@ def export(reader: PoolReader, to: Path, where: Where, *, steps: bool = False, r
 
 
 def session_rows(reader: PoolReader, where: Where, raw: bool) -> Iterator[Row]:
-    """A row per session: what `Trajectory.to_json` gives, and the columns around it."""
+    """Yield a row per session: `Trajectory.to_json` and the columns of `_around`."""
     for stored in reader.stored(where):
         if raw or where.excluded or not stored.decision.excluded:
             trajectory = reader.trajectory(stored, raw)
@@ -74,14 +74,14 @@ def _around(stored: Stored) -> Row:
 
 
 def plain(value: Any) -> Any:
-    """Return data whose numbers and text every reader of JSON takes: no NaN, no half of a surrogate pair."""
+    """Return data that every JSON reader accepts: no NaN, no half of a surrogate pair."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, Mapping):
         return {plain(str(key)): plain(item) for key, item in value.items()}
-    if isinstance(value, list) and not (value and isinstance(value[0], int)):  # ids need no look
+    if isinstance(value, list) and not (value and isinstance(value[0], int)):  # ids are plain
         return [plain(item) for item in value]
     return value
 
@@ -96,7 +96,7 @@ def _write_jsonl(path: Path, rows: Iterator[Row], steps: bool) -> int:
 
 
 def _write_parquet(path: Path, rows: Iterator[Row], steps: bool) -> int:
-    """``facts`` and ``metrics`` become JSON text: their keys differ from session to session."""
+    """Write ``facts`` and ``metrics`` as JSON text, since their keys differ between sessions."""
     import pyarrow.parquet
 
     schema, count = _schema(steps), 0
@@ -138,14 +138,14 @@ WRITERS: dict[str, Callable[[Path, Iterator[Row], bool], int]] = {
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[Path]:
-    """Let the block write a file that appears under its name when it is whole, and replaces none."""
+    """Let the block write a file that appears under its name once it is complete, and replaces none."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if path.exists():
             raise FileExistsError
         yield unfinished
         flush(unfinished)
-        os.link(unfinished, path)  # unlike a rename it replaces nothing
+        os.link(unfinished, path)  # unlike a rename, this replaces nothing
     except FileExistsError:
         raise InputError(f"--output {path}: exists already") from None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Opening a pool's file: who may write to it, and whether it is one."""
+"""Opening the file of a store: checks of its format, and the lock of its writer."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ POOL_FILE = "pool.sqlite"
 PRIVATE = 0o600
 #: How long a statement waits while another program (a person's sqlite3 shell, say) holds the file.
 BUSY_S = 30.0
-#: How long who takes over from a process that is just ending waits for it to let go of the pool, and looks again after.
+#: Seconds to wait until an ending process releases the file, and between two attempts to lock it.
 PREDECESSOR_S, POLL_S = 20.0, 0.05
 
 
 def pool_file(place: Path | str) -> Path:
-    """Return the pool that a path means, absolute: the file, or the one of a run's folder.
+    """Return the absolute path of a store, given its file or the folder of a run.
 
     Raises:
         InputError: there is no such file.
     """
-    if "://" in str(place):  # it may hold a password, and is not shown
-        raise InputError("a pool is a file or a run's folder, not the address of a server")
+    refuse_address(place)
     path = Path(place)
     file = path / POOL_FILE if path.is_dir() else path
     if not file.exists():
@@ -38,15 +37,21 @@ def pool_file(place: Path | str) -> Path:
     return file.absolute()
 
 
+def refuse_address(place: Path | str) -> None:
+    """Raise InputError for the address of a database server, which is not shown since it may contain a password."""
+    if ":/" in str(place):
+        raise InputError("a pool is a file or a run's folder, not the address of a server")
+
+
 def open_reading(path: Path) -> sqlite3.Connection:
-    """Open a pool read-only, whether or not a writer is at work.
+    """Open a store read-only, with or without an active writer.
 
     Raises:
-        InputError: no such file, no pool, or one that a newer version wrote.
+        InputError: no such file, not a store, or written by a newer version.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such pool")
-    # Where nothing may be written SQLite cannot make the -shm file; a pool without a writer does not need it.
+    # In a read-only folder SQLite cannot create the -shm file; a store without a writer does not need it.
     still = not os.access(path.parent, os.W_OK, effective_ids=True) and not Path(f"{path}-wal").exists()
     with _named(path):
         connection = sqlite3.connect(
@@ -64,14 +69,12 @@ def open_reading(path: Path) -> sqlite3.Connection:
 
 
 def open_writing(path: Path) -> sqlite3.Connection:
-    """Open a pool for writing, and make it (mode 600) where there is none.
-
-    Its one writer holds its `Lock`.
+    """Open a store for writing, or create it (mode 600). The caller holds its `Lock`, except to add decisions.
 
     Raises:
-        InputError: the file cannot be made, is no pool, or a newer version wrote it.
+        InputError: the file cannot be created, is not a store, or was written by a newer version.
     """
-    with contextlib.suppress(FileExistsError):  # only made here: closing a file that is open drops SQLite's own locks
+    with contextlib.suppress(FileExistsError):  # created only here: closing an open file drops SQLite's own locks
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE))
         flush(path.parent)
     with _named(path):
@@ -94,7 +97,7 @@ def open_writing(path: Path) -> sqlite3.Connection:
 
 
 def _check_version(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the version of the file's tables; 0: it is empty."""
+    """Return the schema version of the file; 0 if it is empty."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
@@ -118,23 +121,22 @@ def _named(path: Path) -> Iterator[None]:
 
 
 class Lock:
-    """The right to write to a pool, for one writer of one process; it ends with the process, however that ends.
+    """The lock of a file's only writer; it ends with the process, even if the process is killed.
 
-    It is a file of its own (``pool.sqlite.lock``): SQLite's locks on the pool itself come and go with transactions.
+    It is a separate file (``pool.sqlite.lock``), since SQLite's locks on the store last for one transaction.
     """
 
     def __init__(self, path: Path, wait_s: float = 0.0, rule: str = "a pool has one writer") -> None:
         """
         Args:
-            path: what is written to; the lock is next to it.
-            wait_s: seconds that another writer has to let go of it, because it may be ending.
+            path: the file to write; the lock is next to it.
+            wait_s: seconds that another writer has to release it, since it may be ending.
             rule: for the message, why there is no second writer.
 
         Raises:
-            InputError: another writer is at work, or the folder is missing or cannot be written to.
+            InputError: another writer is active, or the folder is missing or cannot be written to.
         """
-        if str(path).startswith(("postgres:/", "postgresql:/")):  # it may hold a password, and is not shown
-            raise InputError("a pool is a file or a run's folder, not the address of a server")
+        refuse_address(path)
         file = Path(f"{path}.lock")
         try:
             self._descriptor = os.open(file, os.O_CREAT | os.O_RDWR, PRIVATE)
@@ -163,30 +165,3 @@ class Lock:
 
     def release(self) -> None:
         os.close(self._descriptor)
-
-
-def backup(path: Path, to: Path) -> None:
-    """Copy a pool as it stands, for instance next to a checkpoint; its writer continues meanwhile.
-
-    The copy is whole or not there, mode 600, and replaces an older one.
-
-    Raises:
-        InputError: no pool at ``path``, or ``to`` cannot be written.
-    """
-    source = open_reading(path)
-    unfinished = to.with_name(f".{to.name}.{os.getpid()}")
-    try:
-        os.close(os.open(unfinished, os.O_CREAT | os.O_TRUNC | os.O_RDWR, PRIVATE))
-        target = sqlite3.connect(unfinished)
-        try:
-            source.backup(target)
-            target.execute("PRAGMA journal_mode = DELETE")  # one file, that can be read where nothing can be written
-        finally:
-            target.close()
-        os.replace(unfinished, to)
-        flush(to.parent)
-    except (OSError, sqlite3.Error) as error:
-        unfinished.unlink(missing_ok=True)
-        raise InputError(f"{to}: cannot copy the pool there: {error}") from None
-    finally:
-        source.close()

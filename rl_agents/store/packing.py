@@ -1,8 +1,8 @@
-"""Token ids and log-probabilities as bytes, and prompts as what they add to the call before them.
+"""Token ids and log-probabilities as bytes; a prompt is stored as its difference from the call that it extends.
 
-A *sequence* is the ids of a call's prompt and response, four little-endian bytes per id. A call whose prompt begins
-like its parent's sequence keeps the number of shared ids and the rest; any other prompt is in the table
-``prompts``, once, however many calls begin with it.
+A *sequence* is the ids of a call's prompt and response, four little-endian bytes per id. For a call whose prompt begins
+like its parent's sequence, the number of shared ids and the remaining ids are stored. Any other prompt is stored once
+in the table ``prompts``, for all calls that begin with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from rl_agents.errors import InputError
 from rl_agents.store.records import Call
 
-#: Bytes of recent calls' sequences that are kept in memory, and what Python adds to each.
+#: Limit of the recent calls' sequences kept in memory, and Python's overhead of each, in bytes.
 RECENT_BYTES, OVERHEAD = 64_000_000, 250
 BYTES_PER_ID = 4
 COLUMNS = "id, parent, policy_version, finish_reason, seed, prompt, shared, rest, response, logprobs, version_spans"
@@ -32,7 +32,7 @@ INSERT = (
     "ON CONFLICT (id) DO NOTHING"
 )
 
-if sys.byteorder != "little":  # the file's order is fixed, and nothing else would notice
+if sys.byteorder != "little":  # the byte order of the file is fixed
     raise ImportError("the pool needs a little-endian machine")
 
 
@@ -40,7 +40,7 @@ def as_sequence(ids: Sequence[int]) -> bytes:
     """Return ids as a sequence.
 
     Raises:
-        InputError: an id is no whole number from 0 to 2³² − 1.
+        InputError: an id is not an integer from 0 to 2³² − 1.
     """
     try:
         return array("I", ids).tobytes()
@@ -54,7 +54,7 @@ def as_ids(sequence: bytes) -> list[int]:
 
 
 def pack(sequence: bytes) -> bytes:
-    """Return a sequence with as many bytes per id (1 to 4, the first byte says) as its largest id needs."""
+    """Return a sequence with as many bytes per id (1 to 4, stored in the first byte) as its largest id needs."""
     if not sequence:
         return b""
     ids = np.frombuffer(sequence, np.uint8).reshape(-1, BYTES_PER_ID)
@@ -67,7 +67,7 @@ def unpack(blob: bytes) -> bytes:
     """Inverse of `pack`.
 
     Raises:
-        InputError: the bytes are torn or not ours.
+        InputError: the bytes are damaged.
     """
     if not blob:
         return b""
@@ -80,7 +80,7 @@ def unpack(blob: bytes) -> bytes:
 
 
 def pack_logprobs(logprobs: Sequence[float]) -> bytes:
-    """Return float32 bytes; a number that is none in float32 is rounded to the nearest one."""
+    """Return float32 bytes; other numbers are rounded to the nearest float32."""
     return array("f", logprobs).tobytes()
 
 
@@ -98,9 +98,9 @@ def shared_ids(before: bytes, prompt: bytes) -> int:
 
 
 class Calls:
-    """The table ``calls`` of an open pool, whole calls in and out.
+    """Writes and reads the table ``calls`` of an open store.
 
-    Sequences of recent calls are kept in memory, at most ``recent_bytes``; those of older ones are read again.
+    Sequences of recent calls are kept in memory, at most ``recent_bytes``; older ones are read again.
     """
 
     def __init__(self, connection: sqlite3.Connection, recent_bytes: int = RECENT_BYTES) -> None:
@@ -110,10 +110,10 @@ class Calls:
         self._size = 0
 
     def insert(self, number: int, call: Call) -> None:
-        """Add a call as row ``number``; does nothing when its id is there.
+        """Add a call as row ``number``; do nothing if its id exists.
 
         Raises:
-            InputError: something in it cannot be stored.
+            InputError: one of its values cannot be stored.
         """
         prompt, response = as_sequence(call.prompt_ids), as_sequence(call.response_ids)
         before = self.sequence(call.parent) if call.parent else None
@@ -132,7 +132,7 @@ class Calls:
 
     @property
     def columns(self) -> str:
-        """What a query selects for `whole`: `COLUMNS`, without those that an older pool lacks."""
+        """`COLUMNS` for `whole`, with NULL for those that an older store lacks."""
         names = {column[0] for column in self._connection.execute("SELECT * FROM calls LIMIT 0").description}
         return ", ".join(name if name in names else "NULL" for name in COLUMNS.split(", "))
 
@@ -147,11 +147,11 @@ class Calls:
         )
 
     def sequence(self, call: int) -> bytes | None:
-        """Return prompt and response of a call of the pool; None when it is not there."""
+        """Return prompt and response of a stored call; None if there is no such call."""
         if (known := self._recent.get(call)) is not None:
             self._recent.move_to_end(call)
             return known
-        later: list[tuple[int, bytes, bytes]] = []  # shared, rest, response: from the call up to the first one known
+        later: list[tuple[int, bytes, bytes]] = []  # shared, rest, response: from this call up to the first known one
         name, found = call, None
         while found is None:
             row = self._connection.execute(FIND, (name,)).fetchone()
@@ -171,7 +171,7 @@ class Calls:
         return found
 
     def forget(self) -> None:
-        """Drop what is in memory: the file does not hold it."""
+        """Drop the sequences in memory, since the file does not contain them after a rollback."""
         self._recent.clear()
         self._size = 0
 

@@ -1,4 +1,4 @@
-"""Reading a pool, also while it is written to, with memory that does not grow with it."""
+"""Reading a store, also while a run writes to it, in memory that does not grow with its size."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -29,10 +30,10 @@ from rl_agents.store.records import (
 )
 from rl_agents.store.schema import NAMES, ROWS, load_text
 
-#: Rows that one query brings.
+#: Rows per query.
 PAGE = 256
 FILE_SIZE = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
-#: Finds the event that took a session's iteration back.
+#: Finds the resume that discarded the iteration of a session.
 TAKEN_BACK = (
     "SELECT 1 FROM events e WHERE e.kind = 'resumed' AND e.number > sessions.number "
     "AND e.iteration <= sessions.iteration"
@@ -44,10 +45,10 @@ State = Literal["ready", "leased", "trained"]
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which sessions; None: any.
+    """Selects sessions; None: any.
 
     Attributes:
-        lost: of iterations that a resumption took back, which then played them again; always found by their ``ids``.
+        lost: of iterations that a resume discarded and the run then repeated; ``ids`` finds them in any case.
     """
 
     ids: Sequence[str] | None = None
@@ -70,10 +71,10 @@ class Stored:
     """A session with its state and its sums.
 
     Attributes:
-        state: ``ready``; ``leased``: trained on, by weights that no checkpoint holds yet; ``trained``.
+        state: ``ready``; ``leased``: trained on, but no checkpoint contains those weights yet; ``trained``.
         learned_in: the iteration that trained on it; -1: none.
-        total: undiscounted sum of its rewards, those that people set instead of the recorded ones.
-        tokens: sampled ones.
+        total: undiscounted sum of its rewards, after decisions.
+        tokens: number of sampled tokens.
     """
 
     session: Session
@@ -86,16 +87,15 @@ class Stored:
 
 
 class PoolReader:
-    """A pool, read-only.
+    """Reads a store.
 
-    Every method reads what is in the file when it is called; iterators continue through what is added meanwhile. Not
-    for several threads at once.
+    Every method reads the current content; iterators include rows that are added meanwhile. Not thread-safe.
     """
 
     def __init__(self, path: Path | str) -> None:
         """
         Raises:
-            InputError: no such file, no pool, or one that a newer version wrote.
+            InputError: no such file, not a store, or written by a newer version.
         """
         self.name = str(path)
         self._connection = open_reading(Path(path))
@@ -112,30 +112,26 @@ class PoolReader:
         self.close()
 
     def calls(self, ids: Sequence[int] | None = None, from_version: int | None = None) -> Iterator[Call]:
-        """Whole calls in the order of writing.
+        """Yield calls in the order of writing.
 
         Args:
-            ids: only these; those that are not in the pool are skipped.
+            ids: only these calls; unknown ids are skipped.
             from_version: only calls of these or later weights.
         """
-        tests, values = [], []
-        if from_version is not None:
-            tests, values = ["policy_version >= ?"], [from_version]
-        for part in [None] if ids is None else parts(ids):
-            chosen = [] if part is None else [f"id IN ({marks(part)})"]
-            for row in self._pages("calls", self._columns, [*tests, *chosen], [*values, *(part or ())]):
-                yield self._calls.whole(row[1:])
+        tests, values = ([], []) if from_version is None else (["policy_version >= ?"], [from_version])
+        for row in self._pages("calls", self._columns, tests, values, ids):
+            yield self._calls.whole(row[1:])
 
     def sessions(self, where: Where = Where()) -> list[Session]:
-        """Sessions in the order of writing, all at once."""
+        """Return all sessions at once, in the order of writing."""
         return [stored.session for stored in self.stored(where)]
 
     def trajectories(self, where: Where = Where(), raw: bool = False) -> Iterator[Trajectory]:
-        """Whole trajectories in the order of writing.
+        """Yield trajectories in the order of writing.
 
         Args:
-            raw: as they were recorded; default: without excluded sessions, unless ``where`` asks for them, and with
-                the rewards that people set. Weights and excluded steps: `stored`, `Decision.weight_of`.
+            raw: as recorded. By default decisions are applied: excluded sessions are skipped, unless ``where`` selects
+                them, and rewards are replaced. For weights and excluded steps see `stored` and `Decision.weight_of`.
         """
         for stored in self.stored(where):
             if raw or where.excluded or not stored.decision.excluded:
@@ -152,22 +148,14 @@ class PoolReader:
         return trajectory
 
     def stored(self, where: Where = Where()) -> Iterator[Stored]:
-        """Sessions with their state and what people decided, in the order of writing."""
+        """Yield sessions with their states and decisions, in the order of writing."""
         rows = ROWS[Session]
-        tests, values = _conditions(where)
-        ids = where.ids
-        for part in [None] if ids is None else parts(ids):
-            chosen = [] if part is None else [f"id IN ({marks(part)})"]
-            page: list[Session] = []
-            for row in self._pages("sessions", rows.columns, [*tests, *chosen], [*values, *(part or ())]):
-                page.append(rows.record(row[1:]))
-                if len(page) == PAGE:
-                    yield from self._described(page, where)
-                    page = []
+        found = self._pages("sessions", rows.columns, *_conditions(where), where.ids)
+        while page := [rows.record(row[1:]) for row in islice(found, PAGE)]:
             yield from self._described(page, where)
 
     def outcomes(self, session: str) -> list[Outcome]:
-        """What the world answered to a session's calls, in the order of its steps."""
+        """Return the environment's replies to a session's calls, in the order of its steps."""
         return self._all(Outcome, "session = ? ORDER BY ordinal", session)
 
     def openings(self) -> list[Opening]:
@@ -183,14 +171,11 @@ class PoolReader:
         return self._all(Credit, "session = ?", session)
 
     def curation(self, session: str | None = None) -> list[tuple[int, Curation]]:
-        """Numbered decisions, of all sessions or one, those that were taken back, too."""
-        rows = ROWS[Curation]
-        test = ("TRUE", ()) if session is None else ("session = ?", (session,))
-        found = self._connection.execute(f"SELECT number, {rows.columns} FROM curation WHERE {test[0]}", test[1])
-        return [(row[0], rows.record(row[1:])) for row in found]
+        """Return numbered decisions of all sessions or one, including undone ones."""
+        return self._curation("TRUE", ()) if session is None else self._curation("session = ?", [session])
 
     def batches(self, current: bool = True) -> list[Batch]:
-        """What was trained on, in the order of writing; ``current``: without what a resumption took back."""
+        """Return the training batches in the order of writing; ``current``: without those that a resume discarded."""
         return self._all(Batch, table="current_batches" if current else "batches")
 
     def events(self) -> list[Event]:
@@ -207,7 +192,7 @@ class PoolReader:
         return int(self.one(FILE_SIZE)[0])
 
     def rows(self, query: str, *values: Any) -> list[Any]:
-        """Rows of a query of one's own; the tables are described in docs/reference/pool.md."""
+        """Return the rows of any query; docs/reference/pool.md describes the tables."""
         return self._connection.execute(query, values).fetchall()
 
     def one(self, query: str, *values: Any) -> Any:
@@ -219,18 +204,26 @@ class PoolReader:
         query = f"SELECT {rows.columns} FROM {table or rows.table.name} WHERE {test}{order}"
         return [rows.record(row) for row in self._connection.execute(query, values)]
 
-    def _pages(self, table: str, columns: str, tests: Sequence[str], values: Sequence[Any]) -> Iterator[sqlite3.Row]:
-        """Rows with their number first, page by page: no statement stays open, which would hold up the writer."""
-        last = 0
-        test = " AND ".join(["number > ?", *tests])
-        query = f"SELECT number, {columns} FROM {table} WHERE {test} ORDER BY number LIMIT {PAGE}"
-        while page := self._connection.execute(query, (last, *values)).fetchall():
-            yield from page
-            last = page[-1][0]
+    def _curation(self, test: str, values: Sequence[Any]) -> list[tuple[int, Curation]]:
+        rows = ROWS[Curation]
+        found = self._connection.execute(f"SELECT number, {rows.columns} FROM curation WHERE {test}", values)
+        return [(row[0], rows.record(row[1:])) for row in found]
+
+    def _pages(
+        self, table: str, columns: str, tests: Sequence[str], values: Sequence[Any], ids: Sequence[Any] | None
+    ) -> Iterator[sqlite3.Row]:
+        """Yield rows, their number first, page by page: no statement stays open, which would block the writer."""
+        for part in [None] if ids is None else parts(ids):
+            last, chosen = 0, [] if part is None else [f"id IN ({marks(part)})"]
+            test = " AND ".join(["number > ?", *tests, *chosen])
+            query = f"SELECT number, {columns} FROM {table} WHERE {test} ORDER BY number LIMIT {PAGE}"
+            while page := self._connection.execute(query, (last, *values, *(part or ()))).fetchall():
+                yield from page
+                last = page[-1][0]
 
     def _described(self, sessions: Sequence[Session], where: Where) -> Iterator[Stored]:
         ids = [session.id for session in sessions]
-        decisions = self._decisions(ids)
+        decisions = effective(self._curation(f"session IN ({marks(ids)})", ids))
         states = self._states(ids)
         totals = self._totals(ids)
         for session in sessions:
@@ -242,11 +235,6 @@ class PoolReader:
             stored = Stored(session, decision, state, iteration, steps, total, tokens)
             if _wanted(stored, where):
                 yield stored
-
-    def _decisions(self, ids: Sequence[str]) -> dict[str, Decision]:
-        rows = ROWS[Curation]
-        query = f"SELECT number, {rows.columns} FROM curation WHERE session IN ({marks(ids)})"
-        return effective((row[0], rows.record(row[1:])) for row in self._connection.execute(query, ids))
 
     def _states(self, ids: Sequence[str]) -> dict[str, tuple[State, int]]:
         query = f"SELECT session, state, iteration FROM lease WHERE session IN ({marks(ids)})"
@@ -298,10 +286,10 @@ def marks(values: Sequence[Any]) -> str:
 
 
 def statistics(reader: PoolReader) -> dict[str, Any]:
-    """Return counts, shares and sizes of a pool, as plain data.
+    """Return counts, shares and sizes of a store, as plain data.
 
-    ``lost``: sessions of iterations that a resumed run took back. ``bytes_per_million_tokens`` counts the tokens that
-    are in the pool once: those that were sampled, and those of prompts that no earlier call holds.
+    ``lost``: sessions of iterations that a resume discarded. ``bytes_per_million_tokens`` counts stored tokens: sampled
+    tokens, and tokens of prompts that no earlier call contains.
     """
     counts = reader.counts()
     sampled, read = reader.one("SELECT coalesce(sum(response_tokens), 0), coalesce(sum(prompt_tokens), 0) FROM calls")

@@ -1,11 +1,10 @@
-"""The records of a pool: one data class per table, append-only.
+"""The records of a store: one data class per table, append-only.
 
-A *call* is one sampled response. Its id is the seed that it was sampled with, which derives from the run's seed and the
-call's place in it: writing it twice leaves one row, and a run that continues after a crash finds what it had sampled.
-Only a call that had to be made again (an engine died and took its answer along) has another id than its seed. A
-*session* is an episode (or, in a search, one sibling): an ordered list of calls and what the world answered to each.
-What was learned (`Batch`, `Credit`) and what people decided (`Curation`) stand in rows of their own; nothing is ever
-changed in place.
+A *call* is one sampled response. Its id is its sampling seed, which derives from the run's seed and the position of the
+call in the run. So writing it twice leaves one row, and a run that continues after a crash finds its sampled calls.
+Only a call that was repeated, because an engine died with its answer, has another id. A *session* is an episode, or one
+sibling in a search: an ordered list of calls with the environment's reply to each. Training (`Batch`, `Credit`) and
+decisions (`Curation`) are separate rows. No row is ever changed.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ from typing import Any, Literal
 from rl_agents.data.trajectory import Step, Trajectory
 
 SessionKind = Literal["episode", "sample", "gateway", "evaluation"]
-#: What people may decide about a session or a step; ``weight`` and ``reward`` carry a value, ``note`` only a text.
+#: Decisions about a session or a step; ``weight`` and ``reward`` have a value, ``note`` only a text.
 Verdict = Literal["exclude", "keep", "reward", "weight", "note"]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One sampled response, whole.
+    """One sampled response with its prompt.
 
     Attributes:
-        id: 63 bits; the sampling seed, unless the call was made again.
+        id: 63 bits; the sampling seed, unless the call was repeated.
         parent: the call whose prompt and response this prompt begins with; 0: none. Only the rest is stored.
         prompt_ids: exact ids that the engine read.
-        response_ids: exact ids that it sampled, end-of-turn token included.
-        logprobs: engine's log-probability per sampled id (float32).
-        policy_version: of the weights (those of the first sampled id).
+        response_ids: exact sampled ids, including the end-of-turn token.
+        logprobs: the engine's log-probability of each sampled id (float32).
+        policy_version: of the weights that sampled the first id.
         finish_reason: ``stop`` or ``length``.
-        seed: that it was sampled with; 0: its id.
-        version_spans: (version, ids) in order, where weights changed inside the response; empty: they did not.
+        seed: the sampling seed; 0: its id.
+        version_spans: (version, number of ids) in order, if weights changed inside the response; empty: they did not.
     """
 
     id: int
@@ -55,10 +54,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the world answered to a call: the rest of a `rl_agents.data.trajectory.Step`.
+    """The environment's reply to a call: the remaining fields of a `rl_agents.data.trajectory.Step`.
 
     Attributes:
-        ordinal: place of the step in its session's list.
+        ordinal: index of the step in its session.
         next_step: see `rl_agents.data.trajectory.Step.next_step`.
     """
 
@@ -75,11 +74,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One episode that is over, without its steps.
+    """A finished episode, without its steps.
 
     Attributes:
-        id: unique in the pool.
-        iteration: of the training run, from 0; -1 outside one.
+        id: unique in the store.
+        iteration: of the training run, from 0; -1: none.
         seed: of the episode, as in `rl_agents.data.trajectory.EpisodeSpec`.
         env: the environment's name.
         facts, metrics: as in `rl_agents.data.trajectory.Trajectory`; plain JSON.
@@ -104,11 +103,11 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A session that an update was trained on: row ``position`` of update ``update`` of iteration ``iteration``.
+    """A session of a training batch: row ``position`` of update ``update`` of iteration ``iteration``.
 
-    A batch counts until an `Event` of kind ``resumed`` that was written after it says that a run went on before it
-    (``event.iteration <= batch.iteration``): the weights that it made are gone, and its sessions are to be
-    trained on again. The same holds for sessions of those iterations.
+    A batch counts until a later `Event` of kind ``resumed`` with ``event.iteration <= batch.iteration``: the run
+    continued from earlier weights, so the weights of this update are lost and its sessions can be trained on again. The
+    same holds for sessions of those iterations.
     """
 
     iteration: int
@@ -119,9 +118,9 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """What one session's step was worth in one update; means over the step's sampled tokens, None: not computed.
+    """Advantage and value of a step in one update, as means over the step's sampled tokens; None: not computed.
 
-    The value is the mean over those tokens that the critic is read at: with StepPO the state's, before the first token.
+    The value is the mean over the tokens at which the critic is read: with StepPO the state, before the first token.
     """
 
     iteration: int
@@ -134,14 +133,13 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class Curation:
-    """A decision of a person or a script. Later rows win over earlier ones; `Curation.undoes` takes one back.
+    """A decision of a person or a script. Later rows override earlier ones.
 
     Attributes:
-        session: whose.
-        ordinal: of the step that the verdict is about; -1: the session as a whole.
-        value: of ``reward`` (instead of the recorded one; of a session: of its last step) and ``weight``.
-        by, why: who decided, and the reason, for people.
-        undoes: number of the curation row that this one takes back; 0: none.
+        ordinal: of the step that the verdict is about; -1: the whole session.
+        value: of ``weight`` and ``reward``; a reward replaces the recorded one (of a session: that of its last step).
+        by, why: author and reason, for people.
+        undoes: number of the curation row that this one undoes; 0: none.
     """
 
     session: str
@@ -155,18 +153,17 @@ class Curation:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A gateway's call as its client saw it; two rows per call, ``started`` before sampling and ``finished`` after.
+    """A gateway's call as its client sees it; two rows per call, ``started`` before sampling and ``finished`` after.
 
     Attributes:
         call: id of the sampled call.
-        session: the gateway's session.
         state: ``started``, ``finished`` or ``failed`` (with the reason in ``answer``).
-        request_hash: SHA-256 of path and canonical body, to know a retry by.
-        retry: what the client's SDK counts in ``x-stainless-retry-count``; -1: no such header.
+        request_hash: SHA-256 of path and canonical body, which identifies retries.
+        retry: the SDK's ``x-stainless-retry-count``; -1: no such header.
         dialect: ``chat_completions``, ``responses`` or ``messages``.
-        request: the messages that the parent call had not had, tools and parameters, plain JSON.
-        answer: what was answered, plain JSON; of a failure the reason.
-        overridden: what the client asked for and training decided otherwise, plain JSON.
+        request: the messages that are new since the parent call, tools and parameters, plain JSON.
+        answer: plain JSON; of a failure the reason.
+        overridden: parameters of the client that training overrides, plain JSON.
     """
 
     call: int
@@ -186,7 +183,7 @@ class Opening:
 
     Attributes:
         key_hash: SHA-256 of the session's key.
-        task: what the agent was given, plain JSON.
+        task: the agent's task, plain JSON.
     """
 
     session: str
@@ -200,7 +197,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class RewardNote:
-    """A reward that came from outside, for a call of a gateway session or (``call=0``) for the session."""
+    """A reward sent to a gateway, for a call or (``call=0``) for the session."""
 
     session: str
     value: float
@@ -210,11 +207,11 @@ class RewardNote:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to the run.
+    """An event of the run.
 
     Attributes:
-        kind: ``run`` (it began), ``checkpoint`` (written) and ``resumed`` (from one).
-        iteration: completed ones; what has a smaller number is in the checkpoint.
+        kind: ``run`` (started), ``checkpoint`` (written) or ``resumed`` (from a checkpoint).
+        iteration: number of completed iterations; those with smaller numbers are in the checkpoint.
     """
 
     kind: str
@@ -234,12 +231,12 @@ def session_records(
     env: str = "",
     parents: Sequence[int] | None = None,
 ) -> list[Record]:
-    """Return all that a finished trajectory leaves in a pool; one `PoolWriter.add` takes them together.
+    """Return all records of a finished trajectory, for one `PoolWriter.add`.
 
     Args:
-        session: id, unique in the pool.
-        parents: of every step's call; default: the call of the step before. A parent that a prompt does not
-            continue costs space only.
+        session: id, unique in the store.
+        parents: of every step's call; default: the call of the previous step. A parent that the prompt does not extend
+            only costs space.
     """
     names = [call_of(step, session, ordinal) for ordinal, step in enumerate(trajectory.steps)]
     before = [0, *names][: len(names)] if parents is None else parents
@@ -252,7 +249,6 @@ def session_records(
 def session_record(
     t: Trajectory, session: str, *, kind: SessionKind = "episode", iteration: int = -1, env: str = ""
 ) -> Session:
-    """Return what a finished trajectory leaves in a pool besides its steps."""
     return Session(
         session, kind, iteration, t.group_id, t.member, t.seed, env, t.task_id, t.terminated, t.truncated, t.end_cause,
         t.failed, t.success, t.metrics, t.facts,
@@ -273,7 +269,7 @@ def outcome_record(step: Step, session: str, ordinal: int, call: int) -> Outcome
 
 
 def call_of(step: Step, session: str, ordinal: int) -> int:
-    """Return the id of a step's call: its seed; below 0, from its place, for one that was sampled without."""
+    """Return the id of a step's call: its seed, or a negative hash of its position if it has no seed."""
     if step.call:
         return step.call
     digest = hashlib.sha256(f"{session}\n{ordinal}".encode("utf-8", "surrogatepass")).digest()

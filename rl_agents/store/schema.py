@@ -1,4 +1,4 @@
-"""The tables of a pool, and every record but `Call` as a row of its table (calls: `rl_agents.store.packing`)."""
+"""The tables of a store, and the rows of all records except `Call` (see `rl_agents.store.packing`)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from rl_agents.store.records import (
     Session,
 )
 
-#: In the file's header: what the file is ("rlap"), and by which of these tables it was written.
+#: In the file's header: its application ("rlap") and schema version.
 APPLICATION, VERSION = 0x726C6170, 2
-#: What makes tables of version n those of n + 1, done when an older pool is opened for writing; reading needs none.
+#: Statements from version n to n + 1, run when an older store is opened for writing; reading needs none.
 MIGRATIONS = {1: "ALTER TABLE calls ADD COLUMN version_spans TEXT;"}
 
 
@@ -34,12 +34,12 @@ class Table:
     """The table of one kind of record.
 
     Attributes:
-        key: a second record with equal ones is skipped; empty: every record counts.
-        index: to find rows by.
-        clock: keep the time of writing, too (column ``at``, seconds since 1970), for people.
-        epoch: keep the number of the last ``resumed`` event, too, which is part of the key: what is learned again
-            after a resumption is another row.
-        apart: rows have numbers of their own, so that others than the pool's writer may add some.
+        key: a record with an existing key is skipped; empty: every record counts.
+        index: columns of an index.
+        clock: also store the time of writing (column ``at``, seconds since 1970), for people.
+        epoch: also store the number of the last ``resumed`` event, as part of the key: an update that is repeated after
+            a resume is another row.
+        apart: rows have separate numbers, since other processes than the writer may add some.
     """
 
     name: str
@@ -68,7 +68,7 @@ CREATE TABLE calls (number INTEGER PRIMARY KEY, id INTEGER NOT NULL UNIQUE, pare
   response_tokens INTEGER NOT NULL, prompt INTEGER, shared INTEGER NOT NULL, rest BLOB NOT NULL,
   response BLOB NOT NULL, logprobs BLOB NOT NULL, version_spans TEXT);
 """
-#: What counts now, for readers with other tools.
+#: The valid rows, for readers with other tools.
 VIEWS = """
 CREATE VIEW current_batches AS SELECT b.* FROM batches b WHERE NOT EXISTS (SELECT 1 FROM events e
   WHERE e.kind = 'resumed' AND e.number > b.epoch AND e.iteration <= b.iteration);
@@ -84,12 +84,12 @@ SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL", str: "TEXT", dict: 
 
 
 def script() -> str:
-    """Return the statements that make an empty pool."""
+    """Return the statements that create an empty store."""
     return "\n".join([CALLS, *(_create(kind, table) for kind, table in TABLES.items()), VIEWS])
 
 
 def migration(version: int) -> str:
-    """Return the statements that bring tables of ``version`` up to date."""
+    """Return the statements that update tables of ``version``."""
     return " ".join(MIGRATIONS[older] for older in range(version, VERSION))
 
 
@@ -106,7 +106,7 @@ def _create(kind: type, table: Table) -> str:
 
 
 def _types(kind: type) -> dict[str, tuple[type, bool]]:
-    """Return what a data class's fields hold: plain type, and whether NULL may stand for it."""
+    """Return the plain type of each field of a data class, and whether it can be NULL."""
     hints = typing.get_type_hints(kind)
     return {field.name: _plain(hints[field.name], field.name == "anchor") for field in fields(kind)}
 
@@ -125,7 +125,7 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def store_text(value: str) -> str | bytes:
-    """Return text as SQLite takes it: half a surrogate pair, which UTF-8 cannot write, makes it bytes."""
+    """Return text for SQLite: bytes if it contains half a surrogate pair, which UTF-8 cannot encode."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -143,7 +143,7 @@ def store_json(value: Mapping[str, Any]) -> str | bytes:
 
 
 def store_float(value: float) -> float | str:
-    """Return a number as SQLite takes it, which has no NaN."""
+    """Return a number for SQLite, which has no NaN."""
     value = float(value)
     return value if value == value else "nan"
 
@@ -158,12 +158,11 @@ def _maybe(convert: Cell) -> Cell:
 
 
 class Rows:
-    """Records of one kind to rows and back.
+    """Converts records of one kind to rows and back.
 
     Attributes:
-        insert: statement whose parameters are a number (none where they stand ``apart``), `row`, and what the table
-            keeps in addition.
-        columns: what a query selects, for `record`.
+        insert: statement whose parameters are a number (none if ``apart``), `row`, and the table's additional columns.
+        columns: selected by a query for `record`.
     """
 
     def __init__(self, kind: type, table: Table) -> None:

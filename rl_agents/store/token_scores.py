@@ -1,6 +1,6 @@
-"""What the learner made of every sampled token, in a file next to the pool (``run.py replay RUN --tokens``).
+"""The learner's numbers of every sampled token, in a file next to the store (``run.py replay RUN --tokens``).
 
-The pool holds one advantage and one value a step; these are numbers per token, 24 bytes of them.
+The store has one advantage and one value per step. This file has 24 bytes per token.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from rl_agents.store.files import BUSY_S, PRIVATE
 TOKENS_FILE = "tokens.sqlite"
 #: In the file's header: "rlat", and the version of its table.
 APPLICATION, VERSION = 0x726C6174, 1
-#: What is known of a token, in the order of its numbers.
-#: advantage: with the weights of groups and steps; ratio: probability after the update over that before it, the
-#: denominator of the loss; gap: log-probability by the learner before the update less the engine's; entropy: nats, of
-#: the distribution that it was drawn from, before the update; correction: factor on the loss for the mismatch, 1 where
-#: none is made; mask: 1 in the loss, 0 not.
+#: The numbers of a token, in order.
+#: advantage: with the weights of groups and steps; ratio: probability after the update divided by that before it, the
+#: denominator of the loss; gap: log-probability by the learner before the update minus the engine's; entropy: nats, of
+#: the sampling distribution before the update; correction: factor on the loss for the logprob mismatch, 1 if there is
+#: none; mask: 1 if the token is in the loss, else 0.
 LAYERS = ("advantage", "ratio", "gap", "entropy", "correction", "mask")
 TABLE = """
 CREATE TABLE scores (session TEXT NOT NULL, ordinal INTEGER NOT NULL, iteration INTEGER NOT NULL,
@@ -51,13 +51,13 @@ class StepScores:
 
 
 class TokenScores:
-    """The file, to be written; a second record replaces the first."""
+    """Writes the file; a second record replaces the first."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or begin one, mode 600.
+        """Open or create the file, mode 600.
 
         Raises:
-            InputError: it cannot be made, or is something else.
+            InputError: it cannot be created, or is something else.
         """
         try:
             with contextlib.suppress(FileExistsError):
@@ -82,7 +82,7 @@ class TokenScores:
 
 
 def read_step(path: Path, session: str, ordinal: int) -> StepScores | None:
-    """Return a step's tokens in the last update that was trained on it; None where nothing is known of them.
+    """Return a step's tokens in the last update that trained on it; None if they are not recorded.
 
     Raises:
         InputError: the file is something else, or was written by a newer version.

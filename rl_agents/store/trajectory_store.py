@@ -1,4 +1,4 @@
-"""Writing to a pool: one thread, group commit, and a future that is done when its records are on the disk."""
+"""Writing to a store: one thread, group commit, and a future that is done when its records are on disk."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,12 +20,12 @@ from rl_agents.store.packing import Calls
 from rl_agents.store.records import Call, Event, Record
 from rl_agents.store.schema import NAMES, ROWS
 
-#: The event after which what an iteration learned later no longer counts.
+#: The event after which updates and sessions of later iterations no longer count.
 RESUMED = "resumed"
 
 
 class PoolError(RuntimeError):
-    """A pool cannot be written to any more; the message names the file and says why."""
+    """The store can no longer be written to; the message names the file and the reason."""
 
 
 class PoolSink(Protocol):
@@ -36,79 +35,41 @@ class PoolSink(Protocol):
         """Add records, all or none of them; the future is done when they are on disk."""
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until all that was added is on disk; raises `PoolError` or TimeoutError."""
+        """Wait until all added records are on disk; raises `PoolError` or TimeoutError."""
 
 
-class _Promise(Future[None]):
-    """A future that reports when a caller begins to wait for it."""
-
-    def __init__(self, wanted: Callable[[], None]) -> None:
-        super().__init__()
-        self._wanted = wanted
-
-    def result(self, timeout: float | None = None) -> None:
-        self._ask()
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._ask()
-        return super().exception(timeout)
-
-    def add_done_callback(self, fn: Callable[[Future[None]], object]) -> None:
-        """See `Future.add_done_callback`; `asyncio.wrap_future` comes this way."""
-        self._ask()
-        super().add_done_callback(fn)
-
-    def _ask(self) -> None:
-        if not self.done():
-            self._wanted()
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """Records to write; none: `flush`, or (``hurry``) a caller waits for what was added before."""
-
-    records: tuple[Record, ...]
-    future: Future[None]
-    hurry: bool = False
+#: Records to write, none for a flush, and the future of their caller.
+_Request = tuple[tuple[Record, ...], Future[None]]
 
 
 class PoolWriter:
-    """The one writer of a pool.
+    """The only writer of a store.
 
     Records are on disk (SQLite's WAL, ``synchronous=FULL``) when their future is done, in the order in which they
-    were added, those of one `add` together or not at all. A record whose key is in the pool already is skipped:
-    a caller that does not know whether an `add` succeeded adds again. When the disk is full or the file is lost, the
+    were added, and those of one `add` together or not at all. A record whose key exists already is skipped, so a
+    caller that does not know whether an `add` succeeded can add again. If the disk is full or the file is lost, the
     waiting futures and all later ones get the same `PoolError`. Thread-safe.
     """
 
-    def __init__(
-        self,
-        path: Path | str,
-        commit_s: float = 0.005,
-        commit_rows: int = 256,
-        wait_s: float = 0.0,
-        idle_s: float = 0.0,
-    ) -> None:
+    def __init__(self, path: Path | str, commit_s: float = 0.005, commit_rows: int = 256, wait_s: float = 0.0) -> None:
         """
         Args:
-            path: file, made (mode 600) where there is none.
+            path: of the file, which is created (mode 600) if it does not exist.
             commit_s: seconds that a record waits for others to be committed with.
-            idle_s: the same while no caller waits for any of them, which spares commits; at least ``commit_s``.
-            commit_rows: records that are committed without waiting for more.
-            wait_s: seconds that another writer has to let go of the file; `PREDECESSOR_S` for who takes over from a
-                process that may be ending, 0 where a person waits for the answer.
+            commit_rows: number of records that are committed without waiting for more.
+            wait_s: seconds that another writer has to release the file: `PREDECESSOR_S` when taking over from a
+                process that may be ending, 0 when a person waits for the answer.
 
         Raises:
-            InputError: another writer has the file, it is no pool, or it cannot be made.
+            InputError: another writer has the file, it is not a store, or it cannot be created.
         """
         path, self._name = Path(path), str(path)
-        self._commit_s, self._idle_s, self._commit_rows = commit_s, max(idle_s, commit_s), commit_rows
+        self._commit_s, self._commit_rows = commit_s, commit_rows
         self._lock = Lock(path, wait_s)
         try:
             self._connection = open_writing(path)
             self._calls = Calls(self._connection)
-            self._remember()
+            self._read_numbers()
         except BaseException:
             self._lock.release()
             raise
@@ -124,33 +85,29 @@ class PoolWriter:
         """Add records, all or none of them; they must not be changed afterwards.
 
         Returns:
-            future that is done when they are on disk, or fails with `InputError` (a record that cannot be stored;
-            others are not touched) or `PoolError` (nothing can be stored any more). It cannot be cancelled.
+            A future that is done when they are on disk, or fails with `InputError` (a record that cannot be stored;
+            others are not affected) or `PoolError` (nothing can be stored any more). It cannot be cancelled.
         """
-        patient = records and self._idle_s > self._commit_s
-        request = _Request(records, _Promise(self._hurry) if patient else Future())
-        request.future.set_running_or_notify_cancel()
+        future: Future[None] = Future()
+        future.set_running_or_notify_cancel()
         with self._gate:
             if not self._closed:
-                self._requests.put(request)
-                return request.future
-        request.future.set_exception(PoolError(f"{self._name}: the pool is closed"))
-        return request.future
-
-    def _hurry(self) -> None:
-        self._requests.put(_Request((), Future(), hurry=True))
+                self._requests.put((records, future))
+                return future
+        future.set_exception(PoolError(f"{self._name}: the pool is closed"))
+        return future
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until everything that was added is on disk.
+        """Wait until all added records are on disk.
 
         Raises:
-            PoolError: it cannot be.
+            PoolError: they cannot be written.
             TimeoutError: it takes longer.
         """
         self.add().result(timeout_s)
 
     def close(self) -> None:
-        """Write what was added, and let go of the file; further records are refused."""
+        """Write the added records and release the file; further records are refused."""
         with self._gate:
             if self._closed:
                 return
@@ -178,16 +135,12 @@ class PoolWriter:
         """Return the requests of the next commit, and whether they are the last."""
         request = self._requests.get()
         requests: list[_Request] = []
-        rows, deadline = 0, time.monotonic() + self._idle_s
+        rows, deadline = 0, time.monotonic() + self._commit_s
         while request is not None:
             requests.append(request)
-            rows += len(request.records)
-            now = time.monotonic()
-            if request.hurry:
-                deadline = min(deadline, now + self._commit_s)
-            left = deadline - now
-            flush = not request.records and not request.hurry
-            if flush or rows >= self._commit_rows or (left <= 0 and self._requests.empty()):
+            rows += len(request[0])
+            left = deadline - time.monotonic()
+            if not request[0] or rows >= self._commit_rows or (left <= 0 and self._requests.empty()):
                 return requests, False
             try:
                 request = self._requests.get(timeout=max(left, 0))
@@ -196,22 +149,19 @@ class PoolWriter:
         return requests, True
 
     def _commit(self, requests: Sequence[_Request]) -> None:
-        """Commit requests together; where one of them cannot be stored, each by itself."""
+        """Commit requests together, or each by itself if one of them cannot be stored."""
         problem = self._problem
-        if problem is None and any(request.records for request in requests):
-            problem = self._transact([record for request in requests for record in request.records])
+        if problem is None and any(records for records, _ in requests):
+            problem = self._transact([record for records, _ in requests for record in records])
         if problem is not None and self._problem is None and len(requests) > 1:
             for request in requests:
                 self._commit([request])
             return
-        for request in requests:
-            if problem is None:
-                request.future.set_result(None)
-            else:
-                request.future.set_exception(problem)
+        for _, future in requests:
+            future.set_result(None) if problem is None else future.set_exception(problem)
 
     def _transact(self, records: Sequence[Record]) -> Exception | None:
-        """Write records in one transaction; return what is wrong, and remember it when it is not the records."""
+        """Write records in one transaction; return the problem, and keep it if the records are not its cause."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             self._write(records)
@@ -219,8 +169,7 @@ class PoolWriter:
             return None
         except Exception as error:
             kinds = (sqlite3.OperationalError, sqlite3.InternalError)
-            broken = isinstance(error, kinds) or type(error) is sqlite3.DatabaseError
-            if broken:
+            if isinstance(error, kinds) or type(error) is sqlite3.DatabaseError:
                 self._problem = PoolError(f"{self._name}: cannot write to the pool: {error}")
             self._roll_back()
             return self._problem or InputError(f"{self._name}: a record cannot be stored: {error}")
@@ -231,12 +180,12 @@ class PoolWriter:
                 self._connection.execute("ROLLBACK")
         self._calls.forget()
         try:
-            self._remember()
+            self._read_numbers()
         except sqlite3.Error as error:
             self._problem = self._problem or PoolError(f"{self._name}: cannot write to the pool: {error}")
 
-    def _remember(self) -> None:
-        """Read the current numbers; rows of all tables but ``curation`` are numbered together."""
+    def _read_numbers(self) -> None:
+        """Read the current row number and epoch; all tables but ``curation`` share one sequence of numbers."""
         tables = ("prompts", *(name for name in NAMES.values() if name != "curation"))
         last = (self._connection.execute(f"SELECT max(number) FROM {table}").fetchone()[0] for table in tables)
         self._number = max(number or 0 for number in last)
@@ -244,7 +193,7 @@ class PoolWriter:
         self._epoch = epoch or 0
 
     def _write(self, records: Sequence[Record]) -> None:
-        """Write records: calls one by one, as later ones continue earlier ones; of all else each kind at once."""
+        """Write calls one by one, since later ones extend earlier ones, and the other records kind by kind."""
         together: defaultdict[type, list[list[Any]]] = defaultdict(list)
         for record in records:
             if isinstance(record, Call):

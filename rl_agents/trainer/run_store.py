@@ -42,8 +42,6 @@ from rl_agents.store.trajectory_store import PoolWriter
 
 #: Seconds that what was written may take to reach the disk when a checkpoint waits for it.
 FLUSH_S = 60.0
-#: In local mode: seconds after which records are committed without a flush, and how many are at once.
-COMMIT_S, COMMIT_ROWS = 0.25, 4096
 
 
 class RunPool:
@@ -64,7 +62,7 @@ class RunPool:
         """
         self.path, self._settings, self._opening = path, settings, uuid.uuid4().hex
         self.actor = start_pool_actor(path) if settings.num_env_runners else None
-        self._writer = _local_writer(path) if self.actor is None else RemotePool(self.actor)
+        self._writer = PoolWriter(path, wait_s=PREDECESSOR_S) if self.actor is None else RemotePool(self.actor)
         self._unconfirmed: list[Step] = []
         with PoolReader(path) as reader:
             events = reader.events()
@@ -173,10 +171,6 @@ def batch_records(iteration: int, update: int, rows: Sequence[Row], names: Seque
             for step, advantage, value in _worth(row)
         ),
     ]  # fmt: skip
-
-
-def _local_writer(path: Path) -> PoolWriter:
-    return PoolWriter(path, commit_rows=COMMIT_ROWS, wait_s=PREDECESSOR_S, idle_s=COMMIT_S)
 
 
 def _worth(row: Row) -> Iterator[tuple[int, float, float | None]]:

@@ -1,1 +1,1 @@
-"""What servers share: errors in OpenAI's form, keys, checks of origin and size, text that streams."""
+"""Shared parts of servers: errors in OpenAI's format, keys, checks of origin and size, streamed text."""

@@ -1,4 +1,4 @@
-"""Bodies of requests: strict JSON, checked by pydantic models; the first problem is one line that names the field."""
+"""Request bodies: strict JSON, checked by pydantic models; the first problem is one line that names the field."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ BodyT = TypeVar("BodyT", bound="Body")
 
 
 class Body(BaseModel):
-    """The base of all bodies. Unknown fields are refused; a body that accepts them says ``extra="allow"``."""
+    """The base of all bodies. Unknown fields are refused, unless a body sets ``extra="allow"``."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 def read_body(kind: type[BodyT], data: Any) -> BodyT:
-    """Check a JSON value; a null field counts as a missing one.
+    """Check a JSON value; a field that is null counts as missing.
 
     Raises:
         ApiError: 400 with the first problem.
@@ -39,7 +39,7 @@ def json_object(body: bytes) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        ApiError: 400, what is wrong with it.
+        ApiError: 400 with the problem.
     """
     try:
         data = _read(body.decode())
@@ -58,7 +58,7 @@ def shown(value: Any) -> str:
 
 
 def _read(text: str) -> Any:
-    """Parse a body. Agents cut texts in the middle of a character (half a surrogate pair), or repeat a key."""
+    """Parse a body. Some agents send half a surrogate pair (a text cut inside a character) or repeat a key."""
     try:
         return strict_json(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Errors as OpenAI's API writes them: a status and ``{"error": {"message", "type", "param", "code"}}``."""
+"""Errors in the format of OpenAI's API: a status and ``{"error": {"message", "type", "param", "code"}}``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-OVERLOADED = "the server is busy; try again in a moment"
-
-
 #: The folders of an absolute path; not those of a URL or of a relative path.
 _FOLDERS = re.compile(r"(?<![\w.:/~-])/(?:[^/\s'\":,;]+/)+")
 
 
 def public(message: object) -> str:
-    """Return a message without the folders of the server's own files, which clients need not see.
+    """Return a message without the folders of the server's files, which clients do not need to see.
 
     >>> public("/srv/models/a/config.json: damaged")
     'config.json: damaged'
@@ -23,13 +20,13 @@ def public(message: object) -> str:
 
 
 class ApiError(Exception):
-    """An answer other than success.
+    """An unsuccessful answer.
 
     Attributes:
         status: HTTP status.
         message: one sentence for people.
         code: a word for programs.
-        param: the request's field that is to blame, if one is.
+        param: the field of the request that caused it, if any.
     """
 
     def __init__(self, status: int, message: str, code: str, param: str | None = None) -> None:
@@ -41,7 +38,7 @@ class ApiError(Exception):
         return {"error": error}
 
     def headers(self) -> Mapping[str, str]:
-        """Return further headers: how to authenticate, or when to try again."""
+        """Return additional headers: how to authenticate, or when to try again."""
         if self.status == 401:
             return {"WWW-Authenticate": "Bearer"}
         return {"Retry-After": "1"} if self.status in (429, 503) else {}
@@ -49,22 +46,17 @@ class ApiError(Exception):
 
 def kind(status: int) -> str:
     """Return OpenAI's ``type`` for a status."""
-    if status == 401:
-        return "authentication_error"
-    if status == 403:
-        return "permission_error"
-    if status == 429:
-        return "rate_limit_error"
-    return "server_error" if status >= 500 else "invalid_request_error"
+    named = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+    return named.get(status) or ("server_error" if status >= 500 else "invalid_request_error")
 
 
 def bad_request(message: str, param: str | None = None, code: str = "invalid_value") -> ApiError:
-    """A request that no repetition makes right."""
+    """Return the error for a request that fails however often it is repeated."""
     return ApiError(400, message, code, param)
 
 
 def http_error(method: str, path: str, status: int, detail: str) -> ApiError:
-    """What the router refuses: no such path, no such method.
+    """Return the error for a request that the router refuses: no such path, no such method.
 
     >>> http_error("PUT", "/v1/models", 405, "Method Not Allowed").message
     'PUT /v1/models: method not allowed'
@@ -74,5 +66,5 @@ def http_error(method: str, path: str, status: int, detail: str) -> ApiError:
 
 
 def overloaded() -> ApiError:
-    """All engines are busy and the queue is full."""
-    return ApiError(429, OVERLOADED, "overloaded")
+    """Return the error for a request while all engines are busy and the queue is full."""
+    return ApiError(429, "the server is busy; try again in a moment", "overloaded")

@@ -1,4 +1,4 @@
-"""A server on an existing event loop: it listens before it yields its address, and leaves signals alone."""
+"""A server on an existing event loop: it listens before it yields its address, and does not handle signals."""
 
 from __future__ import annotations
 
@@ -10,36 +10,35 @@ from typing import Any
 
 import uvicorn
 
-#: Seconds for which a server that ends lets its connections finish.
+#: Seconds that open connections have to finish when the server ends.
 GRACE_S = 5
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the program that it runs in."""
+    """Leaves signals to its program."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Change nothing."""
         yield
 
 
 @contextlib.asynccontextmanager
 async def listening(app: Any, host: str, port: int, name: str) -> AsyncIterator[str]:
-    """Serve an ASGI application on the current event loop; yields its address.
+    """Serve an ASGI application on the current event loop and yield its address.
 
     Args:
-        port: 0: a free one.
+        port: 0 takes a free one.
         name: of the server's task.
 
     Raises:
-        OSError: the address cannot be listened on.
+        OSError: the address cannot be used.
     """
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=65,
         timeout_graceful_shutdown=GRACE_S, backlog=2048,
     )  # fmt: skip
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Asyncio sends without delay (TCP_NODELAY) only where the protocol is named: else answers take 40 ms longer.
+    # Asyncio sets TCP_NODELAY only if the protocol is named; without it answers take 40 ms longer.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))

@@ -1,7 +1,7 @@
-"""Calls of model servers through the ``openai`` client: bounded in number and in time, tried again where that helps.
+"""Calls to model servers through the ``openai`` client, with limits on number and time, and with retries.
 
-The client waits as long as a server's ``Retry-After`` says, else 0.5 s, 1 s, 2 s and so on, after a timeout, a lost
-connection, or HTTP 408, 409, 429 and 5xx. A call keeps its place meanwhile, so that an overloaded server gets fewer.
+After a timeout, a lost connection, or HTTP 408, 409, 429 and 5xx, the client waits for the server's ``Retry-After``, or
+else 0.5 s, 1 s, 2 s and so on. Meanwhile the call keeps its place, so an overloaded server gets fewer requests.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Self
 
 from rl_agents.background import elsewhere
 from rl_agents.errors import InputError
 from rl_agents.queues import Line, in_line
 
-#: Seconds that the client waits between two attempts at most (openai's ``MAX_RETRY_AFTER_DELAY``).
+#: Longest wait of the client between two attempts, in seconds (openai's ``MAX_RETRY_AFTER_DELAY``).
 LONGEST_PAUSE_S = 120.0
 SHOWN = 160
 
 
 class ServerError(Exception):
-    """No usable reply; the message says what happened, without naming the server."""
+    """There is no usable reply; the message has the reason, without the server's name."""
 
 
 @dataclass(frozen=True)
 class ModelServer:
-    """A server of models, such as one behind OpenAI's API; calls may come from any event loop or thread.
+    """A server with OpenAI's API; calls may come from any event loop or thread.
 
     Attributes:
         url: up to and including ``/v1``.
         key: sent as a bearer token; empty: none. Never shown.
         timeout_s: of one attempt.
-        retries: further attempts.
-        concurrency: requests of this process under way at the same time; shared by all who ask the same server with
-            the same key and bound.
+        retries: number of further attempts.
+        concurrency: concurrent requests of this process; shared by all callers with the same server, key and limit.
     """
 
     url: str
@@ -49,13 +49,13 @@ class ModelServer:
     def connect(
         cls, url: str, *, key_env: str, timeout_s: float, retries: int, concurrency: int, option: str = "judge"
     ) -> Self:
-        """Describe a server; the key is read from the environment variable ``key_env`` and only ever sent.
+        """Return a server; its key is read from the environment variable ``key_env``.
 
         Args:
-            option: how the keys that describe it begin, for errors.
+            option: prefix of the keys that describe it, for errors.
 
         Raises:
-            InputError: the variable with the key is not set.
+            InputError: the variable is not set.
         """
         if key_env and not os.environ.get(key_env):
             raise InputError(f"{option}_key_env={key_env}: the environment variable is not set")
@@ -65,18 +65,18 @@ class ModelServer:
         """Return the reply to a POST of JSON as plain values.
 
         Raises:
-            ServerError: no reply after as many attempts as allowed, or one that is no JSON.
+            ServerError: no reply after all attempts, or a reply that is not JSON.
         """
         return await elsewhere(self._post(path, body))
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> Any:
         longest_s = self.timeout_s * (self.retries + 1) + LONGEST_PAUSE_S * self.retries
-        peer = _peer(self.url, self.key, self.concurrency)
+        peer = _peer(id(asyncio.get_running_loop()), self.url, self.key, self.concurrency)
         with in_line(peer.line, longest_s):
             await peer.places.acquire()
         peer.line.moves()
         try:
-            async with asyncio.timeout(longest_s):  # the client's own limit bounds single reads only
+            async with asyncio.timeout(longest_s):  # the client's own limit applies to single reads
                 return await self._reply(peer.client, path, body)
         except TimeoutError:
             raise ServerError(f"no answer within {longest_s:g} s") from None
@@ -103,15 +103,15 @@ class ModelServer:
         if not isinstance(found, str):
             return found
         try:
-            return json.loads(found)  # a server that does not say that it sends JSON
+            return json.loads(found)  # the server did not declare it as JSON
         except (ValueError, RecursionError):
             raise ServerError(f"no JSON in {found[:SHOWN]!r}") from None
 
 
 class _Peer:
-    """What all calls of a server with one key and bound share, in the background loop."""
+    """The shared state of all calls to a server with one key and limit, in the background loop."""
 
-    def __init__(self, url: str, key: str, bound: int) -> None:
+    def __init__(self, loop: int, url: str, key: str, bound: int) -> None:
         import openai
 
         self.places = asyncio.Semaphore(bound)
@@ -122,12 +122,5 @@ class _Peer:
             raise ServerError(f"{type(error).__name__}: {error}") from None
 
 
-#: By event loop, which is the process's, server, key and bound. Few: they are never forgotten.
-_peers: dict[tuple[int, str, str, int], _Peer] = {}
-
-
-def _peer(url: str, key: str, bound: int) -> _Peer:
-    name = id(asyncio.get_running_loop()), url, key, bound
-    if name not in _peers:
-        _peers[name] = _Peer(url, key, bound)
-    return _peers[name]
+#: By event loop (one per process), server, key and limit; there are few.
+_peer = cache(_Peer)

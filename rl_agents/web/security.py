@@ -1,4 +1,4 @@
-"""Access control: API keys, loopback only without one, and the size of request bodies."""
+"""Access control: API keys, loopback only without a key, and the size of request bodies."""
 
 from __future__ import annotations
 
@@ -17,46 +17,42 @@ from rl_agents.errors import InputError
 from rl_agents.web.errors import ApiError
 
 Scope = MutableMapping[str, Any]
-#: Writes the body of a refusal, given the request's path and headers.
+#: Returns the body of an error, given the request's path and headers.
 Write = Callable[[ApiError, str, Mapping[str, str]], Mapping[str, Any]]
 
 MIN_KEY_CHARACTERS = 16
-#: What needs no key: the page and the probes.
+#: Paths without a key: the page and the probes.
 OPEN_PATHS = ("/", "/healthz", "/readyz")
 OPEN_FOLDER = "/static/"
 
 
 @dataclass(frozen=True)
 class Keys:
-    """SHA-256 digests of the keys, which is all that the cluster stores of them; empty: no key."""
+    """SHA-256 digests of the keys; the cluster stores nothing else of them. Empty: no key."""
 
     api: str = ""
     admin: str = ""
 
     @classmethod
     def from_environment(cls, api: str, admin: str = "") -> Keys:
-        """Read the keys from environment variables.
-
-        Args:
-            api: name of the variable with the API key; empty: none.
-            admin: name of the variable with the key of ``/admin``; empty: none.
+        """Read the keys from the environment variables with these names; an empty name: no key.
 
         Raises:
             InputError: a variable is not set, or its key is too short.
         """
-        return cls(_digest_of(api), _digest_of(admin))
+        return cls(*(digest(read_key(variable)) if variable else "" for variable in (api, admin)))
 
     def check(self, path: str, authorization: str) -> None:
         """Check the key of a request.
 
         Raises:
-            ApiError: 401 without a right key, 403 for ``/admin`` when its key is not set.
+            ApiError: 401 without a valid key, 403 for ``/admin`` with the other key.
         """
         if not self.api or path in OPEN_PATHS or path.startswith(OPEN_FOLDER):
             return
         scheme, _, key = authorization.partition(" ")
         given = digest(key.strip()) if scheme.lower() == "bearer" else ""
-        # Compared before the path is looked at: an answer tells nothing to those without a key.
+        # Compared before the path is read: without a key, an answer reveals nothing.
         is_api, is_admin = hmac.compare_digest(given, self.api), hmac.compare_digest(given, self.admin or "-")
         if not (is_api or is_admin):
             raise ApiError(401, "a valid API key is required: Authorization: Bearer KEY", "invalid_api_key")
@@ -68,15 +64,11 @@ def digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def _digest_of(variable: str) -> str:
-    return digest(read_key(variable)) if variable else ""
-
-
 def read_key(variable: str) -> str:
-    """Return the key that an environment variable holds.
+    """Return the key in an environment variable.
 
     Raises:
-        InputError: it is not set, or its key is too short.
+        InputError: the variable is not set, or its key is too short.
     """
     key = os.environ.get(variable, "")
     if len(key) < MIN_KEY_CHARACTERS:
@@ -86,7 +78,7 @@ def read_key(variable: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name can only be reached from this machine."""
+    """Return whether an address or name can only be reached from this machine."""
     host = host.strip("[]")
     if host == "localhost":
         return True
@@ -100,27 +92,25 @@ def check_address(host: str, has_key: bool) -> None:
     """Refuse to listen to other machines without a key.
 
     Raises:
-        InputError: how to set one.
+        InputError: names the flag that sets one.
     """
     if not has_key and not is_loopback(host):
         raise InputError(f"host {host} can be reached from other machines: set a key with --api-key-env VARIABLE")
 
 
 class Guard:
-    """ASGI middleware: keys, origin, and size and type of bodies, before anything reads them."""
+    """ASGI middleware that checks keys, origin, and size and type of bodies before the application runs."""
 
     def __init__(self, app: Any, keys: Keys, max_body_bytes: int, write: Write, local: bool | None = None) -> None:
-        """Guard an application.
-
+        """
         Args:
-            local: serve this machine only; None: where there is no key.
-            write: writes a refusal's body, given the path and the headers (names in lower case).
+            local: serve this machine only; None: if there is no key.
+            write: returns the body of an error, given the path and the headers (names in lower case).
         """
         self._app, self._keys, self._max_body_bytes, self._write = app, keys, max_body_bytes, write
         self._local = not keys.api if local is None else local
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Pass the request on, or answer it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -139,7 +129,6 @@ class Guard:
         await self._app(scope, _replayed(body, receive), send)
 
     async def _body(self, scope: Scope, headers: Headers, receive: Any) -> bytes:
-        """Read the body up to the limit."""
         if scope["method"] in ("GET", "HEAD", "DELETE", "OPTIONS"):
             return b""
         declared = headers.get("content-length", "0")
@@ -157,7 +146,7 @@ class Guard:
             parts.append(part)
             more = message.get("more_body", False)
         kind = headers.get("content-type", "").split(";")[0].strip().lower()
-        # A page of another origin can send other types to this machine without asking the browser's leave.
+        # Pages of other origins can send other types to this machine without a preflight request.
         if size and kind != "application/json":
             raise ApiError(415, "send the body as Content-Type: application/json", "unsupported_media_type")
         return b"".join(parts)
@@ -167,7 +156,7 @@ class Guard:
 
 
 def _replayed(body: bytes, receive: Any) -> Any:
-    """Give the application the body that was read, then what the connection says."""
+    """Return a channel with the body that was read, followed by the connection's own messages."""
     bodies = [body]
 
     async def replay() -> Any:
@@ -177,7 +166,7 @@ def _replayed(body: bytes, receive: Any) -> Any:
 
 
 def _check_local(scope: Scope, headers: Headers) -> None:
-    """Without a key only this machine is served, and only under its own name (no page elsewhere can borrow it)."""
+    """Refuse other machines, and other names of this one, which pages of other origins could use."""
     client = (scope.get("client") or ("", 0))[0]
     host = headers.get("host", "localhost")
     name = host[: host.index("]") + 1] if host.startswith("[") else host.partition(":")[0]

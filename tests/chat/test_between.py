@@ -1,4 +1,4 @@
-"""What templates write between an answer and the next one: tool results, several messages, whatever surrounds them."""
+"""The text that templates render between two answers: tool results and several messages, in any context."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LLAMA_TOOLS = (
     "{{ m.content | trim }}<|eot_id|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
 )
-#: A result stands beside the name of its tool, which the template looks up in the answer before it.
+#: A result is rendered with the name of its tool, which the template finds in the answer before it.
 NAMED = (
     "{% for m in messages %}{% if m.role == 'tool' %}"
     "{% set calls = messages[loop.index0 - 1].tool_calls %}"

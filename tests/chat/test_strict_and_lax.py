@@ -28,7 +28,7 @@ def test_the_lax_reader_accepts_what_the_strict_one_refuses(message: dict[str, A
         read_message(message)
 
 
-def test_a_refusal_beside_the_content_is_words_for_the_lax_reader_only() -> None:
+def test_a_refusal_next_to_the_content_is_text_for_the_lax_reader_only() -> None:
     message = {"role": "assistant", "content": None, "refusal": "No."}
     assert read_message(message, Excluded())["content"] == "No." and read_message(message)["content"] == ""
 

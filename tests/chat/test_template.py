@@ -52,7 +52,7 @@ def test_append_equals_the_template_of_the_whole_dialogue(style, task, turns):
 @pytest.mark.parametrize("style", STYLES)
 @settings(deadline=None)
 @given(task=words, turns=st.lists(st.tuples(st.lists(st.integers(0, 339), min_size=1, max_size=8), words), max_size=4))
-def test_append_prompts_extend_each_other_whatever_was_sampled(style, task, turns):
+def test_append_prompts_extend_each_other_for_any_sampled_ids(style, task, turns):
     tokenizer = STYLES[style]()
     turns = [([i % len(tokenizer) for i in ids], observation) for ids, observation in turns]
     context = make_context("append", tokenizer)
@@ -192,7 +192,7 @@ def test_a_templates_date_is_pinned_for_a_run():
     template = ChatTemplate(tokenizer, ChatOptions(date="2024-07-26"))
     assert "26 Jul 2024" in tokenizer.decode(list(template.opening("hi")))
     assert "26 Jul 2024" not in tokenizer.decode(list(ChatTemplate(tokenizer).opening("hi")))
-    # Llama 3.1 writes a day of its own unless it is told one; later ones ask for today.
+    # Llama 3.1 renders a fixed day unless one is given; later ones ask for today.
     own = "{{ date_string if date_string is defined else '1 Jan 2020' }}"
     tokenizer.chat_template = dated.replace("{{ strftime_now('%d %b %Y') }}", own)
     assert "1 Jan 2020" in tokenizer.decode(list(ChatTemplate(tokenizer).opening("hi")))

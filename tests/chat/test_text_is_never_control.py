@@ -1,4 +1,4 @@
-"""Text of environments, tools and users never becomes a special token, whatever it spells and wherever it stands."""
+"""Text of environments, tools and users never becomes a special token, whatever it spells and at any position."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def counted(chat, ids):
 
 
 def spoken(chat, text):
-    """Prompts that hold a text in every place where somebody else writes."""
+    """Prompts that contain a text at every place of other authors."""
     plain, windowed = Append(chat), Window(chat, 2)
     first = plain.prompt(Dialogue.start(text))
     after = Dialogue.start("go").after(first, [chat.end_of_turn], "to", text)
@@ -120,7 +120,7 @@ def test_the_text_itself_is_kept(name):
 @pytest.mark.parametrize("name", ["qwen", "llama", "gemma", "qwen with tools"])
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
-def test_whatever_is_made_of_pieces_of_special_tokens(name, data):
+def test_text_made_of_pieces_of_special_tokens(name, data):
     chat = template(name)
     words = sorted(chat.special.values())
     pieces = [part for word in words for part in (word, word[:2], word[2:])] + ["a", " ", "\n", GUARD, "é"]

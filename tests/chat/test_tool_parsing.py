@@ -171,7 +171,7 @@ def test_parameters_that_are_text_get_the_types_of_their_schema(schema, text, va
 # --- the templates that model makers publish, as TRL ships them
 
 SHIPPED = Path(str(find_spec("trl").origin)).parent / "chat_templates"  # type: ignore[union-attr]
-#: The template's file -> family and reasoning parser; None: nobody here reads its calls, and ours says so.
+#: The template's file -> family and reasoning parser; None: no parser reads its calls, which is reported.
 TEMPLATES = {
     "qwen2_5": "hermes", "qwen3": "hermes", "qwen3_instruct_2507": "hermes", "qwen3_5_think": "qwen3_coder",
     "qwen3_6": "qwen3_coder", "qwen3_8": "qwen3_coder", "nemotron_3_nano": "qwen3_coder", "glm4moe": "glm45",
@@ -207,7 +207,7 @@ def test_what_a_template_writes_is_read_back_from_its_tokens(name):
     assert read_response(template.action(ids)).calls[0].name == "look_up"
 
 
-def test_a_model_whose_calls_nobody_reads_is_refused_with_the_names():
+def test_a_model_whose_calls_no_parser_reads_is_refused_with_the_names():
     with pytest.raises(InputError, match="no parser reads the tool calls") as refused:
         shipped("lfm2_2_5").chat_ids([{"role": "user", "content": "hi"}], [tool.to_openai() for tool in TOOLS])
     assert all(family in str(refused.value) for family in FAMILIES)

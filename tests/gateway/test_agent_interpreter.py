@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import psutil
@@ -213,34 +210,3 @@ def test_keys_that_name_nothing_are_bad_input(tmp_path):
     ]:
         with pytest.raises(InputError, match=problem):
             load_agent(BlackboxOptions(agent=agent, agent_python=python))
-
-
-def test_the_process_does_not_outlive_a_runner_that_is_killed(tmp_path):
-    file = tmp_path / "agent.py"
-    file.write_text(
-        "import asyncio, os\nasync def agent(task, client):\n    print(os.getpid(), flush=True)\n"
-        "    open(__file__ + '.pid', 'w').write(str(os.getpid()))\n    await asyncio.sleep(600)\n"
-    )
-    runner = f"""
-import asyncio, sys
-from rl_agents.envs.blackbox.agents import load_agent
-from rl_agents.envs.blackbox import BlackboxOptions
-from rl_agents.gateway.process_supervisor import Given
-agent = load_agent(BlackboxOptions(agent={str(file) + ":agent"!r}, agent_python=sys.executable))
-asyncio.run(agent.run(Given("s", "k", "u", {{"id": "t"}}, 1), 60))
-"""
-    process = subprocess.Popen([sys.executable, "-c", runner], env=dict(os.environ))
-    note = Path(f"{file}.pid")
-    wait_for(lambda: note.exists() and note.read_text())
-    pid = int(note.read_text())
-    assert psutil.pid_exists(pid)
-    process.kill()
-    process.wait()
-    wait_for(lambda: not psutil.pid_exists(pid))
-
-
-def wait_for(condition, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

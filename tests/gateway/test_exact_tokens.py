@@ -1,4 +1,4 @@
-"""Which ids the model reads next, whatever clients do to their history."""
+"""The exact prompt of the next call, even if clients edit their history."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_a_linear_agent_has_the_built_in_loops_prompts_tokens_and_seeds():
     trace = await rig.trace()
     assert trace.steps == [replace(step, call=step_seed(7, n)) for n, step in enumerate(expected)]
     assert [step.finish_reason for step in trace.steps].count("length") > 0  # an end of turn had to be added
-    assert all(step.next_step is None for step in trace.steps) and trace.retokenized == 0
+    assert all(step.next_step is None for step in trace.steps)
 
 
 async def test_tool_results_are_rendered_together_after_the_exact_ids_of_the_calls():
@@ -100,7 +100,7 @@ CLIENTS = {
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_a_client_that_writes_its_history_anew_goes_on_from_the_exact_ids(client):
+async def test_a_rewritten_form_of_the_history_continues_the_exact_ids(client):
     said = f"<think>hm</think>both {CALL}"
     rig = Rig({"add them": said}, max_response_tokens=400)
     first = await rig.ask(user("add them"), tools=(ADD,))
@@ -164,7 +164,7 @@ async def test_a_rewritten_history_is_exact_up_to_the_deepest_common_call():
     assert "somebody else's words" in rig.text(tail)
     assert not extends(steps["four"].prompt_ids, steps["task"]) and extends(steps["five"].prompt_ids, steps["four"])
     assert trace.rewrites == 2
-    # The lineage goes on through its rewrites, in the order in which they were made.
+    # The chain continues through its rewrites, in their order.
     assert [step.call for step in trace.steps] == [*(a.call for a in answers), steps["five"].call]
     assert all(step.next_step is None for step in trace.steps)
     assert [step.call for step in trace.steps] == [step_seed(7, depth) for depth in range(6)]
@@ -196,7 +196,7 @@ async def test_a_subagent_is_a_root_and_joins_the_call_that_reads_its_answer():
     assert a.call == step_seed(7, 0) and b.call == step_seed(7, 1) and trace.rewrites == 0
 
 
-async def test_an_answer_that_nobody_quotes_goes_on_in_the_next_conversation():
+async def test_an_unquoted_answer_continues_in_the_next_conversation():
     rig = Rig()
     for turn in range(3):  # a new prompt every time, as a window over the last steps is
         await rig.ask(system("player"), user(f"turn {turn}: what now?"))
@@ -214,7 +214,7 @@ async def test_the_best_of_several_answers_leaves_the_others_behind():
     assert trace.steps[0].call == first[1].call and len(trace.steps) == 2 and trace.abandoned == 2
 
 
-async def test_a_vote_over_answers_that_nobody_followed_keeps_them_all():
+async def test_answers_without_a_follower_are_all_kept():
     rig = Rig()
     await rig.all(user("task"), count=3)
     trace = await rig.trace()
@@ -250,7 +250,7 @@ async def test_a_smaller_budget_is_honored_and_a_larger_one_is_not():
     assert small.completion_tokens == 3 and small.finish == "length" and large.completion_tokens <= 12
 
 
-async def test_a_template_that_cannot_write_messages_apart_writes_the_whole_prompt_anew():
+async def test_a_template_that_cannot_render_messages_separately_renders_the_whole_prompt():
     rig = Rig()
     a = await rig.ask(user("task"))
     rig.template.tokenizer = Fussy(rig.template.tokenizer)
@@ -291,7 +291,7 @@ async def test_steering_adds_an_instruction_and_ends_the_session_after_its_answe
     assert "user\none\nanswer now<|im_end|>" in rig.text(step.prompt_ids)
 
 
-def test_answers_on_record_are_given_again_to_equal_prompts_and_then_sampling_goes_on():
+def test_recorded_answers_are_returned_for_equal_prompts_and_then_sampling_continues():
     async def play(seed, recorded=()):
         rig = Rig()
         await rig.gateway.close("s")
@@ -312,7 +312,7 @@ def test_answers_on_record_are_given_again_to_equal_prompts_and_then_sampling_go
     assert second.steps[2].call == step_seed(8, 2) and second.steps[2].prompt_ids == first.steps[2].prompt_ids
 
 
-async def test_an_answer_on_record_to_another_question_keeps_its_id_to_itself():
+async def test_the_id_of_a_recorded_answer_to_another_prompt_is_not_used():
     rig = Rig()
     recorded = Call(step_seed(9, 0), 0, [1, 2], [3], [-1.0], 0, "stop")
     rig.gateway.open(opening("s2", 9), [recorded])
@@ -321,7 +321,7 @@ async def test_an_answer_on_record_to_another_question_keeps_its_id_to_itself():
     assert first.call != step_seed(9, 0) and second.call == step_seed(9, 1)
 
 
-async def test_an_end_does_not_go_on_in_a_conversation_beside_it():
+async def test_an_end_does_not_continue_in_a_concurrent_conversation():
     rig = Rig()
     one, two = await asyncio.gather(rig.ask(user("agent one")), rig.ask(user("agent two")))
     await rig.ask(user("agent two"), reply(two), user("go on"))
@@ -356,7 +356,7 @@ def test_of_answers_with_one_text_the_ids_of_their_calls_decide_then_the_later_o
     assert first[0].content == first[1].content and last.parent.id == first[1].call
 
 
-async def test_the_first_of_several_continuations_is_next_and_the_others_ends_go_on_later():
+async def test_the_first_of_several_continuations_is_next_and_the_others_continue_later():
     rig = Rig()
     a = await rig.ask(user("task"))
     b = await rig.ask(user("task"), reply(a), user("left"))

@@ -205,7 +205,7 @@ async def test_more_calls_than_allowed_are_refused():
 
 
 def test_a_gateway_that_is_started_again_knows_its_sessions(tmp_path):
-    """What was answered is given again to whoever asks, what was only begun is sampled again; then all goes on."""
+    """Answered requests return their answers again, started ones are sampled again; then the session continues."""
     path = tmp_path / "pool.sqlite"
 
     async def begin():

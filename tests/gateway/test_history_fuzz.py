@@ -184,7 +184,7 @@ async def session(seed: int, template: ChatTemplate) -> tuple[int, int]:
 
 def templates() -> list[ChatTemplate]:
     words = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    named = ChatOptions(tool_parser="hermes")  # nobody reads the strict one's calls
+    named = ChatOptions(tool_parser="hermes")  # no parser reads the calls of the strict one
     return [ChatTemplate(byte_level(words, "<|im_end|>", text), named) for text in (QWEN_TOOLS, STRICT)]
 
 

@@ -14,6 +14,7 @@ import httpx
 import pytest
 from chat_models import save_chat_model
 from gateway.killed_server import INSTANTS
+from processes import free_port
 
 from rl_agents.data.tasks import step_seed
 from rl_agents.store.reader import PoolReader
@@ -78,7 +79,7 @@ def broken_stream(url, key, body):
 
 @pytest.fixture(scope="module")
 def undisturbed(model, tmp_path_factory):
-    """What two turns say when nobody is killed."""
+    """The answers of two turns without a kill."""
     pool = tmp_path_factory.mktemp("pool") / "pool.sqlite"
     with gateway(model, pool) as (_, url, key):
         first = message_of(ask(url, key, FIRST))
@@ -106,7 +107,7 @@ def test_a_killed_gateway_loses_no_answer_and_gives_none_twice(instant, model, t
         states = [exchange.state for exchange in reader.exchanges("s")]
         assert states == (["started", "finished"] if instant == "after commit" else ["started"])
     with gateway(model, pool) as (_, url, new_key):
-        assert new_key == ""  # the session goes on under its old key
+        assert new_key == ""  # the session continues under its old key
         again = ask(url, key, body, retry=1)
         if instant == "during the stream":
             text = streamed(again.text.splitlines())
@@ -147,14 +148,6 @@ def test_the_command_serves_outsiders_and_ends_cleanly(model, tmp_path):
         (trajectory,) = reader.trajectories()
         assert trajectory.success and trajectory.episode_return == 0.5 and trajectory.end_cause == "terminated"
         assert len(reader.openings()) == 2 and reader.exchanges()[0].overridden == {"temperature": 0}
-
-
-def free_port():
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_bad_command_lines_are_one_line(tmp_path, monkeypatch, capsys):

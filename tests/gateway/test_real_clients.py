@@ -85,7 +85,7 @@ async def messages(rig, url):
 
 
 @pytest.mark.parametrize("agent", [chat, chat_streamed, responses, responses_by_id, messages])
-def test_a_tool_turn_goes_on_from_the_exact_ids_whatever_the_dialect(agent):
+def test_a_tool_turn_continues_the_exact_ids_in_every_dialect(agent):
     rig, trace = run(agent)
     first, second = trace.steps
     said = first.prompt_ids + first.response_ids
@@ -108,7 +108,7 @@ def test_the_retries_of_an_sdk_that_waits_too_short_get_the_one_answer(dialect):
 
     rig, trace = run(ask, stall_s=2.5)
     assert len(rig.engine.seen) == 1 and len(trace.steps) == 1 and trace.abandoned == 0
-    assert [e.state for e in rig.gateway._sampler.pool.of(Exchange)] == ["started", "finished"]
+    assert [e.state for e in rig.gateway.pool.of(Exchange)] == ["started", "finished"]
 
 
 def test_several_answers_at_once_from_one_client_are_several_samples():

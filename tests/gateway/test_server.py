@@ -156,7 +156,7 @@ async def test_sessions_are_opened_rewarded_and_ended_over_http(monkeypatch):
     assert trace.steps[0].reward == 0.5 and late == [410, 410, 410, 401]
 
 
-async def test_an_agent_that_ends_a_session_that_somebody_else_closes_only_stops_its_calls():
+async def test_an_agent_that_ends_a_session_with_another_owner_only_stops_its_calls():
     async with playing() as (rig, client):
         await client.post(CHAT, json=BODIES[CHAT])
         ended = await client.post("/rl/end", json={"reason": "gave up"})

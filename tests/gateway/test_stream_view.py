@@ -42,7 +42,7 @@ def show(text, offered, inside, sizes, stop=()):
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
 @settings(deadline=None, max_examples=30)
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5))
-def test_the_pieces_are_the_whole_whatever_their_size(case, sizes):
+def test_pieces_of_any_size_add_up_to_the_answer(case, sizes):
     text, offered, inside, content, thoughts, calls = case
     shown, said, thought = show(text, offered, inside, sizes)
     assert (shown.content, shown.thoughts, len(shown.calls)) == (content, thoughts, calls)

@@ -75,8 +75,6 @@ OTHERS: list[tuple[Any, dict[str, Any], str]] = [
     (messages, {"model": "m", "messages": CHAT["messages"]}, "'max_tokens' is missing"),
     (messages, {**CLAUDE, "stop_sequences": 7}, "stop_sequences"),
     (messages, {**CLAUDE, "tool_choice": {"type": "any"}}, "a call is required and no tools are offered"),
-    *((SessionRequest, {"env": value}, "env") for value in (3, ["a"])),
-    *((SessionRequest, {"options": value}, "options") for value in ([], {"a": {}}, {str(n): 1 for n in range(33)})),
     *((SessionRequest, {"task_id": value}, "task_id") for value in (3, "x" * 1025)),
     (SessionRequest, {"split": "dev"}, "split"),
     *((SessionRequest, {"seed": value}, "seed") for value in (-1, 2**63, True)),

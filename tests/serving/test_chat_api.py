@@ -12,7 +12,6 @@ from in_process import Server, problem
 from scripted_model import CALL, MAX_TOKENS, write_babbler, write_model
 
 from rl_agents.envs.small_model import CHAT_TEMPLATE
-from rl_agents.errors import InputError
 from rl_agents.web.security import Keys, digest
 
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}}}}
@@ -54,18 +53,10 @@ def content(chunks: list[dict[str, Any]], index: int = 0) -> str:
     return "".join(part["delta"].get("content") or "" for part in parts)
 
 
-def test_an_answer_has_openais_form(server: Server) -> None:
+def test_an_answer_names_the_weights_and_counts_its_tokens(server: Server) -> None:
     answer = server.chat().json()
-    assert answer["object"] == "chat.completion" and answer["model"] == "greeter"
-    assert answer["system_fingerprint"] == "greeter"
-    assert answer["choices"] == [
-        {
-            "index": 0,
-            "message": {"role": "assistant", "content": "hello dear world", "refusal": None},
-            "logprobs": None,
-            "finish_reason": "stop",
-        }
-    ]
+    assert answer["choices"][0]["message"]["content"] == "hello dear world"
+    assert answer["model"] == answer["system_fingerprint"] == "greeter"
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
     assert {name: answer["usage"][name] for name in usage} == usage
 
@@ -167,24 +158,14 @@ def test_requests_that_cannot_be_answered_say_why(server: Server, caller: Server
     assert problem(caller.chat(messages=endless))[1:] == (
         "context_length_exceeded", "the context has 64 tokens; the messages are longer",
     )  # fmt: skip
-    assert problem(server.chat(n=9))[2] == "n: at most 8 choices (got 9)"
     assert problem(server.request("GET", "/nowhere"))[:2] == (404, "not_found")
     assert problem(server.request("PUT", "/v1/models"))[:2] == (405, "method_not_allowed")
 
 
-def test_other_names_of_models(server: Server, tmp_path: Path) -> None:
-    answer = server.chat(model="claude-opus-4-8", temprature=1)  # one model: it answers to every name
+def test_a_server_without_adapters_answers_to_every_name(server: Server) -> None:
+    answer = server.chat(model="claude-opus-4-8", temprature=1)
     assert answer.status_code == 200 and answer.json()["model"] == "claude-opus-4-8"
     assert answer.headers["x-ignored"] == "model=1, temprature=1"
-    checkpoint = write_model(tmp_path / "greeter", ["hello"])
-    aliased = Server(checkpoint, **RUN, model_aliases="gpt-*=greeter")
-    assert "x-ignored" not in aliased.chat(model="gpt-5").headers
-    assert aliased.request("GET", "/v1/models/gpt-5").status_code == 200
-    aliased.close()
-    with pytest.raises(InputError, match="model_aliases: did you mean 'greeter'"):
-        Server(checkpoint, **RUN, model_aliases="gpt-*=greter")
-    with pytest.raises(InputError, match="model_aliases: 'gpt' must be NAME=MODEL"):
-        Server(checkpoint, **RUN, model_aliases="gpt")
 
 
 def test_bodies_are_bounded_and_must_be_json(server: Server) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch  # noqa: F401  (the first command that imports it says so on standard output)
+from processes import free_port
 from scripted_model import write_model
 
 from rl_agents.cli import main
@@ -50,10 +51,3 @@ def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["serve", "--checkpoint", ".", "--port", str(port)]) == 2
     assert f"cannot listen on 127.0.0.1 port {port}: Address already in use" in capsys.readouterr().err
     assert main(["serve", "--checkpoint", ".", "--port", "70000"]) == 2
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

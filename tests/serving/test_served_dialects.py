@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,36 +50,6 @@ def ask(server: Server, path: str, body: dict[str, Any], **more: Any) -> dict[st
     response = server.request("POST", path, {"model": "m", **body, **more})
     assert response.status_code == 200, response.text
     return response.json()
-
-
-def test_thoughts_have_each_dialects_own_place(thinker: Server) -> None:
-    message = ask(thinker, *CHAT[:2])["choices"][0]["message"]
-    assert (message["reasoning_content"].strip(), message["content"].strip()) == ("hello", "dear world")
-    thought, said = ask(thinker, *RESPONSES[:2])["output"]
-    assert thought["type"] == "reasoning" and thought["summary"][0]["text"].strip() == "hello"
-    assert said["content"][0]["text"].strip() == "dear world"
-    thought, said = ask(thinker, *MESSAGES[:2])["content"]
-    assert thought["type"] == "thinking" and thought["thinking"].strip() == "hello" and thought["signature"]
-    assert said["type"] == "text" and said["text"].strip() == "dear world"
-
-
-def test_a_call_and_its_result_in_each_dialect(caller: Server) -> None:
-    answer = ask(caller, *RESPONSES[:2], tools=[RESPONSES[2]])
-    (call,) = (item for item in answer["output"] if item["type"] == "function_call")
-    assert (call["name"], json.loads(call["arguments"]), answer["status"]) == ("add", {"a": 1}, "completed")
-    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "3"}
-    items = [{"role": "user", "content": "hello"}, *answer["output"], result]
-    assert ask(caller, "/v1/responses", {"input": items}, tools=[RESPONSES[2]])["usage"]["input_tokens"] > 5
-    answer = ask(caller, *MESSAGES[:2], tools=[MESSAGES[2]])
-    assert answer["stop_reason"] == "tool_use" and [block["type"] for block in answer["content"]] == [
-        "text",
-        "tool_use",
-    ]
-    (used,) = (block for block in answer["content"] if block["type"] == "tool_use")
-    assert used["input"] == {"a": 1} and used["id"].startswith("toolu_")
-    result = {"type": "tool_result", "tool_use_id": used["id"], "content": "3"}
-    turns = [*ASKED, {"role": "assistant", "content": answer["content"]}, {"role": "user", "content": [result]}]
-    assert ask(caller, "/v1/messages", {"messages": turns, "max_tokens": 9}, tools=[MESSAGES[2]])["role"] == "assistant"
 
 
 def test_tokens_are_counted_as_they_are_asked(caller: Server) -> None:

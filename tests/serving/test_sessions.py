@@ -26,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Greets in the environment ``slow``."""
     folder = write_model(tmp_path_factory.mktemp("models") / "greeter", ["hello", "dear", "world"])
     options = {"env": "slow", "max_model_len": MAX_TOKENS, "max_response_tokens": 6}
-    limits = {"max_sessions": 2, "request_timeout_s": 0.4, "env_timeout_s": 0, "session_options": "size"}
+    limits = {"max_sessions": 2, "request_timeout_s": 0.4, "env_timeout_s": 0}
     server = Server(folder, **options, **limits)
     yield server
     slow_env.RELEASE.set()
@@ -114,13 +114,9 @@ def test_what_cannot_be_opened_says_why(server: Server) -> None:
     def refusal(**fields: Any) -> tuple[int, str, str]:
         return problem(server.request("POST", "/agent/sessions", fields))
 
-    assert refusal(env="guess_numbers") == (400, "invalid_value", "unknown environment 'guess_numbers': valid: slow")
-    assert "clients may not set option 'textworld_python'" in refusal(options={"textworld_python": "/bin/sh"})[2]
-    assert refusal(options={"size": 12})[:2] == (400, "invalid_value")
-    assert refusal(options={"size": "big"})[:2] == (400, "invalid_value")
     assert refusal(task_id="no-reset")[:2] == (502, "environment_failed")
     assert refusal(task="plain")[2] == "unknown field 'task': did you mean 'task_id'?"
-    session = start(server, task_id="plain", options={"size": 3})
+    session = start(server, task_id="plain")
     path = f"/agent/sessions/{session['id']}/step"
     assert problem(server.request("POST", path, {"action": "hello " * 70}))[:2] == (400, "invalid_value")
     assert problem(server.request("POST", path, {"action": "x" * 20_000}))[0] == 400
@@ -184,14 +180,17 @@ def test_a_hanging_environment_keeps_its_place_until_it_returns(server: Server) 
 
 def test_an_environment_that_does_not_begin_has_the_time_of_a_run_and_keeps_its_place(tmp_path: Path) -> None:
     slow_env.RELEASE.set()
-    options = {"env": "slow", "max_model_len": MAX_TOKENS, "max_response_tokens": 6, "session_options": "size"}
+    options = {"env": "slow", "max_model_len": MAX_TOKENS, "max_response_tokens": 6}
     limits = {"env_start_timeout_s": 0.4, "env_timeout_s": 0.3, "max_sessions": 2}
     server = Server(write_model(tmp_path / "greeter", ["hello"]), **options, **limits)
     slow_env.RELEASE.clear()
     slow_env.CLOSED.clear()
-    late = server.request("POST", "/agent/sessions", {"task_id": "plain", "options": {"size": 7}})
+    settings = server.service.sessions._settings
+    settings.env_options = {"size": 7}
+    late = server.request("POST", "/agent/sessions", {"task_id": "plain"})
     message = "slow: env_timeout: start: no answer within 0.4 s (env_start_timeout_s)"
     assert problem(late) == (502, "environment_failed", message)
+    settings.env_options = {}
     late = server.request("POST", "/agent/sessions", {"task_id": "hang-reset"})
     assert problem(late) == (502, "environment_failed", "slow: env_timeout: reset: no answer within 0.3 s")
     assert problem(server.request("POST", "/agent/sessions", {}))[:2] == (429, "too_many_sessions")
@@ -219,6 +218,6 @@ def test_idle_sessions_are_closed(server: Server) -> None:
     close(server, kept)
 
 
-def test_about_says_what_may_be_opened(server: Server) -> None:
+def test_about_names_the_environment_and_the_places(server: Server) -> None:
     about = server.request("GET", "/agent/about").json()
-    assert about["environments"] == ["slow"] and about["options"] == ["size"] and about["max_sessions"] == 2
+    assert (about["env"], about["sessions"], about["max_sessions"]) == ("slow", 0, 2)

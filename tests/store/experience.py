@@ -14,7 +14,7 @@ def float32(value: float) -> float:
 
 
 def dialogue(seed: int, turns: int = 3, tokens: int = 20, vocabulary: int = 150_000) -> Trajectory:
-    """An episode whose every prompt goes on from the step before."""
+    """An episode in which every prompt extends the step before."""
     history = [(seed + 7 * i) % vocabulary for i in range(tokens)]
     steps = []
     for turn in range(turns):

@@ -91,7 +91,7 @@ def test_a_torn_log_is_a_shorter_log(tmp_path):
             continue
         with PoolReader(torn) as reader:
             assert [session.id for session in reader.sessions()] == [str(number) for number in range(left[-1])]
-        with PoolWriter(torn) as pool:  # and a writer goes on
+        with PoolWriter(torn) as pool:  # and a writer continues
             pool.add(*session_records(dialogue(99), "99")).result(10)
         check(torn, {99})
     assert len(set(left)) > 5

@@ -39,7 +39,7 @@ def test_a_resumption_gives_back_what_its_checkpoint_had_not_learned(tmp_path):
         pool.add(*(session(name) for name in "abc"))
         pool.add(Batch(0, 0, 0, "a"), Event("checkpoint", 1), Batch(1, 0, 0, "b"), Event("checkpoint", 2))
         pool.add(Batch(2, 0, 0, "c"))
-    with PoolWriter(path) as pool:  # the last checkpoint was damaged: the run goes on from the one before
+    with PoolWriter(path) as pool:  # the last checkpoint was damaged: the run continues from the one before
         pool.add(Event("resumed", 1)).result(5)
         assert states(path) == {"a": ("trained", 0), "b": ("ready", -1), "c": ("ready", -1)}
         pool.add(Batch(1, 0, 0, "b")).result(5)  # the same row as before the kill, and a new one

@@ -91,7 +91,7 @@ def test_trajectories_come_back(written):
 
 @st.composite
 def families(draw) -> list[Call]:
-    """Calls whose prompts go on from any earlier one, from a part of it, or from nothing."""
+    """Calls whose prompts extend an earlier one, a part of it, or nothing."""
     calls: list[Call] = []
     for place in range(draw(st.integers(1, 8))):
         parent = draw(st.sampled_from([None, *calls]))
@@ -107,7 +107,7 @@ def families(draw) -> list[Call]:
 
 @settings(deadline=None, max_examples=25)
 @given(families(), st.sampled_from([0, 600, 10_000]), st.randoms())
-def test_calls_come_back_whatever_is_in_memory(calls, recent, rng):
+def test_calls_come_back_from_memory_and_from_the_file(calls, recent, rng):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pool.sqlite"
         with PoolWriter(path) as pool:
@@ -123,7 +123,7 @@ def test_calls_come_back_whatever_is_in_memory(calls, recent, rng):
 
 
 def test_nothing_is_stored_twice(tmp_path):
-    """A dialogue costs its own tokens once, and the first prompt of a group's members stands there once."""
+    """A dialogue costs its own tokens once, and the first prompt of a group's members is stored once."""
     path = tmp_path / "pool.sqlite"
     members = [dialogue(0, turns=20), dialogue(0, turns=20)]
     for step in members[1].steps:

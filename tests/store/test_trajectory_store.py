@@ -20,9 +20,9 @@ from store.experience import dialogue
 
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
-from rl_agents.store.files import backup, open_reading, pool_file
+from rl_agents.store.files import open_reading, pool_file
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import Call, Event, RewardNote, Session, session_records
+from rl_agents.store.records import Call, RewardNote, Session, session_records
 from rl_agents.store.trajectory_store import PoolError, PoolWriter
 
 
@@ -104,7 +104,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("bad", BAD, ids=str)
-def test_a_bad_record_hurts_nobody_else(tmp_path, bad):
+def test_a_bad_record_does_not_affect_others(tmp_path, bad):
     with PoolWriter(tmp_path / "p", commit_s=0.2) as pool:
         before = pool.add(Call(1, 0, [1, 2], [3], [-0.5], 0, "stop"))
         wrong = pool.add(Call(2, 1, [1, 2, 3, 4], [5], [-0.5], 0, "stop"), bad)
@@ -140,7 +140,7 @@ def test_a_full_disk_reaches_every_future(tmp_path):
     with pytest.raises(PoolError, match="full"):
         pool.flush(5)
     pool.close()
-    with PoolWriter(tmp_path / "p") as again:  # somebody made room: what was promised is there
+    with PoolWriter(tmp_path / "p") as again:  # there is room again: confirmed records are there
         again.add(note(2)).result(5)
     with PoolReader(tmp_path / "p") as reader:
         values = [row.value for row in reader.reward_notes("s")]
@@ -192,27 +192,6 @@ def test_one_writer_over_processes(tmp_path):
         other.kill()
         other.communicate()
     PoolWriter(tmp_path / "p").close()
-
-
-def test_who_waits_is_not_kept_waiting_and_nobody_else_causes_a_commit(tmp_path):
-    with PoolWriter(tmp_path / "p", idle_s=60) as pool:
-
-        async def awaited():
-            await asyncio.wrap_future(pool.add(note(1)))
-
-        first, second = pool.add(note(0)), pool.add(note(0))
-        time.sleep(0.1)
-        assert not first.done() and not second.done()
-        second.result(30)
-        assert first.done()
-        asyncio.run(awaited())
-        last = pool.add(note(2))
-        pool.flush(30)
-        assert last.done()
-        left = pool.add(note(3))
-    assert left.done()
-    with PoolReader(tmp_path / "p") as reader:
-        assert len(reader.reward_notes("s")) == 5
 
 
 def test_who_takes_over_waits_for_a_writer_that_is_ending(tmp_path):
@@ -323,38 +302,7 @@ def test_places_where_no_pool_can_be(tmp_path):
         pool_file(tmp_path)
     with pytest.raises(InputError, match="the pool is empty"):
         PoolReader(tmp_path / "file")
-    PoolWriter(tmp_path / "file").close()  # a writer died before it began; another one goes on
-
-
-def test_a_copy_is_whole_while_the_writer_goes_on(tmp_path):
-    with PoolWriter(tmp_path / "p") as pool:
-        for seed in range(40):
-            pool.add(*session_records(dialogue(seed), str(seed)))
-        pool.flush(5)
-        going = threading.Event()
-
-        def go_on() -> None:
-            place = 0
-            while not going.is_set():
-                pool.add(Event("run", place)).result(5)
-                place += 1
-
-        thread = threading.Thread(target=go_on)
-        thread.start()
-        try:
-            for _ in range(3):
-                backup(tmp_path / "p", tmp_path / "copy")
-        finally:
-            going.set()
-            thread.join()
-    with PoolReader(tmp_path / "copy") as reader:
-        assert list(reader.trajectories()) == [dialogue(seed) for seed in range(40)]
-    assert stat.S_IMODE((tmp_path / "copy").stat().st_mode) == 0o600
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["copy", "p", "p.lock"]
-    with pytest.raises(InputError, match="cannot copy the pool there"):
-        backup(tmp_path / "p", tmp_path / "missing" / "copy")
-    with pytest.raises(InputError, match="no such pool"):
-        backup(tmp_path / "none", tmp_path / "copy")
+    PoolWriter(tmp_path / "file").close()  # a writer died before it began; another one continues
 
 
 def test_reading_leaves_the_file_as_it_is(tmp_path):
@@ -367,7 +315,7 @@ def test_reading_leaves_the_file_as_it_is(tmp_path):
 
 
 @pytest.fixture
-def somebody_else():
+def other_users_folder():
     """A folder that everybody may read and its owner alone write to, and us as another user where we are root."""
     if os.geteuid():
         pytest.skip("only root can become another user")
@@ -377,8 +325,8 @@ def somebody_else():
         os.seteuid(0)
 
 
-def test_a_folder_that_is_not_ours(somebody_else):
-    path = somebody_else / "p"
+def test_a_folder_of_another_user(other_users_folder):
+    path = other_users_folder / "p"
     with PoolWriter(path) as pool:
         pool.add(*session_records(dialogue(1), "s"))
     os.seteuid(65534)
@@ -387,16 +335,16 @@ def test_a_folder_that_is_not_ours(somebody_else):
     with pytest.raises(InputError, match="cannot write a pool there: Permission denied"):
         PoolWriter(path)
     with pytest.raises(InputError, match="cannot write a pool there: Permission denied"):
-        PoolWriter(somebody_else / "new")
+        PoolWriter(other_users_folder / "new")
     os.seteuid(0)
     path.chmod(0o644)
     os.seteuid(65534)
     with PoolReader(path) as reader:
         assert list(reader.trajectories()) == [dialogue(1)]
-    assert sorted(file.name for file in somebody_else.iterdir()) == ["p", "p.lock"]
+    assert sorted(file.name for file in other_users_folder.iterdir()) == ["p", "p.lock"]
 
 
-def test_reading_goes_on_through_what_is_written(tmp_path):
+def test_reading_continues_while_rows_are_written(tmp_path):
     with PoolWriter(tmp_path / "p", commit_s=0.001) as pool:
         for seed in range(300):
             pool.add(*session_records(dialogue(seed), str(seed)))

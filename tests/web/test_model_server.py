@@ -85,13 +85,13 @@ def test_a_server_that_says_wait_is_asked_again_then(name: str) -> None:
     assert second - first >= 0.99
 
 
-def test_a_pause_that_nobody_waits_for_fails_at_once() -> None:
+def test_a_pause_that_is_too_long_fails_at_once() -> None:
     with loopback(after(0.0, Reply(b"quota used up", 429, {"Retry-After": "3600"}))) as server:
         found = ask_all(server_at(server, concurrency=2), 20)
         assert all(str(error) == "HTTP 429: quota used up" for error in found) and len(server.requests) == 20
 
 
-def test_a_server_of_few_calls_a_second_is_asked_by_many_and_nobody_fails() -> None:
+def test_a_server_of_few_calls_a_second_answers_many_callers() -> None:
     """Ten calls a half second, the rest is refused."""
     window: Counter[int] = Counter()
 

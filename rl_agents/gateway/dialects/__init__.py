@@ -1,7 +1,7 @@
-"""What agents' clients speak: OpenAI's chat completions and responses, Anthropic's messages.
+"""The APIs of agents' clients: OpenAI's Chat Completions and Responses, Anthropic's Messages.
 
-Every dialect is a module of four functions: ``read`` a request (an object of `rl_agents.tools.strict_json`), write a
-``whole`` answer, its ``events``, an ``error``.
+Every dialect is a module with four functions: ``read`` a request (an object of `rl_agents.tools.strict_json`), and
+write a ``whole`` answer, the ``events`` of a stream, and an ``error``.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from rl_agents.gateway.dialects import chat_completions, messages, responses
 from rl_agents.gateway.dialects.stream import primed
 from rl_agents.web.errors import ApiError, http_error
 
-__all__ = ["DIALECTS", "dialect_of", "handlers", "model_body", "models_body", "primed", "written"]
+__all__ = ["DIALECTS", "dialect_of", "handlers", "messages", "model_body", "models_body", "primed", "written"]
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
-#: Names of ignored fields in one response's header, and in a server's log.
-MAX_TOLD, MAX_LOGGED = 40, 1000
+#: Most names of ignored fields in one response's header.
+MAX_TOLD = 40
 
 #: By the path of their requests.
 DIALECTS: dict[str, ModuleType] = {module.PATH: module for module in (chat_completions, responses, messages)}
 
 
 def dialect_of(path: str, headers: Mapping[str, str]) -> ModuleType:
-    """Return who writes the errors of a path: Anthropic's clients name a version, wherever they ask.
+    """Return the dialect of a path's errors; Anthropic's clients send a version with every request.
 
     Args:
         headers: with names in lower case.
@@ -44,7 +44,7 @@ def dialect_of(path: str, headers: Mapping[str, str]) -> ModuleType:
 
 
 def model_body(name: str, created: int) -> dict[str, Any]:
-    """Describe a model to the clients of both companies; ``created``: seconds since 1970."""
+    """Describe a model for OpenAI's and Anthropic's clients; ``created``: seconds since 1970."""
     at = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     openai = {"id": name, "object": "model", "created": created, "owned_by": "rl_agents"}
     return {**openai, "type": "model", "display_name": name, "created_at": at, "lifecycle": "active"}
@@ -57,20 +57,16 @@ def models_body(names: Sequence[str], created: int) -> dict[str, Any]:
 
 
 def written(error: ApiError, path: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    """Return the body of a refusal.
-
-    Args:
-        headers: of the request, with names in lower case.
-    """
+    """Return the body of an error, given the request's path and headers (names in lower case)."""
     body: dict[str, Any] = dialect_of(path, headers).error(error)
     return body
 
 
 def handlers(log: logging.Logger, whose: str) -> dict[Any, Handler]:
-    """Return Starlette's handlers by the exception that they handle; unexpected ones go to ``log``.
+    """Return Starlette's handlers by exception; unexpected ones are logged.
 
     Args:
-        whose: log that is, in the answer's words.
+        whose: names the owner of the log in the answer.
     """
 
     async def on_bug(request: Request, error: Exception) -> Response:
@@ -98,21 +94,6 @@ def event_stream(events: AsyncIterator[bytes], headers: Mapping[str, str]) -> St
 
 
 def ignored_header(call: ModelCall) -> dict[str, str]:
-    """Return the response header that tells a client what of its request had no bearing on the answer."""
+    """Return the response header that lists parts of the request without effect."""
     told = ", ".join(f"{name}={count}" for name, count in sorted((+call.ignored).items())[:MAX_TOLD])
     return {"x-ignored": told.encode("ascii", "replace").decode()} if told else {}
-
-
-class IgnoredLog:
-    """Logs every name that a request's `ModelCall.ignored` has, once."""
-
-    def __init__(self, log: logging.Logger) -> None:
-        self._log = log
-        self._told: set[str] = set()
-
-    def note(self, call: ModelCall) -> None:
-        """Log the names that are new; clients choose them, so there is an end to it."""
-        new = sorted(set(+call.ignored) - self._told)[: max(0, MAX_LOGGED - len(self._told))]
-        if new:
-            self._told.update(new)
-            self._log.warning("%s: accepted without effect: %s", call.dialect, ", ".join(new))

@@ -9,28 +9,20 @@ from pydantic import Field
 
 from rl_agents.chat.messages import Excluded, Message, read_message
 from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob
-from rl_agents.gateway.dialects.requests import (
-    DialectRequest,
-    Limit,
-    Stops,
-    note_dropped,
-    offered_tools,
-    problem,
-    tool_params,
-)
+from rl_agents.gateway.dialects.requests import DialectRequest, Limit, Stops, model_call, note_dropped, problem
 from rl_agents.gateway.dialects.stream import SentText, logprob_entries, sse, written
 from rl_agents.web.bodies import read_body
 from rl_agents.web.errors import ApiError
 
 PATH = "/v1/chat/completions"
 PREFIX = "chatcmpl-"
-#: What training decides, or what is not enforced.
+#: Parameters that training overrides or does not enforce.
 PARAMS = (
     "temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty", "repetition_penalty",
     "logit_bias", "logprobs", "top_logprobs", "response_format", "tool_choice", "parallel_tool_calls",
     "reasoning_effort", "reasoning", "verbosity", "modalities", "prediction", "max_tool_calls",
 )  # fmt: skip
-#: What has no bearing on an answer.
+#: Fields without an effect on the answer.
 NOTES = (
     "metadata", "store", "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "prompt_cache_options",
@@ -41,7 +33,7 @@ MESSAGE_FIELDS = (
 
 
 class ChatRequest(DialectRequest):
-    """The fields that an answer depends on; ``functions`` is the form before ``tools``."""
+    """The fields that affect an answer; ``functions`` is the older form of ``tools``."""
 
     messages: list[Any] = Field(min_length=1)
     functions: list[Any] = Field([])
@@ -56,32 +48,20 @@ def read(data: Mapping[str, Any]) -> ModelCall:
     """Read a request.
 
     Raises:
-        ApiError: 400 for a field that matters and is missing, of the wrong type or not served.
+        ApiError: 400 for a required field that is missing, or a field with a wrong type or an unsupported value.
     """
     body, ignored = read_body(ChatRequest, data), Excluded()
     definitions = [*body.tools, *({"function": function} for function in body.functions)]
-    tools, forms = offered_tools(definitions, ("function",), ignored)
     note_dropped(ignored, "messages", body.messages, MESSAGE_FIELDS)
-    call = ModelCall(
-        dialect="chat_completions",
-        model=body.model,
+    options = {**body.several(NOTES), "include_usage": body.stream_options.get("include_usage") is True}
+    return model_call(
+        "chat_completions", body, definitions, ("function",), body.several(PARAMS), ignored,
         messages=tuple(_message(item, number, ignored) for number, item in enumerate(body.messages)),
-        tools=tools,
         max_tokens=body.max_completion_tokens or body.max_tokens,
-        stream=body.stream,
         count=body.n,
         stop=tuple(body.stop),
-        params={**body.several(PARAMS), **tool_params(definitions)},
-        options={
-            **body.several(NOTES),
-            "include_usage": body.stream_options.get("include_usage") is True,
-            **({"functions": True} if body.functions else {}),
-        },
-        ignored=ignored,
-        forms=forms,
-    )
-    body.left(ignored)
-    return call
+        options={**options, **({"functions": True} if body.functions else {})},
+    )  # fmt: skip
 
 
 def _message(item: Any, number: int, ignored: Excluded) -> Message:
@@ -92,14 +72,14 @@ def _message(item: Any, number: int, ignored: Excluded) -> Message:
 
 
 def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
-    """Write the body of an answer; at least one is needed, in the order of their indices."""
+    """Return the body of a response with at least one answer, in the order of their indices."""
     first = answers[0]
     body = _head(call, "chat.completion", Start(first.id, first.created, first.label))
     return {**body, "choices": [_choice(call, answer) for answer in answers], "usage": _usage(answers)}
 
 
 def events(call: ModelCall, pieces: AsyncGenerator[Piece, None]) -> AsyncIterator[bytes]:
-    """Write the chunks of a streamed answer, ``[DONE]`` last."""
+    """Yield the chunks of a stream, and ``[DONE]`` at the end."""
     return written(_Chunks(call), pieces, call.count)
 
 
@@ -108,7 +88,7 @@ def error(problem: ApiError) -> dict[str, Any]:
 
 
 class _Chunks:
-    """Writes chunks; every choice begins with its role and ends with its reason."""
+    """Writes chunks; every choice begins with its role and ends with its finish reason."""
 
     def __init__(self, call: ModelCall) -> None:
         self._call = call
@@ -130,7 +110,7 @@ class _Chunks:
         self._answers.append(answer)
         sent = self._sent[answer.index]
         yield from self._text(sent.rest(answer))
-        if not sent.content and not answer.tool_calls:  # empty words, and not none
+        if not sent.content and not answer.tool_calls:  # empty text instead of null
             yield self._chunk(answer.index, {"content": ""})
         if answer.tool_calls and self._call.options.get("functions"):
             yield self._chunk(answer.index, _calls(self._call, answer))
@@ -176,7 +156,7 @@ def _choice(call: ModelCall, answer: ModelAnswer) -> dict[str, Any]:
 def _calls(call: ModelCall, answer: ModelAnswer) -> dict[str, Any]:
     if not answer.tool_calls:
         return {}
-    if call.options.get("functions"):  # that form has one call
+    if call.options.get("functions"):  # this form has one call
         first = answer.tool_calls[0]
         return {"function_call": {"name": first.name, "arguments": first.arguments}}
     return {"tool_calls": [_tool_call(call, called) for called in answer.tool_calls]}

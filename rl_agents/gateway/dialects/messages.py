@@ -11,22 +11,14 @@ from pydantic import Field
 
 from rl_agents.chat.messages import Excluded, Message, assistant_message, read_calls, read_content, short
 from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start
-from rl_agents.gateway.dialects.requests import (
-    DialectRequest,
-    Stops,
-    note_dropped,
-    offered_tools,
-    problem,
-    system_first,
-    tool_params,
-)
+from rl_agents.gateway.dialects.requests import DialectRequest, Stops, model_call, note_dropped, problem, system_first
 from rl_agents.gateway.dialects.stream import SentText, sse, written
 from rl_agents.web.bodies import read_body, shown
 from rl_agents.web.errors import ApiError
 
 ROLES = ("user", "assistant", "system")
 FAILED = "Error: "
-#: A block of Claude Code's system prompt that the provider reads and no model does; it can differ in every request.
+#: A block of Claude Code's system prompt for the provider and not for the model; it can differ in every request.
 BILLING = "x-anthropic-billing-header:"
 
 
@@ -34,7 +26,7 @@ def system_text(value: Any, excluded: Excluded) -> str:
     """Return the system prompt.
 
     Raises:
-        ApiError: it is no text.
+        ApiError: it is not text.
     """
     blocks = value if isinstance(value, list) else [value]
     kept = [block for block in blocks if not _is_billing(block)]
@@ -51,10 +43,10 @@ def _is_billing(block: Any) -> bool:
 
 
 def messages_from_blocks(items: Sequence[Any], excluded: Excluded) -> tuple[Message, ...]:
-    """Turn messages into ours.
+    """Convert messages to the form of `rl_agents.chat.messages`.
 
     Raises:
-        ApiError: the first problem, with its place.
+        ApiError: the first problem and its position.
     """
     messages: list[Message] = []
     for number, item in enumerate(items):
@@ -63,7 +55,7 @@ def messages_from_blocks(items: Sequence[Any], excluded: Excluded) -> tuple[Mess
         except ValueError as error:
             raise problem("messages", error, f"messages[{number}]") from None
     if messages[-1]["role"] == "assistant":
-        excluded["messages.prefill"] += 1  # the answer does not continue it: it is a turn of its own
+        excluded["messages.prefill"] += 1  # the answer is a separate turn and does not continue it
     return tuple(messages)
 
 
@@ -84,14 +76,14 @@ def _read(item: Any, excluded: Excluded) -> list[Message]:
 
 
 def _results_and_words(blocks: Sequence[Any], excluded: Excluded) -> list[Message]:
-    """Read a user's message: results of tools first, each as a message of its own, then the words."""
+    """Convert a user's message: each tool result to a separate message, then the text."""
     results = [_result(block, excluded) for block in blocks if _kind(block) == "tool_result"]
     words = [block for block in blocks if _kind(block) != "tool_result"]
     return [*results, *([{"role": "user", "content": read_content(words, excluded)}] if words or not results else [])]
 
 
 def _result(block: Mapping[str, Any], excluded: Excluded) -> Message:
-    """Read a tool's result; that it failed is said in its text, since no chat template has a place for it."""
+    """Convert a tool result; a failure is marked in its text, since chat templates have no field for it."""
     content = read_content(block.get("content"), excluded)
     if block.get("is_error") is True and not content.lower().startswith("error"):
         content = FAILED + content
@@ -99,7 +91,7 @@ def _result(block: Mapping[str, Any], excluded: Excluded) -> Message:
 
 
 def _assistant(blocks: Sequence[Any], excluded: Excluded) -> Message:
-    """Read an assistant's message, without what the provider's own tools did and without encrypted thoughts."""
+    """Convert an assistant's message, without the provider's own tools and without encrypted thoughts."""
     thoughts: list[str] = []
     words: list[Any] = []
     uses: list[Mapping[str, Any]] = []
@@ -125,11 +117,11 @@ def _kind(block: Any) -> Any:
 PATH = "/v1/messages"
 COUNT_PATH = "/v1/messages/count_tokens"
 PREFIX = "msg_"
-#: What training decides, or what is not enforced.
+#: Parameters that training overrides or does not enforce.
 PARAMS = (
     "temperature", "top_p", "top_k", "tool_choice", "thinking", "output_config", "output_format", "context_management",
 )  # fmt: skip
-#: What has no bearing on an answer.
+#: Fields without an effect on the answer.
 NOTES = ("metadata", "service_tier", "inference_geo", "cache_control", "speed", "diagnostics", "betas")
 REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 KINDS = {
@@ -159,40 +151,31 @@ def read(data: Mapping[str, Any]) -> ModelCall:
     """Read a request.
 
     Raises:
-        ApiError: 400 for a field that matters and is missing, of the wrong type or not served.
+        ApiError: 400 for a required field that is missing, or a field with a wrong type or an unsupported value.
     """
     return _call(read_body(MessagesRequest, data))
 
 
 def read_count(data: Mapping[str, Any]) -> ModelCall:
-    """Read a request for the number of a prompt's tokens: as `read` does, and ``max_tokens`` may be missing."""
+    """Read a request to count a prompt's tokens: as `read`, but ``max_tokens`` is optional."""
     return _call(read_body(CountRequest, data))
 
 
 def _call(body: CountRequest) -> ModelCall:
     ignored = Excluded()
-    definitions = [_function(tool) for tool in body.tools]
-    tools, forms = offered_tools(definitions, ("function", "custom"), ignored)
     note_dropped(ignored, "messages", body.messages, ("role", "content"))
-    call = ModelCall(
-        dialect="messages",
-        model=body.model,
+    tools, options = [_function(tool) for tool in body.tools], body.several(NOTES)
+    return model_call(
+        "messages", body, tools, ("function", "custom"), body.several(PARAMS), ignored,
         messages=system_first(system_text(body.system, ignored), messages_from_blocks(body.messages, ignored)),
-        tools=tools,
         max_tokens=body.max_tokens if isinstance(body, MessagesRequest) else None,
-        stream=body.stream,
         stop=tuple(body.stop_sequences),
-        params={**body.several(PARAMS), **tool_params(definitions)},
-        options=body.several(NOTES),
-        ignored=ignored,
-        forms=forms,
-    )
-    body.left(ignored)
-    return call
+        options=options,
+    )  # fmt: skip
 
 
 def _function(tool: Any) -> Any:
-    """Give a definition the name that OpenAI has for its schema."""
+    """Rename the schema of a definition as in OpenAI's format."""
     if not isinstance(tool, Mapping):
         return tool
     rest = {name: value for name, value in tool.items() if name not in ("input_schema", "function", "parameters")}
@@ -222,7 +205,7 @@ def error(problem: ApiError) -> dict[str, Any]:
 
 
 class _Events:
-    """Writes a message's events: one block after the other, each opened, filled and closed."""
+    """Writes a message's events: one block after the other, each with a start, deltas and a stop."""
 
     def __init__(self, call: ModelCall) -> None:
         self._call = call
@@ -256,7 +239,7 @@ class _Events:
         yield sse(error(problem), "error")
 
     def _write(self, delta: Delta) -> Iterator[bytes]:
-        # Thoughts after words would be a block of their own, which no answer has: they stay out of the stream.
+        # Thoughts after text would need a second block, which a complete answer does not have: they are not streamed.
         if delta.thoughts and self._open != "text":
             if not self._open:
                 yield from self._begin("thinking", {**_thinking(""), "signature": ""})
@@ -297,7 +280,7 @@ def _thinking(thoughts: str) -> dict[str, Any]:
 
 
 def _signature(thoughts: str) -> str:
-    """Clients send back only thoughts that are signed; what they send is not checked."""
+    """Return a signature, since clients send back only signed thoughts; it is not checked."""
     return hashlib.sha256(thoughts.encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""What requests of all dialects have in common: their fields, and the definitions of tools."""
+"""Shared parts of the dialects' requests: fields and definitions of tools."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from rl_agents.chat.messages import Excluded, Message, short
-from rl_agents.gateway.calls import ToolForm
+from rl_agents.gateway.calls import Dialect, ModelCall, ToolForm
 from rl_agents.tools.calls import Tool, read_tools
 from rl_agents.web.bodies import Body
 from rl_agents.web.errors import ApiError, bad_request
 
 MAX_SHOWN = 300
-#: A custom tool takes any text: its one argument.
+#: The parameters of a custom tool, whose only argument is any text.
 TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 _FILES = {"command": "string", "path": "string", "file_text": "string", "old_str": "string", "new_str": "string",
           "insert_line": "integer", "insert_text": "string", "view_range": "array"}  # fmt: skip
-#: Anthropic's own tools that the agent runs, by the beginning of their type; its models know their arguments.
+#: Anthropic's predefined tools that the agent runs, by the prefix of their type, with their known arguments.
 CLIENT_TOOLS = {
     "bash_": ("Runs a command in a shell.", {"command": "string", "restart": "boolean"}),
     "text_editor_": ("Views and edits files; command: view, create, str_replace, insert.", _FILES),
@@ -39,7 +39,7 @@ Stops = Annotated[
 
 
 class DialectRequest(Body):
-    """The fields that every dialect has. Others are accepted: a dialect takes those it knows, the rest is counted."""
+    """Fields of every dialect. Others are accepted: a dialect takes the known ones, and the rest is counted."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     model: str = Field(min_length=1)
@@ -47,23 +47,37 @@ class DialectRequest(Body):
     stream: bool = False
 
     def several(self, names: Iterable[str]) -> dict[str, Any]:
-        """Take those of the named fields that are there, as the client sent them."""
+        """Remove and return those of the named fields that the client sent."""
         extra = self.model_extra or {}
         return {name: extra.pop(name) for name in names if name in extra}
 
-    def left(self, excluded: Excluded) -> None:
-        excluded.update(map(short, self.model_extra or ()))
+
+def model_call(
+    dialect: Dialect, body: DialectRequest, tools: Sequence[Any], functions: Sequence[str], params: Mapping[str, Any],
+    ignored: Excluded, **fields: Any,
+) -> ModelCall:  # fmt: skip
+    """Return the call of a request, with its tools; the remaining fields of the body are counted as ignored.
+
+    Args:
+        tools, functions: see `offered_tools`.
+        fields: other fields of `ModelCall`.
+    """
+    offered, forms = offered_tools(tools, functions, ignored)
+    ignored.update(map(short, body.model_extra or ()))
+    params = {**params, **tool_params(tools)}
+    common: dict[str, Any] = {"params": params, "ignored": ignored, "forms": forms}
+    return ModelCall(dialect, body.model, tools=offered, stream=body.stream, **common, **fields)
 
 
 def problem(field: str, error: ValueError, place: str = "") -> ApiError:
-    """Turn a reader's complaint into a refusal that names the field."""
+    """Return a reader's error as a 400 that names the field."""
     text = " ".join(str(error).split())
     text = text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
     return bad_request(f"{place or field}: {text}", field)
 
 
 def note_dropped(excluded: Excluded, name: str, items: Iterable[Any], known: Sequence[str]) -> None:
-    """Count the fields of messages that are not read, as ``messages.name``."""
+    """Count unknown fields of messages, as ``messages.name``."""
     for item in items:
         if isinstance(item, Mapping):
             names = (key for key, value in item.items() if value is not None and key not in known)
@@ -79,13 +93,13 @@ def system_first(instructions: str, messages: Sequence[Message]) -> tuple[Messag
 def offered_tools(
     items: Sequence[Any], functions: Sequence[str], excluded: Excluded
 ) -> tuple[tuple[Tool, ...], dict[str, ToolForm]]:
-    """Return the tools that an answer may call, and how calls are written of those that are no plain functions.
+    """Return the offered tools, and the forms of those that are not plain functions.
 
     Args:
-        functions: values of ``type`` that are functions of the client's own; a tool without type is one.
+        functions: values of ``type`` for the client's own functions; a tool without type is one.
 
     Raises:
-        ApiError: names the tool that cannot be read.
+        ApiError: names the invalid tool.
     """
     bodies: dict[str, Any] = {}
     forms: dict[str, ToolForm] = {}
@@ -106,7 +120,7 @@ def offered_tools(
 def _definitions(
     items: Sequence[Any], functions: Sequence[str], excluded: Excluded, namespace: str = ""
 ) -> Iterator[tuple[Any, ToolForm | None]]:
-    """Yield definitions as OpenAI's flat form has them, and their forms; those in a namespace get its name."""
+    """Yield definitions in OpenAI's flat format, and their forms; names in a namespace get its name as prefix."""
     for item in items:
         kind = item.get("type") or functions[0] if isinstance(item, Mapping) else functions[0]
         body = item.get("function") or item.get("custom") or item if isinstance(item, Mapping) else item
@@ -133,7 +147,7 @@ def _named(body: Any, custom: bool, namespace: str) -> tuple[Any, ToolForm | Non
 
 
 def tool_params(items: Sequence[Any]) -> dict[str, Any]:
-    """Return ``tools.strict`` where a tool asks for arguments that are made to fit its schema."""
+    """Return ``tools.strict`` if a tool requires arguments that fit its schema."""
     bodies = [item.get("function", item) for item in items if isinstance(item, Mapping)]
     strict = any(isinstance(body, Mapping) and body.get("strict") is True for body in bodies)
     return {"tools.strict": True} if strict else {}

@@ -14,11 +14,10 @@ from rl_agents.gateway.dialects.requests import (
     DialectRequest,
     Limit,
     Stops,
+    model_call,
     note_dropped,
-    offered_tools,
     problem,
     system_first,
-    tool_params,
 )
 from rl_agents.gateway.dialects.stream import SentText, logprob_entries, sse, written
 from rl_agents.tools.calls import Tool
@@ -26,7 +25,7 @@ from rl_agents.web.bodies import read_body
 from rl_agents.web.errors import ApiError, bad_request
 
 PREFIX = "resp_"
-#: Fields of a request that its response says again.
+#: Fields of a request that its response repeats.
 ECHOED = (
     "metadata", "store", "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "instructions",
@@ -36,7 +35,7 @@ Item = dict[str, Any]
 
 
 def reasoning_item(id: str, thoughts: str | None, status: str) -> Item:
-    """An item with thoughts; None: before the first."""
+    """Return an item with thoughts; None: without a summary yet."""
     summary = [] if thoughts is None else [_summary(thoughts)]
     return {"id": f"rs_{id}", "type": "reasoning", "summary": summary, "status": status}
 
@@ -47,7 +46,7 @@ def message_item(id: str, content: str | None, status: str, logprobs: Sequence[T
 
 
 def call_item(call: ModelCall, id: str, number: int, called: AnsweredCall, status: str) -> Item:
-    """An item with a call of a tool, whose arguments are not there yet while it is ``in_progress``."""
+    """Return an item with a tool call; it has no arguments yet while it is ``in_progress``."""
     form = call.forms.get(called.name) or ToolForm(called.name)
     head = {"id": f"fc_{id}_{number}", "type": "function_call", "call_id": called.id, "name": form.name}
     text = "" if status == "in_progress" else called.text() if form.custom else called.arguments
@@ -58,7 +57,7 @@ def call_item(call: ModelCall, id: str, number: int, called: AnsweredCall, statu
 
 
 def output_items(call: ModelCall, answer: ModelAnswer) -> list[Item]:
-    """Write an answer: its thoughts, its words (also empty ones, if there is no call), its calls."""
+    """Return the items of an answer: thoughts, text (also empty text, if there is no call), and calls."""
     status = "incomplete" if answer.finish == "length" else "completed"
     thoughts = [reasoning_item(answer.id, answer.thoughts, "completed")] if answer.thoughts else []
     spoken = bool(answer.content) or not answer.tool_calls
@@ -68,7 +67,7 @@ def output_items(call: ModelCall, answer: ModelAnswer) -> list[Item]:
 
 
 def envelope(call: ModelCall, start: Start, status: str, output: Sequence[Item] = ()) -> dict[str, Any]:
-    """Write a response. How it was sampled is null where the run decides that (a gateway's sessions)."""
+    """Return a response. Sampling parameters are null in a gateway, where the run determines them."""
     formed = {name.removeprefix("text."): value for name, value in call.params.items() if name.startswith("text.")}
     return {
         "id": PREFIX + start.id,
@@ -109,7 +108,7 @@ def finished(call: ModelCall, answer: ModelAnswer, output: Sequence[Item]) -> di
 
 
 class ResponseEvents:
-    """Writes a response's events: one item after the other, each opened, filled and closed."""
+    """Writes a response's events: one item after the other, each added, filled and done."""
 
     def __init__(self, call: ModelCall) -> None:
         self._call = call
@@ -147,7 +146,7 @@ class ResponseEvents:
         return iter(())
 
     def failure(self, problem: ApiError) -> Iterator[bytes]:
-        """The client's own exception, then the state for those who look at states."""
+        """Return an error event, which SDKs raise, and then the failed response, for clients that read its status."""
         told = problem.body()["error"]
         yield self._event("error", code=problem.code, message=problem.message, param=problem.param, error=told)
         failed = envelope(self._call, self._start, "failed", self._output)
@@ -155,7 +154,7 @@ class ResponseEvents:
         yield self._event("response.failed", response=failed)
 
     def _write(self, delta: Delta) -> Iterator[bytes]:
-        # Thoughts after words would be an item of their own, which no answer has: they stay out of the stream.
+        # Thoughts after text would need a second item, which a complete answer does not have: they are not streamed.
         if delta.thoughts and self._open != "message":
             if not self._open:
                 yield from self._open_reasoning()
@@ -238,13 +237,13 @@ def _tool(call: ModelCall, tool: Tool) -> Item:
 
 
 PATH = "/v1/responses"
-#: What training decides, or what is not enforced.
+#: Parameters that training overrides or does not enforce.
 PARAMS = (
     "temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty", "top_logprobs",
     "tool_choice", "parallel_tool_calls", "reasoning", "text", "truncation", "max_tool_calls", "include",
     "context_management",
 )  # fmt: skip
-#: What has no bearing on an answer; most of it is said again in the response.
+#: Fields without an effect on the answer; the response repeats most of them.
 NOTES = (
     "metadata", "store", "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "prompt_cache_options", "stream_options", "client_metadata",
@@ -269,7 +268,7 @@ def read(data: Mapping[str, Any]) -> ModelCall:
     """Read a request.
 
     Raises:
-        ApiError: 400 for a field that matters and is missing, of the wrong type or not served.
+        ApiError: 400 for a required field that is missing, or a field with a wrong type or an unsupported value.
     """
     body, ignored = read_body(ResponsesRequest, data), Excluded()
     for name, kept in (("conversation", "conversations are not kept"), ("prompt", "stored prompts are not kept")):
@@ -277,29 +276,20 @@ def read(data: Mapping[str, Any]) -> ModelCall:
             raise bad_request(f"{name}: {kept}; send all of it as input and instructions", name, "unsupported_value")
     previous = body.previous_response_id.removeprefix(PREFIX)
     items = _input(body.input, bool(previous), ignored)
-    tools, forms = offered_tools(body.tools, ("function",), ignored)
     note_dropped(ignored, "input", items, ITEM_FIELDS)
     told = {"instructions": body.instructions} if body.instructions else {}
-    call = ModelCall(
-        dialect="responses",
-        model=body.model,
+    return model_call(
+        "responses", body, body.tools, ("function",), _params(body.several(PARAMS)), ignored,
         messages=_messages(body.instructions, items, ignored, bool(previous)),
-        tools=tools,
         max_tokens=body.max_output_tokens,
-        stream=body.stream,
         stop=tuple(body.stop),
         previous=previous,
-        params={**_params(body.several(PARAMS)), **tool_params(body.tools)},
         options={**body.several(NOTES), **told},
-        ignored=ignored,
-        forms=forms,
-    )
-    body.left(ignored)
-    return call
+    )  # fmt: skip
 
 
 def _input(value: str | list[Any], follows: bool, ignored: Excluded) -> list[Any]:
-    """Return the items that are new; what refers to an earlier response is in it already, or not kept."""
+    """Return the new items; references to items of an earlier response are removed."""
     if isinstance(value, str):
         return [{"role": "user", "content": value}]
     if not value and not follows:
@@ -311,7 +301,7 @@ def _input(value: str | list[Any], follows: bool, ignored: Excluded) -> list[Any
 
 
 def _is_reference(item: Any) -> bool:
-    """Whether an item only names another; its type is optional."""
+    """Return whether an item only refers to another one; its type is optional."""
     if not isinstance(item, Mapping):
         return False
     return item.get("type") == "item_reference" or (item.get("type") is None and set(item) - {"type"} == {"id"})
@@ -326,7 +316,7 @@ def _messages(instructions: str, items: Sequence[Any], ignored: Excluded, follow
 
 
 def _params(sent: dict[str, Any]) -> dict[str, Any]:
-    """Name the parts of ``text`` by themselves: its form is a constraint, its verbosity a wish."""
+    """Replace ``text`` by its parts, since ``text.format`` is a constraint and ``text.verbosity`` is not."""
     text = sent.pop("text", None)
     parts = {f"text.{name}": value for name, value in text.items()} if isinstance(text, Mapping) else {}
     return {**sent, **{name: value for name, value in parts.items() if value is not None}}

@@ -1,4 +1,4 @@
-"""What all dialects' streams share: server-sent events, the stream's beginning, and what of an answer has been sent."""
+"""Shared parts of the dialects' streams: server-sent events, the stream's start, and the sent text of an answer."""
 
 from __future__ import annotations
 
@@ -16,29 +16,23 @@ BROKEN_OFF = "the answer broke off; send the request again"
 class Writer(Protocol):
     """Writes one call's stream in a dialect; every method returns the events to send."""
 
-    def start(self, start: Start) -> Iterator[bytes]:
-        """Before the first word."""
-
-    def delta(self, delta: Delta) -> Iterator[bytes]:
-        """After some words."""
-
+    def start(self, start: Start) -> Iterator[bytes]: ...
+    def delta(self, delta: Delta) -> Iterator[bytes]: ...
     def answer(self, answer: ModelAnswer) -> Iterator[bytes]:
-        """After a whole answer; what of it has not been sent yet is sent here."""
+        """Return the remaining events of a complete answer."""
 
-    def end(self) -> Iterator[bytes]:
-        """After all answers."""
-
+    def end(self) -> Iterator[bytes]: ...
     def failure(self, problem: ApiError) -> Iterator[bytes]:
-        """Instead of all that was still to come."""
+        """Return the events that replace the rest of the stream."""
 
 
 async def written(writer: Writer, pieces: AsyncGenerator[Piece, None], count: int) -> AsyncIterator[bytes]:
-    """Yield a stream's events; a refusal in mid-stream, or answers that do not come, are its last ones.
+    """Yield a stream's events; an error, or a missing answer, ends it with the dialect's failure.
 
-    A client that hangs up closes ``pieces``, which ends the sampling.
+    If the client disconnects, ``pieces`` is closed, which ends the sampling.
 
     Args:
-        count: answers that are to come.
+        count: number of expected answers.
     """
     whole = 0
     try:
@@ -57,7 +51,7 @@ async def written(writer: Writer, pieces: AsyncGenerator[Piece, None], count: in
 
 
 async def primed(pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
-    """Wait for the first piece, then return the whole stream: a refusal before it can still be an HTTP status."""
+    """Wait for the first piece, so that an earlier error can be an HTTP status, then return the whole stream."""
     first = await anext(pieces)
 
     async def whole() -> AsyncGenerator[Piece, None]:
@@ -70,13 +64,13 @@ async def primed(pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, N
 
 
 def sse(data: Mapping[str, Any], name: str = "") -> bytes:
-    """Write one server-sent event, in ASCII: some clients take U+2028 and its like for the end of a line."""
+    """Return a server-sent event in ASCII, since some clients treat U+2028 and similar characters as line ends."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(data)}\n\n".encode()
 
 
 class SentText:
-    """What a client has seen of one answer."""
+    """The text of one answer that was sent to the client."""
 
     def __init__(self) -> None:
         self.content, self.thoughts, self.logprobs = "", "", 0
@@ -88,14 +82,14 @@ class SentText:
         return delta
 
     def rest(self, answer: ModelAnswer) -> Delta:
-        """Return what is left to send of a whole answer; nothing where something else has been sent."""
+        """Return the remaining text of a complete answer; empty if other text has been sent."""
         content = answer.content[len(self.content) :] if answer.content.startswith(self.content) else ""
         thoughts = answer.thoughts[len(self.thoughts) :] if answer.thoughts.startswith(self.thoughts) else ""
         return self.add(Delta(answer.index, content, thoughts, (answer.logprobs or ())[self.logprobs :]))
 
 
 def logprob_entries(logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
-    """Write log-probabilities as both of OpenAI's dialects do."""
+    """Return log-probabilities in the format of OpenAI's APIs."""
     return [
         {**_entry(one.token, one.logprob), "top_logprobs": [_entry(token, value) for token, value in one.top]}
         for one in logprobs

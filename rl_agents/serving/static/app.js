@@ -17,7 +17,7 @@ async function ask(method, path, body) {
   return answer;
 }
 
-// The server wants a key, or another one: the field for it appears, and what needs one rests.
+// The server requires a key, or another one: show the field for it, and hide the rest.
 function refused(key) {
   element("connecting").hidden = false;
   element("opening").hidden = element("start").hidden = true;
@@ -31,7 +31,7 @@ function show(id, text) {
   element(id).hidden = !text;
 }
 
-// Buttons rest while a request is under way; a failure is shown and changes nothing.
+// Buttons are disabled during a request; a failure is shown and changes nothing.
 async function guarded(work) {
   const buttons = document.querySelectorAll("button");
   buttons.forEach((button) => { button.disabled = true; });
@@ -50,7 +50,7 @@ function setActing(possible) {
   element("acting").hidden = !possible;
 }
 
-// What was done; the whole response, with thoughts and tags, on demand.
+// The action; the whole response, with thoughts and tags, on demand.
 function said(turn) {
   return turn.action && turn.action !== turn.text.trim() ? [turn.action, turn.text] : [turn.text];
 }
@@ -98,7 +98,7 @@ function showTurn(turn, number) {
   const outcome = turn.info.outcome;
   if (outcome) {
     const result = outcome.success ? "solved" : "not solved";
-    // Only now: the name of a task may give its answer away.
+    // Shown only at the end, since the name of a task may reveal its answer.
     element("outcome").className = outcome.success ? "solved" : "unsolved";
     show("outcome", `${result}: return ${outcome.return}, ${outcome.end_cause} (task ${session.task_id})`);
   }
@@ -107,7 +107,7 @@ function showTurn(turn, number) {
 async function open() {
   if (session) await ask("DELETE", `agent/sessions/${session.id}`).catch(() => {});
   session = null;
-  const body = { env: element("env").value, seed: Number(element("seed").value || 0) };
+  const body = { seed: Number(element("seed").value || 0) };
   if (element("task").value.trim()) body.task_id = element("task").value.trim();
   if (element("temperature").value) body.temperature = Number(element("temperature").value);
   session = await ask("POST", "agent/sessions", body);
@@ -138,15 +138,13 @@ async function playAction() {
 async function greet() {
   const about = await ask("GET", "agent/about");
   show("about", `${about.model} \u00b7 checkpoint ${about.checkpoint}`);
-  const options = about.environments.map((name) => new Option(name, name));
-  element("env").replaceChildren(...options);
   element("connecting").hidden = true;
   element("opening").hidden = false;
   element("start").hidden = session !== null;
   facts({
     model: about.model,
     checkpoint: about.checkpoint,
-    environments: about.environments.join(", "),
+    environment: about.env,
     "open sessions": `${about.sessions} of ${about.max_sessions}`,
   });
   element("example").textContent = example(about.model);

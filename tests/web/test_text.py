@@ -15,9 +15,7 @@ TEXTS = st.text(st.sampled_from("ab 1🙂é中\n"), max_size=20)
 
 @settings(max_examples=150, deadline=None)
 @given(text=TEXTS, template=st.sampled_from(TEMPLATES), cuts=st.lists(st.integers(1, 5)))
-def test_pieces_add_up_to_the_decoded_answer_whatever_their_lengths(
-    text: str, template: ChatTemplate, cuts: list[int]
-) -> None:
+def test_pieces_of_any_length_add_up_to_the_decoded_answer(text: str, template: ChatTemplate, cuts: list[int]) -> None:
     ids = template.answer_ids(text)
     stream, shown, start = TextStream(template.decode), "", 0
     for cut in [*cuts, len(ids)]:
