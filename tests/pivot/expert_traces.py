@@ -96,14 +96,17 @@ TEMPLATE = (
 
 def trace_tokenizer(texts: list[str], max_tokens: int) -> PreTrainedTokenizerFast:
     """Train a byte-level tokenizer that writes tools and calls as Qwen does."""
-    tokenizer = phrase_tokenizer(texts, r"\n", 400, max_tokens)
+    tokenizer = phrase_tokenizer(texts, r"\n", 2048, max_tokens)
     tokenizer.chat_template = TEMPLATE
     return tokenizer
 
 
 def write_untrained(traces: Path, folder: Path) -> str:
     """Write an untrained model that can read the traces, and return its folder."""
-    tokenizer = trace_tokenizer([turn.text for turn in load_turns(traces)], 8192)
+    turns = load_turns(traces)
+    texts = [json.dumps(tool.to_openai()) for turn in turns for tool in turn.tools]
+    texts += [text for turn in turns for text in (turn.text, *(message["content"] for message in turn.messages))]
+    tokenizer = trace_tokenizer(sorted(set(texts)), 8192)
     small_qwen3(tokenizer, 0).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
