@@ -22,6 +22,7 @@ from __future__ import annotations
 import itertools
 import math
 import sqlite3
+import threading
 from collections import Counter
 from operator import itemgetter
 
@@ -60,7 +61,7 @@ class TextIndexWriter:
         )
 
     def add(self, number: int, text: str) -> None:
-        self._db.execute("INSERT INTO words.t(rowid, x) VALUES (?, ?)", (number, text))
+        self._db.execute("INSERT INTO words.t(rowid, x) VALUES (?, ?)", (number, clean_text(text)))
 
     def finish(self, documents: int, report: Report) -> None:
         """Write the posting lists of documents 1 to ``documents``, term by term. Counts are at most 65535."""
@@ -94,14 +95,15 @@ class Analyzer:
 
 
 class TextIndex:
-    """Searches an index. Not thread-safe.
+    """Searches an index. Thread-safe.
 
     Args:
         db: the database, opened with ``check_same_thread=False``.
+        lock: held during a search.
     """
 
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db, self._analyzer = db, Analyzer()
+    def __init__(self, db: sqlite3.Connection, lock: threading.RLock) -> None:
+        self._db, self._lock, self._analyzer = db, lock, Analyzer()
         lengths = np.frombuffer(db.execute("SELECT lengths FROM text_index").fetchone()[0], dtype="<u4")
         self._documents = len(lengths) - 1
         average = max(float(lengths[1:].mean()), 1e-9) if self._documents else 1.0
@@ -110,6 +112,10 @@ class TextIndex:
 
     def search(self, query: str, count: int) -> list[tuple[int, float]]:
         """Return the best ``count`` documents with positive scores, best first, equal ones by number."""
+        with self._lock:
+            return self._search(query, count)
+
+    def _search(self, query: str, count: int) -> list[tuple[int, float]]:
         scores = self._scores
         scores[:] = 0.0
         asked = Counter(self._analyzer.terms(query))

@@ -120,7 +120,7 @@ class PassageStore:
         self.path = path
         self._db, self._lock = db, threading.RLock()
         self._count = int(db.execute("SELECT value FROM meta WHERE key = 'passages'").fetchone()[0])
-        self._index = TextIndex(db)
+        self._index = TextIndex(db, self._lock)
         self._search = lru_cache(maxsize=CACHED_QUERIES)(self._ranked)
 
     @classmethod
