@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from rl_agents.config.options import key
 from rl_agents.envs import base
 from rl_agents.envs.circuit_decoding import demonstrations as circuits
+from rl_agents.envs.demonstrations import TAGS
 from rl_agents.envs.guess_numbers import demonstrations as numbers
 from rl_agents.envs.multihop_qa import demonstrations as questions
 from rl_agents.envs.situation_puzzles import demonstrations as puzzles
@@ -55,10 +56,10 @@ class Domain:
 DOMAINS: Mapping[str, Domain] = {
     "webshop": Domain({"catalogue": "small", "prompt": "compact"}, webshop.words, 240, (384, 12)),
     "guess_numbers": Domain(
-        {"prompt": "compact"}, numbers.words, 256, (256, 24), numbers.TAGS, numbers.compose_embeddings
+        {"prompt": "compact"}, numbers.words, 256, (256, 24), TAGS, numbers.compose_embeddings
     ),
     "circuit_decoding": Domain(
-        {"prompt": "compact"}, circuits.words, 300, (320, 32), circuits.TAGS, circuits.compose_embeddings
+        {"prompt": "compact"}, circuits.words, 300, (320, 32), TAGS, circuits.compose_embeddings
     ),
     "multihop_qa": Domain(
         {"questions": "small", "prompt": "compact"}, questions.words, 300, (256, 14), questions.TAGS,
@@ -66,7 +67,7 @@ DOMAINS: Mapping[str, Domain] = {
     ),
     "situation_puzzles": Domain(
         {"puzzles": "small", "prompt": "compact", "success_threshold": 1.0}, puzzles.words, 300, (384, 12),
-        puzzles.TAGS, puzzles.compose_embeddings,
+        TAGS, puzzles.compose_embeddings,
     ),
 }  # fmt: skip
 #: The unions: what a base model has learned to play. Names are those of the environments that teach it.

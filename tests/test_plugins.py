@@ -24,8 +24,7 @@ from rl_agents.envs import base
 from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.errors import InputError
 from rl_agents.rewards.base import REWARDS
-from rl_agents.rewards.judge import JudgeError
-from rl_agents.rewards.judges import JUDGES, make_judge
+from rl_agents.rewards.judges import JUDGES, JudgeError, make_judge
 from rl_agents.rewards.reading import Reading
 from rl_agents.rewards.verifiers import VERIFIERS
 
@@ -173,7 +172,7 @@ def test_own_verifiers(folder: Path) -> None:
     assert (observation, reward, info["success"]) == ("own-half: 0.5", 0.5, False)
     env.reset(seed=0, options={"task_id": task})
     assert env.step(info["references"][0])[1] == 1.0
-    with pytest.raises(InputError, match=r"env\.verifier=own-wild: 0 of .* returned 7, no number from 0 to 1"):
+    with pytest.raises(InputError, match=r"env\.verifier=own-wild: 0 of .* returned 7, not a number from 0 to 1"):
         base.make_env("pivot", {"verifier": "own-wild"})
 
 
@@ -182,7 +181,7 @@ def test_own_judges(folder: Path) -> None:
     word = make_judge(Settings.from_dict({"plugins": ["own"], "judge": "own-word"}))
     readings = [Reading((), answer, True, (), "?", ()) for answer in ("oh yes", "no")]
     assert [wait(word.verdict(reading)) for reading in readings] == [1.0, 0.0] and not word.remote
-    with pytest.raises(JudgeError, match="judge own-word returned 2, no number from 0 to 1"):
+    with pytest.raises(JudgeError, match="judge own-word returned 2, not a number from 0 to 1"):
         wait(word.complete(readings[0]))
     patient = make_judge(Settings.from_dict({"judge": "own-patient"}))
     with pytest.raises(JudgeError, match="judge own-patient: TimeoutError: nobody is there"):

@@ -19,7 +19,7 @@ from rl_agents.envs.options import ColumnKeys
 from rl_agents.envs.pivot.desk import desk_record
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import as_called, called
-from rl_agents.reporting.outputs import check_writable, nothing_left
+from rl_agents.reporting.outputs import check_writable
 from rl_agents.rollout.demonstrations import solves
 from rl_agents.traces.files import read_tool_file
 from rl_agents.traces.turns import DEDUPLICATION, Extraction, extract_turns, statistics_table
@@ -73,15 +73,13 @@ def demo_traces(argv: Sequence[str]) -> int:
 
 def extract(argv: Sequence[str]) -> int:
     args = _extract_parser().parse(argv)
-    from rl_agents.traces.files import read_trace_files, refuse_defects
-    from rl_agents.traces.store import TURNS_FILE, nemo_gym_row, write_turns
+    from rl_agents.traces.files import read_traces, refuse_defects
+    from rl_agents.traces.store import TURNS_FILE, write_turns
 
     _check_free(args.output / TURNS_FILE)
-    if args.nemo_gym:
-        check_writable(args.nemo_gym, "--nemo-gym")
     tools = read_tool_file(args.tools) if args.tools else ()
     columns = keys_of(ColumnKeys)["columns"].read(args.columns, "--") if args.columns else None
-    reading = read_trace_files(args.traces, tools, args.infer_tools, columns)
+    reading = read_traces(*args.traces, tools=tools, infer=args.infer_tools, columns=columns)
     for defect in reading.defects:
         print(str(defect), file=sys.stderr)
     if not args.skip_bad:
@@ -99,33 +97,10 @@ def extract(argv: Sequence[str]) -> int:
         raise InputError(f"no turns are left of {len(reading.traces)} traces; excluded: {dict(extracted.left_out)}")
     print(statistics_table(extracted.turns, _token_counter(args.model) if args.model else None))
     write_turns(args.output / TURNS_FILE, extracted.turns)
-    if args.nemo_gym:
-        rows = (json.dumps(nemo_gym_row(turn), ensure_ascii=False) + "\n" for turn in extracted.turns)
-        args.nemo_gym.write_text("".join(rows), "utf-8")
     left_out = {"defective traces": len(reading.defects), **extracted.left_out}
     said = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count) or "nothing"
     print(f"{len(extracted.turns)} turns from {len(reading.traces)} traces; excluded: {said}")
     print(f"turns: {args.output / TURNS_FILE}")
-    return 0
-
-
-def small_model(argv: Sequence[str]) -> int:
-    """Write an untrained model that knows the traces' words."""
-    parser = Parser("pivot small-model", "Write a small untrained model with a tokenizer trained on the traces.")
-    parser.add_argument("--traces", type=Path, required=True, metavar="F", help="output of pivot extract, or traces")
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="output folder")
-    parser.add_seed()
-    args = parser.parse(argv)
-    _check_free(args.output)
-    from rl_agents.pivot.small_model import build_small_model
-    from rl_agents.traces.files import load_turns
-    from rl_agents.trainer.ray_init import quiet_libraries
-
-    quiet_libraries()
-    turns = load_turns(args.traces)
-    with nothing_left(args.output):
-        parameters = build_small_model(turns, args.output, seed=args.seed)
-    print(f"untrained model of {parameters / 1e6:.2f} M parameters: {args.output}")
     return 0
 
 
@@ -195,7 +170,6 @@ def _extract_parser() -> Parser:
     parser.add_argument("--tools", type=Path, metavar="F.json", help="tool definitions for traces that have none")
     parser.add_argument("--infer-tools", action="store_true", help="infer tool definitions from the calls")
     parser.add_argument("--model", type=Path, metavar="DIR", help="count this model's tokens instead of characters")
-    parser.add_argument("--nemo-gym", type=Path, metavar="F.jsonl", help="also write the turns as NeMo-Gym rows")
     return parser
 
 
@@ -276,7 +250,6 @@ def has_expert(env: str) -> bool:
 STEPS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "demo-traces": (demo_traces, "write example traces by a scripted expert"),
     "extract": (extract, "read traces and write their turns"),
-    "small-model": (small_model, "write a small untrained model for the traces"),
     "profile": (profile, "run every turn K times with the initial policy and score the actions"),
     "filter": (filter_turns, "keep the pivots, or as many random turns"),
 }

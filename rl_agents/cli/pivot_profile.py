@@ -16,7 +16,7 @@ from typing import Any
 from rl_agents.chat.template import ChatOptions, ChatTemplate, chat_text, load_tokenizer
 from rl_agents.cli.parser import Parser
 from rl_agents.config import Settings, parse_assignments
-from rl_agents.envs.base import env_spec, plain_options, read_env_options
+from rl_agents.envs.base import env_spec, read_env_options
 from rl_agents.errors import InputError
 from rl_agents.installation import called
 from rl_agents.pivot.profile import (
@@ -29,7 +29,7 @@ from rl_agents.pivot.profile import (
     write_profile,
 )
 from rl_agents.reporting.outputs import check_writable, nothing_left
-from rl_agents.rewards.verifiers import VerifierOptions, make_verifier, self_check
+from rl_agents.rewards.verifiers import make_verifier, self_check
 from rl_agents.traces.turns import Turn
 
 CANDIDATES_FILE, SUMMARY_FILE = "candidates.parquet", "profile.json"
@@ -109,7 +109,7 @@ def _loaded(args: argparse.Namespace) -> list[Turn]:
 def _verified(turns: list[Turn], flags: dict[str, Any], skip_bad: bool) -> tuple[list[Turn], dict[str, int]]:
     """Return the turns whose demonstration its verifier accepts; all must be, unless bad ones are to be skipped."""
     given = {name.removeprefix("env."): value for name, value in flags.items() if name.startswith("env.")}
-    options = VerifierOptions.from_mapping(plain_options(read_env_options(env_spec("pivot"), given, chosen=given)))
+    options = read_env_options(env_spec("pivot"), given, chosen=given)
     check = self_check(make_verifier(options), turns)
     print(f"verifier {options.verifier}: {check.summary()}", file=sys.stderr)
     if not check.failures:

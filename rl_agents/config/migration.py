@@ -28,7 +28,9 @@ DROPPED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "malformed": "retry", "judge_retries": 2, "bad_data": "error", "match": 0.5, "progress": "informative",
     },
     "preference_estimation": {"malformed": "retry", "reward": "binary"},
-    "movie_recommendation": {"malformed": "retry", "movement_window": 4, "movement_threshold": 0.28},
+    "movie_recommendation": {
+        "malformed": "retry", "movement_window": 4, "movement_threshold": 0.28, "progress": "similarity",
+    },
     "alfworld": {"backend": "native", "textworld_python": "", "skip_bad_games": False},
     "webshop": {"hold_out_eval": False},
     "multihop_qa": {
@@ -43,6 +45,7 @@ DROPPED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "penalty": 0.5, "selector_timeout_s": 30.0, "selector_retries": 2, "query_prefix": "", "passage_prefix": "",
         "bad_data": "error", "listed": 40, "threshold": 0.5, "success_f1": 0.8, "selector_threads": 16,
     },
+    "pivot": {"edit_credit": "binary"},
     "mcp": {"malformed": "retry", "max_calls": 4, "system": "", "start_timeout_s": 30.0},
 }  # fmt: skip
 #: Sizes of movie_recommendation's sessions: the keys that were, and what they are called now.

@@ -89,10 +89,6 @@ def _check_asynchrony(settings: Settings) -> None:
 
 
 def _check_reward(settings: Settings) -> None:
-    """Check what progressive reward shaping and its judge need."""
+    """Check the keys of progressive reward shaping."""
     if settings.prs_form == "general" and len(settings.prs_thresholds) != 2:
         raise InputError(f"prs_thresholds={settings.prs_thresholds}: two numbers are needed")
-    if settings.reward == "prs" and settings.prs_form != "short" and settings.judge.startswith("openai"):
-        for name in ("judge_url", "judge_model"):
-            if not getattr(settings, name):
-                raise InputError(f"judge={settings.judge} needs {name}")

@@ -8,9 +8,8 @@ from typing import ClassVar, Literal, TypeVar
 
 from rl_agents.config.options import key, keys_of
 from rl_agents.errors import InputError
-from rl_agents.retrieval.passages import PassageStore
-from rl_agents.retrieval.retriever import Retriever, make_retriever
-from rl_agents.rewards.judge import OpenAIJudge
+from rl_agents.retrieval.dense import DenseRetriever
+from rl_agents.retrieval.passages import PassageStore, Retriever
 
 
 @dataclass(frozen=True)
@@ -33,15 +32,15 @@ class ThoughtsKey:
 
 @dataclass(frozen=True)
 class RetrieverKeys:
-    """The retriever of passages (`rl_agents.retrieval.retriever`). A model's own prompts precede the texts."""
+    """How a search finds passages: `PassageStore` or `DenseRetriever`. A model's own prompts precede the texts."""
 
-    retriever: Literal["bm25", "dense", "hybrid"] = key("bm25", "search by words, by vectors, or both fused by rank")
-    retriever_model: str = key("", "folder of a sentence-transformers model", needs="retriever=dense|hybrid")
+    retriever: Literal["bm25", "dense"] = key("bm25", "search by words or by vectors")
+    retriever_model: str = key("", "folder of a sentence-transformers model", needs="retriever=dense")
 
     def __post_init__(self) -> None:
-        if self.retriever != "bm25" and not self.retriever_model:
+        if self.retriever == "dense" and not self.retriever_model:
             needed = "env.retriever_model=DIR, the folder of a sentence-transformers model"
-            raise InputError(f"env.retriever={self.retriever} needs {needed}")
+            raise InputError(f"env.retriever=dense needs {needed}")
 
     def over(self, store: PassageStore) -> Retriever:
         """Return the retriever that these keys describe.
@@ -49,17 +48,17 @@ class RetrieverKeys:
         Raises:
             InputError: no usable model for a dense one.
         """
-        return store if self.retriever == "bm25" else _loaded(store, self.retriever, self.retriever_model)
+        return store if self.retriever == "bm25" else _dense(store, self.retriever_model)
 
 
 @lru_cache(maxsize=64)  # a model is loaded once
-def _loaded(store: PassageStore, kind: str, model: str) -> Retriever:
-    return make_retriever(store, kind, model=model, key="env.retriever_model")
+def _dense(store: PassageStore, model: str) -> Retriever:
+    return DenseRetriever(store, model, key="env.retriever_model")
 
 
 @dataclass(frozen=True)
 class JudgeKeys:
-    """The judge: a rule, or a model behind an OpenAI-compatible server (`rl_agents.rewards.judge.OpenAIJudge`)."""
+    """The judge: words, or a model behind an OpenAI-compatible server (`rl_agents.rewards.judges.OpenAIJudge`)."""
 
     #: Further attempts after a timeout, a lost connection, HTTP 429 or 5xx.
     judge_retries: ClassVar[int] = 2
@@ -70,21 +69,6 @@ class JudgeKeys:
     judge_key_env: str = key("", "environment variable with the server's API key; empty for none", needs="judge!=rule")
     judge_timeout_s: float = key(30.0, "time limit of one request, in seconds", gt=0, needs="judge!=rule")
     judge_concurrency: int = key(16, "concurrent requests of one env runner", ge=1, le=4096, needs="judge!=rule")
-
-
-Served = TypeVar("Served", bound=OpenAIJudge)
-
-
-def connect_judge(kind: type[Served], keys: JudgeKeys) -> Served:
-    """Create the judge behind the server that the options ``env.judge_*`` describe.
-
-    Raises:
-        InputError: no URL or no model; see `ModelServer.connect`.
-    """
-    for name in ("judge_url", "judge_model"):
-        if not getattr(keys, name):
-            raise InputError(f"env.judge=openai needs env.{name}")
-    return kind.from_keys(keys)
 
 
 Part = TypeVar("Part")

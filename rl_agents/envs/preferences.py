@@ -127,6 +127,46 @@ def read_vector(text: str, length: int) -> Vector | None:
     return vector if max(vector) <= 1.0 else None
 
 
+#: Longest question, so that parsing stays cheap.
+MAX_QUESTION = 2000
+_PAPER_QUESTION = re.compile(r"Guess: ?([^:]*?) Question: ?Would you prefer (\S+) over (\S+?) ?\??", re.IGNORECASE)
+_COMPACT_QUESTION = re.compile(r"(\S+) (\S+) (\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A readable question: its estimate of the weights, and the positions of the two movies."""
+
+    estimate: Vector
+    first: int
+    second: int
+
+
+def question_parts(content: str, compact: bool) -> tuple[str, str, str] | None:
+    """Return the estimate and the two movies of a question as texts; None if it does not have the form of one.
+
+    >>> question_parts("Guess: 0,1\\nQuestion: Would you prefer A over B?", compact=False)
+    ('0,1', 'A', 'B')
+    """
+    form = _COMPACT_QUESTION if compact else _PAPER_QUESTION
+    found = form.fullmatch(" ".join(content.split())) if len(content) <= MAX_QUESTION else None
+    return (found[1], found[2], found[3]) if found else None
+
+
+#: Positions i < j of two movies, and 1 (i is preferred), -1 (j is preferred) or 0 (equal).
+Comparison = tuple[int, int, int]
+
+
+def comparison(first: int, second: int, reply: str) -> Comparison:
+    """Return the result of the ``reply`` to "first over second?", which does not depend on the order of the movies.
+
+    >>> comparison(3, 1, "Yes") == comparison(1, 3, "No") == (1, 3, -1)
+    True
+    """
+    sign = 0 if reply == EQUAL else 1 if reply == YES else -1
+    return (first, second, sign) if first < second else (second, first, -sign)
+
+
 @cache
 def possible_weights(environment: str, attributes: int, levels: int, most: int) -> NDArray[np.int64]:
     """Return weight vectors in levels, [vectors, attributes]: all except zero, or at most ``most`` drawn ones."""

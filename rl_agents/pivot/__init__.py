@@ -1,1 +1,1 @@
-"""PivotRL's data: expert traces, their turns, profiles of the initial policy, and the pivots that are left."""
+"""PivotRL's data: profiles of turns with the initial policy, and the choice of pivots."""

@@ -1,4 +1,4 @@
-"""Which profiled turns are trained on: pivots (PivotRL, equation 5), or as many at random; a picture of both."""
+"""Selects the turns for training: pivots (PivotRL, equation 5), or random turns; and plots the profile."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What makes a pivot.
+    """The conditions of a pivot.
 
     Attributes:
-        max_mean: λ_diff (μ̂ < λ_diff); the paper does not publish it.
-        min_variance: σ̂² above it counts as above 0.
-        at_most: keep the hardest so many (lowest μ̂); 0 keeps all.
+        max_mean: λ_diff (μ̂ < λ_diff); the paper does not publish its value.
+        min_variance: larger σ̂² count as above 0.
+        at_most: number of hardest turns (lowest μ̂) to keep; 0 keeps all.
     """
 
     max_mean: float = 0.6
@@ -35,7 +35,7 @@ class Rule:
 
 
 def choose_pivots(mean: Floats, variance: Floats, names: Sequence[str], rule: Rule) -> NDArray[np.bool_]:
-    """Return which turns are pivots, [turns] bool. Ties at the border of ``at_most`` are broken by name.
+    """Return which turns are pivots, [turns] bool. Names break ties at the limit ``at_most``.
 
     Args:
         mean, variance: μ̂ and population σ̂² of every turn.
@@ -50,14 +50,14 @@ def choose_pivots(mean: Floats, variance: Floats, names: Sequence[str], rule: Ru
 
 
 def choose_at_random(turns: int, count: int, seed: int) -> NDArray[np.bool_]:
-    """Return ``count`` turns drawn without regard to their profiles (the paper's random pivots), [turns] bool."""
+    """Return ``count`` random turns, [turns] bool (the paper's random pivots)."""
     keep = np.zeros(turns, dtype=bool)
     keep[np.random.default_rng(seed).permutation(turns)[:count]] = True
     return keep
 
 
 def read_profile(path: Path) -> tuple[pyarrow.Table, Floats, Floats]:
-    """Read a profile: its table, μ̂ and σ̂² of its turns.
+    """Read a profile: its table, and μ̂ and σ̂² of its turns.
 
     Raises:
         InputError: no such file, or turns without a profile.
@@ -69,9 +69,9 @@ def read_profile(path: Path) -> tuple[pyarrow.Table, Floats, Floats]:
 
 
 def plot_profile(mean: Floats, variance: Floats, keep: NDArray[np.bool_], rule: Rule, path: Path, title: str) -> None:
-    """Draw every (μ̂, σ̂²) that occurs as a disc whose area is its number of turns; pivots are filled.
+    """Plot every pair (μ̂, σ̂²) as a disc whose area is its number of turns.
 
-    For scores 0 and 1 the discs lie on σ² = μ(1 - μ).
+    For scores 0 and 1 the discs are on σ² = μ(1 - μ).
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Profiling: K rollouts of every turn with the frozen initial policy (PivotRL, equation 4), in parts that survive."""
+"""Profiling: K rollouts of every turn with the frozen initial policy (PivotRL, equation 4). It can be resumed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNIFORM = 1e-9
 
 
 class PlaysEpisodes(Protocol):
-    """Plays episodes with a fixed policy (`rl_agents.trainer.algorithm.AgentAlgorithm`)."""
+    """Runs episodes with a fixed policy (`rl_agents.trainer.algorithm.AgentAlgorithm`)."""
 
     def play(self, specs: Sequence[EpisodeSpec]) -> list[Trajectory]:
         """Return one trajectory per spec, in order, sampled as in training."""
@@ -31,13 +31,13 @@ class PlaysEpisodes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What the rollouts of one turn came to.
+    """Results of the rollouts of one turn.
 
     Attributes:
         scores: of the verifier, one per rollout.
-        exact: 1 where the action equals the demonstration.
-        judge_failures: rollouts without a verdict; their score is 0.
-        tokens: sampled, all rollouts together.
+        exact: 1 if the action equals the demonstration, one per rollout.
+        judge_failures: number of rollouts without a verdict; their score is 0.
+        tokens: sampled tokens of all rollouts.
     """
 
     turn_id: str
@@ -47,7 +47,7 @@ class Outcomes:
     tokens: int
 
 
-#: (turns done, turns in all, the last chunk's outcomes, seconds since the start, turns played in that time)
+#: (finished turns, all turns, the last chunk's outcomes, seconds since the start, turns run in that time)
 OnProgress = Callable[[int, int, Sequence[Outcomes], float, int], None]
 
 
@@ -61,17 +61,17 @@ def profile_turns(
     seed: int,
     on_progress: OnProgress,
 ) -> list[Outcomes]:
-    """Play ``rollouts`` episodes of every turn; what an earlier, interrupted call has done is not done again.
+    """Run ``rollouts`` episodes of every turn, and skip those that an interrupted call has finished.
 
-    Every chunk becomes a part file once it is complete. Seeds depend on (seed, turn, member) alone.
+    Every finished chunk becomes a part file. Seeds depend only on (seed, turn, member).
 
     Args:
-        folder: where the parts are; see `claim_folder`.
+        folder: of the parts; see `claim_folder`.
         rollouts: K.
-        chunk: turns per part, all in flight at once.
+        chunk: turns per part, which run concurrently.
 
     Returns:
-        One entry per turn, in order. Turns that the environment failed on every time have no scores.
+        One entry per turn, in order. If all episodes of a turn failed, it has no scores.
     """
     parts = folder / PARTS
     parts.mkdir(parents=True, exist_ok=True)
@@ -93,10 +93,10 @@ def count_parts(folder: Path) -> int:
 
 
 def claim_folder(folder: Path, key: Mapping[str, Any]) -> None:
-    """Make ``folder`` that of the profile which ``key`` describes.
+    """Reserve ``folder`` for the profile that ``key`` describes.
 
     Raises:
-        InputError: it holds parts of another one; the message names the first difference.
+        InputError: it has parts of another profile; the message has the first difference.
     """
     path, wanted = folder / KEY_FILE, json.loads(json.dumps(dict(key)))
     if path.is_file():
@@ -113,7 +113,7 @@ def claim_folder(folder: Path, key: Mapping[str, Any]) -> None:
 
 
 def write_profile(folder: Path, turns: Sequence[Turn], outcomes: Sequence[Outcomes]) -> Path:
-    """Write turns with their profiles; turns without scores are excluded."""
+    """Write the turns that have scores with their profiles."""
     pairs = [(turn, found) for turn, found in zip(turns, outcomes, strict=True) if found.scores]
     profile = turn_profile([found.scores for _, found in pairs])
     further = {
@@ -130,10 +130,10 @@ def write_profile(folder: Path, turns: Sequence[Turn], outcomes: Sequence[Outcom
 
 
 def profile_summary(outcomes: Sequence[Outcomes]) -> dict[str, float]:
-    """Return the figures of a profile.
+    """Return the statistics of a profile.
 
-    ``uninformative_share`` is the share of turns with σ̂² = 0 (the paper: 71 %), the sum of ``solved_share`` and
-    ``failed_share`` for scores 0 and 1. ``exact_miss_rate`` is Pr[r_strict = 0 | r_func = 1], null where no rollout
+    ``uninformative_share`` is the share of turns with σ̂² = 0 (the paper: 71 %), which is the sum of ``solved_share``
+    and ``failed_share`` for scores 0 and 1. ``exact_miss_rate`` is Pr[r_strict = 0 | r_func = 1], or null if no rollout
     was acceptable.
     """
     scored = [found for found in outcomes if found.scores]

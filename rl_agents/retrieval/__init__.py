@@ -1,1 +1,1 @@
-"""Finding passages: BM25 over posting lists, dense vectors, and rankings fused from both."""
+"""Retrieval of passages: BM25 over posting lists, or dense vectors."""

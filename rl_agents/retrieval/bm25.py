@@ -3,15 +3,15 @@
     score(D, Q) = sum over terms t of Q:  idf(t) * f * (k1 + 1) / (f + k1 * (1 - b + b * |D| / avgdl))
     idf(t) = max(log((N - n + 0.5) / (n + 0.5)), 1e-6)
 
-f counts t in D, |D| is D's number of tokens, N the number of documents, n those with t; k1 = 1.2, b = 0.75. A word that
-the query says twice counts twice, as in Lucene and FTS5.
+f is the count of t in D, |D| the number of tokens in D, N the number of documents, and n the number of those with t.
+k1 = 1.2, b = 0.75. A word that occurs twice in the query counts twice, as in Lucene and FTS5.
 
-FTS5's own ``bm25()`` visits every row of every term through callbacks, twice per query. With the posting lists as
-arrays the same numbers take one vectorized pass. FTS5 still reads the texts: it tokenizes, folds case and accents and
-stems (``porter unicode61``), for documents and queries alike. Query text is data to it, never its query language.
-The package bm25s, which the tests compare with, holds all tokens in memory while it builds an index.
+FTS5's own ``bm25()`` visits every row of every term through callbacks, twice per query. With posting lists as arrays,
+one vectorized pass computes the same numbers. FTS5 still analyzes documents and queries: it tokenizes, folds case and
+accents, and stems (``porter unicode61``). Query text is data, never FTS5's query language. The package bm25s, which the
+tests compare with, holds all tokens in memory while it builds an index.
 
-The index is two tables, ``terms`` and ``text_index``, next to other tables of the database. Documents are numbers
+The index consists of two tables, ``terms`` and ``text_index``, in a database with other tables. Documents are numbered
 from 1.
 
 Source: SQLite, "FTS5", section 5.1.1; Robertson and Zaragoza (2009), section 3.4.
@@ -33,7 +33,7 @@ from rl_agents.data.building import Report
 K1, B = 1.2, 0.75
 MIN_IDF = 1e-6
 TOKENIZER = "porter unicode61"
-#: What a query may be long; more is cut off.
+#: Longer queries are cut.
 MAX_QUERY_CHARACTERS = 1000
 MAX_QUERY_TERMS = 64
 TABLES = """
@@ -43,11 +43,11 @@ CREATE TABLE text_index (lengths BLOB);
 
 
 class TextIndexWriter:
-    """Collects documents and writes their index. Memory stays bounded when ``scratch`` is a file.
+    """Collects documents and writes their index. Memory is bounded if ``scratch`` is a file.
 
     Args:
         db: a connection outside a transaction.
-        scratch: SQLite file for the words until they are written; by default they stay in memory.
+        scratch: SQLite file for the words until they are written; by default they are in memory.
     """
 
     def __init__(self, db: sqlite3.Connection, scratch: str = ":memory:") -> None:
@@ -64,7 +64,7 @@ class TextIndexWriter:
         self._db.execute("INSERT INTO words.t(rowid, x) VALUES (?, ?)", (number, clean_text(text)))
 
     def finish(self, documents: int, report: Report) -> None:
-        """Write the posting lists of documents 1 to ``documents``, term by term; counts above 65535 are cut."""
+        """Write the posting lists of documents 1 to ``documents``, term by term. Counts are at most 65535."""
         lengths = np.zeros(documents + 1, dtype="<u4")
         occurrences = self._db.execute("SELECT term, doc FROM words.v")  # in the order of terms, then documents
         for written, (term, group) in enumerate(itertools.groupby(occurrences, key=itemgetter(0)), start=1):
@@ -78,7 +78,7 @@ class TextIndexWriter:
 
 
 class Analyzer:
-    """Splits text into FTS5's terms with an index of its own in memory."""
+    """Splits text into FTS5's terms, with an index in memory."""
 
     def __init__(self) -> None:
         self._db = sqlite3.connect(":memory:", check_same_thread=False)
@@ -86,7 +86,7 @@ class Analyzer:
         self._db.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, 'row')")
 
     def terms(self, text: str) -> list[str]:
-        """Return the terms of a query, sorted, each as often as it occurs; at most `MAX_QUERY_TERMS` different ones."""
+        """Return the terms of a query, sorted and with repetitions; at most `MAX_QUERY_TERMS` different ones."""
         self._db.execute("INSERT INTO t(rowid, x) VALUES (1, ?)", (clean_text(text[:MAX_QUERY_CHARACTERS]),))
         found = self._db.execute("SELECT term, cnt FROM v LIMIT ?", (MAX_QUERY_TERMS,))
         terms = [term for term, count in found for _ in range(count)]
@@ -95,16 +95,15 @@ class Analyzer:
 
 
 class TextIndex:
-    """Searches an index. Safe to use from several threads.
+    """Searches an index. Thread-safe.
 
     Args:
         db: the database, opened with ``check_same_thread=False``.
-        lock: held while it is read.
+        lock: held during a search.
     """
 
     def __init__(self, db: sqlite3.Connection, lock: threading.RLock) -> None:
-        self._db, self._lock = db, lock
-        self._analyzer = Analyzer()
+        self._db, self._lock, self._analyzer = db, lock, Analyzer()
         lengths = np.frombuffer(db.execute("SELECT lengths FROM text_index").fetchone()[0], dtype="<u4")
         self._documents = len(lengths) - 1
         average = max(float(lengths[1:].mean()), 1e-9) if self._documents else 1.0
@@ -112,10 +111,7 @@ class TextIndex:
         self._scores = np.zeros(len(lengths))
 
     def search(self, query: str, count: int) -> list[tuple[int, float]]:
-        """Return the best ``count`` documents with their scores, best first, equal ones by number.
-
-        Any text is a query: its words count, nothing in it is syntax. Only positive scores count.
-        """
+        """Return the best ``count`` documents with positive scores, best first, equal ones by number."""
         with self._lock:
             return self._search(query, count)
 
@@ -131,23 +127,23 @@ class TextIndex:
         touched = np.flatnonzero(scores)
         values = scores[touched]
         if len(touched) > count:
-            # Everything that ties with the last place stays, so that numbers decide and not the partition's order.
+            # Keep everything that ties with the last place, so that numbers decide, not the partition's order.
             keep = values >= np.partition(values, len(values) - count)[len(values) - count]
             touched, values = touched[keep], values[keep]
         order = np.lexsort((touched, -values))[:count]
         return [(int(touched[i]), float(values[i])) for i in order]
 
     def _postings(self, term: str) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the documents that hold a term, ascending, and how often each does; None where none does."""
+        """Return the documents with a term, ascending, and its count in each; None for an unknown term."""
         row = self._db.execute("SELECT documents, counts FROM terms WHERE term = ?", (term,)).fetchone()
         return (np.frombuffer(row[0], dtype="<u4"), np.frombuffer(row[1], dtype="<u2")) if row else None
 
 
 def clean_text(text: str) -> str:
-    """Return text that SQLite can take: a NUL would end it for some functions, a lone surrogate cannot be bound."""
+    """Return text that SQLite accepts: a NUL would end it for some functions, and a lone surrogate cannot be bound."""
     return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
 
 
 def idf(documents: int, with_term: int) -> float:
-    """Return the weight of a term that ``with_term`` of ``documents`` documents have."""
+    """Return the weight of a term that occurs in ``with_term`` of ``documents`` documents."""
     return max(math.log((documents - with_term + 0.5) / (with_term + 0.5)), MIN_IDF)

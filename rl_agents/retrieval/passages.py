@@ -1,13 +1,13 @@
-"""Passages and the store that finds them: in memory, or in an index file that is built once and kept in the cache.
+"""Passages, and the store that searches them: in memory, or in an index file that is built once into the cache.
 
-Read from tables, a passage is one of:
+A passage in a table has one of these forms:
 
-| form | keys of a passage |
+| form | keys |
 |---|---|
-| ours, BEIR's corpora | ``text``; ``title`` and ``id`` (or ``_id``) where there are any |
+| ours, BEIR's corpora | ``text``; optionally ``title`` and ``id`` (or ``_id``) |
 | the Wikipedia dumps of search agents | ``contents``: the title in quotes, a line break, the text; ``id`` |
 
-A passage without an id is called by its place in the file, from 1.
+The id of a passage without one is its place in the file, from 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rl_agents.cache import cache_dir
 from rl_agents.data.building import Report, new_database, only_one, paced, printed
@@ -31,7 +31,7 @@ from rl_agents.retrieval.bm25 import TextIndex, TextIndexWriter, clean_text
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of text that a search finds as a whole."""
+    """A piece of text that a search returns as a whole."""
 
     id: str
     title: str
@@ -39,10 +39,10 @@ class Passage:
 
 
 def read_passages(name: str | Path) -> Iterator[tuple[Passage, float]]:
-    """Yield the passages of a table (`rl_agents.data.tables`) in order, each with the share that has been read.
+    """Yield the passages of a table (`rl_agents.data.tables`) in order, each with the share of the table read so far.
 
     Raises:
-        InputError: the table or a passage in it cannot be read; file, line and reason are named.
+        InputError: the table or a passage cannot be read; the message names file, line and reason.
     """
     for count, row in enumerate(open_table(name), start=1):
         try:
@@ -52,10 +52,10 @@ def read_passages(name: str | Path) -> Iterator[tuple[Passage, float]]:
 
 
 def passage_from_record(record: Any, number: int) -> Passage:
-    """Read one passage.
+    """Read one passage; ``number`` is its place.
 
     Raises:
-        ValueError: what is wrong with it.
+        ValueError: the record is not a passage.
     """
     if not isinstance(record, dict):
         raise ValueError(f"a passage is {type(record).__name__}, not an object")
@@ -77,15 +77,13 @@ def _text(record: dict[str, Any], key: str) -> str:
     return value
 
 
-__all__ = ["Hit", "Passage", "PassageStore"]
-
-#: Counts up when the layout of the file changes.
+#: Increased when the layout of the file changes.
 FORMAT = 1
-#: Most hits that one search returns.
+#: Most hits of one search.
 MAX_HITS = 1000
-_CACHED_QUERIES = 8192
+CACHED_QUERIES = 8192
 
-#: Passages with the share of their source that has been read (None when unknown).
+#: Passages with the share of their source read so far (None if unknown).
 Sourced = Iterable[tuple[Passage, float | None]]
 
 _SCHEMA = """
@@ -96,19 +94,26 @@ CREATE TABLE passages (id INTEGER PRIMARY KEY, name TEXT UNIQUE, title TEXT, tex
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A passage that a search found; scores of one search can be compared, those of different searches cannot."""
+    """A passage that a search found. Scores are comparable within one search only."""
 
     passage: Passage
     score: float
 
 
-class PassageStore:
-    """Passages with a BM25 index over titles and texts. Read only, and safe to use from several threads.
+class Retriever(Protocol):
+    """Text -> passages."""
 
-    Make one with `build`, `open` or `cached`.
+    def search(self, query: str, count: int) -> list[Hit]:
+        """Return the best ``count`` passages, best first."""
+
+
+class PassageStore:
+    """Passages with a BM25 index over titles and texts. Read-only and thread-safe.
+
+    Create one with `build`, `open` or `cached`.
 
     Attributes:
-        path: the index file; None when the store is in memory.
+        path: the index file; None for a store in memory.
     """
 
     def __init__(self, db: sqlite3.Connection, path: Path | None = None) -> None:
@@ -116,14 +121,14 @@ class PassageStore:
         self._db, self._lock = db, threading.RLock()
         self._count = int(db.execute("SELECT value FROM meta WHERE key = 'passages'").fetchone()[0])
         self._index = TextIndex(db, self._lock)
-        self._search = lru_cache(maxsize=_CACHED_QUERIES)(self._ranked)
+        self._search = lru_cache(maxsize=CACHED_QUERIES)(self._ranked)
 
     @classmethod
     def build(cls, passages: Iterable[Passage]) -> PassageStore:
         """Index ``passages`` in memory.
 
         Raises:
-            InputError: two of one id.
+            InputError: two passages have the same id.
         """
         db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         db.executescript(_SCHEMA)
@@ -133,26 +138,25 @@ class PassageStore:
 
     @classmethod
     def open(cls, name: str | Path) -> PassageStore:
-        """Open a table of passages (forms: `rl_agents.retrieval.passages`) through an index in the cache.
+        """Open a table of passages (forms: see the module) through an index in the cache.
 
         Raises:
-            InputError: it is missing, or a line of it is wrong; the line is named.
+            InputError: it is missing, or a line is wrong; the message names the line.
         """
         return cls.cached(Path(name).stem, fingerprint(table_files(str(name))), lambda: read_passages(name))
 
     @classmethod
     def cached(cls, name: str, version: str, passages: Callable[[], Sourced]) -> PassageStore:
-        """Open the index of ``passages`` from the cache; it is built first when the cache does not have it.
+        """Open the index of ``passages`` from the cache, and build it first if the cache does not have it.
 
         Args:
-            name: how the file is called, for people.
-            version: changes when the passages do.
-            passages: yields them, with the share of the source that has been read.
+            name: readable part of the file's name.
+            version: changes when the passages change.
+            passages: yields them, with the share of the source read so far.
 
         Raises:
-            InputError: two passages of one id, or what ``passages`` raises.
+            InputError: two passages have the same id; or an error of ``passages``.
         """
-
         digest = hashlib.sha256(f"{FORMAT}/{version}".encode()).hexdigest()[:12]
         path = cache_dir() / "passages" / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{digest}.sqlite"
         if not path.is_file():
@@ -176,10 +180,10 @@ class PassageStore:
         return bool(self._rows("SELECT 1 FROM passages WHERE name = ?", name))
 
     def get(self, name: str) -> Passage:
-        """Return the passage with id ``name``.
+        """Return the passage with the id ``name``.
 
         Raises:
-            KeyError: there is none.
+            KeyError: no such passage.
         """
         rows = self._rows("SELECT name, title, text FROM passages WHERE name = ?", name)
         if not rows:
@@ -189,7 +193,7 @@ class PassageStore:
     def search(self, query: str, count: int) -> list[Hit]:
         """Return the best ``count`` passages (1 to 1000) that share a word with ``query``, best first.
 
-        Equal ones come in their order. Any text is a query: its words count, nothing in it is syntax.
+        Passages with equal scores keep their order. Any text is a query; nothing in it is syntax.
         """
         if not 1 <= count <= MAX_HITS:
             raise ValueError(f"count is {count}, not between 1 and {MAX_HITS}")
@@ -236,7 +240,7 @@ def open_index(path: Path) -> PassageStore:
         db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
         return PassageStore(db, path)
     except (sqlite3.Error, TypeError) as error:
-        raise InputError(f"{path}: this index is broken; remove it, and it will be built again") from error
+        raise InputError(f"{path}: this index is broken; remove it, then it is built again") from error
 
 
 def _build_file(path: Path, name: str, passages: Sourced) -> None:

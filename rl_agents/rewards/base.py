@@ -1,4 +1,4 @@
-"""Rewards that look at finished episodes: they stand between rollout and credit, in the driver."""
+"""Rewards of finished episodes, which the driver computes between rollout and advantages."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from rl_agents import plugins
 from rl_agents.config import Settings
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import unknown
-from rl_agents.rewards.progressive import ProgressiveReward
+from rl_agents.rewards.prs import ProgressiveReward
 
 
 class Reward(Protocol):
-    """Scores the episodes of a training iteration; never those of an evaluation.
+    """Scores the episodes of a training iteration, but not those of an evaluation.
 
-    Every episode is scored by itself: what comes of it does not depend on the others. Several threads may call.
+    The score of an episode does not depend on the others. May be called from several threads.
     """
 
     @property
     def waits(self) -> bool:
-        """Whether a server or a person is asked, so that scores take long."""
+        """Whether scoring takes long because a server or a person is asked."""
 
     def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Rewrite the step rewards in place and return `metrics`.
 
-        An episode that cannot be scored is marked ``failed`` with its cause, so that it is not trained on.
+        An episode that cannot be scored becomes ``failed`` with its cause and is not trained on.
         """
 
     def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Return what there is to say about episodes that are scored, which may have been at several times."""
+        """Return metrics of scored episodes, which may come from several calls of `apply`."""
 
 
 class EnvironmentReward:
-    """The rewards that the environment gave, untouched."""
+    """The environment's rewards, unchanged."""
 
     waits = False
 
@@ -48,10 +48,10 @@ class EnvironmentReward:
 
 @dataclass(frozen=True)
 class ScoredReward:
-    """What `reward` makes of a function: its score is the episode's whole return, earned by the last step.
+    """A function as a reward (`reward`): its score is the episode's whole return, earned by the last step.
 
     Attributes:
-        waits: the function asks a server or a person, so that scores take long.
+        waits: see `Reward.waits`.
     """
 
     name: str
@@ -91,13 +91,13 @@ class RewardEntry:
 REWARDS: dict[str, RewardEntry] = {
     entry.name: entry
     for entry in (
-        RewardEntry("environment", "the rewards that the environment gave", "-", lambda settings: EnvironmentReward()),
+        RewardEntry("environment", "the environment's rewards", "-", lambda settings: EnvironmentReward()),
         RewardEntry("prs", "progressive reward shaping", "docs/algorithms/prs.md", ProgressiveReward.from_settings),
     )
 }
 
 
-#: Adds an entry of a plugin; raises `InputError` where its name is taken.
+#: Add a plugin's entry; raises `InputError` if its name is taken.
 register = partial(plugins.register, "reward", REWARDS)
 
 
@@ -115,10 +115,10 @@ def reward(
 
 
 def make_reward(settings: Settings) -> Reward:
-    """Build what the key ``reward`` names.
+    """Build the reward of the key ``reward``.
 
     Raises:
-        InputError: unknown name (the nearest is named), or the judge lacks its API key or its client.
+        InputError: an unknown name (the nearest is offered), or the judge's API key is not set.
     """
     if settings.reward not in REWARDS:
         raise unknown("reward", settings.reward, REWARDS)

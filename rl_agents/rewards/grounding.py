@@ -1,14 +1,14 @@
-"""Whether a long answer says what its sources say, and the points that it should: a rule that reads words.
+"""A rule that compares words: is a long answer grounded in its sources, and does it state the required points?
 
-Answers, sources and points are taken apart into sentences. A sentence c follows from a sentence s when
+Answers, sources and points are split into sentences. A sentence c follows from a sentence s if
 
-    names(c) is part of words(s),   |words(c) & words(s)| >= 0.75 |words(c)|,   and both negate or neither does,
+    names(c) is part of words(s),   |words(c) & words(s)| >= 0.75 |words(c)|,   and both or neither are negated,
 
-where words are stems without function words, and names are words with a capital or a digit. So every sentence has to
-stand alone: one that says "it" says it about nothing. A paraphrase is missed, and a wrong common word in a long
-sentence passes; a served judge (`rl_agents.rewards.judge.OpenAIJudge`) reads meaning.
+where words are stems without function words, and names are words with a capital or a digit. So a sentence must name its
+subject: "it" refers to nothing. The rule misses paraphrases, and it accepts a wrong common word in a long sentence. A
+served judge (`rl_agents.rewards.judges.OpenAIJudge`) understands meaning.
 
-A text that says everything states every point, so its length counts as well (`conciseness`).
+A text that lists everything states every point, so length counts as well (`conciseness`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from rl_agents.rewards.wording import FUNCTION_WORDS, cased_words, negated, stem, stems, word_set, words
 
 SUPPORT = 0.75
-#: Content words of an answer, over those of its points, from which on there are too many.
+#: Largest ratio of the content words of an answer to those of its points.
 SURPLUS = 1.25
-#: Sentences of one text that are read; more than that are one last sentence, which follows from nothing.
+#: Sentences of one text. The rest is one last sentence, which follows from nothing.
 MAX_SENTENCES = 500
 
 _END = re.compile(r"(?<=[.!?])[\"')\]]*\s+|\n+")
-#: Words that begin sentences with a capital and are no names; those in -ly are not listed.
+#: Words that begin sentences with a capital but are not names; those in -ly are not listed.
 _OPENERS = word_set(
     """
     according although because besides first furthermore hence however meanwhile moreover next now once overall second
@@ -43,17 +43,17 @@ class Statement:
 
     @classmethod
     def of(cls, sentence: str, heading: str = "") -> Statement:
-        """Read a sentence; the words of its ``heading`` count as its own."""
+        """Read a sentence. The words of its ``heading`` belong to it."""
         return cls(stems(f"{heading} {sentence}"), _names(sentence), negated(sentence))
 
     def follows_from(self, source: Statement) -> bool:
-        """Say whether ``source`` says this; see the module."""
+        """Return whether this follows from ``source``; see the module."""
         shared = len(self.stems & source.stems)
         return self.negated == source.negated and self.names <= source.stems and shared >= SUPPORT * len(self.stems)
 
 
 def sentences(text: str) -> list[str]:
-    """Split a text after full stops, exclamation and question marks that a blank follows, and at line breaks.
+    """Split a text at line breaks, and after full stops, exclamation marks and question marks before a blank.
 
     >>> sentences("It is 3.5 m long. Is it? Yes!")
     ['It is 3.5 m long.', 'Is it?', 'Yes!']
@@ -66,7 +66,7 @@ def grounded_share(answer: str, evidence: Iterable[str]) -> float:
     """Return the share of an answer's sentences that follow from a sentence of the evidence; 0 for an empty answer.
 
     Args:
-        evidence: texts. Of one with line breaks the first line is its heading: it belongs to each of its sentences.
+        evidence: texts. The first of several lines is a heading, which belongs to each sentence of the text.
     """
     claims = _statements(answer)
     sources = [source for text in evidence for source in _sources(text)]
@@ -74,14 +74,14 @@ def grounded_share(answer: str, evidence: Iterable[str]) -> float:
 
 
 def stated_share(answer: str, points: Sequence[str]) -> float:
-    """Return the share of ``points``, sentences all, that follow from a sentence of the answer; 0 without points."""
+    """Return the share of the sentences ``points`` that follow from a sentence of the answer; 0 without points."""
     return _share([Statement.of(point) for point in points], _statements(answer))
 
 
 def conciseness(answer: str, points: Sequence[str]) -> float:
-    """Return min(1, 1.25·n(points)/n(answer)), n the number of words that are no function words; 0 for no such word.
+    """Return min(1, 1.25·n(points)/n(answer)), n the number of content words; 0 for an answer without any.
 
-    It is what makes pasting all that was found, or a list of all names that there are, no answer.
+    So neither a copy of all passages nor a list of all names is a good answer.
     """
     said, wanted = _content(answer), sum(map(_content, points))
     return min(1.0, SURPLUS * wanted / said) if said else 0.0
@@ -98,7 +98,7 @@ def _share(claims: Sequence[Statement], sources: Sequence[Statement]) -> float:
 
 
 def _statements(text: str) -> list[Statement]:
-    """Return the statements of a text; a sentence of function words alone states nothing."""
+    """Return the statements of a text. A sentence with only function words states nothing."""
     found = (Statement.of(sentence) for sentence in sentences(text))
     return [statement for statement in found if statement.stems]
 
@@ -109,7 +109,7 @@ def _sources(text: str) -> list[Statement]:
 
 
 def _names(sentence: str) -> frozenset[str]:
-    """Return the stems of words with a capital or a digit. The first word may only be a word with a capital."""
+    """Return the stems of words with a capital or a digit, unless it is a first word that often has a capital."""
     found = []
     for place, word in enumerate(cased_words(sentence)):
         lower = word.lower()

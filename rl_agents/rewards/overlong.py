@@ -1,4 +1,4 @@
-"""DAPO's soft penalty on responses that come close to the length limit."""
+"""DAPO's soft penalty on responses near the length limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def overlong_penalty(length: int, maximum: int, cache: int, *, factor: float = 1.0) -> float:
     """clamp(-(|y| - (L_max - L_cache))/L_cache·f, -f, 0): linear inside the cache, added before advantages.
 
-    DAPO (Yu et al. 2025, eq. 13). Overlong *filtering* instead gives such responses no loss weight at all.
+    DAPO (Yu et al. 2025, eq. 13). Overlong *filtering* instead removes such responses from the loss.
 
     Args:
         length: |y|, sampled tokens.
@@ -35,7 +35,7 @@ def overlong_penalty(length: int, maximum: int, cache: int, *, factor: float = 1
 
 
 def step_penalties(trajectory: Trajectory, settings: Settings) -> list[float]:
-    """Penalty of every response of an episode; all 0 with ``overlong_factor=0``."""
+    """Return the penalty of every response of an episode; all 0 with ``overlong_factor=0``."""
     maximum = settings.max_response_tokens
     cache = settings.overlong_cache or max(1, maximum // 5)
     factor = settings.overlong_factor

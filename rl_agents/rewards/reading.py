@@ -1,4 +1,4 @@
-"""Reading an episode's text for PRS: which tool calls and which answer parse, which tags are complete."""
+"""Reads an episode's text for PRS: which tool calls parse, what the answer is, and whether the tags are complete."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What an episode's text says.
+    """The content of an episode's text.
 
     Attributes:
-        calls_parsed: one entry per step that is not the answer: the environment could parse it and it fitted its
-            rules (``Step.valid``).
-        answer: the final answer; empty when there is none.
+        calls_parsed: for every step except the answer, whether the environment could parse and accept it
+            (``Step.valid``).
+        answer: the final answer; empty if there is none.
         tags_complete: see `tags_complete`.
         references: accepted answers.
-        question: what the agent was asked.
-        evidence: what its tools found: as the environment says, else all that it answered.
-        points: what the answer has to state, sentence by sentence; none where answers are short.
+        question: the first observation.
+        evidence: findings of the tools, as the environment reports them, or else all later observations.
+        points: sentences that the answer must state; empty for short answers.
     """
 
     calls_parsed: tuple[bool, ...]
@@ -40,9 +40,8 @@ class Reading:
 def read_episode(trajectory: Trajectory, tags: Sequence[str]) -> Reading:
     """Read an episode with at least one step.
 
-    The answer is looked for in the last step only (in a tree of calls: the one that had the last word), after its
-    thoughts. A last step that begins an answer is an answer
-    however it continues; any other step is a tool call, parsed or not.
+    Only the last step can be the answer (in a tree of calls, the last step of the final conversation). It is one if it
+    begins an answer after its thoughts, even an incomplete one. All other steps are tool calls, parsed or not.
     """
     steps, end = trajectory.steps, trajectory.steps[last_word(trajectory)]
     last = read_thoughts(end.action).words
@@ -60,7 +59,7 @@ def read_episode(trajectory: Trajectory, tags: Sequence[str]) -> Reading:
 
 
 def final_answer(text: str) -> str:
-    """Return the content of the last complete ``<answer>`` pair; empty when there is none.
+    """Return the content of the last complete ``<answer>`` pair; empty if there is none.
 
     >>> final_answer("<answer>Rome</answer> no, <answer> Paris </answer>")
     'Paris'
@@ -70,9 +69,9 @@ def final_answer(text: str) -> str:
 
 
 def tags_complete(texts: Sequence[str], tags: Sequence[str]) -> bool:
-    """Whether every required tag occurs, and in each text all of them are closed, in order and not nested.
+    """Return whether every required tag occurs, and in each text all of them are closed, in order and not nested.
 
-    A text may begin inside a thought, as in `rl_agents.tools.thoughts`: its template has opened the tag.
+    A text may begin inside a thought whose tag the template has opened (`rl_agents.tools.thoughts`).
 
     >>> tags_complete(["<think>a</think>", "<answer>b</answer>"], ["think", "answer"])
     True

@@ -1,8 +1,9 @@
-"""Words of texts, for rules that read words and no meaning: stems, words that say nothing, negations."""
+"""Words of texts, for rules that compare words: stems, function words, negations."""
 
 from __future__ import annotations
 
 import re
+import string
 
 _WORD = re.compile(r"[^\W_]+")
 _APOSTROPHE = re.compile(r"['\u2019]")  # straight and typographic
@@ -12,7 +13,7 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Words that say nothing by themselves.
+#: Words without content.
 FUNCTION_WORDS = word_set(
     """
     a an the this that these those there here it its he him his she her hers they them their i me my you
@@ -39,12 +40,12 @@ def words(text: str) -> list[str]:
 
 
 def cased_words(text: str) -> list[str]:
-    """Return the words of a text as they are written, without punctuation."""
+    """Return the words of a text with their capitals, without punctuation."""
     return _WORD.findall(_APOSTROPHE.sub("", text))
 
 
 def stem(word: str) -> str:
-    """Take off a plural's or a third person's ending.
+    """Remove the ending of a plural or a third person.
 
     >>> [stem(word) for word in ("raiders", "glass", "is", "wolves", "parties")]
     ['raider', 'glass', 'is', 'wolve', 'party']
@@ -55,12 +56,12 @@ def stem(word: str) -> str:
 
 
 def stems(text: str) -> frozenset[str]:
-    """Return the stems of all words but function words and negations."""
+    """Return the stems of all words except function words and negations."""
     return frozenset(stem(word) for word in words(text) if word not in FUNCTION_WORDS and not _negates(word))
 
 
 def negated(text: str) -> bool:
-    """Say whether an odd number of words negate.
+    """Return whether the number of negating words is odd.
 
     >>> negated("Wasn't he alone?"), negated("Was nobody not alone?")
     (True, False)
@@ -70,3 +71,12 @@ def negated(text: str) -> bool:
 
 def _negates(word: str) -> bool:
     return word in NEGATIONS or (word.endswith("nt") and word[:-2] in FUNCTION_WORDS)
+
+
+ARTICLES = frozenset(("a", "an", "the"))
+
+
+def normalize_answer(text: str) -> list[str]:
+    """Return the words of an answer: lower case, punctuation and English articles removed, split at white space."""
+    letters = text.lower().translate(str.maketrans("", "", string.punctuation))
+    return [word for word in letters.split() if word not in ARTICLES]

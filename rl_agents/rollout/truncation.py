@@ -24,7 +24,7 @@ from rl_agents.config import Settings
 from rl_agents.envs.base import EnvSpec, env_spec
 from rl_agents.errors import InputError, unknown
 from rl_agents.plugins import claim
-from rl_agents.retrieval.sentence_model import load_sentence_model
+from rl_agents.retrieval.dense import load_sentence_model
 from rl_agents.tools.thoughts import read_thoughts
 
 Vector = NDArray[np.float32]

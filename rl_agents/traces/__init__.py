@@ -1,1 +1,1 @@
-"""Expert traces: files in the public formats, and the turns that they hold."""
+"""Expert traces: files in public formats, and their turns."""

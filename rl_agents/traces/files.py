@@ -1,14 +1,14 @@
-"""Reading expert traces: rows of any table, or a pool; and the turns of whatever a person names.
+"""Reads expert traces from tables and trajectory stores (pools), and the turns of any of these files.
 
-Every defect is named with file and line. Traces that come without tool definitions (tau-bench's) can have them read off
-the demonstrated calls.
+Every defect is reported with file and line. For traces without tool definitions, such as those of tau-bench, these can
+be inferred from the calls.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ SQLITE = b"SQLite format 3\0"
 
 
 def pool_in(path: Path) -> Path | None:
-    """Return the pool that a path is, or that lies in its folder; None: neither."""
+    """Return the pool at a path or in its folder; None if there is none."""
     if path.is_dir():
         return path / POOL_FILE if (path / POOL_FILE).is_file() else None
     if not path.is_file():
@@ -39,13 +39,14 @@ def pool_in(path: Path) -> Path | None:
 
 
 def pool_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (session, trace in the form of OpenAI's chats) of every session that was not excluded and did not fail.
+    """Yield (session, trace in OpenAI's chat form) of every session that is not excluded and did not fail.
 
-    A gateway's session is the conversation that had the last word, as its client saw it, with its tools. An episode of
-    the built-in loop is a dialogue of observations and actions. Rewards are the sessions' returns, decisions applied.
+    The trace of a gateway's session is its final conversation as the client saw it, with its tools. The trace of an
+    episode of the built-in loop is a dialogue of observations and actions. Rewards are the sessions' returns, with
+    curation applied.
 
     Raises:
-        InputError: no pool, or one that a newer version wrote.
+        InputError: not a pool, or one of a newer version.
     """
     with PoolReader(path) as reader:
         for stored in reader.stored(Where(failed=False, excluded=False)):
@@ -67,7 +68,7 @@ def _dialogue(steps: Sequence[Any]) -> dict[str, Any]:
 
 
 def _conversation(last: int, answered: Mapping[int, Exchange]) -> dict[str, Any]:
-    """Return what a call's client had said and been told up to its answer."""
+    """Return the conversation of a call's client up to its answer."""
     calls: list[int] = []
     while last:
         calls.append(last)
@@ -94,7 +95,7 @@ def _answer(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sent(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message of ours in OpenAI's form, whose arguments are text."""
+    """Return a stored message in OpenAI's form, in which arguments are text."""
     calls = [
         {**call, "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
         for call in message.get("tool_calls", ())
@@ -104,7 +105,7 @@ def _sent(message: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """A trace that cannot be used; ``str()`` is ``FILE:LINE: PROBLEM``."""
+    """An unusable trace; ``str()`` is ``FILE:LINE: PROBLEM``."""
 
     source: str
     problem: str
@@ -115,39 +116,44 @@ class Defect:
 
 @dataclass(frozen=True, slots=True)
 class TraceFile:
-    """What files hold: their good traces and their defects, in order."""
+    """The good traces and the defects of files, in order."""
 
     traces: tuple[Trace, ...]
     defects: tuple[Defect, ...]
 
 
-def read_traces(name: str | Path, tools: Sequence[Tool] = (), columns: Mapping[str, str] | None = None) -> TraceFile:
-    """Read all traces of a table or a pool; see `rl_agents.traces.formats` for the forms, which may be mixed.
+def read_traces(
+    *names: str | Path, tools: Sequence[Tool] = (), infer: bool = False, columns: Mapping[str, str] | None = None
+) -> TraceFile:
+    """Read all traces of tables and pools; see `rl_agents.traces.formats` for the forms, which may be mixed.
 
     Args:
-        name: see `rl_agents.data.tables`, or a pool.
-        tools: definitions for traces that have none.
-        columns: what is read -> column.
+        names: tables (`rl_agents.data.tables`) or pools.
+        tools: definitions for traces without any.
+        infer: infer the definitions for traces without any from their calls.
+        columns: field -> column.
 
     Raises:
-        InputError: it is missing, cannot be read at all, or holds nothing.
+        InputError: a missing, unreadable or empty file.
     """
     traces: list[Trace] = []
     defects: list[Defect] = []
-    for found in iter_traces(name, tools, columns):
-        if isinstance(found, Trace):
-            traces.append(found)
-        else:
-            defects.append(found)
-    if not traces and not defects:
-        raise InputError(f"{name}: no traces in it")
+    for name in names:
+        found = list(iter_traces(name, tools, columns))
+        if not found:
+            raise InputError(f"{name}: no traces in it")
+        traces += [one for one in found if isinstance(one, Trace)]
+        defects += [one for one in found if isinstance(one, Defect)]
+    if infer:
+        inferred = infer_tools(trace for trace in traces if not trace.tools)
+        traces = [trace if trace.tools else replace(trace, tools=inferred) for trace in traces]
     return TraceFile(tuple(traces), tuple(defects))
 
 
 def iter_traces(
     name: str | Path, tools: Sequence[Tool] = (), columns: Mapping[str, str] | None = None
 ) -> Iterator[Trace | Defect]:
-    """Yield the traces of `read_traces` one after the other, and what is wrong with the rest."""
+    """Yield the traces and defects of a table or pool one after another."""
     for source, record in _records(name, columns):
         try:
             if isinstance(record, ValueError):
@@ -161,7 +167,7 @@ def read_tool_file(path: Path) -> tuple[Tool, ...]:
     """Read a JSON file with a list of tool definitions.
 
     Raises:
-        InputError: missing or broken file, or a broken definition.
+        InputError: a missing or broken file, or a broken definition.
     """
     try:
         return read_tools(strict_json(Path(path).read_text(encoding="utf-8")))
@@ -172,7 +178,7 @@ def read_tool_file(path: Path) -> tuple[Tool, ...]:
 
 
 def _records(name: str | Path, columns: Mapping[str, str] | None) -> Iterator[tuple[str, Any]]:
-    """Yield (FILE:LINE or FILE:SESSION, JSON value or the `ValueError` in its place)."""
+    """Yield (FILE:LINE or FILE:SESSION, JSON value or a `ValueError`)."""
     if not str(name).startswith(PREFIX) and (pool := pool_in(Path(name))) is not None:
         yield from ((f"{name}:{session}", record) for session, record in pool_records(pool))
         return
@@ -184,7 +190,7 @@ def _records(name: str | Path, columns: Mapping[str, str] | None) -> Iterator[tu
                 yield source, row.record()
             except ValueError as error:
                 yield source, error
-    except InputError as error:  # what follows broken syntax cannot be told apart
+    except InputError as error:  # records after broken syntax cannot be separated
         if not source:
             raise
         path = source.rpartition(":")[0]
@@ -195,9 +201,9 @@ _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", dict:
 
 
 def infer_tools(traces: Iterable[Trace]) -> tuple[Tool, ...]:
-    """Return one definition per called tool: its arguments, their JSON types, and which of them every call gives.
+    """Return a definition of every called tool: its arguments, their JSON types, and those that all calls have.
 
-    Descriptions are empty: what a tool does is in the traces' system messages at best.
+    Descriptions are empty.
     """
     calls: dict[str, list[Mapping[str, Any]]] = {}
     for trace in traces:
@@ -221,39 +227,13 @@ def _types(values: list[Any]) -> str | list[str]:
     return found[0] if len(found) == 1 else found
 
 
-def read_trace_files(
-    names: Sequence[str | Path],
-    tools: Sequence[Tool] = (),
-    infer: bool = False,
-    columns: Mapping[str, str] | None = None,
-) -> TraceFile:
-    """Read the traces of several tables or pools.
-
-    Args:
-        tools: definitions for traces that have none.
-        infer: define the tools of such traces by their own calls.
-        columns: what is read -> column.
-
-    Raises:
-        InputError: one that cannot be read at all.
-    """
-    files = [read_traces(name, tools, columns) for name in names]
-    if infer:
-        bare = [trace for file in files for trace in file.traces if not trace.tools]
-        files = [read_traces(name, infer_tools(bare), columns) for name in names]
-    return TraceFile(
-        tuple(trace for file in files for trace in file.traces),
-        tuple(defect for file in files for defect in file.defects),
-    )
-
-
 def refuse_defects(defects: Sequence[Defect], traces: int) -> None:
-    """Raise `InputError` for defects; its one line names the first."""
+    """Raise `InputError` if there are defects; the message has the first one."""
     if defects:
         count = len(defects)
         raise InputError(
             f"{defects[0]} ({count} of {count + traces} traces {'is' if count == 1 else 'are'} defective; --skip-bad "
-            "leaves such out)"
+            "skips them)"
         )
 
 
@@ -261,14 +241,14 @@ def load_turns(path: Path) -> list[Turn]:
     """Return the turns of a folder or Parquet file of `pivot extract`, or extract them from a table of traces.
 
     Raises:
-        InputError: nothing there, or anything wrong with it.
+        InputError: a missing, wrong or empty file.
     """
     if path.is_dir() and (path / TURNS_FILE).is_file():
         path = path / TURNS_FILE
     if is_turn_file(path):
         turns = read_turns(path)
     else:
-        reading = read_trace_files([path])
+        reading = read_traces(path)
         refuse_defects(reading.defects, len(reading.traces))
         turns = list(extract_turns(reading.traces, Extraction()).turns)
     if not turns:

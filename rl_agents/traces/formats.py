@@ -1,21 +1,21 @@
-"""The forms in which expert traces come: OpenAI chat, NeMo-Gym rows, tau-bench histories, ShareGPT, pairs.
+"""The forms of expert traces: OpenAI chat, NeMo-Gym rows, tau-bench histories, ShareGPT, pairs.
 
-- **chat**: ``{"messages": [...], "tools": [...]}``, with ``id`` and ``reward`` where known.
+- **chat**: ``{"messages": [...], "tools": [...]}``, optionally with ``id`` and ``reward``.
 - **NeMo-Gym**: ``{"responses_create_params": {"input": [...], "tools": [...]}, ...}`` in the form of OpenAI's
-  responses API. With ``expected_action`` (or ``expected_answer``, terminal rows) it is one turn; else ``response``
-  holds the rest of a whole trace.
-- **tau-bench**: ``{"task_id": ..., "trial": ..., "reward": ..., "traj": [...]}``; it defines no tools.
-- **ShareGPT**: ``{"conversations": [{"from": "human", "value": ...}, ...], "system": ...}``. Calls and what tools say
-  are text there, and stay so: no tools, and a tool's turn is read as a user's.
-- **pair**: ``{"prompt": TEXT or MESSAGES, "response": TEXT}``, with ``tools`` where known.
+  responses API. With ``expected_action`` (or ``expected_answer``, terminal rows) it is one turn. Otherwise
+  ``response`` has the rest of a whole trace.
+- **tau-bench**: ``{"task_id": ..., "trial": ..., "reward": ..., "traj": [...]}``, without tools.
+- **ShareGPT**: ``{"conversations": [{"from": "human", "value": ...}, ...], "system": ...}``. Calls and results of tools
+  remain text: there are no tools, and a tool's turn becomes a user's turn.
+- **pair**: ``{"prompt": TEXT or MESSAGES, "response": TEXT}``, optionally with ``tools``.
 
-Lists may be JSON text, as columns of tables often are.
+Lists may be JSON text, as in many tables.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,18 +25,16 @@ from rl_agents.errors import nearest
 from rl_agents.tools.calls import Tool, read_tools
 from rl_agents.tools.strict_json import strict_json
 
-FORMATS = {
-    "messages": "chat", "responses_create_params": "nemo_gym", "traj": "tau_bench", "conversations": "sharegpt",
-    "prompt": "pair",
-}  # fmt: skip
-#: All that is read of a record.
+#: A record has the form of the first of these keys in it (see `_READERS`).
+FORMATS = ("messages", "responses_create_params", "traj", "conversations", "prompt")
+#: The keys of a record that are read.
 FIELDS = (
     *FORMATS, "tools", "id", "trace_id", "uuid", "reward", "task_id", "trial", "expected_action", "expected_answer",
     "response", "metadata", "harness", "system",
 )  # fmt: skip
-#: Of these, what may be JSON text.
+#: Keys whose values may be JSON text.
 PACKED = ("messages", "tools", "traj", "conversations", "responses_create_params", "expected_action", "metadata")
-#: Who speaks in ShareGPT's form.
+#: ShareGPT's speakers -> roles.
 SPEAKERS = {
     "system": "system", "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant",
     "function_call": "assistant", "tool": "user", "observation": "user", "function": "user",
@@ -49,13 +47,13 @@ class Trace:
     """One expert dialogue.
 
     Attributes:
-        trace_id: as its file names it, else FILE:LINE.
+        trace_id: its id in the file, or FILE:LINE.
         source: FILE:LINE.
-        messages: from the first to the last; see `rl_agents.chat.messages`.
-        tools: what the agent could call; empty when the file does not say.
-        reward: what the whole trace earned; None when the file does not say.
+        messages: see `rl_agents.chat.messages`.
+        tools: available tools; empty if unknown.
+        reward: of the whole trace; None if unknown.
         single: only the last assistant turn is a demonstration (a NeMo-Gym row with its expected action).
-        harness: how terminal actions are written (``terminus_1``, ``terminus_2``, ``codex``, ...); empty elsewhere.
+        harness: form of terminal actions (``terminus_1``, ``terminus_2``, ``codex``, ...); empty for others.
     """
 
     trace_id: str
@@ -68,28 +66,24 @@ class Trace:
 
 
 def read_trace(record: Any, source: str, tools: Sequence[Tool] = ()) -> Trace:
-    """Read one record of any of the forms.
+    """Read one record of any form.
 
     Args:
         source: FILE:LINE.
-        tools: definitions for traces that have none.
+        tools: definitions for traces without any.
 
     Raises:
-        ValueError: what is wrong with it.
+        ValueError: the record is not a trace.
     """
     if not isinstance(record, Mapping):
         raise ValueError(f"a trace is {type(record).__name__}, not an object")
-    form = next((form for key, form in FORMATS.items() if key in record), None)
+    form = next((key for key in FORMATS if key in record), None)
     if form is None:
         wanted = " or ".join(f"'{key}'" for key in FORMATS)
         near = next((nearest(str(key), FORMATS) for key in record if nearest(str(key), FORMATS).startswith("did")), "")
         raise ValueError(f"no {wanted} in it{f'; {near}' if near else ''}")
-    reader = {
-        "chat": _read_chat, "nemo_gym": _read_nemo_gym, "tau_bench": _read_tau_bench, "sharegpt": _read_sharegpt,
-        "pair": _read_pair,
-    }[form]  # fmt: skip
     unpacked = {name: _unpacked(value) if name in PACKED else value for name, value in record.items()}
-    trace: Trace = reader(unpacked, source, tuple(tools))
+    trace = _READERS[form](unpacked, source, tuple(tools))
     check_dialogue(trace.messages, trace.tools)
     return trace
 
@@ -136,7 +130,7 @@ def _read_pair(record: Mapping[str, Any], source: str, tools: tuple[Tool, ...]) 
 
 
 def _unpacked(value: Any) -> Any:
-    """Return a list or object that is written as JSON text; other text as it is."""
+    """Return the list or object in a JSON text, and any other value unchanged."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         try:
             return strict_json(value)
@@ -165,14 +159,14 @@ def _read_nemo_gym(record: Mapping[str, Any], source: str, tools: tuple[Tool, ..
     messages = messages_from_items([*items, *(output or [] if expected is None else expected)])
     if expected is not None and messages[-1]["role"] != "assistant":
         raise ValueError("the row's action is empty")
-    # The reward of a row with an expected action is that of another response to it.
+    # The reward of a row with an expected action belongs to another response.
     reward = None if expected is not None else _reward(record.get("reward"))
     name = record.get("id", record.get("uuid"))
     return Trace(_name(name, source), source, messages, own, reward, expected is not None, harness)
 
 
 def _expected_items(record: Mapping[str, Any], metadata: Mapping[str, Any]) -> list[Any] | None:
-    """Return the demonstrated action of a NeMo-Gym row as items; None when it has none."""
+    """Return the demonstrated action of a NeMo-Gym row as items; None if it has none."""
     action = record.get("expected_action")
     if action is None:
         answer = record.get("expected_answer")
@@ -215,3 +209,12 @@ def _reward(value: Any) -> float | None:
 
 def _name(value: Any, source: str) -> str:
     return str(value) if isinstance(value, str | int) and str(value) else source.rpartition("/")[2]
+
+
+_READERS: Mapping[str, Callable[[Mapping[str, Any], str, tuple[Tool, ...]], Trace]] = {
+    "messages": _read_chat,
+    "responses_create_params": _read_nemo_gym,
+    "traj": _read_tau_bench,
+    "conversations": _read_sharegpt,
+    "prompt": _read_pair,
+}

@@ -1,4 +1,4 @@
-"""Turns of expert traces: the state before every assistant turn, and what the expert did there (PivotRL, eq. 3)."""
+"""Turns of expert traces: the state before every assistant turn, and the expert's action (PivotRL, eq. 3)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl_agents.tools.calls import Tool, ToolCall
 from rl_agents.tools.strict_json import canonical
 from rl_agents.traces.formats import Trace
 
-#: ``turn``: one of every equal (state, action); ``action``: one of every equal action, wherever it is taken.
+#: ``turn``: keep one of equal pairs (state, action); ``action``: keep one of equal actions in any state.
 DEDUPLICATION = ("turn", "action", "none")
 
 
@@ -22,11 +22,11 @@ class Turn:
     """A pivot candidate (s_t, a*_t).
 
     Attributes:
-        turn_id: digest of state, tools and action; the same on every machine.
-        trace_id, index: the trace, and which of its assistant turns this is, from 0.
+        turn_id: digest of state, tools and action, the same on every machine.
+        trace_id, index: the trace, and the number of the assistant turn in it, from 0.
         source: FILE:LINE of the trace.
-        messages: the state, everything before the turn.
-        tools: what could be called.
+        messages: the state: everything before the turn.
+        tools: available tools.
         action: the demonstrated assistant message.
         harness: see `rl_agents.traces.formats.Trace`.
     """
@@ -46,7 +46,7 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """The action as a model would have written it; thoughts are in it where they are inline."""
+        """The action as a model writes it, with inline thoughts."""
         return action_text(self.action)
 
     @property
@@ -62,15 +62,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """Which turns of which traces are taken.
+    """Which turns of which traces are extracted.
 
     Attributes:
-        min_reward: traces with a known reward below it are excluded: only what worked is a demonstration.
-        only_calls: leave out turns without a call (the paper's SWE traces).
-        single_calls: leave out turns with several calls (NeMo-Gym's guidance).
-        drop_failed_calls: leave out turns with a call whose result begins with "Error" (the paper's SWE traces).
+        min_reward: exclude traces with a lower known reward, because only successful ones are demonstrations.
+        only_calls: exclude turns without a call (the paper's SWE traces).
+        single_calls: exclude turns with several calls (NeMo-Gym's guidance).
+        drop_failed_calls: exclude turns with a call whose result begins with "Error" (the paper's SWE traces).
         deduplicate: see `DEDUPLICATION`.
-        thoughts: ``apart``: as ``reasoning_content``, which the chat template may write or drop, and no part of a
+        thoughts: ``apart``: as ``reasoning_content``, which the chat template may write or drop, and not part of a
             demonstrated action;  ``inline``: in the content, so that states show them and imitation learns them.
     """
 
@@ -84,14 +84,14 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """Turns, and what was excluded: counts by reason."""
+    """Turns, and the number of excluded traces and turns by reason."""
 
     turns: tuple[Turn, ...]
     left_out: Counter[str]
 
 
 def extract_turns(traces: Iterable[Trace], rules: Extraction) -> Extracted:
-    """Take the turns of all traces by ``rules``, in order."""
+    """Return the turns of all traces that ``rules`` keep, in order."""
     kept: list[Turn] = []
     left_out: Counter[str] = Counter()
     seen: set[str] = set()
@@ -118,23 +118,23 @@ def extract_turns(traces: Iterable[Trace], rules: Extraction) -> Extracted:
 
 
 def trace_turns(trace: Trace) -> list[Turn]:
-    """Return every assistant turn of a trace; of a row with an expected action, the last."""
+    """Return every assistant turn of a trace, or only the last if the trace is a row with an expected action."""
     places = [i for i, message in enumerate(trace.messages) if message["role"] == "assistant" and i > 0]
     turns = [_turn(trace, place, number) for number, place in enumerate(places)]
     return turns[-1:] if trace.single else turns
 
 
 def turn_digest(messages: Sequence[Message], tools: Sequence[Tool], action: Message) -> str:
-    """Return 16 hex digits of state, tools and action. Thoughts and call ids make no difference to an action."""
+    """Return 16 hex digits of state, tools and action, without the action's thoughts and call ids."""
     content = [messages, [tool.to_openai() for tool in tools], action_text(action)]
     return hashlib.sha256(canonical(content).encode()).hexdigest()[:16]
 
 
 def statistics_table(turns: Sequence[Turn], count_tokens: Callable[[Turn], tuple[int, int]] | None) -> str:
-    """Return a Markdown table: turns by action, with the length of state and action.
+    """Return a Markdown table: turns by action, with the lengths of state and action.
 
     Args:
-        count_tokens: turn -> (state, action) in tokens; None counts characters.
+        count_tokens: turn -> tokens of (state, action); None counts characters.
     """
     unit = "characters" if count_tokens is None else "tokens"
     count = count_tokens or (lambda turn: (len(canonical(turn.messages)), len(turn.text)))
@@ -154,7 +154,7 @@ def statistics_table(turns: Sequence[Turn], count_tokens: Callable[[Turn], tuple
 
 
 def action_name(turn: Turn) -> str:
-    """Return the called tools, ``(message)`` where none is called."""
+    """Return the names of the called tools, or ``(message)``."""
     return " + ".join(call.name for call in turn.calls) or "(message)"
 
 

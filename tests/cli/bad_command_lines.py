@@ -151,7 +151,7 @@ ROWS = """
 --env multihop_qa --set env.hits=0 => env.hits=0: must be at least 1
 --env multihop_qa --set env.hits=21 => env.hits=21: must be at most 20
 --env multihop_qa --set env.max_bad_share=2 => env.max_bad_share=2: must be at most 1
---env multihop_qa --set env.retriever_model=x => key 'env.retriever_model' has no effect without env.retriever=dense o
+--env multihop_qa --set env.retriever_model=x => key 'env.retriever_model' has no effect without env.retriever=dense
 --set algo=[grpo] => algo=['grpo']: must be a valid string
 --set LR=1 => unknown key 'LR': did you mean 'lr'?
 --env circuit_decoding --set env.size=-1 => unknown option of environment circuit_decoding 'env.size': did you mean 'e
@@ -165,7 +165,7 @@ ROWS = """
 --env blackbox --set env.agent_timeout_s=0 env.agent=a:b env.tasks=guess_numbers => env.agent_timeout_s=0: must be abov
 --env mcp --set model=. => environment mcp needs env.tasks=FILE, a table of questions with answers
 --env long_form_qa --set env.questions=x => key 'env.questions' has no effect without env.documents
---env paper_search --set env.papers=nowhere => env.papers=nowhere: valid: generated, generated:N, small, a folder that
+--env paper_search --set env.papers=nowhere => env.papers=nowhere: valid: generated, generated:N, small, an existing f
 --env situation_puzzles --set env.judge=gpt => env.judge='gpt': valid: rule, openai
 --env preference_estimation --set env.levels=0 => env.levels=0: must be at least 5
 --set lora_rank=-1 => lora_rank=-1: must be at least 0
@@ -223,7 +223,7 @@ list --key => unknown flag '--key': did you mean '--keys'?
 list extra => unknown kind 'extra': valid: agents, algorithms, engines, environments, judges, r
 list recpies => unknown kind 'recpies': did you mean 'recipes'?
 doctor --quik => unknown flag '--quik': did you mean '--quick'?
-pivot => pivot needs a step: demo-traces, extract, small-model, profile, filter (see run.py pivot --help)
+pivot => pivot needs a step: demo-traces, extract, profile, filter (see run.py pivot --help)
 pivot extrct => unknown pivot step 'extrct': did you mean 'extract'?
 pivot extract => the following arguments are required: --traces, --output (see run.py pivot extract --help)
 pivot extract --traces nowhere --output o => nowhere: no such file or folder

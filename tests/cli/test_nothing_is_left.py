@@ -108,10 +108,7 @@ INPUTS = {
     "no such traces": "pivot extract --traces nowhere.jsonl --output new/out",
     "broken traces": "pivot extract --traces ../given/broken.jsonl --output new/out",
     "no turns are left": "pivot extract --traces ../given/traces.jsonl --output new/out --only-calls",
-    "NeMo rows under a file": "pivot extract --traces ../given/traces.jsonl --output new/out --nemo-gym "
-    "../given/a_file/x",
     "turns under a file": "pivot extract --traces ../given/traces.jsonl --output ../given/a_file/out",
-    "small model of nothing": "pivot small-model --traces nowhere --output new/out",
     "demo traces of nobody": "pivot demo-traces --env gymnasium:Taxi-v3 --output new/out.jsonl",
     "profile of a missing model": "pivot profile --traces ../given/traces.jsonl --model nowhere --output new/out",
     "profile without weights": "pivot profile --traces ../given/traces.jsonl --model ../given/no_weights "

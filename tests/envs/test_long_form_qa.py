@@ -26,7 +26,7 @@ from rl_agents.envs.options import JudgeKeys
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion
 from rl_agents.rewards.base import make_reward
-from rl_agents.rewards.judge import JudgeError
+from rl_agents.rewards.judges import JudgeError
 from rl_agents.rollout.agent_loop import Limits, play_episodes
 from rl_agents.tools.calls import ToolCall, read_tools, write_response
 
@@ -152,7 +152,7 @@ def test_an_agents_own_words_are_no_evidence() -> None:
         ({"judge": "gpt"}, "unknown env.judge 'gpt': valid: openai, openai-prs, rule"),
         ({"judge": "openai"}, "env.judge=openai needs env.judge_url"),
         ({"judge": "openai", "judge_url": "http://x/v1"}, "needs env.judge_model"),
-        ({"judge": "openai", "reward": "points"}, "counts by the rule judge"),
+        ({"judge": "openai", "judge_url": "http://x/v1", "judge_model": "m", "reward": "points"}, "by the rule judge"),
         ({"retriever": "dense"}, "needs env.retriever_model=DIR"),
         ({"documents": "x.jsonl"}, "belong together"),
     ],
@@ -191,7 +191,7 @@ def test_files_of_ones_own(own: dict[str, str]) -> None:
     _, reward, *_ = env.step(answer("The barn owl eats voles. The barn owl hunts at night."))
     assert reward == 1.0
     assert started("heron", **own).state.task.references == ("The grey heron eats fish.",)
-    with pytest.raises(InputError, match="almanac's words alone"):
+    with pytest.raises(InputError, match="is only for the almanac"):
         make(**own, prompt="compact")
 
 
@@ -211,10 +211,10 @@ def test_a_drawn_share_is_the_test_set(own: dict[str, str]) -> None:
     [
         ("{", "not JSON"),
         ("[]", "a question is list, not an object"),
-        ('{"points": ["a"]}', "'question' is no text"),
-        ('{"question": "q", "points": []}', "'points' is no list of 1 to 50 texts"),
-        ('{"question": "q", "points": "a"}', "'points' is no list"),
-        ('{"question": "q", "points": ["a"], "answers": []}', "'answers' is no list"),
+        ('{"points": ["a"]}', "'question' is not a text"),
+        ('{"question": "q", "points": []}', "'points' is not a list of 1 to 50 texts"),
+        ('{"question": "q", "points": "a"}', "'points' is not a list"),
+        ('{"question": "q", "points": ["a"], "answers": []}', "'answers' is not a list"),
         ('{"question": "q", "points": ["a"], "answer": "b", "answers": ["c"]}', "both 'answers' and 'answer'"),
         ('{"question": "q", "points": ["a"], "split": "dev"}', "split is 'dev', neither train nor test"),
         ('{"question": "q", "points": ["a"], "id": ""}', "id is '', neither text nor number"),

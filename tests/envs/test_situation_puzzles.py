@@ -15,6 +15,7 @@ from rollout.stalls import fires_at
 
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
+from rl_agents.envs.panels import stored_words
 from rl_agents.envs.situation_puzzles import tasks
 from rl_agents.envs.situation_puzzles import tasks as rules
 from rl_agents.envs.situation_puzzles.demonstrations import STARTER
@@ -111,22 +112,22 @@ def test_a_question_as_like_as_it_must_be_is_enough_and_turns_on_its_own_key_que
 
 def test_values_of_a_theme_share_no_cue_and_the_surface_hides_them() -> None:
     for theme in themes().values():
-        cues = {value: theme.cues(value) for slot in theme.slots for value in slot.values}
-        assert len(cues) == 20 and set(dict(theme.also)) <= set(cues)
+        cues = {value: theme.cues(value) for slot in theme.slots.values() for value in slot}
+        assert len(cues) == 20 and set(theme.also) <= set(cues)
         for one, other in combinations(cues, 2):
             assert not cues[one] & cues[other], (theme.name, one, other)
         shown = stems(theme.surface + " " + " ".join(theme.given))
         assert all(not shown & words for words in cues.values()), (theme.name, shown)
         assert all(stem not in FUNCTION_WORDS for words in cues.values() for stem in words)
-        assert all(sentence.endswith(".") and value for slot in theme.slots for value, sentence in slot.sentences)
+        assert all(sentence.endswith(".") for slot in theme.slots.values() for sentence in slot.values())
 
 
 def test_the_judge_knows_every_value_of_every_theme() -> None:
     for theme in themes().values():
-        values = [slot.values[2] for slot in theme.slots]
+        values = [list(slot)[2] for slot in theme.slots.values()]
         puzzle = tasks.find_puzzle(f"{theme.name}/1/{'.'.join(values)}")
-        for slot in theme.slots:
-            for value in slot.values:
+        for slot in theme.slots.values():
+            for value in slot:
                 for word in theme.cues(value):
                     expected = YES if value in values else NO
                     assert rule_reply(puzzle, f"Does it have to do with {word}?").text == expected
@@ -141,7 +142,7 @@ def test_generated_puzzles() -> None:
 
 
 def test_demo_puzzles_answer_what_they_list() -> None:
-    stored = json.loads(tasks.DEMO_FILE.read_text(encoding="utf-8"))
+    stored = stored_words(tasks.__file__, "demo.json")
     assert len(stored) == 12 and len(task_ids("test", puzzles="demo")) == 4
     for name, entry in stored.items():
         puzzle = tasks.find_puzzle(f"demo/{name}")
@@ -257,12 +258,12 @@ def without(key: str) -> dict[str, object]:
 BAD_RECORDS = [
     (without("surface"), "has no 'surface'"),
     (without("bottom"), "has no 'bottom'"),
-    (without("story_tree"), "'story_tree' is no tree"),
-    (record(bottom=""), "'bottom' is no text"),
-    (record(surface="x" * 20_001), "'surface' is no text of 1 to 20000 characters"),
-    (record(story_tree={"children": [3]}), "'story_tree' is no tree"),
+    (without("story_tree"), "'story_tree' is not a tree"),
+    (record(bottom=""), "'bottom' is not a text"),
+    (record(surface="x" * 20_001), "'surface' is not a text of 1 to 20000 characters"),
+    (record(story_tree={"children": [3]}), "'story_tree' is not a tree"),
     (record(story_tree={"children": []}), "has no key_question"),
-    (record(story_tree={"key_question": 4, "children": []}), "'key_question' is no text"),
+    (record(story_tree={"key_question": 4, "children": []}), "'key_question' is not a text"),
     (["text"], "is a list, not an object"),
 ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 import pytest
 from environments import starts
@@ -15,7 +14,7 @@ from rl_agents.envs.options import JudgeKeys
 from rl_agents.envs.situation_puzzles import tasks
 from rl_agents.envs.situation_puzzles.env import PROMPT, make_judge
 from rl_agents.envs.situation_puzzles.tasks import NOT_A_QUESTION, YES, Reply
-from rl_agents.rewards.judge import JudgeError
+from rl_agents.rewards.judges import JudgeError
 from rl_agents.rollout.env_calls import EnvFailure, call_env
 
 TASK = "lighthouse/0/raiders.pigeon.oath.reef"
@@ -80,15 +79,3 @@ def test_a_silent_or_odd_server_ends_the_episode_with_its_cause(
     assert env.snapshot() == before
     server.answer = saying("Unknown", statuses=[429])
     assert env.step(ask)[0] == "Unknown" and env.snapshot() != before
-
-
-@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
-@pytest.mark.ray
-def test_a_real_vllm_server_is_the_judge(judge_that_says_yes: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    options = {"judge": "openai", "judge_url": judge_that_says_yes, "judge_timeout_s": 60.0}
-    game = started(**options, judge_model="judge")
-    observation, *_, info = game.step("<interact>Were there raiders?</interact>")
-    assert (observation, info["progress"], info["anchor"]) == ("Yes", True, f"{TASK} | Were there raiders?: Yes")
-    with pytest.raises(JudgeError, match=r"nobody at .*: HTTP 404"):
-        started(**options, judge_model="nobody").step("<interact>Were there raiders?</interact>")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from pivot.expert_traces import real_file
+from pivot.expert_traces import real_file, write_untrained
 from safetensors.torch import load_file
 
 from rl_agents.cli import main
@@ -105,9 +105,9 @@ def test_filter_random_and_training(profiled: Path, beginner: Path, tmp_path: Pa
 
 @pytest.mark.ray
 def test_profiling_with_actors(ray_session: None, tmp_path: Path) -> None:
-    traces, model, folder = (str(tmp_path / name) for name in ("desk.jsonl", "model", "profile"))
+    traces, folder = (str(tmp_path / name) for name in ("desk.jsonl", "profile"))
     assert main(["pivot", "demo-traces", "--output", traces, "--traces", "6"]) == 0
-    assert main(["pivot", "small-model", "--traces", traces, "--output", model]) == 0
+    model = write_untrained(tmp_path / "desk.jsonl", tmp_path / "model")
     argv = ["pivot", "profile", "--traces", traces, "--model", model, "--output", folder, "--limit", "8"]
     assert main([*argv, "--rollouts", "2", "--set", "engine=torch", "max_response_tokens=8"]) == 0
     rows = read_table(tmp_path / "profile" / "profile.parquet").to_pylist()
@@ -118,14 +118,14 @@ def test_profiling_with_actors(ray_session: None, tmp_path: Path) -> None:
 
 def test_real_traces_from_file_to_training_step(tmp_path: Path, capsys) -> None:
     source = real_file("tau_bench", "historical_trajectories", "gpt-4o-airline.json")
-    folder, model = tmp_path / "airline", tmp_path / "model"
+    folder = tmp_path / "airline"
     assert main(["pivot", "extract", "--traces", str(source), "--infer-tools", "--output", str(folder)]) == 0
     said = capsys.readouterr().out
     assert "828 turns from 200 traces; excluded: 116 traces with a low reward, 1 duplicates" in said
     assert "| get_reservation_details | 151 | 18% |" in said
-    assert main(["pivot", "small-model", "--traces", str(folder), "--output", str(model)]) == 0
+    model = write_untrained(folder, tmp_path / "model")
     long = ["max_model_len=8192", "max_response_tokens=8"]
-    argv = ["pivot", "profile", "--traces", str(folder), "--model", str(model), "--local", "--limit", "6"]
+    argv = ["pivot", "profile", "--traces", str(folder), "--model", model, "--local", "--limit", "6"]
     assert main([*argv, "--rollouts", "2", "--set", *long]) == 0
     table = read_table(folder / "profile.parquet")
     # Eight tokens of an untrained model are a message, and no call.

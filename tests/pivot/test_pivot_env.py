@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from gymnasium.utils.env_checker import check_env
+from pivot.expert_traces import trace_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from rl_agents.chat.template import ChatTemplate, Dialogue, chat_text, make_context
@@ -18,7 +19,6 @@ from rl_agents.envs.pivot.desk import ALL_REASONS, beginner_action, desk_record,
 from rl_agents.envs.pivot.tasks import split_by_trace
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion
-from rl_agents.pivot.small_model import trace_tokenizer
 from rl_agents.rewards.verifiers import VerifierOptions, assess, make_verifier
 from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.env_calls import EnvFailure, read_reset
@@ -115,7 +115,7 @@ def test_the_desk_is_the_same_everywhere() -> None:
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerFast:
     texts = [message["content"] for turn in desk_turns()[:50] for message in turn.messages]
-    return trace_tokenizer(texts, 400, 2048)
+    return trace_tokenizer(texts, 2048)
 
 
 def test_the_prompt_is_what_the_chat_template_writes(tokenizer) -> None:

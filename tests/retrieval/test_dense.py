@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,8 @@ pytest.importorskip("sentence_transformers", reason="needs the extra dense")
 from tiny_models import write_sentence_model
 
 from rl_agents.errors import InputError
+from rl_agents.retrieval.dense import DenseRetriever, is_e5
 from rl_agents.retrieval.passages import Passage, PassageStore
-from rl_agents.retrieval.retriever import DenseRetriever, make_retriever
-from rl_agents.retrieval.sentence_model import is_e5
 
 WORDS = ("fox", "owl", "wood", "sea", "runs", "sleeps", "whale", "sings", "query", "passage", ":")
 PASSAGES = [Passage(name, "", text) for name, text in (("a", "fox runs"), ("b", "owl sleeps"), ("c", "whale sings"))]
@@ -51,22 +51,16 @@ def test_the_nearest_passage_is_the_same_text(model: str) -> None:
     assert sorted((unit[1:] @ unit[0]).tolist(), reverse=True) == pytest.approx(scores, abs=1e-5)
 
 
-def test_prefixes_go_to_the_model(model: str) -> None:
-    store = PassageStore.build(PASSAGES)
-    plain, both = (
-        DenseRetriever(store, model),
-        DenseRetriever(store, model, query_prefix="query : ", passage_prefix="x"),
-    )
-    assert plain.search("fox", 1)[0].score != pytest.approx(both.search("fox", 1)[0].score, abs=1e-4)
-
-
 def test_an_e5_model_gets_its_prefixes(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     e5 = shutil.copytree(model, tmp_path / "e5-large-v2")
     (e5 / "config_sentence_transformers.json").unlink()
     store = PassageStore.build(PASSAGES)
     own, said = DenseRetriever(store, str(e5)), capsys.readouterr().err
-    asked = DenseRetriever(store, model, query_prefix="query: ", passage_prefix="passage: ")
-    assert [hit.score for hit in own.search("fox", 3)] == [hit.score for hit in asked.search("fox", 3)]
+    asked = DenseRetriever(PassageStore.build(replace(one, text=f"passage: {one.text}") for one in PASSAGES), model)
+    assert [hit.score for hit in own.search("fox", 3)] == [hit.score for hit in asked.search("query: fox", 3)]
+    assert own.search("fox", 1)[0].score != pytest.approx(
+        DenseRetriever(store, model).search("fox", 1)[0].score, abs=1e-4
+    )
     assert "is an E5 model" in said and capsys.readouterr().err == ""
 
 
@@ -102,26 +96,19 @@ def test_vectors_of_a_file_are_kept(model: str, tmp_path: Path) -> None:
     assert kept[0].stat().st_mtime_ns == stamp
 
 
-def test_hybrid_search_fuses_both(model: str) -> None:
-    store = PassageStore.build(PASSAGES)
-    hits = make_retriever(store, "hybrid", model=model).search("owl sleeps", 3)
-    assert hits[0].passage.id == "b" and hits[0].score == pytest.approx(2 / 61)
-    assert len(hits) == 3
-
-
 def test_what_is_wrong_with_a_model_is_one_line(tmp_path: Path) -> None:
     store = PassageStore.build(PASSAGES)
     with pytest.raises(InputError, match=r"env\.x=none: no such model folder"):
-        make_retriever(store, "dense", model="none", key="env.x")
+        DenseRetriever(store, "none", "env.x")
     with pytest.raises(InputError, match="cannot be loaded") as error:
-        make_retriever(store, "dense", model=str(tmp_path))
+        DenseRetriever(store, str(tmp_path))
     assert "\n" not in str(error.value)
 
 
 def test_the_environment_takes_it(model: str) -> None:
     from rl_agents.envs.base import make_env
 
-    env = make_env("multihop_qa", {"retriever": "hybrid", "retriever_model": model})
+    env = make_env("multihop_qa", {"retriever": "dense", "retriever_model": model})
     _, info = env.reset(seed=0)
     env.step('<tool_call>{"name": "search", "arguments": {"query": "fox"}}</tool_call>')
     assert len(env.state.seen) == 3 and info["valid"]

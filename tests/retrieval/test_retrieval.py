@@ -1,4 +1,4 @@
-"""Passages: files, stores, rankings, and what fuses them."""
+"""Passages: files, stores, rankings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import K1, TOKENIZER, B
 from rl_agents.retrieval.passages import Hit, Passage, PassageStore, open_index, read_passages
-from rl_agents.retrieval.retriever import FusedRetriever, make_retriever, reciprocal_rank_fusion
 
 FOXES = [
     Passage("a", "Fox", "The fox runs through the wood."),
@@ -228,33 +227,3 @@ def test_a_missing_file_a_broken_index_and_bytes_that_are_no_text(
     open_index.cache_clear()
     with pytest.raises(InputError, match="this index is broken; remove it"):
         PassageStore.open(path)
-
-
-# --- several retrievers
-
-
-def test_reciprocal_ranks_by_hand() -> None:
-    fused = reciprocal_rank_fusion([["a", "b", "c"], ["b", "d"]])
-    assert fused == [("b", pytest.approx(1 / 62 + 1 / 61)), ("a", 1 / 61), ("d", 1 / 62), ("c", 1 / 63)]
-    assert reciprocal_rank_fusion([["a", "b"], ["b", "a"]], k=0) == [("a", 1.5), ("b", 1.5)]  # equal: as first named
-    assert reciprocal_rank_fusion([]) == []
-
-
-def test_a_fused_search(store: PassageStore) -> None:
-    class Backwards:
-        def search(self, query: str, count: int) -> list[Hit]:
-            return store.search(query, 100)[::-1][:count]
-
-    fused = FusedRetriever(store, (store, Backwards()))
-    assert names(fused.search("fox", 1)) == ["a"] and names(store.search("fox", 2)) == ["a", "c"]
-    assert [hit.score for hit in fused.search("fox", 5)] == [pytest.approx(1 / 61 + 1 / 62)] * 2
-
-
-def test_make_retriever(store: PassageStore, tmp_path: Path) -> None:
-    assert make_retriever(store) is store
-    with pytest.raises(InputError, match="unknown retriever 'bm52': did you mean 'bm25'"):
-        make_retriever(store, "bm52")
-    with pytest.raises(InputError, match=r"the hybrid retriever needs env.retriever_model=DIR"):
-        make_retriever(store, "hybrid", key="env.retriever_model")
-    with pytest.raises(InputError, match=r"needs FAISS|no such model folder"):
-        make_retriever(store, "dense", model=str(tmp_path / "none"))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rl_agents.background import wait
 from rl_agents.rewards.grounding import MAX_SENTENCES, Statement, grounded_share, sentences, stated_share
-from rl_agents.rewards.judge import RuleJudge, prompt
+from rl_agents.rewards.judges import RuleJudge, prompt
 from rl_agents.rewards.reading import Reading
 
 EVIDENCE = (

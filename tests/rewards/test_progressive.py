@@ -17,8 +17,7 @@ from rl_agents.background import wait
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import InputError
 from rl_agents.rewards.base import EnvironmentReward, make_reward
-from rl_agents.rewards.judge import JudgeError, RuleJudge, prompt
-from rl_agents.rewards.judges import make_judge
+from rl_agents.rewards.judges import JudgeError, RuleJudge, make_judge, prompt
 from rl_agents.rewards.reading import Reading, final_answer, read_episode, tags_complete
 from rl_agents.trainer.resolve import resolve
 
@@ -128,7 +127,7 @@ def test_which_answer_counts():
 
 
 def test_an_environment_without_references_is_named():
-    with pytest.raises(InputError, match=r"names none for task task \(info\['references'\]\)"):
+    with pytest.raises(InputError, match=r"gives none for task task \(info\['references'\]\)"):
         score(episode(CALL, ANSWER, references=()))
     assert score(episode(CALL, CALL, references=()))[0] == 0.0
 
@@ -198,8 +197,11 @@ def test_what_the_judge_is_asked(server):
     server.reply = lambda text: "No." if "Lutetia" in text else "yes"
     assert wait(judge.verdict(READING)) == 0.0
     body = server.requests[0].body
-    assert (body["model"], body["temperature"]) == ("grader", 0)
-    assert body["messages"] == [{"role": "user", "content": prompt(READING)}]
+    assert body == {
+        "model": "grader", "temperature": 0, "max_completion_tokens": 256,
+        "messages": [{"role": "user", "content": prompt(READING)}],
+    }  # fmt: skip
+    assert "authorization" not in server.requests[0].headers
     assert all(part in prompt(READING) for part in ("capital of France?", "It is Paris.", "Paris\nLutetia"))
 
 
@@ -217,12 +219,6 @@ def test_a_verdict_is_what_follows_the_judges_thoughts(server, reply, verdict):
     assert wait(make_judge(openai(server)).verdict(READING)) == verdict
 
 
-def test_a_judge_that_only_thinks_gives_no_verdict(server):
-    server.reply = lambda text: "<think>Yes, it"
-    with pytest.raises(JudgeError, match="neither yes nor no"):
-        wait(make_judge(openai(server)).verdict(READING))
-
-
 def test_the_key_is_sent_and_never_shown(server, monkeypatch):
     monkeypatch.setenv("GRADER_KEY", "s3cret-key")
     judge = make_judge(openai(server, judge_key_env="GRADER_KEY", judge_retries=0))
@@ -237,17 +233,6 @@ def test_the_key_is_sent_and_never_shown(server, monkeypatch):
         make_judge(openai(server, judge_key_env="GRADER_KEY"))
 
 
-def test_a_timeout_names_the_server_and_what_it_was_asked(server):
-    server.delay = 1.5
-    judge = make_judge(openai(server, judge_timeout_s=0.5, judge_retries=1))
-    with pytest.raises(JudgeError) as caught:
-        wait(judge.verdict(READING))
-    message = str(caught.value)
-    assert f"grader at {server.url}: no answer within 0.5 s (2 attempts)" in message
-    assert "asked about: capital of France? -> Paris" in message
-    assert len(server.requests) == 2
-
-
 def test_retries_are_bounded_and_only_for_what_may_pass(server):
     judge = make_judge(openai(server, judge_retries=2))
     server.status = [500, 429]
@@ -260,11 +245,11 @@ def test_retries_are_bounded_and_only_for_what_may_pass(server):
     with pytest.raises(JudgeError, match="HTTP 404"):
         wait(judge.verdict(READING))
     assert len(server.requests) == 7
-    for reply, problem in (("perhaps", "neither yes nor no"), (None, "no chat completion")):
+    for reply, problem in (("perhaps", "neither yes"), ("<think>Yes, it", "neither yes"), (None, "no chat completion")):
         server.reply = lambda text, reply=reply: reply
         with pytest.raises(JudgeError, match=problem):
             wait(judge.verdict(READING))
-    assert len(server.requests) == 9
+    assert len(server.requests) == 10
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -312,15 +297,6 @@ def test_the_question_of_the_prs_paper(server: Server, reply: str, expected: flo
     server.reply = lambda text: "yes"
     with pytest.raises(JudgeError, match="replied 'yes', neither Match nor Mismatch"):
         wait(judge.verdict(LONG))
-
-
-def test_a_request_is_bounded_and_the_same_every_time(server: Server) -> None:
-    wait(make_judge(openai(server, judge_url=server.url + "/")).verdict(READING))
-    (request,) = server.requests
-    assert {name: value for name, value in request.body.items() if name != "messages"} == {
-        "model": "grader", "temperature": 0, "max_completion_tokens": 256,
-    }  # fmt: skip
-    assert "authorization" not in request.headers
 
 
 def test_errors_quote_a_line_and_not_a_page(server: Server) -> None:

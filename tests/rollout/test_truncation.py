@@ -6,7 +6,6 @@ import random
 import pytest
 from rollout.stalls import fires_at
 
-from rl_agents.envs.movie_recommendation.env import movement_progresses
 from rl_agents.envs.preference_estimation.env import progresses
 from rl_agents.rollout.truncation import (
     StallWindow,
@@ -75,16 +74,6 @@ def test_similarity_trigger_is_strict():
     assert similarity_trigger(0.94, 0.93)
     assert not similarity_trigger(0.93, 0.93)
     assert similarity_trigger(0.91, threshold=0.9)
-
-
-def test_movement_looks_at_the_last_window_only():
-    def moves(distances: list[float], window: int = 4) -> bool:
-        return movement_progresses([(place,) for place in itertools.accumulate(distances, initial=0.0)], window, 0.28)
-
-    assert moves([0.1, 0.1, 0.1])
-    assert not moves([9.0, 0.1, 0.2, 0.3, 0.4])
-    assert moves([0.1, 0.2, 0.3, 0.6])
-    assert not moves([0.9, 0.1], window=1)
 
 
 def test_random_trigger_has_its_rate_and_its_seed():

@@ -1,4 +1,4 @@
-"""From traces to turns: states, deduplication, statistics, turn files, NeMo-Gym rows."""
+"""From traces to turns: states, deduplication, statistics, turn files."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import json
 from pathlib import Path
 
 import pytest
-from pivot.expert_traces import GOOD, call, changed, nemo
+from pivot.expert_traces import GOOD, call, changed
 
 from rl_agents.envs.pivot.desk import desk_record, desk_turns
 from rl_agents.errors import InputError
 from rl_agents.rewards.verifiers import exact_match
-from rl_agents.traces.files import load_turns, read_trace_files, read_traces
+from rl_agents.traces.files import load_turns, read_traces
 from rl_agents.traces.formats import read_trace
-from rl_agents.traces.store import nemo_gym_row, read_turns, write_turns
+from rl_agents.traces.store import read_turns, write_turns
 from rl_agents.traces.turns import Extraction, extract_turns, statistics_table, trace_turns
 
 TRACE = read_trace(GOOD, "f:1")
@@ -107,37 +107,11 @@ def test_files_that_hold_no_turns(tmp_path: Path) -> None:
         read_turns(tmp_path / "bad.parquet")
 
 
-@pytest.mark.parametrize("folder", ["single_step_tool_use_with_argument_comparison", "swe_pivot", "terminus_judge"])
-def test_nemo_gym_rows_are_written_as_they_are_read(folder: str, tmp_path: Path) -> None:
-    turns = extract_turns(read_traces(nemo(folder)).traces, Extraction()).turns
-    file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(nemo_gym_row(turn)) + "\n" for turn in turns))
-    again = extract_turns(read_traces(file).traces, Extraction()).turns
-    assert [(t.turn_id, t.messages, t.action["content"], t.harness) for t in again] == [
-        (t.turn_id, t.messages, t.action["content"], t.harness) for t in turns
-    ]
-
-
-def test_a_nemo_gym_row_keeps_what_was_said_beside_a_call() -> None:
-    first, _ = trace_turns(read_trace(changed("messages", 2, "content", value="One moment."), "f:1"))
-    row = nemo_gym_row(first)
-    assert row["expected_action"]["type"] == "function_call" and "content" not in row["expected_action"]
-    (again,) = extract_turns([read_trace(row, "f:1")], Extraction()).turns
-    assert (again.turn_id, again.text, again.calls) == (first.turn_id, first.text, first.calls)
-    assert first.text.startswith("One moment.") and "metadata" not in nemo_gym_row(trace_turns(TRACE)[0])
-
-
-def test_every_turn_of_the_desk_survives_the_way_through_nemo_gym() -> None:
-    for turn in desk_turns()[:60]:
-        (again,) = extract_turns([read_trace(json.loads(json.dumps(nemo_gym_row(turn))), "f:1")], Extraction()).turns
-        assert again.turn_id == turn.turn_id
-
-
 def test_inferred_tools_are_for_traces_that_have_none(tmp_path: Path) -> None:
     bare = {key: value for key, value in desk_record(0).items() if key != "tools"}
     file = tmp_path / "t.jsonl"
     file.write_text("\n".join(json.dumps(record) for record in (bare, desk_record(1))))
-    with_tools = read_trace_files([file], infer=True).traces
+    with_tools = read_traces(file, infer=True).traces
     assert [len(trace.tools) for trace in with_tools] != [0, 4] and len(with_tools[1].tools) == 4
     assert {tool.name for tool in with_tools[0].tools} <= {tool.name for tool in with_tools[1].tools}
-    assert read_trace_files([file]).traces[0].tools == ()
+    assert read_traces(file).traces[0].tools == ()

@@ -1,4 +1,4 @@
-"""What the registry knows about circuit_decoding, and its keys."""
+"""The registry entry and the keys of circuit_decoding."""
 
 from __future__ import annotations
 

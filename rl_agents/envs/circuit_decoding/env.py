@@ -1,9 +1,9 @@
 """CircuitDecoding as a `gymnasium.Env` over text (T3, appendix C.1 and C.3).
 
-An episode is at most ten turns of the agent (the released code allows 14). Reward is the exact match of the final
-answer (0 or 1), given on the turn that answers; an episode without an answer earns 0.
-The ``paper`` prompt is T3's figure 6 word for word; ``compact`` says the same in a few words for warm-start models: a
-circuit is one word, its truth table, and candidates are named by that word instead of an index.
+An episode has at most ten turns (the released code allows 14). The answer earns 1 if it is an exact match, else 0; an
+episode without an answer earns 0. The ``paper`` prompt is T3's figure 6 word for word. ``compact`` has the same content
+in a few words for warm-start models: a circuit is one word, its truth table, and this word replaces the index of a
+candidate.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ _LONGEST_CONTENT = 1000
 
 
 def candidate_names(task: Task, style: str) -> tuple[str, ...]:
-    """Return how answers name the candidates: indices from 1, or truth tables in the compact style."""
+    """Return the names of candidates in answers: indices from 1, or truth tables in the compact style."""
     return task.tables if style == "compact" else tuple(str(index + 1) for index in range(len(task.tables)))
 
 
 def parse_action(response: str, task: Task) -> TaggedAction:
-    """Read one action from ``response``; see `rl_agents.envs.stateful.read_tags`.
+    """Read one action from ``response`` (`rl_agents.envs.stateful.read_tags`).
 
-    A query must name a hidden circuit and give all its inputs, with or without brackets and commas; its content becomes
-    ``<label><bits>``, such as ``A101``. An answer may be anything, as every answer is final and simply right or wrong.
+    A query must have a hidden circuit and all its inputs, with or without brackets and commas. Its content becomes
+    ``<label><bits>``, such as ``A101``. An answer may be any text: it is final, and right or wrong.
     """
     action = read_tags(response)
     if action.kind != "interact":
@@ -81,9 +81,9 @@ def parse_action(response: str, task: Task) -> TaggedAction:
 
 
 def read_answer(content: str, task: Task, style: str) -> tuple[int, ...]:
-    """Return the candidates that an answer names, in order, -1 for names that do not exist.
+    """Return the candidates in an answer, in order; -1 for unknown names.
 
-    Empty when it does not name exactly one candidate for every hidden circuit.
+    The result is empty if the number of names is not the number of hidden circuits.
     """
     if len(content) > _LONGEST_CONTENT:
         return ()
@@ -95,7 +95,7 @@ def read_answer(content: str, task: Task, style: str) -> tuple[int, ...]:
 
 
 def answer_text(task: Task, chosen: Sequence[int], style: str) -> str:
-    """Return the answer that names the candidates ``chosen``: ``13, 6``, or truth tables in the compact style."""
+    """Return the answer with the candidates ``chosen``: ``13, 6``, or truth tables in the compact style."""
     names = candidate_names(task, style)
     return (" " if style == "compact" else ", ").join(names[position] for position in chosen)
 
@@ -118,7 +118,7 @@ def first_observation(task: Task, style: str) -> str:
 
 
 def output_observation(label: str, bits: str, value: int, style: str) -> str:
-    """Return the answer to a query: the output alone, or as a sentence (the paper does not print its own)."""
+    """Return the answer to a query: only the output, or a sentence of ours (the paper does not print one)."""
     if style == "compact":
         return str(value)
     return f"The output of your latest query {query_text(label, bits, style)}: {value}.\nNow it is your turn:"
@@ -126,12 +126,12 @@ def output_observation(label: str, bits: str, value: int, style: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GameState:
-    """All that changes in an episode; immutable, so a snapshot is a reference to it.
+    """The state of an episode. Immutable, so a snapshot is a reference.
 
     Attributes:
-        survivors: for every hidden circuit the candidates (positions) that agree with all outputs so far.
-        wasted_queries: queries that removed no candidate.
-        right: circuits that the answer named rightly.
+        survivors: for every hidden circuit, the candidates (positions) that agree with all outputs so far.
+        wasted_queries: number of queries that removed no candidate.
+        right: number of circuits that the answer identified.
     """
 
     task: Task
@@ -143,17 +143,17 @@ class GameState:
 
     @property
     def success(self) -> bool:
-        """Every circuit was named rightly."""
+        """Whether every circuit was identified."""
         return self.right == len(self.task.hidden)
 
 
 class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
     """Identify hidden Boolean circuits from their outputs.
 
-    ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the candidates and who survives for which circuit:
-    what can be known so far), ``progress`` (the sum of surviving candidates decreased; None before the first turn and
-    when the response was malformed), ``query``, ``references`` (the answer), and ``metrics``: ``turns``, ``survivors``
-    (their sum), ``wasted_queries``, ``circuits_right`` (a share).
+    ``info`` has ``task_id``, ``success``, ``valid``, ``anchor`` (the candidates and the survivors of each circuit: all
+    that can be known so far), ``progress`` (the number of survivors decreased; None before the first turn and for a
+    malformed response), ``query``, ``references`` (the answer), and ``metrics``: ``turns``, ``survivors`` (their
+    number), ``wasted_queries``, ``circuits_right`` (a share).
     """
 
     observation_space = observations(16384)

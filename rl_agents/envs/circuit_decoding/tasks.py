@@ -1,14 +1,13 @@
-"""The task sets of CircuitDecoding: 1000 train and 300 test tasks for every setting.
+"""The tasks of CircuitDecoding: 1000 train and 300 test tasks for every setting.
 
-A setting is how many circuits are hidden among how many candidates; T3 trains on 2 among 10 and tests out of
-distribution on up to 4 circuits and up to 30 candidates. A task id is
-``<circuits>-<candidates>/<split>/<number>``, for example ``2-10/test/0007``. The task is a pure function of its id
-(through sha256, so of no library's generator), and ``panel.json`` holds the hash of all tasks of every setting in the
-paper.
+A setting is the number of hidden circuits and the number of candidates. T3 trains on 2 and 10, and tests out of
+distribution on up to 4 circuits and up to 30 candidates. A task id is ``<circuits>-<candidates>/<split>/<number>``, for
+example ``2-10/test/0007``. The task is a pure function of its id (sha256), and ``panel.json`` has the hash of all tasks
+of every setting in the paper.
 
-A circuit has three binary inputs x0, x1, x2 and one output. It is built as in the puzzles that T3 adapts: an AND or OR
-gate joins two signals into one until a single signal is left, and a NOT gate may stand before any gate's input. Every
-input is used exactly once, so no circuit is constant. That makes 192 circuits, which compute 64 different functions.
+A circuit has three binary inputs x0, x1, x2 and one output. As in the puzzles that T3 adapts, AND and OR gates join two
+signals into one until one is left, and a NOT gate may precede any gate's input. Every input is used exactly once, so no
+circuit is constant. There are 192 such circuits, which compute 64 different functions.
 
 Sources: T3, appendix C.1, tables 2 and 5 (rules, sizes and settings; its tasks are not published), after the Multi-Turn
 Puzzles of Badola et al. (arXiv 2508.10142).
@@ -34,7 +33,7 @@ LABELS = "ABCDEFGH"
 """Names of the hidden circuits."""
 
 Query = tuple[int, str, int]
-"""Which hidden circuit was asked, with which input, and its output."""
+"""A queried hidden circuit, the input, and the output."""
 
 
 def _gate(operation: str, left: bool, right: bool) -> bool:
@@ -47,10 +46,10 @@ def _negated(text: str, negate: bool) -> str:
 
 @cache
 def functions() -> dict[str, tuple[str, ...]]:
-    """Return every computable function: truth table to the circuits that compute it, both ascending.
+    """Return all functions: truth table -> the circuits that compute it, both ascending.
 
-    A truth table lists the outputs for `INPUTS`, such as ``00010111``. A circuit is written as an expression, such as
-    ``((NOT x0) AND x2) OR x1``.
+    A truth table lists the outputs for `INPUTS`, such as ``00010111``. A circuit is an expression, such as ``((NOT x0)
+    AND x2) OR x1``.
     """
     circuits: dict[str, set[str]] = {}
     signs = itertools.product((False, True), repeat=4)
@@ -67,7 +66,7 @@ def functions() -> dict[str, tuple[str, ...]]:
 
 
 def output(table: str, bits: str) -> int:
-    """Return what a circuit with truth table ``table`` puts out for the input ``bits``.
+    """Return the output of a circuit with truth table ``table`` for the input ``bits``.
 
     >>> output("00010111", "011")
     1
@@ -76,12 +75,12 @@ def output(table: str, bits: str) -> int:
 
 
 def consistent(tables: Sequence[str], candidates: Iterable[int], bits: str, value: int) -> tuple[int, ...]:
-    """Keep the candidates (positions in ``tables``) that would have put out ``value`` for ``bits``."""
+    """Keep the candidates (positions in ``tables``) with the output ``value`` for ``bits``."""
     return tuple(c for c in candidates if output(tables[c], bits) == value)
 
 
 def survivors(tables: Sequence[str], circuits: int, history: Sequence[Query]) -> tuple[tuple[int, ...], ...]:
-    """Return the oracle's hypothesis sets: for every hidden circuit the candidates that agree with all outputs.
+    """Return the oracle's hypothesis sets: for every hidden circuit, the candidates that agree with all outputs.
 
     >>> survivors(["00010111", "00000001", "01111111"], 2, [(0, "011", 1), (0, "001", 0)])
     ((0,), (0, 1, 2))
@@ -93,7 +92,7 @@ def survivors(tables: Sequence[str], circuits: int, history: Sequence[Query]) ->
 
 
 def total(sets: Sequence[Sequence[int]]) -> int:
-    """Return the size of the hypothesis space as T3 counts it: surviving candidates, summed over the circuits."""
+    """Return T3's size of the hypothesis space: the surviving candidates, summed over the circuits."""
     return sum(len(candidates) for candidates in sets)
 
 
@@ -103,7 +102,7 @@ def progresses(before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) 
 
 
 def best_input(tables: Sequence[str], candidates: Sequence[int]) -> str:
-    """Return the input whose outputs split ``candidates`` most evenly; the lowest of several."""
+    """Return the lowest input whose outputs split ``candidates`` most evenly."""
     return min(INPUTS, key=lambda bits: abs(2 * sum(output(tables[c], bits) for c in candidates) - len(candidates)))
 
 
@@ -117,9 +116,8 @@ class Task:
     """One instance.
 
     Attributes:
-        task_id: its name in the panel.
         tables: truth tables of the candidates, all different.
-        expressions: how each candidate is written.
+        expressions: the candidates as expressions.
         hidden: positions of the hidden circuits in the candidate list, in the order of their labels.
     """
 
@@ -135,16 +133,15 @@ class Task:
 
 
 def task_ids(split: str, options: CircuitDecodingOptions) -> list[str]:
-    """Return the ``train`` or ``test`` ids of the size that the options ask for."""
     return numbered_ids(options.size, split, SIZES)
 
 
 @lru_cache(maxsize=4096)
 def find_task(task_id: str) -> Task:
-    """Return the task called ``task_id``.
+    """Return the task ``task_id``.
 
     Raises:
-        InputError: unknown id; the message offers the nearest.
+        InputError: an unknown id; the message offers the nearest.
     """
     match = _TASK_ID.fullmatch(task_id)
     if match is None or int(match[4]) >= SIZES[match[3]]:

@@ -1,4 +1,4 @@
-"""What the registry knows about guess_numbers, and its keys."""
+"""The registry entry and the keys of guess_numbers."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """GuessNumbers as a `gymnasium.Env` over text (T3, appendix C.1 and C.3).
 
-An episode is at most ten turns of the agent; the first guess, fixed by the task, is not one of them. Reward is the
-exact match of the final answer (0 or 1), given on the turn that answers; an episode without an answer earns 0.
-The ``paper`` prompt is T3's figure 8 word for word; ``compact`` says the same in a few words, with numbers and feedback
-as one word each, for warm-start models.
+An episode has at most ten turns, without the first guess, which the task fixes. The answer earns 1 if it is the secret,
+else 0; an episode without an answer earns 0. The ``paper`` prompt is T3's figure 8 word for word. ``compact`` has the
+same content in a few words for warm-start models: numbers and feedback are one word each.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ NOT_A_CODE = "not-a-code"
 
 
 def parse_action(response: str, a: int, b: int) -> TaggedAction:
-    """Read one action from ``response``; see `rl_agents.envs.stateful.read_tags`.
+    """Read one action from ``response`` (`rl_agents.envs.stateful.read_tags`).
 
-    White space inside the tag is dropped. A guess must be a code of the game; an answer need not be, as every answer
-    is final and is simply right or wrong.
+    White space inside the tag is removed. A guess must be a code of the game. An answer may be any text: it is final,
+    and right or wrong.
     """
     action = read_tags(response)
     code = "".join(action.content.split())
@@ -60,7 +59,6 @@ def parse_action(response: str, a: int, b: int) -> TaggedAction:
 
 
 def first_observation(task: Task, value: Feedback, style: str) -> str:
-    """Return the task description with the first guess and its feedback ``value``."""
     group = task.subgroup
     if style == "compact":
         return f"{group.a} of {group.b} : {task.first_guess} {tasks.feedback_word(value)}"
@@ -73,13 +71,13 @@ def first_observation(task: Task, value: Feedback, style: str) -> str:
 
 
 def feedback_observation(value: Feedback, style: str) -> str:
-    """Return the answer to a guess: one word, or the sentence of figure 8."""
+    """Return the feedback to a guess: one word, or the sentence of figure 8."""
     return tasks.feedback_word(value) if style == "compact" else _PAPER_FEEDBACK.format(x=value[0], y=value[1])
 
 
 @dataclass(frozen=True, slots=True)
 class GameState:
-    """All that changes in an episode; immutable, so a snapshot is a reference to it."""
+    """The state of an episode. Immutable, so a snapshot is a reference."""
 
     task: Task
     remaining: tuple[str, ...]
@@ -92,10 +90,9 @@ class GameState:
 class GuessNumbersEnv(TaggedEnv[GameState, GuessNumbersOptions]):
     """Find a secret code from ``xAyB`` feedback.
 
-    ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the game and its hypothesis set: what can be known
-    so far), ``progress`` (None before the first turn and when the response was malformed: T3 must treat those as if
-    it were not there), ``references`` (the secret), and ``metrics``: ``turns``, ``inconsistent_guesses``,
-    ``hypotheses_left``.
+    ``info`` has ``task_id``, ``success``, ``valid``, ``anchor`` (the game and its hypothesis set: all that can be known
+    so far), ``progress`` (None before the first turn and for a malformed response, which T3 ignores), ``references``
+    (the secret), and ``metrics``: ``turns``, ``inconsistent_guesses``, ``hypotheses_left``.
     """
 
     observation_space = observations(4096)

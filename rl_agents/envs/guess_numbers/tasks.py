@@ -1,13 +1,13 @@
-"""The task sets of GuessNumbers: all 1908 tasks of the nine sub-groups, split once into 1526 train and 382 test.
+"""The tasks of GuessNumbers: all 1908 tasks of the nine sub-groups, split into 1526 train and 382 test.
 
-A task is a code length, a number of symbols, a first guess and a secret; its id is
+A task is a code length, a number of symbols, a first guess and a secret. Its id is
 ``<sub-group>/<first guess>/<secret>``, for example ``3-4-0-3/123/231``. The split is frozen in ``panel.json``: the
-first 382 of `shuffled_ids` with its seed are the tests.
+first 382 of `shuffled_ids` with its seed are the test tasks.
 
-The secret is an ``a``-digit code of distinct digits from 1 to ``b``. A guess is answered with ``xAyB``: ``x`` digits
-are right and in the right position, ``y`` digits are in the secret at another position.
+The secret is an ``a``-digit code of distinct digits from 1 to ``b``. The feedback to a guess is ``xAyB``: ``x`` digits
+are in the right position, and ``y`` digits are in the secret at another position.
 
-Source: T3, appendix C.1 and table 5 (rules and sizes; the paper's own split is not published).
+Source: T3, appendix C.1 and table 5 (rules and sizes; the paper's split is not published).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def codes(a: int, b: int) -> tuple[str, ...]:
 
 
 def code_error(text: str, a: int, b: int) -> str:
-    """Say what is wrong with ``text`` as a code of ``a`` distinct digits from 1 to ``b``; empty when nothing is."""
+    """Return why ``text`` is not a code of ``a`` distinct digits from 1 to ``b``; empty if it is one."""
     if len(text) != a or not (text.isascii() and text.isdigit()):
         return f"{text[:20]!a} is not a {a}-digit number"
     if any(not 1 <= int(digit) <= b for digit in text):
@@ -74,7 +74,7 @@ def code_error(text: str, a: int, b: int) -> str:
 
 @cache
 def feedback(secret: str, guess: str) -> Feedback:
-    """Return ``(x, y)``: digits of ``guess`` in the right position, and digits present but elsewhere.
+    """Return ``(x, y)``: digits of ``guess`` in the right position, and digits at another position.
 
     >>> feedback("231", "123")
     (0, 3)
@@ -95,12 +95,12 @@ def feedback_word(value: Feedback) -> str:
 
 
 def consistent(candidates: Iterable[str], guess: str, value: Feedback) -> tuple[str, ...]:
-    """Keep the candidates that would have answered ``guess`` with ``value``."""
+    """Keep the candidates that have the feedback ``value`` for ``guess``."""
     return tuple(code for code in candidates if feedback(code, guess) == value)
 
 
 def hypotheses(a: int, b: int, history: Sequence[tuple[str, Feedback]]) -> tuple[str, ...]:
-    """Return the oracle's hypothesis set: every code that agrees with all feedback so far, ascending.
+    """Return the oracle's hypothesis set: all codes that agree with all feedback so far, ascending.
 
     >>> hypotheses(3, 4, [("123", (0, 3))])
     ('231', '312')
@@ -112,12 +112,12 @@ def hypotheses(a: int, b: int, history: Sequence[tuple[str, Feedback]]) -> tuple
 
 
 def guess_progresses(guess: str, before: Sequence[str]) -> bool:
-    """T3's rule for GuessNumbers: a guess progresses when it lies in the hypothesis set ``before`` it was made."""
+    """T3's rule for GuessNumbers: a guess is progress if it is in the hypothesis set ``before`` the guess."""
     return guess in before
 
 
 def set_progresses(guess: str, before: Sequence[str], after: Sequence[str]) -> bool:
-    """Softer rule: the guess shrank the hypothesis set. A set of one cannot shrink, so naming its member is enough."""
+    """Softer rule: the guess shrank the hypothesis set, or is the only member of a set that cannot shrink."""
     return len(after) < len(before) or (len(before) == 1 and guess in before)
 
 
@@ -126,7 +126,7 @@ PANEL_FILE = Path(__file__).with_name("panel.json")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One game: ``first_guess`` is made for the agent, ``secret`` is what it must find."""
+    """One game: the first guess, which is made for the agent, and the secret."""
 
     subgroup: SubGroup
     first_guess: str
@@ -134,7 +134,6 @@ class Task:
 
     @property
     def task_id(self) -> str:
-        """The task's name in the panel."""
         return f"{self.subgroup.name}/{self.first_guess}/{self.secret}"
 
 
@@ -147,15 +146,14 @@ def subgroup_tasks(group: SubGroup) -> list[Task]:
 
 @cache
 def all_tasks() -> dict[str, Task]:
-    """Return the 1908 tasks by id."""
     return {task.task_id: task for group in SUBGROUPS for task in subgroup_tasks(group)}
 
 
 def find_task(task_id: str) -> Task:
-    """Return the task called ``task_id``.
+    """Return the task ``task_id``.
 
     Raises:
-        InputError: unknown id; the message offers the nearest.
+        InputError: an unknown id; the message offers the nearest.
     """
     tasks = all_tasks()
     if task_id not in tasks:
@@ -164,5 +162,4 @@ def find_task(task_id: str) -> Task:
 
 
 def task_ids(split: str, options: GuessNumbersOptions) -> list[str]:
-    """Return the frozen ``train`` or ``test`` ids."""
     return panel_ids(PANEL_FILE, split)

@@ -1,4 +1,4 @@
-"""What the registry knows about long_form_qa, and its keys."""
+"""The registry entry and the keys of long_form_qa."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class LongFormQAOptions(JudgeKeys, PromptKey, ThoughtsKey, RetrieverKeys):
     results: int = key(3, "passages that a search returns", ge=1, le=10)
     reward: Literal["pass", "match", "points"] = key(
         "pass",
-        "reward: 1 for a grounded and complete answer, 1 for a complete answer (PRS), or the rule judge's shares of "
-        "stated points and grounded sentences, multiplied",
+        "reward: 1 for a grounded and complete answer, 1 for a complete answer (PRS), or the product of the rule "
+        "judge's shares of stated points and grounded sentences",
     )
 
     def __post_init__(self) -> None:

@@ -1,11 +1,10 @@
-"""The warm-start model of long_form_qa: its words, its weights before training, and what it is taught.
+"""The warm-start model of long_form_qa.
 
-It reads the almanac in the compact style, three words a fact, one passage a search, and writes calls of the search tool
-as a few words that are JSON together.
+It reads the almanac in the compact style (three words per fact, one passage per search) and writes calls of the search
+tool as a few words that together are JSON.
 
-The player searches for every part of a question and says what it read. It breaks off calls, searches for the wrong
-thing, thinks that it knows what it has not read, and omits parts: every stage that a reward can tell apart is failed at
-times.
+The player that it imitates searches for every part of a question and states what it read. Sometimes it breaks off a
+call, searches for a wrong aspect, guesses a fact, or omits a part. So every stage of a reward fails sometimes.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from rl_agents.envs.long_form_qa.tasks import ASPECTS, TOWNS, Wish, value_word, 
 
 
 def compact_search(wish: Wish) -> str:
-    """Return the search for a wish in words that the model can write; between them are blanks."""
+    """Return the search for a fact in the model's words, separated by blanks."""
     town, aspect, _ = wish.words
     return f'<tool_call> {{"name":"search","arguments":{{"query":" {town} {aspect} "}}}} </tool_call>'
 
 
 def was_read(wish: Wish, state: QAState) -> bool:
-    """Say whether a passage that was read in the compact style states the wish."""
+    """Return whether a passage that was read in the compact style states the fact."""
     return any(f"{' '.join(wish.words)} ." in text for text in state.read)
 
 
@@ -35,11 +34,11 @@ class Habits:
     """Habits of the player, as probabilities.
 
     Attributes:
-        broken_call: per search, of leaving out the end of the call's JSON.
-        wrong_search: per search, of asking for another aspect of the town.
-        presumes: per part of the question, of not searching for it and stating a value at random.
+        broken_call: per search, of omitting the end of the call's JSON.
+        wrong_search: per search, of searching for another aspect of the town.
+        presumes: per part of the question, of stating a random value without a search.
         forgets: per part of the question, of neither searching for it nor stating it.
-        hurried: per turn, after the first, of being told to answer at once, in the words of T3's forced answers.
+        hurried: see `ScriptedPlayer`.
     """
 
     broken_call: float = 0.06
@@ -72,7 +71,7 @@ def _search(wish: Wish, rng: random.Random, habits: Habits) -> str:
 
 
 def _answer(state: QAState, kept: Sequence[Wish], presumed: set[Wish], rng: random.Random) -> str:
-    """State the facts that were read, and guess at the presumed ones."""
+    """State the facts that were read, and guess the presumed ones."""
     parts = []
     for wish in kept:
         town, aspect, value = wish.words
@@ -88,7 +87,6 @@ CALL_BEGIN, CALL_END = '{"name":"search","arguments":{"query":"', '"}}'
 
 
 def words() -> list[str]:
-    """Return every word but special tokens and tags."""
     values = [value_word(aspect, value) for aspect in ASPECTS for value in aspect.values]
     prompts = ["question", ":", ".", INVALID, NOTHING, CALL_BEGIN, CALL_END]
     return [*prompts, *(town.lower() for town in TOWNS), *(aspect.name for aspect in ASPECTS), *values]
@@ -99,6 +97,6 @@ STARTER = word_starter(
     words,
     tags=("think", "answer", "tool_call", "tool_response"),
     max_tokens=256,
-    # One passage a search; it writes no thoughts.
+    # One passage per search. It writes no thoughts.
     defaults={"env.results": 1, "max_model_len": 192, "max_response_tokens": 20},
 )

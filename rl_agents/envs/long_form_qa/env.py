@@ -1,43 +1,42 @@
 """Long-form question answering as a `gymnasium.Env` over text (PRS, long form).
 
-An episode is at most six turns: searches in the documents, up to four in a turn, and an answer of several sentences.
-A judge says whether the documents that the agent has read support every sentence, and whether the answer states all
-points of the reference. Reward is given on the turn that answers; without an answer it is 0.
+An episode has at most six turns: searches in the documents, up to four per turn, and an answer of several sentences.
+A judge decides if the documents that the agent has read support every sentence, and if the answer states all points of
+the reference. The answer earns the reward; without an answer it is 0.
 
-The ``paper`` prompt says what the PRS paper's prompt says (appendix A), in words of our own that ask for a long answer;
-the tool is given in OpenAI's form. ``compact`` is for warm-start models: questions are town and aspect, documents three
-words a fact, and what went wrong is one word.
+The ``paper`` prompt has the content of the PRS paper's prompt (appendix A), but asks for a long answer. The tool has
+OpenAI's form. ``compact`` is for warm-start models: questions are town and aspect, a fact in a document is three words,
+and a problem is one word.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_agents.envs.long_form_qa import SPEC, LongFormQAOptions
 from rl_agents.envs.long_form_qa.tasks import Task, find_task, open_store, own_questions, task_ids
-from rl_agents.envs.options import RetrieverKeys, connect_judge, part_of
+from rl_agents.envs.options import RetrieverKeys, part_of
 from rl_agents.envs.stateful import COMPACT_ANSWER_NOW, StepResult, observations
 from rl_agents.envs.tool_turns import ToolEnv, ToolResponse, text_tool
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage
-from rl_agents.rewards import judges
 from rl_agents.rewards.grounding import conciseness, grounded_share, sentences, stated_share
-from rl_agents.rewards.judge import Judge, OpenAIJudge
+from rl_agents.rewards.judges import make_judge
 from rl_agents.rewards.reading import Reading
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolResult, feedback, render_results
 
 MAX_TITLE, MAX_TEXT = 300, 2000
 CUT = " ..."
 NOTHING_FOUND = "nothing found"
-#: Searches in one turn; further ones are not run.
+#: Searches in one turn. More are not run.
 MAX_CALLS = 4
-#: An answer of more sentences fails.
+#: An answer with more sentences fails.
 MAX_SENTENCES = 12
-#: What the compact style says instead of a sentence of feedback.
+#: Feedback of the compact style.
 INVALID, NOTHING = "invalid", "nothing"
 
 SEARCH = text_tool(
@@ -64,40 +63,10 @@ ANSWER_NOW = "No further search is possible. Write your final answer now, inside
 _MALFORMED = "Your last response was not valid: {problem}. Search, or answer inside <answer> and </answer>."
 
 
-def system_text(max_turns: int, tag: str) -> str:
-    return _SYSTEM.format(max_calls=MAX_CALLS, max_turns=max_turns, max_sentences=MAX_SENTENCES, tag=tag)
-
-
-def first_observation(task: Task, style: str, rules: str) -> str:
-    """Return rules, tool and question in one text; in the compact style the question alone."""
-    if style == "compact":
-        return task.question
-    return f"{rules}\n{_FORM.format(tool=json.dumps(SEARCH.to_openai()['function']), question=task.question)}"
-
-
 def passage_text(passage: Passage) -> str:
-    """Return a passage as the agent reads it: title, line break, text, both cut where they are long."""
+    """Return a passage as the agent reads it: title, line break, text. Long ones are cut."""
     title, text = _cut(" ".join(passage.title.split()), MAX_TITLE), _cut(passage.text.strip(), MAX_TEXT)
     return f"{title}\n{text}" if title else text
-
-
-def found_text(texts: Sequence[str], style: str) -> str:
-    """Return what a search found; ``texts`` are those of `passage_text`."""
-    if style == "compact":
-        return " ".join(texts) or NOTHING
-    return "\n\n".join(f"[{number}] {text}" for number, text in enumerate(texts, start=1)) or NOTHING_FOUND
-
-
-def results_observation(results: Sequence[ToolResult], style: str) -> str:
-    """Return what the agent reads after its calls; in the compact style errors are one word."""
-    if style == "compact":
-        results = [result if result.ok else ToolResult(result.call, INVALID, ok=True) for result in results]
-    return render_results(results)
-
-
-def malformed_observation(problem: str, style: str) -> str:
-    """Tell the agent that, and why, its response could not be read."""
-    return INVALID if style == "compact" else _MALFORMED.format(problem=feedback(problem))
 
 
 def _cut(text: str, limit: int) -> str:
@@ -106,12 +75,11 @@ def _cut(text: str, limit: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the judge, and the rule that reads words, say about an answer.
+    """The results of the judge, and of the rule that compares words (`rl_agents.rewards.grounding`).
 
     Attributes:
-        grounded, complete: the judge's verdicts, 0 or 1; both are 0 for an answer of too many sentences.
-        grounded_share, stated_share: the rule's: of the answer's sentences and of the points.
-        conciseness: the rule's; see `rl_agents.rewards.grounding.conciseness`.
+        grounded, complete: the judge's verdicts, 0 or 1; both are 0 for an answer with too many sentences.
+        grounded_share, stated_share: the rule's shares of the answer's sentences and of the points.
     """
 
     sentences: int
@@ -131,11 +99,11 @@ NO_ANSWER = Verdict(0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class QAState:
-    """All that changes in an episode; immutable, so a snapshot is a reference to it.
+    """The state of an episode. Immutable, so a snapshot is a reference.
 
     Attributes:
-        read: the different passages that the agent has read, as it has, in their order.
-        searches: calls that were run.
+        read: the different passages that the agent has read, in order.
+        searches: number of calls.
     """
 
     task: Task
@@ -149,12 +117,12 @@ class QAState:
 class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
     """Search documents, then answer a question in several sentences that they support.
 
-    ``info`` holds ``task_id``, ``success`` (grounded and complete), ``valid`` (every call fitted the tool, or the
-    answer could be read), ``anchor`` (the task and the set of passages read), ``progress`` (a passage was found that
-    had not been read; None before the first turn, for malformed responses and for answers), ``query``,
-    ``references``, ``points``, ``evidence`` (the passages read) and ``metrics``: ``turns``, ``searches``,
-    ``passages``, ``sentences``, ``grounded``, ``complete``, ``grounded_share``, ``stated_share``, ``conciseness``. In
-    the ``paper`` style that of `reset` holds ``messages`` and ``tools`` too.
+    ``info`` has ``task_id``, ``success`` (grounded and complete), ``valid`` (every call fitted the tool, or the answer
+    could be read), ``anchor`` (the task and the set of passages read), ``progress`` (a new passage was found; None
+    before the first turn, for malformed responses and for answers), ``query``, ``references``, ``points``, ``evidence``
+    (the passages read) and ``metrics``: ``turns``, ``searches``, ``passages``, ``sentences``, ``grounded``,
+    ``complete``, ``grounded_share``, ``stated_share``, ``conciseness``. In the ``paper`` style, `reset` adds
+    ``messages`` and ``tools``.
 
     Raises:
         InputError: a bad option or file.
@@ -166,8 +134,13 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
 
     def __init__(self, options: LongFormQAOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
+        if self.options.reward == "points" and self.options.judge != "rule":
+            raise InputError("env.reward=points counts by the rule judge; any other gives env.reward=pass or match")
         self._own = own_questions(self.options)
-        self._rules = system_text(self.max_turns, self.options.thoughts)
+        self._compact = self.options.prompt == "compact"
+        self._rules = _SYSTEM.format(
+            max_calls=MAX_CALLS, max_turns=self.max_turns, max_sentences=MAX_SENTENCES, tag=self.options.thoughts
+        )
         store = open_store(self.options.documents, self.options.prompt)
         self._retriever = part_of(RetrieverKeys, self.options).over(store)
         self._judge = make_judge(self.options)
@@ -175,21 +148,25 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
 
     def _begin(self, task_id: str) -> tuple[str, QAState]:
         task = find_task(task_id, self._own, self.options.prompt)
-        return first_observation(task, self.options.prompt, self._rules), QAState(task)
+        if self._compact:
+            return task.question, QAState(task)
+        form = _FORM.format(tool=json.dumps(SEARCH.to_openai()["function"]), question=task.question)
+        return f"{self._rules}\n{form}", QAState(task)
 
     def _opening(self, state: QAState) -> dict[str, Any]:
-        if self.options.prompt == "compact":
+        if self._compact:
             return {}
         messages = [{"role": "system", "content": self._rules}, {"role": "user", "content": state.task.question}]
         return {"messages": messages, "tools": [SEARCH.to_openai()]}
 
     def _reject(self, state: QAState, problem: str) -> StepResult:
-        return self._end_malformed(state, malformed_observation(problem, self.options.prompt), query="")
+        text = INVALID if self._compact else _MALFORMED.format(problem=feedback(problem))
+        return self._end_malformed(state, text, query="")
 
     @property
     def answer_instruction(self) -> str:
-        """What the agent reads when its next turn must answer."""
-        return COMPACT_ANSWER_NOW if self.options.prompt == "compact" else ANSWER_NOW
+        """What the agent reads if its next turn must answer."""
+        return COMPACT_ANSWER_NOW if self._compact else ANSWER_NOW
 
     def _call(self, state: QAState, turn: ToolResponse) -> StepResult:
         read = list(state.read)
@@ -198,18 +175,18 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
             hits = self._retriever.search(arguments["query"], self.options.results)
             texts = [passage_text(hit.passage) for hit in hits]
             read.extend(text for text in dict.fromkeys(texts) if text not in read)
-            return found_text(texts, self.options.prompt)
+            if self._compact:
+                return " ".join(texts) or NOTHING
+            return "\n\n".join(f"[{number}] {text}" for number, text in enumerate(texts, start=1)) or NOTHING_FOUND
 
         results = Toolbox([BoundTool(SEARCH, search)], MAX_CALLS).execute(turn.response)
         new = replace(state, read=tuple(read), searches=state.searches + sum(result.ok for result in results))
         queries = [str(result.call.arguments["query"]) for result in results if result.ok and result.call]
-        return self._end_turn(
-            new,
-            results_observation(results, self.options.prompt),
-            valid=all(result.fits for result in results),
-            progress=len(read) > len(state.read),
-            query=" ; ".join(queries),
-        )
+        valid, progress = all(result.fits for result in results), len(read) > len(state.read)
+        if self._compact:
+            results = [result if result.ok else ToolResult(result.call, INVALID, ok=True) for result in results]
+        query = " ; ".join(queries)
+        return self._end_turn(new, render_results(results), valid=valid, progress=progress, query=query)
 
     async def _answer(self, state: QAState, answer: str) -> StepResult:
         verdict = await self._judged(state, answer)
@@ -261,17 +238,6 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
                 "conciseness": verdict.conciseness,
             },
         }
-
-
-def make_judge(options: LongFormQAOptions) -> Judge:
-    """Build the judge that the environment's options describe.
-
-    Raises:
-        InputError: a server without URL or model, or a reward that the judge cannot give.
-    """
-    if options.reward == "points" and options.judge != "rule":
-        raise InputError("env.reward=points counts by the rule judge; any other gives env.reward=pass or match")
-    return connect_judge(OpenAIJudge, options) if options.judge == "openai" else judges.make_judge(options)
 
 
 make = LongFormQAEnv

@@ -1,19 +1,19 @@
-"""The tasks of long_form_qa and the documents behind them: the generated almanac, or the user's own files.
+"""The tasks of long_form_qa and their documents: the generated almanac, or the user's own files.
 
-1000 train and 200 test questions about the almanac are called ``almanac/train/0007``; no two ask for the same things.
-``panel.json`` holds hashes of all documents and questions. A table of questions about other documents has
+The almanac has 1000 train and 200 test questions, such as ``almanac/train/0007``. No two ask for the same facts.
+``panel.json`` has hashes of all documents and questions. A table of questions about other documents has these keys:
 
 | key | value |
 |---|---|
 | ``question`` | text |
-| ``points`` | list of texts: what an answer has to state, a sentence each that stands alone |
-| ``answers`` | list of texts, or ``answer``: one: whole reference answers; the points in a row when absent |
-| ``id`` | text or number; the place in the file, from 1, when absent |
-| ``split`` | ``train`` or ``test``; a share is drawn by hash when absent |
+| ``points`` | list of texts that an answer must state: sentences that name their subject |
+| ``answers`` | list of whole reference answers, or ``answer``: one; by default the points in one text |
+| ``id`` | text or number; by default the place in the file, from 1 |
+| ``split`` | ``train`` or ``test``; by default a share is drawn by hash |
 
-The almanac tells of 48 invented towns in three articles each. Every fact is a pure function of town and aspect (through
-sha256, so of no library's generator). An article states two facts and mentions another town in passing. There are two
-renderings: sentences, and for small models three words a fact, ``velmora founder tarn``.
+The almanac has three articles about each of 48 invented towns. A fact is a pure function of town and aspect (sha256).
+An article states two facts and mentions another town. A fact is rendered as a sentence, or for small models as three
+words: ``velmora founder tarn``.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ TOWNS = tuple(first + last for first, last in product(_STORED["beginnings"], _ST
 
 @dataclass(frozen=True, slots=True)
 class Aspect:
-    """Something that every town has.
+    """A property of towns.
 
     Attributes:
         name: one word, for the compact rendering.
         question, statement: with ``{town}`` and, in the statement, ``{value}``.
-        values: what it can be; the last word in lower case is the value of the compact rendering.
+        values: possible values; see `value_word` for the compact rendering.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Aspect:
     values: tuple[str, ...]
 
 
-#: Articles by name, and the aspects that they tell of.
+#: Articles by name, and their aspects.
 ARTICLES = tuple(
     (article["name"], tuple(Aspect(**{**aspect, "values": tuple(aspect["values"])}) for aspect in article["aspects"]))
     for article in _STORED["articles"]
@@ -67,7 +67,7 @@ _ASIDES = {article["name"]: article["aside"] for article in _STORED["articles"]}
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One thing that a question asks for."""
+    """One fact that a question asks for."""
 
     town: str
     aspect: Aspect
@@ -86,7 +86,7 @@ class Wish:
 
     @property
     def words(self) -> tuple[str, str, str]:
-        """Return town, aspect and value as the compact rendering has them."""
+        """Town, aspect and value in the compact rendering."""
         return self.town.lower(), self.aspect.name, value_word(self.aspect, self.value)
 
 
@@ -97,13 +97,13 @@ def _value(town: str, aspect: str) -> str:
 
 
 def value_word(aspect: Aspect, value: str) -> str:
-    """Return the one word that names a value: a family name, what a fair is called after, or the value itself."""
+    """Return the word for a value: a family name, the name of a fair, or the value itself."""
     parts = value.lower().split()
     return parts[0] if aspect.name == "fair" else parts[-1]
 
 
 def passages(style: str) -> Iterator[Passage]:
-    """Yield all articles, in the style ``paper`` (sentences) or ``compact`` (three words a fact, no title)."""
+    """Yield all articles, in the style ``paper`` (sentences) or ``compact`` (three words per fact, no title)."""
     for town in TOWNS:
         for name, aspects in ARTICLES:
             wishes = [Wish(town, aspect) for aspect in aspects]
@@ -116,12 +116,12 @@ def passages(style: str) -> Iterator[Passage]:
 
 
 def compact_text(wishes: Sequence[Wish]) -> str:
-    """State wishes in three words each."""
+    """Return the facts in three words each."""
     return " ".join(" ".join([*wish.words, "."]) for wish in wishes)
 
 
 def draw_wishes(seed: str) -> tuple[Wish, ...]:
-    """Draw two to four different wishes about one or two towns, town by town."""
+    """Draw two to four different facts about one or two towns, town by town."""
     digest = hashlib.sha256(seed.encode()).digest()
     towns = shuffled_ids(TOWNS, seed)[: 1 + digest[0] % 2]
     pairs = {f"{town}/{aspect.name}": Wish(town, aspect) for town in towns for aspect in ASPECTS}
@@ -142,7 +142,7 @@ class Task:
     """A question.
 
     Attributes:
-        points: what an answer has to state, a sentence each.
+        points: sentences that an answer must state.
         references: whole answers.
     """
 
@@ -153,10 +153,10 @@ class Task:
 
 
 def load_questions(name: str, columns: Mapping[str, str] | None = None) -> TableTasks:
-    """Read a table of questions; once, and again when it changes.
+    """Read a table of questions once, and again if it has changed.
 
     Raises:
-        InputError: the table or a question cannot be read; the line is named.
+        InputError: the table or a question cannot be read; the message names the line.
     """
     try:
         table = open_table(name, columns, _KEYS, "env.columns")
@@ -188,10 +188,10 @@ def _entries(table: Table) -> Iterator[Entry]:
 
 
 def read_question(record: Any, number: int) -> tuple[Task, str]:
-    """Read one question and its split (empty when not given); ``number`` is its place.
+    """Read one question and its split (empty if not given); ``number`` is its place.
 
     Raises:
-        ValueError: what is wrong with it.
+        ValueError: the record is not a question.
     """
     if not isinstance(record, dict):
         raise ValueError(f"a question is {type(record).__name__}, not an object")
@@ -213,18 +213,18 @@ def read_question(record: Any, number: int) -> tuple[Task, str]:
 
 def _text(value: Any, key: str, limit: int) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > limit:
-        raise ValueError(f"'{key}' is no text of 1 to {limit} characters")
+        raise ValueError(f"'{key}' is not a text of 1 to {limit} characters")
     return value.strip()
 
 
 def _texts(value: Any, key: str, limit: int) -> tuple[str, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_POINTS:
-        raise ValueError(f"'{key}' is no list of 1 to {MAX_POINTS} texts")
+        raise ValueError(f"'{key}' is not a list of 1 to {MAX_POINTS} texts")
     return tuple(_text(item, key, limit) for item in value)
 
 
 def _splits(given: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Split by what is given; draw `TEST_SHARE` of those without. A file of one question is both sets."""
+    """Split as given, and draw `TEST_SHARE` of the others. With one question, both sets have it."""
     free = [name for name, split in given.items() if not split]
     drawn = set(shuffled_ids(free, SPLIT_SEED)[: round(TEST_SHARE * len(free))])
     test = [name for name, split in given.items() if split == "test" or name in drawn]
@@ -238,35 +238,35 @@ _TASK_ID = re.compile(r"almanac/(train|test)/(\d{4})")
 
 
 def task_ids(split: str, options: LongFormQAOptions) -> list[str]:
-    """Return the ``train`` or ``test`` ids of the user's own questions, or of the almanac.
+    """Return the ``train`` or ``test`` ids of the user's questions, or of the almanac.
 
     Raises:
-        InputError: another split, or files that cannot be used.
+        InputError: an unknown split, or unusable files.
     """
     own = own_questions(options)
     return numbered_ids("almanac", split, SIZES) if own is None else list(own.ids(split))
 
 
 def own_questions(options: LongFormQAOptions) -> TableTasks | None:
-    """Return the questions of the user's own files; None when none are named.
+    """Return the questions of the user's files; None without files.
 
     Raises:
-        InputError: only one of the files is named, one cannot be read, or the style is for the almanac alone.
+        InputError: only one of the files is given, one cannot be read, or the style is only for the almanac.
     """
     if not options.documents and not options.questions:
         return None
     if not options.documents or not options.questions:
-        raise InputError("env.documents and env.questions belong together: name both files, or none for the almanac")
+        raise InputError("env.documents and env.questions belong together: set both, or none for the almanac")
     if options.prompt == "compact":
-        raise InputError("env.prompt=compact knows the almanac's words alone; use env.prompt=paper for your documents")
+        raise InputError("env.prompt=compact is only for the almanac; use env.prompt=paper for your documents")
     return load_questions(options.questions, options.columns)
 
 
 def find_task(task_id: str, own: TableTasks | None, style: str = "paper") -> Task:
-    """Return the task called ``task_id``.
+    """Return the task ``task_id``.
 
     Raises:
-        InputError: unknown id; the message offers the nearest.
+        InputError: an unknown id; the message offers the nearest.
     """
     if own is not None:
         question, points, references = own.find(task_id)
@@ -281,10 +281,10 @@ def find_task(task_id: str, own: TableTasks | None, style: str = "paper") -> Tas
 
 
 def wishes_of(task_id: str) -> tuple[Wish, ...]:
-    """Return what a question about the almanac asks for.
+    """Return the facts that a question about the almanac asks for.
 
     Raises:
-        InputError: unknown id.
+        InputError: an unknown id.
     """
     match = _TASK_ID.fullmatch(task_id)
     if match is None or int(match[2]) >= SIZES[match[1]]:
@@ -294,7 +294,7 @@ def wishes_of(task_id: str) -> tuple[Wish, ...]:
 
 @lru_cache(maxsize=1)
 def _drawn() -> dict[str, list[tuple[Wish, ...]]]:
-    """Draw questions until there are enough that ask for different things; the first are the test's."""
+    """Draw questions until enough of them ask for different facts. The first are the test tasks."""
     found: dict[frozenset[Wish], tuple[Wish, ...]] = {}
     for number in itertools.count():
         wishes = draw_wishes(f"{SPLIT_SEED}/{number}")
@@ -306,10 +306,10 @@ def _drawn() -> dict[str, list[tuple[Wish, ...]]]:
 
 
 def open_store(documents: str, style: str) -> PassageStore:
-    """Return the documents, indexed.
+    """Return the indexed documents.
 
     Raises:
-        InputError: a file that cannot be used.
+        InputError: an unusable file.
     """
     return PassageStore.open(documents) if documents else _almanac_store(style)
 

@@ -1,4 +1,4 @@
-"""What the registry knows about movie_recommendation, and its keys."""
+"""The registry entry and the keys of movie_recommendation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ class MovieRecommendationOptions(PromptKey):
     """Keys of movie_recommendation; see docs/environments/active_reasoning.md."""
 
     size: Literal["paper", "small"] = key("paper", "size of a session: the paper's, or that of the warm-start model")
-    progress: Literal["similarity", "movement"] = key(
-        "similarity", "progress rule: the estimate came closer to the hidden weights (T3), or it still moves"
-    )
 
 
 SPEC = EnvSpec(

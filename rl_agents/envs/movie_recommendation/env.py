@@ -1,19 +1,16 @@
 """MovieRecommendation as a `gymnasium.Env` over text (T3, appendix C.1 and C.3).
 
-An episode is at most five turns: questions about seen movies, and in the last turn the recommendation of an unseen
-one. The unseen movies are shown when the last turn begins. Reward is the exact match of the recommendation (0 or 1).
-The ``paper`` prompts are T3's figure 10 for the questions and figure 11 for the last turn, word for word. ``compact``
-says the same in a few words, for warm-start models: a movie is called by its scores, written
-``0/0.5/1``, an estimate is one word, and the user answers with the movie that is preferred.
+An episode has at most five turns: questions about seen movies, and in the last turn the recommendation of an unseen
+one. The last turn shows the unseen movies. The recommendation earns 1 if it is the best movie, else 0. The ``paper``
+prompts are T3's figure 10 for the questions and figure 11 for the last turn, word for word. ``compact`` has the same
+content in a few words for warm-start models: the name of a movie is its scores, such as ``0/0.5/1``, an estimate is one
+word, and the user answers with the preferred movie.
 
-Sources: T3, section 3.1 (progress); the released code for the movement of the estimate.
+Source: T3, section 3.1 (progress).
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,15 +18,18 @@ from typing import Any
 from rl_agents.envs.movie_recommendation import SPEC, MovieRecommendationOptions
 from rl_agents.envs.movie_recommendation.tasks import Size, Task, find_task, task_ids
 from rl_agents.envs.preferences import (
-    EQUAL,
     NO,
     PAPER_PROMPT,
     YES,
+    Comparison,
     Levels,
     Movie,
+    Question,
     Vector,
+    comparison,
     cosine,
     preference,
+    question_parts,
     read_vector,
     satisfaction,
     shown,
@@ -66,27 +66,15 @@ UNKNOWN_MOVIE = "unknown-movie"
 FINAL_TURN = "final-turn"
 
 PAPER_MALFORMED = {
-    NOT_A_QUESTION: "inside <interact> must stand 'Guess: w1,w2,...' and 'Question: Would you prefer A over B?'",
+    NOT_A_QUESTION: "inside <interact> write 'Guess: w1,w2,...' and 'Question: Would you prefer A over B?'",
     NOT_A_VECTOR: "the guess must be one number in [0,1] for each attribute, separated by commas",
     UNKNOWN_MOVIE: "a question must name two different movies that you were given",
     FINAL_TURN: "no further question is possible; recommend one unseen movie inside <answer> and </answer>",
 }
 
-#: Longer texts are no question; keeps the reading of hostile ones cheap.
-MAX_QUESTION = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """An estimate of the weights and the two movies to compare."""
-
-    estimate: Vector
-    first: Movie
-    second: Movie
-
 
 def movie_name(movie: Movie, size: Size, style: str) -> str:
-    """Return what a movie is called: its name, or in the compact style its scores."""
+    """Return a movie's name, or its scores in the compact style."""
     if style == "compact":
         return "/".join(shown(score, size.score_levels) for score in movie.scores)
     return movie.name
@@ -100,7 +88,6 @@ def _listed(movies: Sequence[Movie], size: Size, style: str) -> str:
 
 
 def first_observation(task: Task, style: str) -> str:
-    """Return the task description with the seen movies."""
     movies = _listed(task.seen, task.size, style)
     if style == "compact":
         return f"seen {movies}"
@@ -108,61 +95,36 @@ def first_observation(task: Task, style: str) -> str:
 
 
 def final_request(task: Task, style: str) -> str:
-    """Return the words of the last turn, with the unseen movies."""
+    """Return the text of the last turn with the unseen movies."""
     movies = _listed(task.unseen, task.size, style)
     return f"best {movies}" if style == "compact" else _PAPER_FINAL.format(movies=movies)
 
 
-def reply_observation(question: Question, reply: str, size: Size, style: str) -> str:
-    """Return the user's answer to a question; in the compact style it names the movie that the user prefers."""
+def reply_observation(task: Task, question: Question, reply: str, style: str) -> str:
+    """Return the user's answer to a question, or the preferred movie in the compact style."""
     if style != "compact":
         return reply
     preferred = {YES: question.first, NO: question.second}
-    return movie_name(preferred[reply], size, style) if reply in preferred else reply.lower()
-
-
-def question_text(question: Question) -> str:
-    """Return the question in the paper's words."""
-    return f"Would you prefer {question.first.name} over {question.second.name}?"
+    return movie_name(task.seen[preferred[reply]], task.size, style) if reply in preferred else reply.lower()
 
 
 def read_question(content: str, task: Task, style: str) -> Question | TaggedAction:
-    """Read what stands inside ``<interact>``; a malformed action when it is not an estimate and a question."""
-    parts = content[:MAX_QUESTION].split() if style == "compact" else _paper_parts(content)
-    if len(parts) != 3:
+    """Read the content of ``<interact>``; a malformed action if it is not an estimate and a question."""
+    parts = question_parts(content, style == "compact")
+    if parts is None:
         return malformed(NOT_A_QUESTION)
-    vector, first, second = parts
-    estimate = read_vector(vector, task.size.attributes)
+    estimate = read_vector(parts[0], task.size.attributes)
     if estimate is None:
         return malformed(NOT_A_VECTOR)
-    named = {movie_name(movie, task.size, style): movie for movie in task.seen}
-    if first not in named or second not in named or first == second:
+    positions = {movie_name(movie, task.size, style): position for position, movie in enumerate(task.seen)}
+    first, second = (positions.get(name) for name in parts[1:])
+    if first is None or second is None or first == second:
         return malformed(UNKNOWN_MOVIE)
-    return Question(estimate, named[first], named[second])
-
-
-def _paper_parts(content: str) -> list[str]:
-    """Split ``Guess: V Question: Would you prefer A over B?``; letters of either case, any white space."""
-    if len(content) > MAX_QUESTION:
-        return []
-    text = " ".join(content.split())
-    guess, found, question = _partition(text, "question:")
-    head, guessed, vector = _partition(guess, "guess:")
-    opening, prefers, pair = _partition(question, "would you prefer ")
-    first, over, second = _partition(pair, " over ")
-    if not (found and guessed and prefers and over) or head.strip() or opening.strip():
-        return []
-    return [vector.strip(), first.strip(), second.strip().removesuffix("?").strip()]
-
-
-def _partition(text: str, separator: str) -> tuple[str, bool, str]:
-    """`str.partition` that takes letters of either case for the same."""
-    found = re.search(re.escape(separator), text, re.IGNORECASE)
-    return (text[: found.start()], True, text[found.end() :]) if found else (text, False, "")
+    return Question(estimate, first, second)
 
 
 def parse_action(response: str, task: Task, style: str, final: bool) -> TaggedAction | Question:
-    """Read one action from ``response``; see `rl_agents.envs.stateful.read_tags`.
+    """Read one action from ``response`` (`rl_agents.envs.stateful.read_tags`).
 
     A question is malformed in the last turn. Any answer is well-formed.
     """
@@ -172,49 +134,24 @@ def parse_action(response: str, task: Task, style: str, final: bool) -> TaggedAc
     return malformed(FINAL_TURN) if final else read_question(action.content, task, style)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Comparison:
-    """An answered question: the user prefers ``better`` to ``worse``, or likes both the same (``equal``)."""
+def progresses(estimates: Sequence[Vector], weights: Levels) -> bool:
+    """T3's rule: Sim(v_τ+1, v*) - Sim(v_τ, v*) > 0, the last estimate is closer to the hidden weights.
 
-    better: str
-    worse: str
-    equal: bool
-
-
-def comparison(first: Movie, second: Movie, reply: str) -> Comparison:
-    """Return what the ``reply`` to "first over second?" says; the same whichever way round it was asked."""
-    if reply == EQUAL:
-        low, high = sorted((first.name, second.name))
-        return Comparison(low, high, equal=True)
-    better, worse = (first, second) if reply == YES else (second, first)
-    return Comparison(better.name, worse.name, equal=False)
-
-
-def similarity_progresses(estimates: Sequence[Vector], weights: Levels) -> bool:
-    """T3's rule: the last estimate is more similar (cosine) to the hidden weights than the one before; a first one is.
-
-    An unchanged estimate is a stall: Sim(v_τ+1, v*) - Sim(v_τ, v*) is then below any Δ_min > 0.
+    An unchanged estimate is a stall, and the first one is progress.
     """
     similarities = [cosine(estimate, weights) for estimate in estimates[-2:]]
-    return len(similarities) < 2 or similarities[-1] - similarities[-2] > 0
-
-
-def movement_progresses(estimates: Sequence[Vector], window: int = 4, threshold: float = 0.28) -> bool:
-    """The released code's rule, which needs no oracle: the last ``window`` movements ‖v_t - v_{t-1}‖ average at least
-    ``threshold``. Fewer movements than that are progress."""
-    movements = [math.dist(old, new) for old, new in itertools.pairwise(estimates)]
-    return len(movements) < window or sum(movements[-window:]) / window >= threshold
+    return len(similarities) < 2 or similarities[-1] > similarities[-2]
 
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """All that changes in an episode; immutable, so a snapshot is a reference to it.
+    """The state of an episode. Immutable, so a snapshot is a reference.
 
     Attributes:
         estimates: the agent's estimates of the weights, oldest first.
-        comparisons: what the user has said; a question that was asked twice stands here twice.
-        final: the unseen movies are known and the next turn must recommend one.
-        chosen: the recommendation; empty before.
+        comparisons: all answered questions, with repetitions.
+        final: the unseen movies are known, and the next turn must recommend one.
+        chosen: the recommendation; empty before it.
     """
 
     task: Task
@@ -227,19 +164,18 @@ class SessionState:
 
     @property
     def success(self) -> bool:
-        """Whether the best unseen movie was recommended."""
         return self.chosen == self.task.best.name
 
 
 class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]):
     """Ask which of two movies a user prefers, then recommend an unseen one.
 
-    An ``<answer>`` that holds a vector ends the questions early, as figure 10 says: the last turn begins. Any other
-    answer is a recommendation and final. ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the session,
-    what the user has said and whether the last turn has begun), ``progress`` (None before the first estimate, for
-    malformed responses and for recommendations), ``query`` (the question), ``references`` (the best unseen movie), and
-    ``metrics``: ``turns``, ``questions``, ``repeated_questions``, ``similarity`` (cosine of the last estimate and the
-    weights; 0 without one) and ``satisfaction`` (of the recommendation, as a share of the best movie's).
+    An ``<answer>`` with a vector ends the questions early, as in figure 10, and the last turn begins. Any other answer
+    is the final recommendation. ``info`` has ``task_id``, ``success``, ``valid``, ``anchor`` (the session, all replies,
+    and whether the last turn has begun), ``progress`` (None before the first estimate, for malformed responses and for
+    recommendations), ``query`` (the question), ``references`` (the best unseen movie), and ``metrics``: ``turns``,
+    ``questions``, ``repeated_questions``, ``similarity`` (cosine of the last estimate and the weights; 0 without one)
+    and ``satisfaction`` (of the recommendation, as a share of the best movie's).
 
     Raises:
         InputError: a bad option.
@@ -262,25 +198,28 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
 
     @property
     def answer_instruction(self) -> str:
-        """What the agent reads when its next turn must answer: the words of the last turn, once."""
+        """What the agent reads if its next turn must answer: the text of the last turn, once."""
         state = self._state
         if state is None or state.final:  # the unseen movies are known
             return "" if self.options.prompt == "compact" else _PAPER_LAST_REMINDER
         return final_request(state.task, self.options.prompt)
 
     def _ask(self, state: SessionState, question: Question) -> StepResult:
-        reply = preference(state.task.weights, question.first, question.second)
+        first, second = (state.task.seen[position] for position in (question.first, question.second))
+        reply = preference(state.task.weights, first, second)
         known = comparison(question.first, question.second, reply)
         new = replace(state, estimates=(*state.estimates, question.estimate), comparisons=(*state.comparisons, known))
-        observation = reply_observation(question, reply, state.task.size, self.options.prompt)
-        return self._result(new, observation, valid=True, progress=self._progressed(new), query=question_text(question))
+        observation = reply_observation(state.task, question, reply, self.options.prompt)
+        progress = progresses(new.estimates, state.task.weights)
+        query = f"Would you prefer {first.name} over {second.name}?"
+        return self._result(new, observation, valid=True, progress=progress, query=query)
 
     def _answer(self, state: SessionState, content: str) -> StepResult:
         vector = None if state.final else read_vector(content, state.task.size.attributes)
         if vector is not None:
             new = replace(state, estimates=(*state.estimates, vector), final=True)
             observation = final_request(state.task, self.options.prompt)
-            return self._result(new, observation, valid=True, progress=self._progressed(new))
+            return self._result(new, observation, valid=True, progress=progresses(new.estimates, state.task.weights))
         named = {movie_name(movie, state.task.size, self.options.prompt): movie.name for movie in state.task.unseen}
         new = replace(state, chosen=named.get(content, "no such movie"))
         observation = "correct" if new.success else "wrong"
@@ -289,13 +228,7 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
     def _reject(self, state: SessionState, parsed: TaggedAction) -> StepResult:
         return self._result(state, self._malformed_text(parsed), valid=False, progress=None)
 
-    def _progressed(self, state: SessionState) -> bool:
-        if self.options.progress == "movement":
-            return movement_progresses(state.estimates)
-        return similarity_progresses(state.estimates, state.task.weights)
-
     def _with_request(self, observation: str, task: Task) -> str:
-        """Add the words of the last turn."""
         space = " " if self.options.prompt == "compact" else "\n\n"
         return observation + space + final_request(task, self.options.prompt)
 
@@ -309,7 +242,7 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
         query: str = "",
         terminated: bool = False,
     ) -> StepResult:
-        """End the turn; the last one begins when only one is left."""
+        """End the turn, and begin the last one if only one is left."""
         if not (new.final or terminated) and new.turns + 1 == self.max_turns - 1:
             new, observation = replace(new, final=True), self._with_request(observation, new.task)
         reward = float(new.success)
@@ -320,7 +253,7 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
     def _info(self, state: SessionState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         task = state.task
         known = sorted(set(state.comparisons))
-        said = " ".join(f"{c.better}{'=' if c.equal else '>'}{c.worse}" for c in known)
+        said = " ".join(f"{task.seen[i].name}{'<=>'[sign + 1]}{task.seen[j].name}" for i, j, sign in known)
         best = satisfaction(task.weights, task.best)
         chosen = next((satisfaction(task.weights, m) for m in task.unseen if m.name == state.chosen), 0.0)
         return {

@@ -1,11 +1,9 @@
-"""The task sets of MovieRecommendation: 1,000 sessions of a size, split once into 700 train and 300 test.
+"""The tasks of MovieRecommendation: 1,000 sessions of each size, split into 700 train and 300 test.
 
-A task's id names the size of the session and its number, for example ``5-10-10-11-11-uniform/0042``: attributes, seen
-movies, unseen movies, levels of a score, levels of a weight, sampling. Everything in it follows from the id.
-``<size>/spare/123456`` is one of a million further sessions, of neither split: demonstrations play these, because a
-warm-start model learns 700 by heart.
-The split of the numbers is frozen in ``panel.json``, together with a hash of what 1,000 sessions of the default and of
-the warm-start model's size hold.
+A task id is the size of the session and its number, for example ``5-10-10-11-11-uniform/0042``: attributes, seen
+movies, unseen movies, levels of a score, levels of a weight, sampling. The session is a pure function of the id.
+``<size>/spare/123456`` is one of a million sessions in neither split, for demonstrations, because a warm-start model
+memorizes 700 sessions. ``panel.json`` has the split of the numbers and a hash of the sessions of both sizes.
 
 Source: T3, appendix C.1 and table 5 (700 and 300; the paper publishes neither its movies nor most sizes).
 """
@@ -33,14 +31,14 @@ _NUMBER = re.compile(r"(\d{4})|spare/\d{6}", re.ASCII)
 
 @dataclass(frozen=True)
 class Size:
-    """How large a session is.
+    """The size of a session.
 
     Attributes:
         attributes: length of the preference vector.
-        seen, unseen: movies to ask about, and to recommend from.
+        seen, unseen: movies for questions, and for the recommendation.
         score_levels, weight_levels: number of different scores and weights, evenly spaced in [0, 1].
-        sampling: ``balanced`` keeps the movies whose scores add up to half the highest sum, so that no movie is good
-            for everybody and guessing without a question does not pay.
+        sampling: ``balanced`` keeps movies whose scores add up to half the highest sum, so that guessing without a
+            question does not pay off.
     """
 
     attributes: int
@@ -72,16 +70,16 @@ class Task:
 
     @property
     def best(self) -> Movie:
-        """The only right recommendation."""
+        """The only correct recommendation."""
         return best_movies(self.weights, self.unseen)[0]
 
 
 @lru_cache(maxsize=4096)
 def find_task(task_id: str) -> Task:
-    """Return the session called ``task_id``.
+    """Return the session ``task_id``.
 
     Raises:
-        InputError: no such id.
+        InputError: an unknown id; the message offers the nearest.
     """
     name, _, number = task_id.partition("/")
     found = _NUMBER.fullmatch(number)
@@ -93,11 +91,11 @@ def find_task(task_id: str) -> Task:
 
 
 def _draw_task(task_id: str, size: Size) -> Task:
-    """Draw all of a session from a generator seeded with its id, until one unseen movie is the best."""
+    """Draw a session from a generator seeded with its id, until exactly one unseen movie is the best."""
     rng = random.Random(f"movie_recommendation/{task_id}")
 
     def draw(n: int) -> int:
-        return int(rng.random() * n)  # the only method whose numbers no Python version changes
+        return int(rng.random() * n)  # the only method whose numbers are the same in all Python versions
 
     for _ in range(DRAWS):
         weights = tuple(draw(size.weight_levels) for _ in range(size.attributes))
@@ -109,7 +107,6 @@ def _draw_task(task_id: str, size: Size) -> Task:
 
 
 def _draw_movies(draw: Callable[[int], int], size: Size) -> tuple[Movie, ...]:
-    """Draw as many different movies as the session has."""
     top, wanted = size.score_levels - 1, size.seen + size.unseen
     total = size.attributes * top // 2
     found: dict[Levels, None] = {}
@@ -123,5 +120,5 @@ def _draw_movies(draw: Callable[[int], int], size: Size) -> tuple[Movie, ...]:
 
 
 def task_ids(split: str, options: MovieRecommendationOptions) -> list[str]:
-    """Return the frozen ``train`` or ``test`` ids of the size that the options ask for."""
+    """Return the frozen ``train`` or ``test`` ids of the options' size."""
     return panel_ids(PANEL_FILE, split, prefix=f"{SIZES[options.size].name}/")

@@ -1,4 +1,4 @@
-"""What the registry knows about multihop_qa, and its keys."""
+"""The registry entry and the keys of multihop_qa."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MultihopQAOptions(PromptKey, ThoughtsKey, RetrieverKeys, QuestionFileKeys)
 
 SPEC = EnvSpec(
     name="multihop_qa",
-    summary="answer questions whose facts lie in several passages, with a search tool",
+    summary="answer questions whose facts are in several passages, with a search tool",
     reference="StepPO, appendix B (multi-hop QA: HotpotQA, 2Wiki, MuSiQue); PRS and VSPO, experiments (short-form QA)",
     gym_id="rl_agents/MultihopQA-v0",
     options=MultihopQAOptions,

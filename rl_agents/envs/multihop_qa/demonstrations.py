@@ -1,16 +1,15 @@
-"""The scripted players of multihop_qa, and its warm-start model: its words, its weights, what it is taught.
+"""The scripted players of multihop_qa, and its warm-start model.
 
-The expert finds every supporting passage and then answers: what can be reached with the search tool. In generated
-worlds it follows the question's plan and searches for one fact after the other, as an agent has to. For files it looks
-up the titles of the supporting passages, so its score says for how many questions the search tool can bring the
-evidence within the turns; where supporting passages are not known it searches for the question, and answers if a
-passage names the answer.
+The expert is an upper bound for agents with the search tool: it finds every supporting passage and then answers. In
+generated worlds it follows the question's plan and searches for one fact after another. For files it searches for the
+titles of the supporting passages. If these are unknown, it searches for the question and answers if a passage has the
+answer.
 
-`Searcher`, which teaches the warm-start model, is deliberately mediocre. It knows the form of every turn and reads what
-it finds, but it leaves the relation out of a query, reads the wrong result, takes a stop on the way for the answer, and
-guesses comparisons: reinforcement learning has something to improve. It plays the small worlds, where every name, year
-and relation is one word, and so one token; elsewhere the expert plays. What the warm-start model writes is copied from
-the question and from the results: two layers are enough for that.
+`Searcher`, which teaches the warm-start model, is deliberately mediocre, so that reinforcement learning can improve it.
+It writes correct turns and reads the results, but sometimes it omits the relation in a query, reads a wrong result,
+answers with an intermediate entity, or guesses a comparison. It plays the small worlds, where every name, year and
+relation is one word and one token; elsewhere the expert plays. The warm-start model copies words from the question and
+the results, for which two layers are enough.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ from rl_agents.tools.calls import ToolCall, write_response
 
 
 def expert_action(state: EpisodeState, max_turns: int = SPEC.max_turns) -> str:
-    """Return the action: the next searches while evidence is missing and a turn is left to answer, else the answer.
+    """Return the expert's action: the next searches while evidence is missing and turns are left, else the answer.
 
-    It answers right only when the evidence was found; otherwise it says that it does not know.
+    The answer is correct if the evidence was found, and else ``unknown``.
     """
     queries = _next_queries(state)[:MAX_CALLS]
     if queries and state.turns + 1 < max_turns:
@@ -80,7 +79,7 @@ EXPERT = ScriptedPlayer(MultihopQAEnv, _expert, fixed={})
 
 
 QUESTIONS = "small"
-#: How the compact style writes a call: words that a small vocabulary can hold.
+#: The words before and after the query of a call in the compact style.
 CALL_BEGIN, CALL_END = '{"name":"search","arguments":{"query":"', '"}}'
 
 Triple = tuple[str, str, str]
@@ -88,16 +87,15 @@ Triple = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How often the searcher errs; with these about two answers in five are right.
+    """Habits of the searcher, as probabilities. With these about two of five answers are correct.
 
     Attributes:
-        forgets_relation: probability that a query names the entity alone.
-        misreads: probability, per search, of going on with a result at random.
-        stops_early: probability, per stop on the way, of answering with it.
-        one_at_a_time: probability that the sides of a comparison are looked up one after the other.
-        guesses: probability that a comparison is answered without looking at the years.
-        hurried: probability, per turn, that the dialogue asks for the answer at once, as T3 does when it cuts an
-            episode short; the warm-start model would not understand it otherwise.
+        forgets_relation: that a query has only the entity.
+        misreads: per search, of continuing with a random result.
+        stops_early: per intermediate entity, of answering with it.
+        one_at_a_time: that the two sides of a comparison are searched in two turns.
+        guesses: of answering a comparison without the years.
+        hurried: see `ScriptedPlayer`.
     """
 
     forgets_relation: float = 0.25
@@ -113,7 +111,7 @@ HABITS, FLAWLESS = Habits(), Habits(0, 0, 0, 0, 0, 0)
 
 @dataclass
 class Searcher:
-    """One episode's player; it knows the question and what it has read."""
+    """The player of one episode; it knows the question and what it has read."""
 
     rng: random.Random
     habits: Habits
@@ -194,7 +192,7 @@ TAGS = ("answer", "tool_call", "tool_response")
 
 
 def words() -> list[str]:
-    """Return every word but special tokens and tags: those of questions, results and calls, and all names."""
+    """Return the vocabulary of questions, results and calls, and all names."""
     forms = ["first", "?", ";", "nothing", "invalid", "error:", "correct", "wrong", COMPACT_ANSWER_NOW]
     relations = [*(relation.name for relation in RELATIONS), *(aside for aside, *_ in ASIDES)]
     names = [name for pool in SIZES[QUESTIONS].names.values() for name in pool]
@@ -202,7 +200,7 @@ def words() -> list[str]:
 
 
 def compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
-    """Overwrite the rows of years: each is the one before and a step, so that later means further along."""
+    """Set the embedding of each year to that of the year before plus a step, so that later years are further away."""
     years = SIZES[QUESTIONS].names["year"]
     steps = torch.randn(len(years), weight.shape[1]) * INIT_STD
     weight[[vocab[year] for year in years]] = steps.cumsum(0) * (2 / len(years)) ** 0.5
@@ -215,7 +213,7 @@ STARTER = word_starter(
     max_tokens=512,
     compose=compose_embeddings,
     training={"iterations": 30, "tasks_per_iteration": 640, "demonstrations": 8192},
-    # It reads the prompts of the small worlds only.
+    # It only reads the prompts of the small worlds.
     defaults={"env.questions": QUESTIONS, "max_model_len": 256, "max_response_tokens": 14, "eval_episodes": 400},
     expert=replace(DEMONSTRATOR, habits=FLAWLESS),
 )

@@ -1,11 +1,11 @@
 """Multi-hop question answering with a search tool, as a `gymnasium.Env` over text (StepPO, appendix B).
 
-An episode is at most 5 turns. A turn holds up to 4 parallel searches, or the answer, which ends the episode and alone
-is rewarded: by normalized exact match (0 or 1), or by F1.
+An episode has at most 5 turns. A turn is up to 4 parallel searches, or the answer, which ends the episode. Only the
+answer earns a reward: normalized exact match (0 or 1), or F1.
 
-The ``paper`` prompt is a system message that says what StepPO's prompt says (appendix C), in words of our own, with the
-tool as a definition of its own; each search is answered by a ``<tool_response>``. ``compact`` is the question and the
-results alone, for small models. Responses are read alike in both, by `rl_agents.envs.tool_turns`.
+The ``paper`` prompt is a system message with the content of StepPO's prompt (appendix C) in our words, and a tool
+definition. A ``<tool_response>`` answers each search. ``compact`` has only the question and the results, for small
+models. Both styles read responses in the same way (`rl_agents.envs.tool_turns`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from rl_agents.envs.multihop_qa.tasks import Task, find_source, task_ids
 from rl_agents.envs.options import RetrieverKeys, part_of
 from rl_agents.envs.stateful import StepResult, observations
 from rl_agents.envs.tool_turns import ToolEnv, ToolResponse, text_tool
-from rl_agents.retrieval.passages import Hit, Passage
+from rl_agents.retrieval.passages import Passage
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolResult, render_results
 
 MAX_QUERY_CHARACTERS = 500
-#: Searches of one turn that are run.
+#: Searches in one turn. More are not run.
 MAX_CALLS = 4
-#: Length at which a passage's text is cut.
+#: Longest text of a passage.
 MAX_PASSAGE = 1500
 CUT = " [...]"
 
@@ -74,20 +74,12 @@ Passages found so far:
 {left}"""
 
 
-def opening_messages(question: str, turns: int, tag: str) -> list[dict[str, Any]]:
-    """Return the chat that an episode of the paper style begins with."""
-    return [
-        {"role": "system", "content": _SYSTEM.format(turns=turns, calls=MAX_CALLS, tag=tag)},
-        {"role": "user", "content": question},
-    ]
-
-
 def result_text(found: Sequence[Passage], shown: frozenset[str], style: str) -> str:
-    """Return what a search answers.
+    """Return the answer to a search.
 
     Args:
         found: best first.
-        shown: ids of passages that the agent has read; the paper style names these without repeating their text.
+        shown: ids of passages that the agent has read; the paper style does not repeat their text.
     """
     if style == "compact":
         return " ; ".join(passage_text(passage, " ") for passage in found) or "nothing"
@@ -95,9 +87,8 @@ def result_text(found: Sequence[Passage], shown: frozenset[str], style: str) -> 
         return "Nothing was found: no passage has any of these words."
     lines = []
     for place, passage in enumerate(found, start=1):
-        title = passage.title or "(no title)"
         text = "(shown before)" if passage.id in shown else _cut(passage.text)
-        lines.append(f"[{place}] {title}\n{text}")
+        lines.append(f"[{place}] {passage.title or '(no title)'}\n{text}")
     return "\n\n".join(lines)
 
 
@@ -106,71 +97,20 @@ def passage_text(passage: Passage, between: str = "\n") -> str:
     return f"{passage.title}{between}{text}" if passage.title else text
 
 
-def results_observation(results: Sequence[ToolResult], style: str, left: int, turns: int) -> str:
-    if style == "compact":
-        return render_results([result if result.ok else replace(result, content="invalid") for result in results])
-    return f"{render_results(results)}\n\n{turns_left(left, turns)}"
-
-
-def malformed_observation(problem: str, style: str, left: int, turns: int) -> str:
-    """Tell the agent why its response could not be read; nothing of the response is repeated."""
-    if style == "compact":
-        return "invalid"
-    return f"Your response was not valid: {problem}.\n\n{turns_left(left, turns)}"
-
-
-def turns_left(left: int, turns: int) -> str:
-    """Return how many turns are left, this one included."""
-    return _LAST if left == 1 else _LEFT.format(left=left, turns=turns)
-
-
-def window(
-    question: str,
-    queries: Sequence[str],
-    passages: Sequence[Passage],
-    feedback: str,
-    *,
-    style: str,
-    left: int,
-    turns: int,
-    tag: str,
-) -> str:
-    """Return a prompt of its own for one step, as StepPO rebuilds it: question, queries, passages, what went wrong.
-
-    Args:
-        queries: in the order made.
-        passages: all that were found, each once.
-        feedback: the fault of the last response; empty if it had none.
-        left: turns left, this one included.
-        tag: that thoughts stand in.
-    """
-    if style == "compact":
-        found = " ; ".join(passage_text(passage, " ") for passage in passages)
-        return " ".join(part for part in (question, found, "invalid" if feedback else "") if part)
-    return _WINDOW.format(
-        system=_SYSTEM.format(turns=turns, calls=MAX_CALLS, tag=tag),
-        tool=json.dumps(SEARCH.to_openai()),
-        question=question,
-        queries="\n".join(f"- {query}" for query in queries) or "none",
-        passages="\n\n".join(passage_text(passage) for passage in passages) or "none",
-        feedback=f"\nYour last response was not valid: {feedback}.\n" if feedback else "",
-        left=turns_left(left, turns),
-    )
-
-
 def _cut(text: str) -> str:
     return text if len(text) <= MAX_PASSAGE else text[: MAX_PASSAGE - len(CUT)] + CUT
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeState:
-    """All that changes in an episode; immutable, so a snapshot is a reference to it.
+    """The state of an episode. Immutable, so a snapshot is a reference.
 
     Attributes:
-        queries: in the order made, repetitions included.
-        seen: ids of the passages found, in that order, each once.
-        feedback: the fault of the last response; empty if it had none.
-        answer: empty until it is given.
+        queries: in order, with repetitions.
+        seen: ids of the found passages in order, each once.
+        feedback: problems of the last response; empty if it had none.
+        answer: empty before it is given.
+        invalid: number of responses with problems.
     """
 
     task: Task
@@ -188,24 +128,23 @@ class EpisodeState:
 
     @property
     def f1(self) -> float:
-        """F1 of the answer."""
         return f1(self.answer, self.task.question.answers) if self.answer else 0.0
 
     @property
     def missing(self) -> frozenset[str]:
-        """Supporting passages that were not found yet."""
+        """The supporting passages that were not found yet."""
         return frozenset(self.task.question.supporting) - frozenset(self.seen)
 
 
 class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
-    """Answer a question whose facts lie in several passages that have to be searched for.
+    """Answer a question whose facts are in several passages, which must be searched for.
 
-    ``info`` holds ``task_id``, ``success`` (exact match), ``valid`` (the response could be read and every call fits
-    the tool), ``anchor`` (question and passages found), ``progress`` (a supporting passage was found for the first
-    time; for the answer, that none was missing; None where supporting passages are not known or the response is
-    malformed), ``query`` (the searches of the turn), ``references`` (accepted answers), and ``metrics``: ``turns``,
-    ``em``, ``f1``, ``answered``, ``searches``, ``repeated_searches``, ``passages_seen``, ``invalid_actions``, and
-    ``support_found`` (share of the supporting passages; only where they are known).
+    ``info`` has ``task_id``, ``success`` (exact match), ``valid`` (the response could be read, and every call fits the
+    tool), ``anchor`` (question and found passages), ``progress`` (a supporting passage was found for the first time;
+    for the answer, all were found; None if supporting passages are unknown or the response is malformed), ``query``
+    (the searches of the turn), ``references`` (accepted answers), and ``metrics``: ``turns``, ``em``, ``f1``,
+    ``answered``, ``searches``, ``repeated_searches``, ``passages_seen``, ``invalid_actions``, and ``support_found``
+    (share of the supporting passages, if they are known).
     """
 
     observation_space = observations(1 << 20)
@@ -216,40 +155,53 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
         super().__init__(options, max_turns)
         self._source = find_source(self.options)
         self._retrieval = part_of(RetrieverKeys, self.options)
+        self._compact = self.options.prompt == "compact"
+        self._rules = _SYSTEM.format(turns=self.max_turns, calls=MAX_CALLS, tag=self.options.thoughts)
 
     def _begin(self, task_id: str) -> tuple[str, EpisodeState]:
         task = self._source.task(task_id)
-        self._retrieval.over(task.store)  # a missing model is reported before the first turn
+        self._retrieval.over(task.store)  # reports a missing model before the first turn
         return task.question.question, EpisodeState(task)
 
     def _opening(self, state: EpisodeState) -> dict[str, Any]:
-        if self.options.prompt == "compact":
+        if self._compact:
             return {}
-        messages = opening_messages(state.task.question.question, self.max_turns, self.options.thoughts)
-        return {"messages": messages, "tools": [SEARCH.to_openai()]}
+        question = {"role": "user", "content": state.task.question.question}
+        return {"messages": [{"role": "system", "content": self._rules}, question], "tools": [SEARCH.to_openai()]}
+
+    def _turns_left(self, state: EpisodeState) -> str:
+        left = self.max_turns - state.turns
+        return _LAST if left == 1 else _LEFT.format(left=left, turns=self.max_turns)
+
+    def _next_turn(self, text: str, state: EpisodeState) -> str:
+        """Append the number of turns left after the turn that ``state`` has not counted yet."""
+        return f"{text}\n\n{self._turns_left(replace(state, turns=state.turns + 1))}"
 
     def _reject(self, state: EpisodeState, problem: str) -> StepResult:
-        left = self.max_turns - state.turns - 1
         new = replace(state, feedback=problem, invalid=state.invalid + 1)
-        return self._end_malformed(new, malformed_observation(problem, self.options.prompt, left, self.max_turns))
+        text = "invalid" if self._compact else self._next_turn(f"Your response was not valid: {problem}.", state)
+        return self._end_malformed(new, text)
 
     @property
     def answer_instruction(self) -> str:
-        """What the agent reads when its next turn must answer."""
-        return COMPACT_ANSWER_NOW if self.options.prompt == "compact" else ANSWER_NOW
+        """What the agent reads if its next turn must answer."""
+        return COMPACT_ANSWER_NOW if self._compact else ANSWER_NOW
 
     def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
-        """Return the prompt of a single step; the findings stay in it, regardless of the window's size."""
+        """Return the prompt of a single step, as StepPO rebuilds it: question, queries, passages, problems."""
         state = self.last_state
-        return window(
-            task,
-            state.queries,
-            [state.task.store.get(name) for name in state.seen],
-            state.feedback,
-            style=self.options.prompt,
-            left=self.max_turns - state.turns,
-            turns=self.max_turns,
-            tag=self.options.thoughts,
+        passages = [state.task.store.get(name) for name in state.seen]
+        if self._compact:
+            found = " ; ".join(passage_text(passage, " ") for passage in passages)
+            return " ".join(part for part in (task, found, "invalid" if state.feedback else "") if part)
+        return _WINDOW.format(
+            system=self._rules,
+            tool=json.dumps(SEARCH.to_openai()),
+            question=task,
+            queries="\n".join(f"- {query}" for query in state.queries) or "none",
+            passages="\n\n".join(passage_text(passage) for passage in passages) or "none",
+            feedback=f"\nYour last response was not valid: {state.feedback}.\n" if state.feedback else "",
+            left=self._turns_left(state),
         )
 
     def _answer(self, state: EpisodeState, answer: str) -> StepResult:
@@ -270,19 +222,19 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
             invalid=state.invalid + bool(problems),
         )
         progress = len(new.missing) < len(state.missing) if queries and state.task.question.supporting else None
-        left = self.max_turns - state.turns - 1
-        observation = results_observation(results, self.options.prompt, left, self.max_turns)
-        query = " ; ".join(queries) or None
-        return self._end_turn(new, observation, valid=not problems, progress=progress, query=query)
+        if self._compact:
+            results = [result if result.ok else replace(result, content="invalid") for result in results]
+        text = render_results(results) if self._compact else self._next_turn(render_results(results), state)
+        return self._end_turn(new, text, valid=not problems, progress=progress, query=" ; ".join(queries) or None)
 
     def _run(self, state: EpisodeState, turn: ToolResponse) -> tuple[list[ToolResult], list[str], list[str]]:
-        """Run the calls of a turn; return their results, the queries that were made, and the ids that they found."""
+        """Run the calls of a turn; return their results, the queries, and the ids of the found passages."""
         retriever = self._retrieval.over(state.task.store)
         queries: list[str] = []
         found: dict[str, Passage] = {}
 
         def search(arguments: Mapping[str, Any]) -> str:
-            hits: Sequence[Hit] = retriever.search(arguments["query"], self.options.hits)
+            hits = retriever.search(arguments["query"], self.options.hits)
             queries.append(arguments["query"])
             shown = frozenset((*state.seen, *found))
             found.update((hit.passage.id, hit.passage) for hit in hits)

@@ -1,22 +1,22 @@
-"""Questions, and how they are read from the files in which question sets are published.
+"""Questions, the forms in which question sets are published, and the scores of short answers.
 
-| form | a record is known by | where from |
+| form | recognized by | files |
 |---|---|---|
 | HotpotQA, 2WikiMultiHopQA | ``context``, a list of [title, [sentences]] | ``hotpot_*.json``; ``dev.json`` |
-| MuSiQue | ``paragraphs`` | ``musique_ans_*.jsonl``; of the ``full`` files the answerable questions |
+| MuSiQue | ``paragraphs`` | ``musique_ans_*.jsonl``; of the ``full`` files, the answerable questions |
 | plain | neither | any other set |
 
-A plain record, a row of any table (`rl_agents.data.tables`):
+A plain record is a row of any table (`rl_agents.data.tables`):
 
     {"id": "q1", "question": "...", "answer": "...", "type": "bridge", "passages": [{"title": "...", "text": "..."}]}
 
-``question`` may be written ``Question``. ``answer`` is a text or a list of accepted texts and may be called ``Answer``,
-``answers`` or ``golden_answers``; blank ones among others are dropped. ``id`` (by default the record's place from 1),
-``type``, ``passages`` and ``supporting`` (ids of the passages that hold the answer) may be absent.
+``question`` may be ``Question``. ``answer`` is a text or a list of accepted texts, and may be ``Answer``, ``answers``
+or ``golden_answers``; blank ones are dropped. Optional are ``id`` (by default the record's place from 1), ``type``,
+``passages`` and ``supporting`` (ids of the passages with the answer).
 
-Exact match and F1 of short answers are those of HotpotQA's official evaluation: both compare normalized texts (lower
-case, ASCII punctuation removed, the articles a, an and the removed, white space folded). 2WikiMultiHopQA, MuSiQue and
-the open-domain sets (NQ, TriviaQA, PopQA, Bamboogle) are scored alike.
+Exact match and F1 are those of HotpotQA's official evaluation. Both compare normalized texts: lower case, without ASCII
+punctuation and the articles a, an and the, and with white space folded. 2WikiMultiHopQA, MuSiQue and the open-domain
+sets (NQ, TriviaQA, PopQA, Bamboogle) have the same scores.
 
 Source: Yang et al. (2018), HotpotQA, section 5.1; SQuAD's normalization (Rajpurkar et al. 2016, section 6.1).
 """
@@ -38,12 +38,12 @@ from rl_agents.retrieval.passages import Passage
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-#: Answers that share no credit with others: a longer text that holds the word is not half right.
+#: Answers without partial credit: a longer text with such a word is not half correct.
 _ALL_OR_NOTHING = frozenset(("yes", "no", "noanswer"))
 
 
 def normalize(answer: str) -> str:
-    """Return the text that is compared.
+    """Return the text for comparisons.
 
     >>> normalize("The  Beatles' album, Help!")
     'beatles album help'
@@ -52,10 +52,10 @@ def normalize(answer: str) -> str:
 
 
 def exact_match(answer: str, references: Sequence[str]) -> float:
-    """EM = 1 if the normalized answer equals a normalized reference, else 0; an empty answer equals none.
+    """EM = 1 if the normalized answer equals a normalized reference, else 0. An empty answer equals none.
 
-    A reference of articles and punctuation alone, of which normalizing leaves nothing, has to be said as it is written,
-    capitals and blanks aside. The official script gives it to any answer of which nothing is left either.
+    A reference of only articles and punctuation normalizes to nothing. The answer must then equal its text, ignoring
+    case and blanks. (The official script accepts any answer that normalizes to nothing.)
     """
     return float(any(_equal(answer, reference) for reference in references))
 
@@ -70,8 +70,8 @@ def _equal(answer: str, reference: str) -> bool:
 def f1(answer: str, references: Sequence[str]) -> float:
     """F1 = 2PR/(P + R) over the words of the normalized texts, the best over the references; in [0, 1].
 
-    P is the share of the answer's words that the reference has, R the share of the reference's words that the answer
-    has, repetitions counted. If one text is yes, no or noanswer, anything but equality is 0.
+    P is the share of the answer's words in the reference, and R the share of the reference's words in the answer, with
+    repetitions. If one text is yes, no or noanswer, unequal texts have 0.
     """
     return max((_f1(normalize(answer), normalize(reference)) for reference in references), default=0.0)
 
@@ -86,26 +86,25 @@ def _f1(answer: str, reference: str) -> float:
 
 QUESTION_KEYS = ("question", "Question")
 ANSWER_KEYS = ("answer", "Answer", "answers", "golden_answers")
-#: All that is read of a row.
+#: The keys of a row that are read.
 FIELDS = (
     *QUESTION_KEYS, *ANSWER_KEYS, "answer_aliases", "answerable", "id", "_id", "type", "context", "supporting_facts",
     "supporting", "paragraphs", "passages",
 )  # fmt: skip
 MAX_PASSAGES = 1000
-#: Records named among those that are excluded.
+#: Excluded records that a message lists.
 NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question with what counts as its answer.
+    """A question and its answers.
 
     Attributes:
-        answers: accepted answers, at least one; the first is the one to show.
-        kind: such as ``bridge`` or ``comparison``; empty when the file does not say.
-        supporting: ids of the passages that together hold the answer; empty when that is not known.
-        plan: searches that find them, in turn: each entry holds the queries of one step. Empty outside generated
-            worlds.
+        answers: accepted answers, at least one; the first is shown.
+        kind: such as ``bridge`` or ``comparison``; empty if unknown.
+        supporting: ids of the passages that together have the answer; empty if unknown.
+        plan: for every step, the queries that find them; empty outside generated worlds.
     """
 
     id: str
@@ -118,28 +117,28 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A question as its file has it, with the passages that come with it."""
+    """A question and its passages in the file."""
 
     question: Question
     passages: tuple[Passage, ...]
 
 
 def question_table(name: str | Path, columns: Mapping[str, str] | None = None) -> Table:
-    """Return the rows of a table of questions; raises as `rl_agents.data.tables.open_table` does."""
+    """Return the rows of a table of questions; raises as `rl_agents.data.tables.open_table`."""
     return open_table(name, columns, FIELDS, "env.columns")
 
 
 def read_questions(
     table: Table | str | Path, max_bad_share: float = 0.0, report: Callable[[str], None] = lambda line: None
 ) -> Iterator[tuple[Entry, float]]:
-    """Yield the questions of a table in its order, each with the share that has been read.
+    """Yield the questions of a table in order, each with the share of the table read so far.
 
     Args:
-        max_bad_share: share of the rows that may be no question, or no JSON; they are excluded.
-        report: gets a line on them.
+        max_bad_share: largest share of rows that are not questions, or not JSON. They are excluded.
+        report: receives a line about them.
 
     Raises:
-        InputError: the table cannot be read, or too many of its rows; file, place and reason of the first are named.
+        InputError: the table or too many rows cannot be read; the message has file, place and reason of the first.
     """
     bad, count = [], 0
     for count, row in enumerate(table if isinstance(table, Table) else question_table(table), start=1):
@@ -161,17 +160,17 @@ def read_questions(
 
 
 def entry_from_record(record: Any, number: int) -> Entry | None:
-    """Read one record of any form; None for a question that is marked as unanswerable.
+    """Read one record of any form; None for a question marked as unanswerable. ``number`` is its place.
 
     Raises:
-        ValueError: what is wrong with it.
+        ValueError: the record is not a question.
     """
     if not isinstance(record, dict):
         raise ValueError(f"a question is {type(record).__name__}, not an object")
     if record.get("answerable") is False:
         return None
     if "paragraphs" in record:
-        found = [_musique_passage(item) for item in _list(record, "paragraphs")]
+        found = [_musique_passage(item) for item in _bounded(record["paragraphs"], "paragraphs")]
     elif "context" in record:
         found = _hotpot_passages(record)
     else:
@@ -192,7 +191,7 @@ def entry_from_record(record: Any, number: int) -> Entry | None:
 
 
 def passage_id(title: str, text: str) -> str:
-    """Return the id of a passage that comes without one: equal passages of several questions are one."""
+    """Return the id of a passage without one. Equal passages have equal ids."""
     digest = hashlib.sha256(f"{title}\n{text}".encode("utf-8", "replace")).hexdigest()
     return f"{title}#{digest[:12]}"
 
@@ -207,15 +206,15 @@ def _answers(record: dict[str, Any]) -> tuple[str, ...]:
     if not isinstance(answers, list) or not isinstance(aliases, list):
         raise ValueError(f"{key} is {type(given).__name__}, not a text or a list of texts")
     if not all(isinstance(answer, str) for answer in (*answers, *aliases)):
-        raise ValueError(f"{key} holds something that is no text")
+        raise ValueError(f"{key} has an item that is not a text")
     accepted = tuple(dict.fromkeys(answer for answer in (*answers, *aliases) if answer.strip()))
     if not accepted:
-        raise ValueError(f"{key} holds no text")
+        raise ValueError(f"{key} has no text")
     return accepted
 
 
 def _hotpot_passages(record: dict[str, Any]) -> list[tuple[Passage, bool]]:
-    """Read ``context``; the Hugging Face copies hold titles and sentences in two lists side by side."""
+    """Read ``context``. The copies on Hugging Face have titles and sentences in two parallel lists."""
     context, facts = record["context"], record.get("supporting_facts", [])
     if isinstance(context, dict):
         context = list(zip(context.get("title", ()), context.get("sentences", ()), strict=False))
@@ -250,16 +249,12 @@ def _musique_passage(item: Any) -> tuple[Passage, bool]:
 
 def _plain_passages(record: dict[str, Any]) -> list[tuple[Passage, bool]]:
     found = []
-    for item in _list(record, "passages") if "passages" in record else ():
+    for item in _bounded(record.get("passages", []), "passages"):
         if not isinstance(item, dict):
             raise ValueError(f"a passage is {type(item).__name__}, not an object")
         title, text = _text(item, "title") if "title" in item else "", _text(item, "text")
         found.append((Passage(str(item.get("id", passage_id(title, text))), title, text), False))
     return found
-
-
-def _list(record: dict[str, Any], key: str) -> list[Any]:
-    return _bounded(record[key], key)
 
 
 def _bounded(value: Any, key: str) -> list[Any]:

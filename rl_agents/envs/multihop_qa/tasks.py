@@ -1,14 +1,14 @@
-"""The tasks of multihop_qa, and where questions and passages come from: worlds of our own, or files; found by name.
+"""The tasks of multihop_qa and the sources of questions and passages: generated worlds, or files.
 
-| ``env.questions`` | what |
+| ``env.questions`` | content |
 |---|---|
-| ``generated`` | worlds of 308 passages and 20 questions in sentences: 80 to train in, 20 to test in |
+| ``generated`` | worlds of 308 passages and 20 questions in sentences: 80 train and 20 test worlds |
 | ``small`` | worlds of 112 passages and 10 questions in single words, for the warm-start model: 400 and 40 |
-| a table | HotpotQA, 2WikiMultiHopQA, MuSiQue or plain questions; see `rl_agents.envs.multihop_qa.questions` |
+| a table | HotpotQA, 2WikiMultiHopQA, MuSiQue or plain questions (`rl_agents.envs.multihop_qa.questions`) |
 
-The passages of a file's questions are one store, each passage once, as StepPO builds it (appendix B.2), unless
-``env.passages`` names a corpus. Both are read once and kept in the cache of rl_agents. ``panel.json`` holds sizes and
-hashes of all generated tasks.
+The passages of a table's questions form one store without duplicates, as in StepPO (appendix B.2), unless
+``env.passages`` is a corpus. Both are read once into the cache. ``panel.json`` has sizes and hashes of all generated
+tasks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage, PassageStore, open_index
 
 SEED = "multihop_qa-2025"
-#: Counts up when the questions that are kept in the cache change their form.
+#: Increased when the form of cached questions changes.
 FORMAT = 3
 SPLITS = ("train", "test")
 #: Worlds of each setting.
@@ -41,21 +41,25 @@ _WORLD_TASK = re.compile(r"(train|test)/(\d{3})/(\d{2})")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A question, and where its answer is to be found: a few names, so that tasks can be pickled."""
+    """A question and its passages.
+
+    Attributes:
+        place: (setting, name) of a generated world, or an index file. So a task is small and can be pickled.
+    """
 
     question: Question
-    place: WorldPlace | IndexPlace
+    place: tuple[str, str] | Path
 
     @property
     def store(self) -> PassageStore:
-        return self.place.store
+        return open_index(self.place) if isinstance(self.place, Path) else open_world(*self.place).store
 
 
 def find_source(options: MultihopQAOptions) -> Source:
-    """Return what the keys ``env.questions``, ``env.test_questions`` and ``env.passages`` name.
+    """Return the source in the keys ``env.questions``, ``env.test_questions`` and ``env.passages``.
 
     Raises:
-        InputError: a table that is missing or wrong.
+        InputError: a missing or wrong table.
     """
     if options.questions in SIZES:
         return Worlds(options.questions)
@@ -77,7 +81,7 @@ def _tables(questions: str, test_questions: str, passages: str, columns: Columns
 
 @dataclass(frozen=True)
 class Worlds:
-    """Generated worlds of one setting, ``generated`` or ``small``; a task id reads ``test/003/11``."""
+    """Generated worlds of one setting, ``generated`` or ``small``; a task id is ``test/003/11``."""
 
     setting: str
 
@@ -91,63 +95,42 @@ class Worlds:
         match = _WORLD_TASK.fullmatch(task_id)
         if match is None or int(match[2]) >= WORLDS[self.setting][match[1]]:
             raise unknown_task("multihop_qa", task_id, (), "test/003/11")
-        world = open_world(self.setting, f"{match[1]}/{match[2]}")
+        place = self.setting, f"{match[1]}/{match[2]}"
+        world = open_world(*place)
         if int(match[3]) >= len(world.questions):
             raise unknown_task("multihop_qa", task_id, [q.id for q in world.questions], "test/003/11")
-        return Task(world.questions[int(match[3])], WorldPlace(self.setting, f"{match[1]}/{match[2]}"))
-
-
-@dataclass(frozen=True, slots=True)
-class WorldPlace:
-    """A generated world, by its names."""
-
-    setting: str
-    name: str
-
-    @property
-    def store(self) -> PassageStore:
-        return open_world(self.setting, self.name).store
-
-
-@dataclass(frozen=True, slots=True)
-class IndexPlace:
-    path: Path
-
-    @property
-    def store(self) -> PassageStore:
-        return open_index(self.path)
+        return Task(world.questions[int(match[3])], place)
 
 
 @dataclass(frozen=True)
 class OpenWorld:
-    """A world with its questions and, once it is searched, its store."""
+    """A world with its questions and, once it is searched, its store in memory."""
 
     world: World
     questions: tuple[Question, ...]
 
     @cached_property
     def store(self) -> PassageStore:
-        """The passages, indexed in memory."""
         return PassageStore.build(self.world.passages)
 
 
 @lru_cache(maxsize=512)
 def open_world(setting: str, name: str) -> OpenWorld:
-    """Build a world, such as ``test/003`` of ``small``; those used last are kept."""
+    """Build a world, such as ``test/003`` of ``small``; recent ones are cached."""
     world = make_world(f"{SEED}/{setting}", name, SIZES[setting])
     return OpenWorld(world, world_questions(world, COUNTS[setting]))
 
 
 class TableQuestions:
-    """Questions of a table, or of one to train on and one to test on; a task id is the question's id.
+    """Questions of one table, or of a train and a test table; a task id is the question's id.
 
     Args:
-        test: None takes a tenth of ``train``, by sha256 of the ids; the same table twice is all train and all test.
-        corpus: passages to search; empty takes those that come with the questions.
+        test: None takes a tenth of ``train``, by sha256 of the ids. If it equals ``train``, both sets have all tasks.
+        corpus: table of passages; empty takes the passages of the questions.
         max_bad_share: see `read_questions`.
 
     Raises:
-        InputError: a record that is wrong, an id twice, or no passages at all.
+        InputError: a wrong record, a repeated id, or no passages.
     """
 
     def __init__(self, train: Table, test: Table | None, corpus: str, max_bad_share: float = 0.0) -> None:
@@ -161,12 +144,12 @@ class TableQuestions:
         self.ids = self._tasks.ids
         self._store = PassageStore.open(corpus) if corpus else self._own_passages(tables)
         assert self._store.path is not None, "an index in the cache"
-        self._place = IndexPlace(self._store.path)
+        self._place = self._store.path
         self._own = not corpus
 
     def task(self, task_id: str) -> Task:
         question = from_kept(self._tasks.find(task_id))
-        # A corpus of its own may lack what the question's file calls supporting: then nothing is known of it.
+        # A corpus may lack passages that the file calls supporting. Then the supporting passages are unknown.
         known = self._own or all(name in self._store for name in question.supporting)
         return Task(question if known else replace(question, supporting=()), self._place)
 
@@ -176,20 +159,20 @@ class TableQuestions:
         version = "/".join(table.version() for table in tables)
         store = PassageStore.cached(name, f"questions/{version}", lambda: _unique_passages(tables))
         if not len(store):
-            raise InputError(f"{tables[0].name}: its questions come without passages; name a corpus with env.passages")
+            raise InputError(f"{tables[0].name}: its questions have no passages; set env.passages to a corpus")
         return store
 
 
 def _split(name: str, ids: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
     if len(ids) < 2:
-        raise InputError(f"{name}: one question cannot be split; name another file with env.test_questions")
+        raise InputError(f"{name}: one question cannot be split; set env.test_questions to another file")
     return held_out(ids, SEED)
 
 
 def _unique_passages(tables: Sequence[Table]) -> Iterator[tuple[Passage, float]]:
     seen: set[str] = set()
     for table in tables:
-        for entry, share in read_questions(table, 1.0):  # what may be excluded has been looked at
+        for entry, share in read_questions(table, 1.0):  # excluded rows were checked before
             for passage in entry.passages:
                 if passage.id not in seen:
                     seen.add(passage.id)
@@ -197,31 +180,29 @@ def _unique_passages(tables: Sequence[Table]) -> Iterator[tuple[Passage, float]]
 
 
 def _kept_questions(table: Table, max_bad_share: float) -> KeptRows:
-    """Keep the questions of a table without their passages."""
+    """Cache the questions of a table without their passages."""
     version = f"questions/{FORMAT}/{max_bad_share:g}/{table.version()}"
     kept = keep(table.name, version, lambda: kept_entries(table, max_bad_share), "question")
     if not len(kept):
-        raise InputError(f"{table.name}: no questions there")
+        raise InputError(f"{table.name}: no questions in it")
     return kept
 
 
 def kept_entries(table: Table, max_bad_share: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield the questions of a table as `rl_agents.data.row_cache` takes them."""
+    """Yield the questions of a table in the form of `rl_agents.data.row_cache`."""
     for entry, _ in read_questions(table, max_bad_share, lambda line: print(f"[rl_agents] {line}", file=sys.stderr)):
         yield entry.question.id, "", asdict(entry.question)
 
 
 def from_kept(data: Mapping[str, Any]) -> Question:
-    """Return the question that `kept_entries` wrote."""
     plan = tuple(tuple(step) for step in data["plan"])
     lists = {name: tuple(data[name]) for name in ("answers", "supporting")}
     return Question(**{**data, **lists, "plan": plan})
 
 
-#: ``ids(split)``, and ``task(task_id)``, which raises `InputError` with the nearest for an unknown one.
+#: Has ``ids(split)``, and ``task(task_id)``, which raises `InputError` for an unknown id.
 Source = Worlds | TableQuestions
 
 
 def task_ids(split: str, options: MultihopQAOptions) -> list[str]:
-    """Return the ``train`` or ``test`` ids of the source that the options name."""
     return list(find_source(options).ids(split))

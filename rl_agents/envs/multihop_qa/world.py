@@ -1,19 +1,18 @@
-"""A small world that can only be known by searching: people, towns and books, one passage for every fact.
+"""Generated worlds of people, towns and books, with one passage for every fact, which agents can only find by search.
 
-World ``<split>/<number>`` of a setting is a pure function of its name (through sha256, so of no library's generator).
-Train and test worlds have nothing in common but names, so what was true in one is of no use in another.
-
-Besides the facts there are passages that only mention somebody: journeys, trade, allusions. Names are invented.
+World ``<split>/<number>`` of a setting is a pure function of its name (sha256). Worlds share names but no facts, so
+facts of a train world do not help in a test world. Other passages only mention an entity: journeys, trade, allusions.
+All names are invented.
 
 Questions about a world are chains of two or three facts, and comparisons of two entities:
 
 | kind | facts | example |
 |---|---|---|
-| ``bridge-2`` | 2, one after the other | On which river does the town where A was born lie? |
-| ``bridge-3`` | 3, one after the other | On which river does the town where the author of B was born lie? |
-| ``earlier`` | 2 at once | Who was born earlier, A or C? |
-| ``same`` | 2 at once | Were A and C born in the same town? |
-| ``bridge-earlier`` | 2 at once, then 2 at once | Which book has the author who was born earlier, B or D? |
+| ``bridge-2`` | 2 in sequence | On which river does the town where A was born lie? |
+| ``bridge-3`` | 3 in sequence | On which river does the town where the author of B was born lie? |
+| ``earlier`` | 2 in parallel | Who was born earlier, A or C? |
+| ``same`` | 2 in parallel | Were A and C born in the same town? |
+| ``bridge-earlier`` | 2 and 2 in parallel | Which book has the author who was born earlier, B or D? |
 """
 
 from __future__ import annotations
@@ -40,29 +39,6 @@ def invented(kind: str) -> tuple[str, ...]:
     return tuple(shuffled_ids(("".join(part) for part in parts), f"names/{kind}"))
 
 
-@cache
-def people() -> tuple[str, ...]:
-    """Return full names; first names occur several times, surnames once."""
-    first = invented("person")[:24]
-    return tuple(f"{first[n % 24].title()} {surname.title()}" for n, surname in enumerate(invented("surname")[:240]))
-
-
-@cache
-def towns() -> tuple[str, ...]:
-    return tuple(name.title() for name in invented("town")[:80])
-
-
-@cache
-def rivers() -> tuple[str, ...]:
-    return tuple(name.title() for name in invented("river")[:60])
-
-
-@cache
-def books() -> tuple[str, ...]:
-    """Return titles; every word of a title occurs in others."""
-    return tuple(f"The {adjective} {noun}" for adjective in _STORED["adjectives"] for noun in _STORED["nouns"])
-
-
 Item = TypeVar("Item")
 
 PERSON, TOWN, BOOK = "person", "town", "book"
@@ -71,15 +47,15 @@ ENTITIES = (PERSON, TOWN, BOOK)
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What can be said of an entity.
+    """A relation of an entity.
 
     Attributes:
-        name: one word, also the wording in terse worlds.
-        subject, object: kinds; an object that is no entity (a year, a river) ends a chain.
+        name: one word, also the text in terse worlds.
+        subject, object: kinds; an object that is not an entity (a year, a river) ends a chain.
         sentence: the passage.
-        phrase: how a question names the object on the way to another one; empty where it ends a chain.
-        question: how it is asked for.
-        cue: what to search for besides the subject.
+        phrase: the object inside the question for another one; empty if it ends a chain.
+        question: the question for the object.
+        cue: words of a search, in addition to the subject.
     """
 
     name: str
@@ -92,18 +68,18 @@ class Relation:
 
 
 RELATIONS = tuple(Relation(*fields) for fields in _STORED["relations"])
-#: What only mentions: (name, subject, object, sentence).
+#: Passages without facts: (name, subject, object, sentence).
 ASIDES = tuple((name, subject, object_, sentence) for name, subject, object_, sentence in _STORED["asides"])
 BY_NAME: Mapping[str, Relation] = {relation.name: relation for relation in RELATIONS}
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a world is, and how it is worded.
+    """Size and wording of a world.
 
     Attributes:
-        people, towns, books: entities, drawn from the names below.
-        names: by kind, all names that worlds draw from.
+        people, towns, books: number of entities.
+        names: by kind, the names that worlds draw from.
         terse: passages and questions in single words, for small models.
     """
 
@@ -116,7 +92,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A relation of a subject, with the passage that says so."""
+    """A relation of a subject, and the passage that states it."""
 
     subject: str
     relation: Relation
@@ -129,7 +105,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class World:
-    """Entities, facts by (subject, relation's name), and the passages in a random order."""
+    """Entities, facts by (subject, name of the relation), and the passages in random order."""
 
     name: str
     size: Size
@@ -139,29 +115,26 @@ class World:
 
 
 class Draws:
-    """Random choices from a seed, the same everywhere."""
+    """Random choices from a seed, the same on every machine."""
 
     def __init__(self, seed: str) -> None:
         self._seed, self._count = seed, 0
 
     def below(self, limit: int) -> int:
-        """Return a number from 0 to ``limit`` - 1."""
+        """Return a number in [0, ``limit``)."""
         self._count += 1
         digest = hashlib.sha256(f"{self._seed}/{self._count}".encode()).digest()
         return int.from_bytes(digest[:8], "big") % limit
 
     def pick(self, items: Sequence[Item]) -> Item:
-        """Return one of ``items``."""
         return items[self.below(len(items))]
 
     def shuffled(self, items: Sequence[Item]) -> list[Item]:
-        """Return ``items`` in a random order."""
         keys = [self.below(1 << 62) for _ in items]
         return [items[place] for place in sorted(range(len(items)), key=lambda place: keys[place])]
 
 
 def make_world(seed: str, name: str, size: Size) -> World:
-    """Build the world that ``seed`` and ``name`` stand for."""
     draws = Draws(f"{seed}/{name}")
     counts = {PERSON: size.people, TOWN: size.towns, BOOK: size.books}
     entities = {kind: tuple(draws.shuffled(size.names[kind])[: counts[kind]]) for kind in ENTITIES}
@@ -178,7 +151,7 @@ def make_world(seed: str, name: str, size: Size) -> World:
 def _facts(draws: Draws, size: Size, entities: Mapping[str, tuple[str, ...]]) -> Iterator[Fact]:
     for relation in RELATIONS:
         subjects = entities[relation.subject]
-        # Years differ within a relation, so that one of two is always the earlier.
+        # Years differ within a relation, so that one of two is always earlier.
         years = iter(draws.shuffled(size.names["year"])[: len(subjects)])
         for subject in subjects:
             if relation.object == "year":
@@ -196,11 +169,14 @@ def _fact_passage(fact: Fact, terse: bool) -> Passage:
 
 
 def _full_names() -> dict[str, tuple[str, ...]]:
+    """Return the names of worlds in sentences. Surnames are unique, and every word of a title occurs in several."""
+    first, surnames = invented("person")[:24], invented("surname")[:240]
+    titles = itertools.product(_STORED["adjectives"], _STORED["nouns"])
     return {
-        PERSON: people(),
-        TOWN: towns(),
-        BOOK: books(),
-        "river": rivers(),
+        PERSON: tuple(f"{first[n % 24].title()} {surname.title()}" for n, surname in enumerate(surnames)),
+        TOWN: tuple(name.title() for name in invented("town")[:80]),
+        BOOK: tuple(f"The {adjective} {noun}" for adjective, noun in titles),
+        "river": tuple(name.title() for name in invented("river")[:60]),
         "craft": CRAFTS,
         "emblem": EMBLEMS,
         "year": tuple(str(year) for year in range(1103, 1399)),
@@ -234,12 +210,12 @@ _EARLIER = {"born": "Who was born earlier, {a} or {b}?", "year": "Which book app
 
 
 def world_questions(world: World, counts: dict[str, int]) -> tuple[Question, ...]:
-    """Return the world's questions, kind by kind; their ids are ``<world>/<number>``."""
+    """Return the questions of a world, kind by kind; their ids are ``<world>/<number>``."""
     questions: list[Question] = []
     for kind, count in counts.items():
         draws = Draws(f"{world.name}/{kind}")
         asked: dict[str, Question] = {}
-        # Names are drawn again for every world, so the same draws give other questions in each.
+        # Every world draws its own names, so the same draws give different questions.
         while len(asked) < count:
             question = _ASK[kind](world, draws)
             if question is not None:
@@ -252,7 +228,7 @@ def world_questions(world: World, counts: dict[str, int]) -> tuple[Question, ...
 
 
 def _chain(world: World, draws: Draws, hops: int) -> Question | None:
-    """Ask for what a random chain of relations ends in; None when it meets an entity twice."""
+    """Ask for the end of a random chain of relations; None if the chain has an entity twice."""
     start = entity = draws.pick(world.entities[draws.pick(ENTITIES)])
     kind = next(kind for kind in ENTITIES if entity in world.entities[kind])
     facts: list[Fact] = []

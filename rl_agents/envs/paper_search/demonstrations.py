@@ -1,13 +1,12 @@
-"""The scripted players of paper search, and its warm-start model: its words, and what it is taught.
+"""The scripted players of paper search, and its warm-start model.
 
-The expert knows which of the found papers are relevant: what can be reached. It searches for the request's words, then
-for the other names that relevant papers use, and expands relevant papers until none is left to expand. It sees the
-scores of the pool, which the agent does not, but no paper that was not found.
+The expert is an upper bound. It sees the scores of the pool, which the agent does not, but only of found papers. It
+searches for the request's words, then for the other names in relevant papers, and expands all relevant papers.
 
-The mediocre searcher, which teaches the warm-start model, knows the forms of the calls and copies ids from the list,
-but it makes few calls a turn, expands papers that have little to do with the request, hardly ever follows a new name,
-and gives up early: reinforcement learning has something to improve. It searches the small libraries, where a title is
-two words and an id is one, each one token; the JSON of a call is one token before its argument and one behind it.
+The mediocre searcher, which teaches the warm-start model, writes correct calls and copies ids from the list. It makes
+few calls per turn, expands papers that have little to do with the request, rarely follows a new name, and gives up
+early, so reinforcement learning can improve it. It searches the small libraries, where a title is two words and an id
+is one word, and each word is one token. The JSON of a call is one token before its argument and one after it.
 """
 
 from __future__ import annotations
@@ -19,32 +18,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
-from rl_agents.envs.paper_search.env import PaperSearchEnv
+from rl_agents.envs.paper_search.env import BAD_CALL, BAD_TURN, DONE, FIND, NEXT, NOTHING, REASONS, PaperSearchEnv
 from rl_agents.envs.paper_search.generated import SMALL_JARGON, SMALL_METHODS, SMALL_SUBJECTS, small_ids
-from rl_agents.envs.paper_search.prompts import BAD_CALL, BAD_TURN, DONE, FIND, NEXT, NOTHING, REASONS
 from rl_agents.envs.paper_search.state import EXPAND, SEARCH, SearchState, query_key
 from rl_agents.tools.calls import ToolCall, write_response
 
 Call = tuple[str, str]
 STOP = "<answer>done</answer>"
-#: Searches for names that a relevant paper uses, at most, in one turn; the other calls are expansions.
+#: Most searches in one turn for names in relevant papers; the other calls are expansions.
 RENAMED = 2
-#: Papers that are expanded although they are not relevant, and the calls after which none is any more.
+#: Irrelevant papers that may be expanded, and the number of actions after which none is.
 NEAREST, TIRED = 10, 20
 
 
 def expert_action(state: SearchState, max_calls: int = 5, compact: bool = False, relevant: float = 0.5) -> str:
-    """Return the action: the calls that promise most, or the end when there is none.
+    """Return the expert's action: the most promising calls, or the end of the search if there is none.
 
     Args:
-        relevant: score from which a paper is worth expanding.
+        relevant: score from which a paper is expanded.
     """
     calls = list(itertools.islice(_promising(state, relevant), max_calls))
     return written(calls, compact) if calls else spaced(STOP) if compact else STOP
 
 
 def written(calls: Iterable[Call], compact: bool) -> str:
-    """Write calls as the agent would; in the compact style of words that a word-level tokenizer knows."""
+    """Write calls as the agent does; in the compact style, with the words of the warm-start model."""
     if not compact:
         return write_response("", [ToolCall(kind, {_ARGUMENTS[kind]: argument}) for kind, argument in calls])
     parts = (f"<tool_call> {opening(kind)} {argument} {CLOSING} </tool_call>" for kind, argument in calls)
@@ -52,7 +50,7 @@ def written(calls: Iterable[Call], compact: bool) -> str:
 
 
 def opening(kind: str) -> str:
-    """Return the text before the argument of a call in the compact style, one word.
+    """Return the text before the argument of a call in the compact style, which is one word.
 
     >>> opening("expand")
     '{"name":"expand","arguments":{"paper_id":"'
@@ -66,7 +64,7 @@ _ARGUMENTS = {SEARCH: "query", EXPAND: "paper_id"}
 
 
 def spaced(answer: str) -> str:
-    """Write an answer in the compact style: tags and words apart."""
+    """Write an answer in the compact style, with blanks around its tags."""
     return answer.replace(">", "> ").replace("</", " </").strip()
 
 
@@ -77,7 +75,7 @@ def _promising(state: SearchState, relevant: float) -> Iterator[Call]:
     tried = {*state.queries, query_key(state.task.query)}
     names = dict.fromkeys(found.title for found in good if query_key(found.title) not in tried)
     yield from ((SEARCH, title) for title in list(names)[:RENAMED])
-    # Where nothing relevant was found, or all of it is expanded, the citations of what comes nearest may lead on.
+    # If no relevant paper is left to expand, the citations of the nearest papers may lead to more.
     nearest = sorted(state.pool, key=lambda found: -found.score)[:NEAREST] if len(state.actions) < TIRED else []
     for found in [*good, *(found for found in nearest if found not in good)]:
         if found.paper_id not in state.expanded:
@@ -92,22 +90,21 @@ def _expert(env: PaperSearchEnv, rng: random.Random, habits: Any) -> Act:
 EXPERT = ScriptedPlayer(PaperSearchEnv, _expert, fixed={})
 
 
-#: What the small libraries are searched with.
+#: Options of the small libraries.
 SMALL: Mapping[str, Any] = {"papers": "small", "prompt": "compact", "results": 4, "max_calls": 3}
 
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """Habits of the searcher; two of five searches succeed with these.
+    """Habits of the searcher, as probabilities. With these, two of five searches succeed.
 
     Attributes:
-        further_call: probability of one more call in a turn, after each but the last that is run.
-        half_query: probability that the first query has one word of the two.
-        any_paper: probability that a paper is expanded whatever it is about, instead of one with the request's words
-            or a name that was found for them.
-        searches_again: probability that a call is a search for the words of a paper in the list.
-        repeats: probability that a call is chosen without a look at the earlier ones.
-        gives_up: probability, per turn after the second, of ending the search.
+        further_call: of one more call in a turn, after each call except the last.
+        half_query: that the first query has only one of the two words.
+        any_paper: that any paper is expanded, instead of one that matches the request.
+        searches_again: that a call is a search for the words of a listed paper.
+        repeats: that a call is chosen without looking at earlier ones.
+        gives_up: of ending the search, per turn after the second.
     """
 
     further_call: float = 0.35
@@ -156,7 +153,7 @@ def _call(state: SearchState, done: set[Call], rng: random.Random, habits: Habit
 
 
 def words() -> list[str]:
-    """Return every word but special tokens and tags: those of prompts and calls, of titles, and the ids."""
+    """Return the vocabulary of prompts, calls, titles and ids."""
     prompts = [FIND, NEXT, NOTHING, DONE, SEARCH, EXPAND, BAD_TURN, BAD_CALL, *REASONS]
     titles = [*SMALL_SUBJECTS, *SMALL_METHODS, *SMALL_JARGON]
     return [*prompts, opening(SEARCH), opening(EXPAND), CLOSING, *titles, *small_ids()]
@@ -167,7 +164,7 @@ STARTER = word_starter(
     words,
     tags=("tool_call", "answer"),
     max_tokens=512,
-    # A quarter of the default's batch and more of its steps: here the number of steps is what counts.
+    # A quarter of the default batch with more steps, because the number of steps matters here.
     training={"iterations": 60, "tasks_per_iteration": 320, "demonstrations": 6000},
     defaults={
         **{f"env.{key}": value for key, value in SMALL.items()},

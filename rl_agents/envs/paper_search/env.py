@@ -1,39 +1,119 @@
 """Paper search as a `gymnasium.Env` over text (StepPO, appendices B and C).
 
-An episode is at most five turns of up to five calls each, of ``search(query)`` and ``expand(paper_id)``. Every call
-earns its reward at once, see `rules`; an answer, whatever it says, ends the search.
+An episode has at most five turns of up to five calls each, of ``search(query)`` and ``expand(paper_id)``. Every call
+earns its reward at once (`rl_agents.envs.paper_search.state`). Any answer ends the search.
+
+The ``paper`` prompt has the content of StepPO's prompt (appendix C) in our words: the query, the actions so far, the
+paper list, the tools. ``compact`` is for warm-start models: a paper is its id and its title. Long lists show the papers
+with the highest scores, in the order of discovery.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rl_agents.envs.options import RetrieverKeys, part_of
-from rl_agents.envs.paper_search import SPEC, PaperSearchOptions, prompts
+from rl_agents.envs.paper_search import SPEC, PaperSearchOptions
 from rl_agents.envs.paper_search.selectors import make_selector
 from rl_agents.envs.paper_search.state import (
+    EMPTY_QUERY,
     EXPAND,
+    REPEATED_EXPANSION,
+    REPEATED_QUERY,
     SEARCH,
     SUCCESS_F1,
+    UNKNOWN_PAPER,
     CallRunner,
     Found,
     Refused,
     SearchState,
     measures,
-)  # fmt: skip
+)
 from rl_agents.envs.paper_search.tasks import find_papers, task_ids
 from rl_agents.envs.stateful import StepResult, observations
-from rl_agents.envs.tool_turns import ToolEnv, ToolResponse
-from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolError
+from rl_agents.envs.tool_turns import ToolEnv, ToolResponse, text_tool
+from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolError, ToolResult, render_results
+
+MAX_TITLE, MAX_SHOWN_QUERY = 200, 200
+#: Papers in one list.
+MAX_LISTED = 40
+#: Words of the compact style for problems.
+BAD_TURN, BAD_CALL = "invalid", "bad-call"
+REASONS = (EMPTY_QUERY, REPEATED_QUERY, UNKNOWN_PAPER, REPEATED_EXPANSION)
+FIND, NOTHING, NEXT, DONE = "find", "nothing", ";", "done"
+
+TOOLS = {
+    SEARCH: text_tool(
+        SEARCH,
+        "Find papers by a query and add them to the paper list.",
+        "query",
+        "Keywords or a sentence; different from every earlier query.",
+    ),
+    EXPAND: text_tool(
+        EXPAND,
+        "Add the papers that a paper of the list cites, and those that cite it.",
+        "paper_id",
+        "The id of a paper in the paper list.",
+    ),
+}
+
+_PAPER = """\
+You search the literature. Collect every paper that meets the request below in the paper list; it grows with what you \
+search for and expand.
+
+Request
+{query}
+
+Actions so far
+{actions}
+
+Paper list
+{papers}
+
+How to proceed
+- Write down, inside <analysis> and </analysis>, what the list covers and what is missing, and decide what to do next.
+- Then call tools. Calls that do not need each other's results belong into one turn; the first {max_calls} are run.
+- Repeat no query and expand no paper twice: look at the actions so far. Both, and expanding a paper that is not in \
+the list, cost you points.
+- You have {turns} turns. When nothing is missing, write <answer>done</answer> and no call.
+
+Tools
+{tools}
+
+A call is written as <tool_call>{{"name": "search", "arguments": {{"query": "..."}}}}</tool_call>"""
+
+
+def paper_list(papers: Sequence[Found], compact: bool, expanded: frozenset[str] = frozenset()) -> str:
+    """Write papers, one per line; empty for none."""
+    best = sorted(papers, key=lambda found: -found.score)[:MAX_LISTED]
+    ids = {found.paper_id for found in best}
+    shown = [found for found in papers if found.paper_id in ids]
+    if compact:
+        return " ".join(f"{found.paper_id} {found.title}" for found in shown)
+    lines = []
+    for found in shown:
+        mark = " (expanded)" if found.paper_id in expanded else ""
+        lines.append(f"[{found.paper_id}] {found.title[:MAX_TITLE]}{mark}")
+    hidden = len(papers) - len(shown)
+    return "\n".join([*lines, *([f"... and {hidden} more, not listed"] if hidden else [])])
+
+
+def _action_text(kind: str, argument: str) -> str:
+    return f'{SEARCH} "{argument[:MAX_SHOWN_QUERY]}"' if kind == SEARCH else f"{EXPAND} {argument}"
+
+
+def _papers(count: int) -> str:
+    return f"{count} paper{'' if count == 1 else 's'}"
 
 
 class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
     """Collect the papers that meet a request.
 
-    ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the task, what was searched for and expanded, in
-    any order: what the pool follows from), ``query`` (the calls of the turn) and ``metrics``: ``turns``, ``searches``,
+    ``info`` has ``task_id``, ``success``, ``valid``, ``anchor`` (the task with all searches and expansions in any
+    order, which determine the pool), ``query`` (the calls of the turn) and ``metrics``: ``turns``, ``searches``,
     ``expansions``, ``refused_calls``, ``malformed``, ``pool``, ``f1``, ``recall``, ``precision``.
     """
 
@@ -47,24 +127,23 @@ class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
         self._retrieval = part_of(RetrieverKeys, self.options)
         self._selector = make_selector(self.options)
         self.awaited = self._selector.remote
-        self._style = prompts.Style(self.options, self.max_turns)
+        self._compact = self.options.prompt == "compact"
 
     def _begin(self, task_id: str) -> tuple[str, SearchState]:
         state = SearchState(self._papers.task(task_id))
-        return prompts.situation(state, self._style), state
+        return self._situation(state), state
 
     def _answer(self, state: SearchState, answer: str) -> StepResult:
-        return self._end_turn(state, "done", valid=True, progress=None, terminated=True)
+        return self._end_turn(state, DONE, valid=True, progress=None, terminated=True)
 
     def _reject(self, state: SearchState, problem: str) -> StepResult:
         new = replace(state, malformed=state.malformed + 1)
-        return self._end_malformed(
-            new, prompts.malformed_observation(problem, replace(new, turns=new.turns + 1), self._style)
-        )
+        text = BAD_TURN if self._compact else f"Your last response was not valid: {problem}.\n{self._outlook(new)}"
+        return self._end_malformed(new, text)
 
     def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
-        """Return the prompt of StepPO, which is rebuilt at every step from the pool and all actions so far."""
-        return prompts.situation(self.last_state, self._style)
+        """Return StepPO's prompt, which is rebuilt at every step from the pool and all actions so far."""
+        return self._situation(self.last_state)
 
     async def _call(self, state: SearchState, parsed: ToolResponse) -> StepResult:
         library = self._papers.library(state.task.task_id, self._retrieval)
@@ -73,21 +152,52 @@ class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
         results = await self._toolbox(turn).run(parsed.response)
         unfit = len(calls) - turn.ran
         new = replace(turn.state, malformed=turn.state.malformed + unfit)
-        observation = prompts.results_observation(results, replace(new, turns=new.turns + 1), self._style)
         query = " ".join(str(value) for call in calls for value in call.arguments.values())
+        observation = self._results(results, new)
         return self._end_turn(new, observation, turn.reward, valid=not unfit, progress=None, query=query)
 
     def _toolbox(self, turn: CallRunner) -> Toolbox:
         def bound(kind: str, call: Callable[[Mapping[str, Any]], Awaitable[tuple[Found, ...]]]) -> BoundTool:
             async def run(arguments: Mapping[str, Any]) -> str:
                 try:
-                    return prompts.found_text(await call(arguments), self._style)
+                    found = await call(arguments)
                 except Refused as refused:
-                    raise (ToolError(refused.reason) if self._style.compact else refused) from None
+                    raise (ToolError(refused.reason) if self._compact else refused) from None
+                listed = paper_list(found, self._compact)
+                if self._compact:
+                    return listed or NOTHING
+                return f"{_papers(len(found))} added to the list\n{listed}".strip()
 
-            return BoundTool(prompts.TOOLS[kind], run)
+            return BoundTool(TOOLS[kind], run)
 
         return Toolbox([bound(SEARCH, turn.search), bound(EXPAND, turn.expand)], self.options.max_calls)
+
+    def _results(self, results: Sequence[ToolResult], state: SearchState) -> str:
+        if not self._compact:
+            return f"{render_results(results)}\n{self._outlook(state)}"
+        texts = (r.content if r.ok or r.content in REASONS else BAD_CALL for r in results[: self.options.max_calls])
+        return f" {NEXT} ".join(texts)
+
+    def _outlook(self, state: SearchState) -> str:
+        """Return the end of an observation, after the turn that leads to ``state``."""
+        left = max(self.max_turns - state.turns - 1, 0)
+        return f"The paper list holds {_papers(len(state.pool))}. Turns left: {left}."
+
+    def _situation(self, state: SearchState) -> str:
+        """Return everything that the agent knows: the first observation, or a rebuilt prompt."""
+        if self._compact:
+            actions = [f"{NEXT} {action.kind} {action.argument}" for action in state.actions]
+            papers = [f"{NEXT} {paper_list(state.pool, True)}"] if state.pool else []
+            return " ".join([FIND, state.task.query, *actions, *papers])
+        lines = [f"{n}. {_action_text(a.kind, a.argument)}: {_papers(a.added)}" for n, a in enumerate(state.actions, 1)]
+        return _PAPER.format(
+            query=state.task.query,
+            actions="\n".join(lines) or "(none)",
+            papers=paper_list(state.pool, False, state.expanded) or "(empty)",
+            turns=self.max_turns - state.turns,
+            max_calls=self.options.max_calls,
+            tools=json.dumps([tool.to_openai() for tool in TOOLS.values()], indent=1),
+        )
 
     def _info(self, state: SearchState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         measured = measures(state.kept, state.task.relevant)

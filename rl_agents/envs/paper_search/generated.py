@@ -1,14 +1,11 @@
-"""Generated libraries: an invented field with its papers, its two ways of naming everything, and its citations.
+"""Generated libraries: papers of an invented field with two names for every term, and citations.
 
-Papers come in cells, one for each choice of facets, four to twelve papers large. Citations go back in time: to two
-earlier papers of the cell (one in small libraries), so that a cell hangs together, to one that shares a part of the
-facets, to one of anything.
-All of it follows from a name through a seeded generator.
+Papers belong to cells, one for each choice of facets, with four to twelve papers each. A paper cites two earlier papers
+of its cell (one in small libraries), one that shares a part of its facets, and any other one. A library is a pure
+function of its name (seeded generator).
 
-The invented field of the generated libraries: what papers are about, and what it is called by whom.
-
-Every term has two names that share no word. A query uses the first; a paper may use either, so that searching for the
-query's own words finds a part of what is relevant, and the citations lead to the rest.
+The two names of a term share no word. A query uses the first, and a paper may use either. So a search for the query's
+words finds a part of the relevant papers, and citations lead to the rest.
 """
 
 from __future__ import annotations
@@ -31,13 +28,13 @@ def _terms(kind: str) -> tuple[Term, ...]:
 
 
 SUBJECTS, METHODS, SETTINGS = _terms("subjects"), _terms("methods"), _terms("settings")
-#: Of the small libraries: a paper's title is a subject and a method. Jargon are second names of both; which stands for
-#: which differs from library to library.
+#: Words of the small libraries: a title is a subject and a method. Jargon words are second names of both, assigned
+#: differently in each library.
 SMALL_SUBJECTS, SMALL_METHODS, SMALL_JARGON = (
     tuple(_STORED["small"][kind]) for kind in ("subjects", "methods", "jargon")
 )
 
-#: Counts up when generated papers change.
+#: Increased when generated papers change.
 GENERATOR = 1
 CELL_SIZES = (4, 12)
 OTHER_NAME = 0.35
@@ -73,14 +70,14 @@ Cell = tuple[Term, ...]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A paper before it has a text: what it is about, and which of the two names it uses for each facet."""
+    """A paper without text: its cell, and which of the two names it uses for each facet."""
 
     cell: Cell
     names: tuple[int, ...]
 
     @property
     def facets(self) -> tuple[str, ...]:
-        """What it is about, in the queries' words."""
+        """Its topics in the words of queries."""
         return tuple(term[0] for term in self.cell)
 
     @property
@@ -108,7 +105,7 @@ def generated_papers(count: int) -> list[Paper]:
 
 
 def small_papers(number: int) -> list[Paper]:
-    """Return the 60 papers of small library ``number``: two words each, and ids whose order says nothing."""
+    """Return the 60 papers of small library ``number``: titles of two words, and ids in random order."""
     rng = random.Random(f"paper_search/small/{GENERATOR}/{number}")
     jargon = rng.sample(SMALL_JARGON, 2 * SMALL_WORDS)
     subjects = list(zip(rng.sample(SMALL_SUBJECTS, SMALL_WORDS), jargon[:SMALL_WORDS], strict=True))
@@ -126,15 +123,15 @@ def small_papers(number: int) -> list[Paper]:
 
 
 def small_ids() -> list[str]:
-    """Return the ids of a small library, each one word."""
+    """Return the ids of a small library, one word each."""
     return [f"p{number:02d}" for number in range(SMALL_CELLS * SMALL_CELL_SIZE)]
 
 
 def _large_cells(count: int) -> Iterator[Cell]:
-    """Yield different cells in random order, from so many terms that a cell shares two facets with a few others."""
+    """Yield different cells in random order. The number of terms lets a cell share two facets with a few others."""
     cells = count / (sum(CELL_SIZES) / 2)
     terms = max(3, round((4 * cells) ** (1 / 3)))
-    # Where one list is too short the others make up for it, up to their ends.
+    # If one list is too short, the others are used further.
     places = list(itertools.product(range(min(terms, len(SETTINGS))), range(len(SUBJECTS)), range(len(METHODS))))
     if terms <= len(SETTINGS):
         places = [(s, a, b) for s, a, b in places if a < terms and b < terms]
@@ -150,7 +147,7 @@ def _draft(cell: Cell, rng: random.Random, other_name: float) -> Draft:
 def _citations(
     ids: Sequence[str], drafts: Sequence[Draft], rng: random.Random, in_cell: int
 ) -> Iterator[tuple[str, ...]]:
-    """Yield for every paper, oldest first, whom it cites."""
+    """Yield the citations of every paper, oldest first."""
     by_cell: dict[Cell, list[str]] = {}
     by_part: dict[Cell, list[str]] = {}
     for place, (paper_id, draft) in enumerate(zip(ids, drafts, strict=True)):
@@ -169,7 +166,7 @@ def _some(items: Sequence[str], count: int, rng: random.Random) -> list[str]:
 
 
 def _sentences(draft: Draft, rng: random.Random) -> tuple[str, str]:
-    """Return title and abstract; both use the paper's own names."""
+    """Return title and abstract, both with the paper's names."""
     words: Mapping[str, str] = dict(zip(("subject", "method", "setting"), draft.wordings, strict=True))
     parts = [rng.choice(choices) for choices in (_OPENINGS, _MIDDLES, _ENDINGS)]
     abstract = " ".join(part.format(**words, count=rng.randint(3, 60)) for part in parts)

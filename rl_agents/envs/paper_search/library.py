@@ -1,122 +1,40 @@
-"""A library: papers, the citations between them, and retrieval over their titles and abstracts; and what is asked.
+"""Papers and queries, how they are read from files, and a library: papers with citations and retrieval.
 
-Who cites whom stands in arrays: a few bytes a citation, in memory and in a file next to the index of the texts.
+A paper in a file has the form of Semantic Scholar:
+
+    {"paperId": "649def34...", "title": "...", "abstract": "...", "externalIds": {"ArXiv": "1706.03762"},
+     "references": [{"paperId": "..."}, "..."]}
+
+``references`` has ids, or objects with a ``paperId``; null entries are skipped. The arXiv id of a paper replaces its
+``paperId``, as in StepPO, and references may use either. A query is
+
+    {"id": "q1", "query": "...", "relevant": ["1706.03762", ...]}
+
+or has PaSa's names ``qid``, ``question`` and ``answer_arxiv_id``. Other keys are ignored.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-from rl_agents.data.building import only_one
+from rl_agents.data.tables import open_table
 from rl_agents.envs.options import RetrieverKeys
 from rl_agents.errors import InputError
-from rl_agents.retrieval.passages import Passage, PassageStore
-from rl_agents.retrieval.retriever import Retriever
+from rl_agents.retrieval.bm25 import clean_text
+from rl_agents.retrieval.passages import Passage, PassageStore, Retriever
 
-Rows = npt.NDArray[np.int32]
-#: (number of the citing paper, number of the cited one), both from 0.
-Pairs = Iterable[tuple[int, int]]
+MAX_TITLE, MAX_ABSTRACT, MAX_QUERY = 2_000, 20_000, 2_000
+MAX_REFERENCES, MAX_RELEVANT = 10_000, 10_000
+#: Printable ASCII without quotes and angle brackets, which a call could not contain.
+_ID = re.compile(r"[!#-&(-;=?-~]{1,64}")
 
-
-@dataclass(frozen=True, slots=True)
-class Citations:
-    """The citations between papers.
-
-    Attributes:
-        ids: of the papers in their order, in UTF-8.
-        sorted_ids, places: the ids in ascending order, and where each stands in ``ids``.
-        reference_ends, references: paper n cites ``references[ends[n] : ends[n + 1]]``, in the order of its own list.
-        citing_ends, citing: the same the other way round, in the order of the papers.
-    """
-
-    ids: npt.NDArray[np.bytes_]
-    sorted_ids: npt.NDArray[np.bytes_]
-    places: Rows
-    reference_ends: npt.NDArray[np.int64]
-    references: Rows
-    citing_ends: npt.NDArray[np.int64]
-    citing: Rows
-
-    @classmethod
-    def build(cls, ids: Sequence[str], pairs: Pairs) -> Citations:
-        """Collect citations between papers; each pair once, in the order of the citing papers."""
-        encoded = np.array([name.encode() for name in ids], dtype=np.bytes_)
-        flat = np.fromiter((number for pair in pairs for number in pair), dtype=np.int32).reshape(-1, 2)
-        sources, targets = flat[:, 0], flat[:, 1]
-        back = np.argsort(targets, kind="stable")
-        order = np.argsort(encoded, kind="stable").astype(np.int32)
-        return cls(
-            encoded, encoded[order], order,
-            _ends(sources, len(ids)), targets.copy(), _ends(targets, len(ids)), sources[back],
-        )  # fmt: skip
-
-    @classmethod
-    def cached(cls, path: Path, build: Callable[[], Citations]) -> Citations:
-        """Return what ``path`` holds; it is built and written first when there is no such file.
-
-        Raises:
-            InputError: the file is broken, or what ``build`` raises.
-        """
-        if not path.is_file():
-            with only_one(path):
-                if not path.is_file():
-                    build()._write(path)
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                return cls(*(stored[name] for name in cls.__dataclass_fields__))
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(f"{path}: these citations are broken; remove the file, and it is written again") from error
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __contains__(self, paper_id: object) -> bool:
-        return isinstance(paper_id, str) and self._row(paper_id) is not None
-
-    def cited_by(self, paper_id: str, count: int) -> list[str]:
-        """Return the first ``count`` papers that a paper cites; none for an unknown one."""
-        return self._linked(paper_id, self.reference_ends, self.references, count)
-
-    def citing_papers(self, paper_id: str, count: int) -> list[str]:
-        """Return the first ``count`` papers that cite a paper; none for an unknown one."""
-        return self._linked(paper_id, self.citing_ends, self.citing, count)
-
-    def _linked(self, paper_id: str, ends: npt.NDArray[np.int64], targets: Rows, count: int) -> list[str]:
-        row = self._row(paper_id)
-        if row is None:
-            return []
-        start = int(ends[row])
-        return [bytes(name).decode() for name in self.ids[targets[start : min(start + count, int(ends[row + 1]))]]]
-
-    def _row(self, paper_id: str) -> int | None:
-        encoded = paper_id.encode("utf-8", "replace")
-        # Longer than every id: it is none, and must not widen the array. numpy drops a NUL at the end.
-        if len(encoded) > self.sorted_ids.itemsize or encoded.endswith(b"\0"):
-            return None
-        place = int(np.searchsorted(self.sorted_ids, np.bytes_(encoded)))
-        found = place < len(self.sorted_ids) and bytes(self.sorted_ids[place]) == encoded
-        return int(self.places[place]) if found else None
-
-    def _write(self, path: Path) -> None:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".citations-", delete=False) as file:
-            try:
-                np.savez(file, **{name: getattr(self, name) for name in self.__dataclass_fields__})
-            except BaseException:
-                os.unlink(file.name)
-                raise
-        os.replace(file.name, path)
-
-
-def _ends(rows: Rows, count: int) -> npt.NDArray[np.int64]:
-    """Return where each row's entries end, after a leading 0."""
-    return np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=count)))).astype(np.int64)
+T = TypeVar("T")
+#: For each paper: the papers that cite it, and those that it cites.
+Links = dict[str, tuple[list[str], list[str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +43,7 @@ class Paper:
 
     Attributes:
         references: ids of the papers that it cites.
-        facets: what it is about, in the queries' words; only of generated papers, and never shown.
+        facets: its topics in the words of queries; only of generated papers, and never shown.
     """
 
     paper_id: str
@@ -139,73 +57,185 @@ class Paper:
         return Passage(self.paper_id, self.title, self.abstract)
 
 
-@dataclass(frozen=True)
-class Library:
-    """Papers with their texts, citations and retrieval.
-
-    Attributes:
-        facets: of generated papers, by id.
-    """
-
-    store: PassageStore
-    citations: Citations
-    retriever: Retriever
-    facets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    @classmethod
-    def in_memory(cls, papers: Iterable[Paper], retrieval: RetrieverKeys) -> Library:
-        """Build a library of papers that fit in memory.
-
-        Raises:
-            InputError: two papers of one id, or no such retrieval.
-        """
-        papers = list(papers)
-        store = PassageStore.build(paper.passage for paper in papers)
-        rows = {paper.paper_id: row for row, paper in enumerate(papers)}
-        citations = Citations.build(list(rows), citation_pairs(papers, rows))
-        return cls(store, citations, retrieval.over(store), {p.paper_id: p.facets for p in papers})
-
-    def __len__(self) -> int:
-        return len(self.store)
-
-    def __contains__(self, paper_id: object) -> bool:
-        return paper_id in self.citations
-
-    def paper(self, paper_id: str) -> Passage:
-        return self.store.get(paper_id)
-
-    def search(self, query: str, count: int) -> list[str]:
-        """Return the ids of the best ``count`` papers for a query, best first; its text is data, never syntax."""
-        return [hit.passage.id for hit in self.retriever.search(query, count)]
-
-    def neighbors(self, paper_id: str, citing: int, references: int) -> list[str]:
-        """Return up to ``citing`` papers that cite a paper, then up to ``references`` that it cites."""
-        found = [*self.citations.citing_papers(paper_id, citing), *self.citations.cited_by(paper_id, references)]
-        return list(dict.fromkeys(found))
-
-
-def citation_pairs(papers: Iterable[Paper], rows: Mapping[str, int]) -> Iterator[tuple[int, int]]:
-    """Yield (citing, cited) for the references inside the library; papers in their order, no pair twice.
-
-    Args:
-        rows: the place of every paper, by each of its ids.
-    """
-    for paper in papers:
-        row = rows[paper.paper_id]
-        cited = dict.fromkeys(rows[name] for name in paper.references if name in rows)
-        yield from ((row, other) for other in cited if other != row)
-
-
 @dataclass(frozen=True, slots=True)
 class Task:
     """One query.
 
     Attributes:
         relevant: ids of the annotated papers.
-        wanted: the facets that a relevant paper has; only of generated tasks.
+        wanted: the facets of a relevant paper; only of generated tasks.
     """
 
     task_id: str
     query: str
     relevant: frozenset[str]
     wanted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Library:
+    """Papers with their texts, citations and retrieval.
+
+    Attributes:
+        links: paper id -> (ids of the papers that cite it, ids of the papers that it cites).
+        facets: of generated papers, by id.
+    """
+
+    store: PassageStore
+    links: Callable[[str], Sequence[Sequence[str]]]
+    retriever: Retriever
+    facets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def in_memory(cls, papers: Sequence[Paper], retrieval: RetrieverKeys) -> Library:
+        """Build a library in memory.
+
+        Raises:
+            InputError: two papers have the same id, or the retrieval model cannot be loaded.
+        """
+        store = PassageStore.build(paper.passage for paper in papers)
+        links = citation_links(papers, {paper.paper_id: paper.paper_id for paper in papers})
+        return cls(store, links.__getitem__, retrieval.over(store), {p.paper_id: p.facets for p in papers})
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def __contains__(self, paper_id: object) -> bool:
+        return paper_id in self.store
+
+    def search(self, query: str, count: int) -> list[str]:
+        """Return the ids of the best ``count`` papers for a query, best first. The query is data, never syntax."""
+        return [hit.passage.id for hit in self.retriever.search(query, count)]
+
+    def neighbors(self, paper_id: str, citing: int, references: int) -> list[str]:
+        """Return up to ``citing`` papers that cite a paper, then up to ``references`` that it cites."""
+        if paper_id not in self:
+            return []
+        cited_by, cites = self.links(paper_id)
+        return list(dict.fromkeys([*cited_by[:citing], *cites[:references]]))
+
+
+def citation_links(papers: Iterable[Paper], ids: Mapping[str, str]) -> Links:
+    """Collect the citations within a library, each once. Unknown references and those to itself do not count.
+
+    Args:
+        ids: any id of a paper -> its id in the library.
+    """
+    links: Links = {name: ([], []) for name in ids.values()}
+    for paper in papers:
+        for other in dict.fromkeys(ids[name] for name in paper.references if name in ids):
+            if other != paper.paper_id:
+                links[paper.paper_id][1].append(other)
+                links[other][0].append(paper.paper_id)
+    return links
+
+
+def read_papers(path: Path) -> Iterator[tuple[tuple[Paper, str], float]]:
+    """Yield the papers of a file in order, each with another id that references may use (or an empty text).
+
+    The number is the share of the file read so far.
+
+    Raises:
+        InputError: the file or a record cannot be read; the message names file, line and reason.
+    """
+    return _read(path, lambda record, number: _paper(record))
+
+
+def read_queries(path: Path, split: str) -> dict[str, Task]:
+    """Return the queries of a file by ``<split>/<id>``. The id of a query without one is its place, from 1.
+
+    Raises:
+        InputError: see `read_papers`; two queries have the same id, or there is none.
+    """
+    found: dict[str, Task] = {}
+    for (name, query, relevant), _ in _read(path, _query):
+        task_id = f"{split}/{name}"
+        if task_id in found:
+            raise InputError(f"{path}: two queries with the id '{name}'")
+        found[task_id] = Task(task_id, query, relevant)
+    if not found:
+        raise InputError(f"{path}: no usable query in it")
+    return found
+
+
+def _read(path: Path, parse: Callable[[Any, int], T]) -> Iterator[tuple[T, float]]:
+    for count, row in enumerate(open_table(path), start=1):
+        try:
+            yield parse(row.record(), count), row.share
+        except ValueError as error:
+            raise InputError(f"{row.place}: {error}") from None
+
+
+def _paper(record: Any) -> tuple[Paper, str]:
+    if not isinstance(record, Mapping):
+        raise ValueError(f"a paper is {type(record).__name__}, not an object")
+    paper_id = _identifier(record, "paperId")
+    external = record.get("externalIds") or {}
+    if not isinstance(external, Mapping):
+        raise ValueError(f"externalIds is {type(external).__name__}, not an object")
+    arxiv = _identifier(external, "ArXiv") if external.get("ArXiv") is not None else ""
+    references = tuple(_reference(item) for item in _list(record, "references", MAX_REFERENCES) if item is not None)
+    paper = Paper(
+        arxiv or paper_id,
+        " ".join(_text(record, "title", MAX_TITLE).split()),
+        _text(record, "abstract", MAX_ABSTRACT, empty=True),
+        tuple(name for name in references if name),
+    )
+    return paper, paper_id if arxiv and arxiv != paper_id else ""
+
+
+def _reference(item: Any) -> str:
+    """Return the id of a reference; empty if Semantic Scholar does not know it (``paperId`` null)."""
+    name = item.get("paperId") if isinstance(item, Mapping) else item
+    if name is None:
+        return ""
+    if not isinstance(name, str):
+        raise ValueError(f"a reference is {type(item).__name__}, neither an id nor an object with paperId")
+    return name
+
+
+def _query(record: Any, number: int) -> tuple[str, str, frozenset[str]]:
+    if not isinstance(record, Mapping):
+        raise ValueError(f"a query is {type(record).__name__}, not an object")
+    name = record.get("id", record.get("qid", number))
+    if not isinstance(name, str | int) or isinstance(name, bool) or not _ID.fullmatch(str(name)):
+        raise ValueError(f"id is {name!a:.80}, not a short text or a number")
+    relevant = _list(record, "relevant" if "relevant" in record else "answer_arxiv_id", MAX_RELEVANT)
+    if not relevant or not all(isinstance(item, str) for item in relevant):
+        raise ValueError("'relevant' is not a list of at least one paper id")
+    query = _text(record, "query" if "query" in record else "question", MAX_QUERY)
+    return str(name), query, frozenset(relevant)
+
+
+def _identifier(record: Mapping[str, Any], key: str) -> str:
+    value = _present(record, key)
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        form = "1 to 64 ASCII characters without white space, quotes, < and >"
+        raise ValueError(f"{key} is {value!a:.80}, not an id: {form}")
+    return value
+
+
+def _text(record: Mapping[str, Any], key: str, limit: int, empty: bool = False) -> str:
+    if empty and record.get(key) is None:
+        return ""
+    value = _present(record, key)
+    if not isinstance(value, str) or not (empty or value.strip()) or len(value) > limit:
+        raise ValueError(f"'{key}' is not a text of {int(not empty)} to {limit} characters")
+    return clean_text(value).strip()
+
+
+def _list(record: Mapping[str, Any], key: str, limit: int) -> list[Any]:
+    value = record.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list) or len(value) > limit:
+        raise ValueError(f"'{key}' is not a list of at most {limit} entries")
+    return value
+
+
+def _present(record: Mapping[str, Any], key: str) -> Any:
+    if key not in record:
+        raise ValueError(
+            f"no '{key}'; it has: {', '.join(ascii(name)[1:-1] for name in list(record)[:8]) or 'nothing'}"
+        )
+    return record[key]

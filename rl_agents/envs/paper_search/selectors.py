@@ -1,14 +1,15 @@
-"""Who says how relevant a paper is to a query: a rule, or a model behind an OpenAI-compatible server.
+"""Selectors score the relevance of a paper to a query: a rule, or a model behind an OpenAI-compatible server.
 
-The agent never sees these scores: they are its reward, and they decide what of the pool counts at the end.
+The agent never sees these scores. They are its reward, and they decide which papers of the pool count at the end.
 
-The server is asked as pasa-7b-selector was trained to be (StepPO, appendix C, quoted word for word; that model is
-StepPO's selector), and the score is the probability of ``True``:
+The server receives the prompt of pasa-7b-selector, StepPO's selector (StepPO, appendix C, word for word). The score is
+the probability of ``True``:
 
     s = p(True) / (p(True) + p(False))    at the first token of the reply that is one of the two
 
-from the log-probabilities of the reply's tokens; 1 or 0 by the text alone where the server tells none. A server that
-cannot be reached, or another reply, raises `JudgeError`: the episode ends with it as its cause.
+from the log-probabilities of the reply's tokens. If the server returns none, the score is 1 or 0 according to the text.
+If the server cannot be reached, or gives another reply, `JudgeError` is raised and becomes the cause of the episode's
+end.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from rl_agents.envs.paper_search import PaperSearchOptions
 from rl_agents.envs.paper_search.library import Library, Task
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage
-from rl_agents.rewards.judge import OpenAIJudge
+from rl_agents.rewards.judges import OpenAIJudge
 from rl_agents.tools.thoughts import read_thoughts
 from rl_agents.web.model_server import SHOWN, ModelServer
 
-#: Scores that are kept for queries that come again: every member of a group asks about the same papers.
+#: Scores kept for repeated queries: all members of a group ask about the same papers.
 KEPT_SCORES = 500_000
 REPLY_TOKENS, TOP_LOGPROBS = 8, 10
-#: Of requests to the server: time limit, further attempts, and requests at the same time.
+#: Of requests to the server: time limit, further attempts, and concurrency.
 TIMEOUT_S, RETRIES, CONCURRENCY = 30.0, 2, 16
 
 PROMPT = """\
@@ -55,12 +56,12 @@ Decision:"""
 _DECISION = re.compile(r"\W*(?:decision\W*)?(true|false)\b", re.IGNORECASE)
 
 
-#: Power of the share of the wanted facets that a generated paper has.
+#: Exponent of `facet_relevance`.
 SHARPNESS = 3
 
 
 def facet_relevance(wanted: Collection[str], facets: Collection[str]) -> float:
-    """Return the relevance of a generated paper: (share of the wanted facets that it has)^3.
+    """Return the relevance of a generated paper: (its share of the wanted facets)^3.
 
     >>> facet_relevance(("moss", "kite"), ("moss", "kite", "island")), facet_relevance(("moss", "kite"), ("moss",))
     (1.0, 0.125)
@@ -69,10 +70,7 @@ def facet_relevance(wanted: Collection[str], facets: Collection[str]) -> float:
 
 
 class RuleSelector:
-    """Generated papers by their facets (`facet_relevance`), others by the annotation: 1 or 0. No model, no cost.
-
-    A selector scores papers against a task's query, from 0 to 1; the agent does not see the scores.
-    """
+    """Scores generated papers by their facets (`facet_relevance`), and others by the annotation: 1 or 0."""
 
     remote: ClassVar[bool] = False
 
@@ -84,21 +82,21 @@ class RuleSelector:
 
 @dataclass(frozen=True)
 class ServerSelector(OpenAIJudge):
-    """A model behind a server; bounds, retries and errors are `OpenAIJudge`'s.
+    """A model behind a server; limits, retries and errors are those of `OpenAIJudge`.
 
     Attributes:
-        known: scores so far, by query and paper; those that are being asked for, too.
+        known: scores by query and paper, also of requests in progress.
     """
 
     known: Remembered[float] = field(default_factory=lambda: Remembered(KEPT_SCORES), compare=False, repr=False)
 
     async def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
-        """Return the relevance of each paper; those scored for this query before are not asked about again.
+        """Return the relevance of each paper. A paper is requested once per query.
 
         Raises:
-            JudgeError: no score could be had.
+            JudgeError: the server gave no usable reply.
         """
-        papers = [library.paper(paper_id) for paper_id in paper_ids]
+        papers = [library.store.get(paper_id) for paper_id in paper_ids]
         asked = [self.known.get((task.query, p.id), partial(self.score, task.query, p)) for p in papers]
         return await asyncio.gather(*asked)
 
@@ -122,10 +120,10 @@ class ServerSelector(OpenAIJudge):
 
 
 def _probability(choice: Mapping[str, Any], begin: int) -> float | None:
-    """Return p(True) / (p(True) + p(False)) at the first token that is one of them; None when nothing tells.
+    """Return p(True) / (p(True) + p(False)) at the first token that is one of them; None if there is none.
 
     Args:
-        begin: characters of thoughts, whose tokens do not count.
+        begin: number of characters of thoughts, whose tokens do not count.
     """
     try:
         entries = choice["logprobs"]["content"]
@@ -151,10 +149,10 @@ Selector = RuleSelector | ServerSelector
 
 
 def make_selector(options: PaperSearchOptions) -> Selector:
-    """Build the selector that the environment's options describe; environments with equal options share it.
+    """Build the selector of the environment's options. Environments with equal options share it.
 
     Raises:
-        InputError: a server without URL or model; see `ModelServer.connect`.
+        InputError: no URL or no model; see `ModelServer.connect`.
     """
     if options.selector == "rule":
         return RuleSelector()

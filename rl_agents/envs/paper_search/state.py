@@ -1,17 +1,17 @@
-"""The state of a search, and one turn of it: calls that add papers to the pool and earn their reward.
+"""The state of a search, and one turn: calls that add papers to the pool and earn a reward.
 
-For a call that discovers papers with relevance scores s_1 >= s_2 >= ... (new papers with a score of at least 0.01):
+Let s_1 >= s_2 >= ... be the relevance scores of the papers that a call discovers (new ones, with a score of at least
+0.01):
 
-    r(call) = s_1 + s_2 + s_3 - cost          a search with a new query, an expansion of a paper for the first time
-    r(call) = -0.5                            a repeated query, a repeated or an impossible expansion
+    r(call) = s_1 + s_2 + s_3 - cost          a search with a new query, or the first expansion of a paper
+    r(call) = -0.5                            a repeated query, or a repeated or impossible expansion
     r(step) = sum of r(call) over its calls   at most five
 
-At the end the papers of the pool with a score of at least the threshold are compared with the annotated ones:
+At the end, the papers of the pool with a score of at least the threshold are compared with the annotated papers:
 
     precision = hits / kept    recall = hits / annotated    F1 = 2 hits / (kept + annotated)
 
-Source: StepPO (arXiv 2604.18401), appendix B.1; that the top three are taken per call, not per step, and that the costs
-are 0, is what its scripts do.
+Source: StepPO (arXiv 2604.18401), appendix B.1. Its scripts take the top three per call, not per step, and costs of 0.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from rl_agents.envs.paper_search.selectors import Selector
 from rl_agents.tools.toolbox import ToolError
 
 TOP, PENALTY = 3, 0.5
-#: Papers with a lower score are dropped; those of at least `THRESHOLD` count at the end.
+#: Papers with a lower score are dropped. Those with at least `THRESHOLD` count at the end.
 MIN_SCORE, THRESHOLD = 0.01, 0.5
-#: F1 from which an episode is a success; the criterion is ours.
+#: F1 from which an episode is a success, a criterion of this project.
 SUCCESS_F1 = 0.8
-#: Papers of an expansion: that cite it, and that it cites.
+#: Most papers of an expansion: that cite the paper, and that it cites.
 CITING, CITED = 30, 99
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """How well the kept papers agree with the annotated ones."""
+    """Agreement of the kept papers with the annotated ones."""
 
     precision: float
     recall: float
@@ -44,7 +44,7 @@ class Measures:
 
 
 def discovery_reward(scores: Iterable[float], cost: float = 0.0) -> float:
-    """Return what the newly discovered papers of one call earn: the three highest scores, less the cost.
+    """Return the reward of one call for newly discovered papers: the three highest scores minus the cost.
 
     >>> discovery_reward([0.2, 1.0, 0.5, 0.9], cost=0.1)
     2.3
@@ -53,7 +53,7 @@ def discovery_reward(scores: Iterable[float], cost: float = 0.0) -> float:
 
 
 def measures(kept: Collection[str], annotated: Collection[str]) -> Measures:
-    """Compare papers without duplicates; all 0 where nothing agrees, or there is nothing to find.
+    """Compare papers without duplicates; all 0 if no paper is in both.
 
     >>> measures({"a", "b", "x"}, {"a", "b", "c", "d"})
     Measures(precision=0.6666666666666666, recall=0.5, f1=0.5714285714285714)
@@ -65,7 +65,7 @@ def measures(kept: Collection[str], annotated: Collection[str]) -> Measures:
 
 
 def query_key(query: str) -> str:
-    """Return what two queries have in common when one repeats the other: the words without case and white space.
+    """Return the words of a query without case and white space. Repeated queries have the same key.
 
     >>> query_key("  Moss\\nKITE ")
     'moss kite'
@@ -76,14 +76,14 @@ def query_key(query: str) -> str:
 SEARCH, EXPAND = "search", "expand"
 MAX_QUERY = 1000
 
-#: Why a call that parses is refused, with the penalty.
+#: Reasons to reject a call that parses, with the penalty.
 EMPTY_QUERY, REPEATED_QUERY = "empty-query", "repeated-query"
 UNKNOWN_PAPER, REPEATED_EXPANSION = "unknown-paper", "repeated-expansion"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A paper of the pool with its relevance, which the agent does not see."""
+    """A paper of the pool, and its relevance, which the agent does not see."""
 
     paper_id: str
     title: str
@@ -92,7 +92,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A call that was done: ``search`` or ``expand``, its argument, and how many papers it added."""
+    """An executed call: ``search`` or ``expand``, its argument, and the number of papers it added."""
 
     kind: str
     argument: str
@@ -101,14 +101,14 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """All that changes in an episode; immutable, so a snapshot is a reference to it.
+    """The state of an episode. Immutable, so a snapshot is a reference.
 
     Attributes:
         pool: papers in the order of discovery.
-        dropped: discovered papers with a score near zero: they are neither shown nor scored again.
-        actions: calls that were done.
-        refused: calls that earned the penalty.
-        malformed: turns that could not be read, and calls that did not fit their tool.
+        dropped: discovered papers with a score near zero. They are neither shown nor scored again.
+        actions: executed calls.
+        refused: number of calls that earned the penalty.
+        malformed: number of unreadable turns, and of calls that did not fit their tool.
     """
 
     task: Task
@@ -130,7 +130,6 @@ class SearchState:
 
     @property
     def expanded(self) -> frozenset[str]:
-        """Ids of the papers that were expanded."""
         return frozenset(action.argument for action in self.actions if action.kind == EXPAND)
 
     @property
@@ -140,7 +139,7 @@ class SearchState:
 
 
 class Refused(ToolError):
-    """A call that parses but is penalized; ``reason`` is one of the words above."""
+    """A call that parses but gets the penalty; ``reason`` is one of the words above."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -153,7 +152,7 @@ class CallRunner:
     Attributes:
         state: after the calls so far.
         reward: of the calls so far.
-        ran: calls so far, those that were refused included.
+        ran: number of calls so far, including refused ones.
     """
 
     def __init__(self, state: SearchState, library: Library, selector: Selector, options: PaperSearchOptions) -> None:
@@ -161,11 +160,11 @@ class CallRunner:
         self._library, self._selector, self._options = library, selector, options
 
     async def search(self, arguments: Mapping[str, Any]) -> tuple[Found, ...]:
-        """Search for ``arguments["query"]`` and return the papers that are new to the pool.
+        """Search for ``arguments["query"]`` and return the papers that are new in the pool.
 
         Raises:
-            Refused: an empty or a repeated query.
-            JudgeError: the selector gave no scores.
+            Refused: an empty or repeated query.
+            JudgeError: the selector returned no scores.
         """
         query = " ".join(str(arguments["query"]).split())[:MAX_QUERY]
         if not query:
@@ -179,8 +178,8 @@ class CallRunner:
         """Add the papers that cite, or are cited by, ``arguments["paper_id"]``, and return the new ones.
 
         Raises:
-            Refused: a paper that is not in the pool, or that was expanded before.
-            JudgeError: the selector gave no scores.
+            Refused: the paper is not in the pool, or was expanded before.
+            JudgeError: the selector returned no scores.
         """
         paper_id = str(arguments["paper_id"]).strip()
         if paper_id not in self.state.pool_ids:
@@ -197,7 +196,7 @@ class CallRunner:
         found_scores = await self._selector.scores(state.task, self._library, new) if new else []
         scores = dict(zip(new, found_scores, strict=True))
         kept = {paper_id: score for paper_id, score in scores.items() if score >= MIN_SCORE}
-        papers = [self._library.paper(paper_id) for paper_id in kept]
+        papers = [self._library.store.get(paper_id) for paper_id in kept]
         found = tuple(Found(p.id, p.title, kept[p.id]) for p in papers)
         self.state = replace(
             state,

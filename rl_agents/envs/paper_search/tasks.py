@@ -1,14 +1,17 @@
-"""Where papers and queries come from, and which queries are train and which test tasks.
+"""The sources of papers and queries, and their train and test tasks.
 
-| ``env.papers`` | what |
+| ``env.papers`` | content |
 |---|---|
 | ``generated`` | one library of 2,000 papers, and its queries |
-| ``generated:N`` | one of N papers, up to 100,000 |
+| ``generated:N`` | one library of N papers, up to 100,000 |
 | ``small`` | 300 libraries of 60 papers in two words each, with 6 queries each, for the warm-start model |
-| a folder | ``papers.jsonl``, ``train.jsonl``, ``test.jsonl``; see `folder` |
+| a folder | any tables ``papers``, ``train``, ``test`` (`rl_agents.envs.paper_search.library`) |
 
-A generated task is a pure function of its id. Its relevant papers are those that have all facets that the query names.
-``panel.json`` holds the hashes of all tasks and papers of ``generated`` and ``small``.
+A generated task is a pure function of its id. Its relevant papers are those with all facets in the query.
+``panel.json`` has the hashes of all tasks and papers of ``generated`` and ``small``.
+
+The texts of a folder become an index in the cache at the first use, and its citations another file. After that a folder
+opens at once, and texts stay on disk.
 """
 
 from __future__ import annotations
@@ -17,22 +20,25 @@ import itertools
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
+from rl_agents.data.row_cache import keep
+from rl_agents.data.tables import fingerprint, table_files
 from rl_agents.envs.options import RetrieverKeys
 from rl_agents.envs.panels import check_split, shuffled_ids, unknown_task
 from rl_agents.envs.paper_search import PaperSearchOptions
-from rl_agents.envs.paper_search.folder import FolderPapers, open_folder
 from rl_agents.envs.paper_search.generated import SETTINGS, generated_papers, small_papers
-from rl_agents.envs.paper_search.library import Library, Paper, Task
+from rl_agents.envs.paper_search.library import Library, Paper, Task, citation_links, read_papers, read_queries
 from rl_agents.errors import InputError
+from rl_agents.retrieval.passages import Passage, PassageStore
 
 GENERATED_PAPERS, MIN_GENERATED, MAX_GENERATED = 2_000, 100, 100_000
 SMALL_LIBRARIES, SMALL_TEST_LIBRARIES = 300, 40
 TEST_SHARE = 5
-#: Relevant papers of a query that names two facets of three.
+#: Number of relevant papers of a query with two of the three facets.
 BROAD = (5, 25)
 _SETTING_NAMES = frozenset(names[0] for names in SETTINGS)
 _WORDINGS = (
@@ -82,7 +88,6 @@ class SmallPapers:
         names = [f"{number:03d}" for number in range(SMALL_LIBRARIES)]
         test = set(shuffled_ids(names, "paper_search/small")[:SMALL_TEST_LIBRARIES])
         self._splits = {name: "test" if name in test else "train" for name in names}
-        self._built = lru_cache(maxsize=SMALL_LIBRARIES)(self._build)
 
     def task_ids(self, split: str) -> Sequence[str]:
         return [
@@ -103,22 +108,76 @@ class SmallPapers:
         return Task(task_id, " ".join(wanted), relevant, wanted)
 
     def library(self, task_id: str, retrieval: RetrieverKeys) -> Library:
-        return self._built(int(task_id.split("/")[-1].split("-")[0]), retrieval)
-
-    @staticmethod
-    def _build(number: int, retrieval: RetrieverKeys) -> Library:
-        return Library.in_memory(_small_library(number), retrieval)
+        return _small_searched(int(task_id.split("/")[-1].split("-")[0]), retrieval)
 
 
-#: A source of tasks with the libraries that they are searched in; an unknown task raises `InputError` with the nearest.
+PAPERS, SPLITS = "papers", ("train", "test")
+#: Increased when the same file gives another index.
+FORMAT = 2
+
+
+class FolderPapers:
+    """The papers and queries of a folder; a task id is ``<split>/<query id>``.
+
+    Raises:
+        InputError: a file is missing or wrong, or no annotated paper is among the papers.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / PAPERS
+        self._tasks = {name: task for split in SPLITS for name, task in read_queries(folder / split, split).items()}
+        version = f"{FORMAT}/{fingerprint(table_files(str(self._path)))}"
+        store = PassageStore.cached(f"papers-{folder.name}", version, self._passages)
+        links = keep(f"papers-{folder.name}", f"citations/{version}", self._links, "paper").get
+        self._library = lru_cache(maxsize=2)(lambda retrieval: Library(store, links, retrieval.over(store)))
+        if not any(paper in store for task in self._tasks.values() for paper in task.relevant):
+            example = min(next(iter(self._tasks.values())).relevant)
+            raise InputError(
+                f"{folder}: no relevant paper of any query is among the {PAPERS}; the first is called '{example}'"
+            )
+
+    def task_ids(self, split: str) -> Sequence[str]:
+        return [name for name in self._tasks if name.startswith(f"{split}/")]
+
+    def task(self, task_id: str) -> Task:
+        if task_id not in self._tasks:
+            raise unknown_task("paper_search", task_id, self._tasks, "<split>/<query id>")
+        return self._tasks[task_id]
+
+    def library(self, task_id: str, retrieval: RetrieverKeys) -> Library:
+        return self._library(retrieval)
+
+    def _passages(self) -> Iterator[tuple[Passage, float]]:
+        for (paper, _), share in read_papers(self._path):
+            yield paper.passage, share
+
+    def _links(self) -> Iterator[tuple[str, str, Any]]:
+        """Read the file twice: first every id of a paper, then the references."""
+        own: dict[str, str] = {}
+        others: dict[str, str] = {}
+        for (paper, other), _ in read_papers(self._path):
+            own[paper.paper_id] = paper.paper_id
+            if other:
+                others[other] = paper.paper_id
+        papers = (paper for (paper, _), _ in read_papers(self._path))
+        for name, links in citation_links(papers, {**others, **own}).items():
+            yield name, "", links
+
+
+@lru_cache(maxsize=2)
+def _folder(folder: Path, version: str) -> FolderPapers:
+    return FolderPapers(folder)
+
+
+#: A source of tasks and of the libraries to search. An unknown task raises `InputError` with the nearest.
 Papers = FolderPapers | GeneratedPapers | SmallPapers
 
 
 def find_papers(options: PaperSearchOptions) -> Papers:
-    """Return the source that the key ``env.papers`` names.
+    """Return the source in the key ``env.papers``. The files of a folder are read again if they have changed.
 
     Raises:
-        InputError: no such folder, a file that is missing or wrong, or a number out of range.
+        InputError: no such folder, a missing or wrong file, or a number out of range.
     """
     name = options.papers
     if name == "small":
@@ -128,9 +187,12 @@ def find_papers(options: PaperSearchOptions) -> Papers:
         if not MIN_GENERATED <= count <= MAX_GENERATED:
             raise InputError(f"env.papers={name}: from {MIN_GENERATED} to {MAX_GENERATED} papers")
         return _generated(count)
-    if not Path(name).expanduser().is_dir():
-        raise InputError(f"env.papers={name}: valid: generated, generated:N, small, a folder that exists")
-    return open_folder(Path(name).expanduser())
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"env.papers={name}: valid: generated, generated:N, small, an existing folder")
+    return _folder(
+        folder, fingerprint([path for name in (PAPERS, *SPLITS) for path in table_files(str(folder / name))])
+    )
 
 
 def task_ids(split: str, options: PaperSearchOptions) -> list[str]:
@@ -139,7 +201,7 @@ def task_ids(split: str, options: PaperSearchOptions) -> list[str]:
     Raises:
         InputError: unknown split, or see `find_papers`.
     """
-    check_split(split, {"train": (), "test": ()})
+    check_split(split, dict.fromkeys(SPLITS, ()))
     return list(find_papers(options).task_ids(split))
 
 
@@ -152,12 +214,17 @@ def _small_library(number: int) -> tuple[Paper, ...]:
 
 
 @lru_cache(maxsize=SMALL_LIBRARIES)
+def _small_searched(number: int, retrieval: RetrieverKeys) -> Library:
+    return Library.in_memory(_small_library(number), retrieval)
+
+
+@lru_cache(maxsize=SMALL_LIBRARIES)
 def _small_queries(number: int) -> tuple[tuple[str, ...], ...]:
     return tuple(sorted({paper.facets for paper in _small_library(number)}))
 
 
 def _queries(papers: Iterable[Paper]) -> list[tuple[str, ...]]:
-    """Return the facets that queries want: of every cell, and every two facets that a fair number of papers share."""
+    """Return the facets of queries: those of every cell, and pairs of facets that a fair number of papers share."""
     cells = Counter(paper.facets for paper in papers)
     pairs: Counter[tuple[str, ...]] = Counter()
     for cell, size in cells.items():
@@ -168,6 +235,6 @@ def _queries(papers: Iterable[Paper]) -> list[tuple[str, ...]]:
 
 
 def _phrase(wanted: Sequence[str]) -> str:
-    """Join facets; a setting, such as ``in walled towns``, follows without a word between."""
+    """Join facets; a setting, such as ``in walled towns``, follows directly."""
     things = [facet for facet in wanted if facet not in _SETTING_NAMES]
     return " ".join([" with ".join(things), *(facet for facet in wanted if facet in _SETTING_NAMES)])

@@ -1,4 +1,4 @@
-"""What the registry knows about pivot, and its keys."""
+"""The registry entry and the keys of pivot."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rl_agents.rewards.verifiers import VerifierOptions
 
 @dataclass(frozen=True)
 class PivotOptions(VerifierOptions):
-    """Keys of pivot: where the turns come from, and the verifier's; see docs/algorithms/pivotrl.md."""
+    """Keys of pivot and of its verifier; see docs/algorithms/pivotrl.md."""
 
-    pivots: str = key("", "file of `pivot filter`, or of its earlier steps; empty for the built-in help desk")
+    pivots: str = key("", "file of `pivot filter` or of an earlier step; empty for the built-in help desk")
     test_share: float = key(0.1, "share of the traces whose turns are test tasks", ge=0, lt=1)
 
 
 SPEC = EnvSpec(
     name="pivot",
-    summary="one turn from a state of an expert trace; a verifier compares it with what the expert did",
+    summary="one turn from a state of an expert trace; a verifier compares it with the expert's action",
     reference="PivotRL (arXiv 2603.21383), section 3.1",
     options=PivotOptions,
     max_turns=1,

@@ -1,4 +1,4 @@
-"""The warm-start model of the built-in help desk: a word-level tokenizer that writes JSON, and what is imitated."""
+"""The warm-start model of the built-in help desk: a word-level tokenizer that writes JSON, and the imitated clerk."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MAX_TOKENS = 256
 TOOL = "<tool>"
 CALL_TAGS = ("<tool_call>", "</tool_call>")
 
-#: Tool definitions as one line of names. Calls are written as `rl_agents.tools.calls.write_response` writes them, so
-#: that what the model reads of its past is what it writes.
+#: Tool definitions are one line of names. Calls have the form of `rl_agents.tools.calls.write_response`, so the model
+#: reads its earlier calls as it has written them.
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "<{{ message.role }}>"
@@ -44,7 +44,7 @@ CHAT_TEMPLATE = (
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Build a tokenizer of words, numbers and runs of punctuation, each with the blank before it; it loses nothing."""
+    """Build a lossless tokenizer of words, numbers and runs of punctuation, each with the blank before it."""
     special = [*SPECIAL_TOKENS, TOOL]
     split = pre_tokenizers.Sequence(
         [
@@ -67,7 +67,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
 
 
 def demonstrate(task_id: str, rng: random.Random, options: PivotOptions, max_turns: int = 0) -> list[tuple[str, str]]:
-    """Return the demonstrated action of a turn; of the built-in desk, what a beginner does there."""
+    """Return the demonstrated action of a turn, or the clerk's action at the built-in desk."""
     turn = load_pivots(options).turns[task_id]
     text = turn.text if options.pivots else desk.beginner_action(turn, rng)
     return [("", text)]
@@ -79,7 +79,7 @@ def opening(task_id: str, options: PivotOptions) -> str:
 
 
 def _texts() -> list[str]:
-    """Return texts with every piece that occurs in the desk's traces, and in what a beginner does."""
+    """Return texts with all pieces in the desk's traces and in the clerk's actions."""
     turns = desk.desk_turns()
     said = [message["content"] for turn in turns for message in turn.messages]
     actions = [action_text(message) for turn in turns for message in turn.messages if message["role"] == "assistant"]

@@ -1,7 +1,7 @@
-"""The help desk: a tiny world of tools whose scripted expert leaves traces, to try PivotRL without any download.
+"""The help desk: a tiny world of tools with traces of a scripted expert, to try PivotRL without a download.
 
-A customer wants an order cancelled, returned, moved to another address, or found. The expert looks the order up,
-does what its status allows, reports it, and is thanked. Reasons are a few words, and several wordings mean the same.
+A customer wants to cancel, return, move or find an order. The expert looks the order up, does what its status allows,
+and reports it. Reasons are a few words, and several wordings are equivalent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SYSTEM = "You help with orders."
 STATUSES = ("pending", "shipped", "delivered")
 ORDERS = tuple(str(number) for number in range(11, 41))
 STREETS = ("Hill", "Lake", "Mill", "Park", "Rose")
-#: Wordings of one reason share a word; those of different reasons share none. The expert writes the first.
+#: Wordings of one reason share a word, and those of different reasons share none. The expert writes the first.
 CANCEL_REASONS = (
     ("no longer needed", "not needed now", "needed by nobody"),
     ("ordered by mistake", "my own mistake", "mistake in amount"),
@@ -53,7 +53,7 @@ ALLOWED = {"cancel": "pending", "return": "delivered", "move": "pending"}
 
 
 def desk_record(number: int, seed: int = 0) -> dict[str, Any]:
-    """Return trace ``number`` as a record of OpenAI's chat form, as it would stand in a file."""
+    """Return trace ``number`` as a record in OpenAI's chat form."""
     rng = random.Random(f"desk/{seed}/{number}")
     request = rng.choice(("cancel", "cancel", "return", "return", "find", "move"))
     order, status = rng.choice(ORDERS), rng.choice(STATUSES)
@@ -81,10 +81,10 @@ def desk_turns(traces: int = BUILT_IN_TRACES) -> list[Turn]:
 
 
 def beginner_action(turn: Turn, rng: random.Random) -> str:
-    """Return what a beginner does at a turn: the warm-start model imitates it.
+    """Return the action of the clerk whom the warm-start model imitates.
 
-    It says what the expert says, but it forgets to look an order up, takes the wrong tool, number or reason, words
-    reasons in its own way, and has never heard of moving orders.
+    The clerk writes the expert's messages, but sometimes does not look an order up, takes a wrong tool, number or
+    reason, uses other wordings of reasons, and cannot move orders.
     """
     if not turn.calls:
         return turn.text
@@ -97,7 +97,7 @@ def beginner_action(turn: Turn, rng: random.Random) -> str:
 
 
 def _wish(request: str, order: str, rng: random.Random) -> tuple[str, str]:
-    """Return what the expert will write about a request, and what the customer says."""
+    """Return the detail in the expert's call for a request, and the customer's message."""
     if request == "find":
         return "", f"Where is order {order}?"
     if request == "move":

@@ -1,7 +1,7 @@
-"""Pivot as a `gymnasium.Env` over text: an expert's state, one action, the verifier's score as reward.
+"""Pivot as a `gymnasium.Env` over text: an expert's state, one action, and the verifier's score as reward.
 
-Nothing is executed: what the action would have done is not asked, only whether it is acceptable where the expert
-acted (PivotRL, equation 6). So an episode has one turn, and no environment but the trace is needed.
+No action is executed. The verifier decides if it is acceptable where the expert acted (PivotRL, equation 6). So an
+episode has one turn, and only the trace is needed.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from rl_agents.traces.turns import Turn
 class PivotEnv(gymnasium.Env[str, str]):
     """One turn from a state of an expert trace.
 
-    ``info`` of `reset` holds ``messages`` and ``tools``, with which the dialogue begins. After the turn it holds
-    ``success`` (score 1), ``valid`` (the response could be read), ``references`` (what the expert did) and
-    ``metrics``: ``score``, ``exact`` (equal to the demonstration) and ``judge_failed``.
+    ``info`` of `reset` has ``messages`` and ``tools``, with which the dialogue begins. After the turn it has
+    ``success`` (score 1), ``valid`` (the response could be read), ``references`` (the expert's action) and ``metrics``:
+    ``score``, ``exact`` (equal to the demonstration) and ``judge_failed``.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
     observation_space = observations(1 << 20)
     action_space = Text(max_length=1 << 18, min_length=0, charset=string.printable)
-    awaited = True  # where the verifier has a judge
+    awaited = True  # if the verifier has a judge
 
     def __init__(self, options: PivotOptions | None = None, max_turns: int = 0) -> None:
         self._pivots: PivotSet = load_pivots(options or PivotOptions())
         self._turn: Turn | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin at the turn ``options["task_id"]``, or at a training turn drawn with ``seed``.
+        """Begin at the turn ``options["task_id"]``, or at a train turn drawn with ``seed``.
 
         Raises:
-            InputError: unknown turn.
+            InputError: an unknown turn.
         """
         super().reset(seed=seed)
         task_id = (options or {}).get("task_id")
@@ -57,14 +57,14 @@ class PivotEnv(gymnasium.Env[str, str]):
             "messages": list(turn.messages),
             "tools": [tool.to_openai() for tool in turn.tools],
         }
-        last = turn.messages[-1]  # what people read; the agent reads all of them
+        last = turn.messages[-1]  # for people; the agent reads all messages
         return f"[{last['role']}] {last['content']}", info
 
     def step(self, action: str) -> Any:
         """Score the agent's whole response.
 
         Returns:
-            The turn's result; where a served judge has to be asked, a coroutine that comes to it.
+            The turn's result, or a coroutine that returns it if a served judge has to be asked.
 
         Raises:
             RuntimeError: before `reset`, or after the turn.
@@ -79,7 +79,6 @@ class PivotEnv(gymnasium.Env[str, str]):
         return self._result(turn, action, await scored)
 
     def _result(self, turn: Turn, action: str, verdict: Verdict) -> StepResult:
-        exact = exact_match(turn, action)
         info = {
             "task_id": turn.turn_id,
             "success": verdict.score >= 1.0,
@@ -87,7 +86,7 @@ class PivotEnv(gymnasium.Env[str, str]):
             "references": [turn.text],
             "metrics": {
                 "score": verdict.score,
-                "exact": float(exact),
+                "exact": float(exact_match(turn, action)),
                 "judge_failed": float(verdict.judge_failed),
             },
         }

@@ -1,9 +1,9 @@
-"""The task sets of pivot: the turns of a file, split into train and test by trace, with their verifier."""
+"""The tasks of pivot: the turns of a file with their verifier, split into train and test by trace."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from rl_agents.envs.panels import check_split, shuffled_ids
 from rl_agents.envs.pivot import PivotOptions
 from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.errors import InputError
-from rl_agents.rewards.verifiers import Verifier, VerifierOptions, make_verifier, self_check
+from rl_agents.rewards.verifiers import Verifier, make_verifier, self_check
 from rl_agents.traces.turns import Turn
 
 SPLIT_SEED = "pivot-2026"
@@ -19,7 +19,7 @@ SPLIT_SEED = "pivot-2026"
 
 @dataclass(frozen=True)
 class PivotSet:
-    """Turns by id, the two task sets, and the verifier that has accepted every demonstration of them."""
+    """Turns by id, the two task sets, and the verifier, which accepts every demonstration."""
 
     turns: Mapping[str, Turn]
     train: tuple[str, ...]
@@ -28,10 +28,10 @@ class PivotSet:
 
 
 def task_ids(split: str, options: PivotOptions) -> list[str]:
-    """Return the turns of ``split``.
+    """Return the ids of the turns of ``split``.
 
     Raises:
-        InputError: see `load_pivots`; or a split that does not exist.
+        InputError: see `load_pivots`, or an unknown split.
     """
     found = load_pivots(options)
     check_split(split, {"train": (), "test": ()})
@@ -39,10 +39,10 @@ def task_ids(split: str, options: PivotOptions) -> list[str]:
 
 
 def load_pivots(options: PivotOptions) -> PivotSet:
-    """Load turns and check that the verifier accepts what the experts did. Once per process and file.
+    """Load turns and check that the verifier accepts the experts' actions, once per process and file.
 
     Raises:
-        InputError: a file that cannot be read or holds no turns, a demonstration that its verifier refuses.
+        InputError: the file cannot be read or has no turns, or the verifier rejects a demonstration.
     """
     pivots = options.pivots
     stamp = Path(pivots).stat().st_mtime_ns if pivots and Path(pivots).is_file() else 0
@@ -56,16 +56,16 @@ def _loaded(stamp: int, options: PivotOptions) -> PivotSet:
     turns = read_turns(Path(options.pivots)) if options.pivots else desk_turns()
     if not turns:
         raise InputError(f"env.pivots={options.pivots}: no turns in it")
-    verifier = make_verifier(VerifierOptions.from_mapping(asdict(options)))
+    verifier = make_verifier(options)
     check = self_check(verifier, turns)
     if check.failures:
-        raise InputError(f"env.verifier={options.verifier}: {check.summary()}; `pivot profile --skip-bad` drops such")
+        raise InputError(f"env.verifier={options.verifier}: {check.summary()}; `pivot profile --skip-bad` skips them")
     train, test = split_by_trace(turns, options.test_share)
     return PivotSet({turn.turn_id: turn for turn in turns}, train, test, verifier)
 
 
 def split_by_trace(turns: Sequence[Turn], test_share: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split turn ids so that no trace is in both sets. With a single trace, or no share, both are all turns."""
+    """Split turn ids so that no trace is in both sets. If there is one trace or no share, both sets have all turns."""
     order = shuffled_ids(dict.fromkeys(turn.trace_id for turn in turns), SPLIT_SEED)
     count = max(1, round(test_share * len(order))) if test_share and len(order) > 1 else 0
     held_out = set(order[:count])

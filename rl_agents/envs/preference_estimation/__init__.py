@@ -1,4 +1,4 @@
-"""What the registry knows about preference_estimation, and its keys."""
+"""The registry entry and the keys of preference_estimation."""
 
 from __future__ import annotations
 

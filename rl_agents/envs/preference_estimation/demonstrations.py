@@ -1,13 +1,13 @@
-"""The warm-start model of PreferenceEstimation: its words, its weights before training, and what it is taught.
+"""The warm-start model of PreferenceEstimation.
 
-It is for a smaller task than the paper's: three attributes, six levels and movies whose scores always add up to the
-same, with a higher threshold, because among vectors this short half have a cosine above 0.88 with equal weights. A
-movie is one token and an estimate is one, so every turn has the same length.
+It plays tasks smaller than the paper's: three attributes, six levels, and movies with equal sums of scores. The
+threshold is higher, because half of all vectors this short have a cosine above 0.88 with equal weights. A movie is one
+token and an estimate is one, so all turns have the same length.
 
-The player believes what the replies imply: a set of weight vectors, every one there is where those are few, else 8,192
-fixed random ones. It goes through the movies by the list or asks about any two, and often answers after the first
-reply. Otherwise it answers after the fourth, so that its episodes teach what several replies together imply; without
-them patience could not pay.
+The player that it imitates keeps the weight vectors that agree with the replies, among all vectors or, if these are
+many, among 8,192 fixed random ones. It asks about the next two movies in the list or about any two. It often answers
+after the first reply, and otherwise after the fourth, so that its episodes teach what several replies together imply.
+Without them, patience could not pay off.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ from rl_agents.envs.preference_estimation.env import (
     NOT_A_VECTOR,
     SAME_MOVIE,
     UNKNOWN_MOVIE,
-    Comparison,
     GameState,
     PreferenceEstimationEnv,
-    Question,
     answer_action,
     question_action,
 )
 from rl_agents.envs.preference_estimation.tasks import STARTER_SETTING, Task
-from rl_agents.envs.preferences import agreeing, possible_weights
+from rl_agents.envs.preferences import Comparison, Question, agreeing, possible_weights
 from rl_agents.envs.small_model import INIT_STD
 from rl_agents.envs.stateful import MALFORMED_REASONS
 
@@ -54,7 +52,7 @@ def mean_direction(weights: NDArray[np.int64]) -> tuple[float, ...]:
     return tuple(float(x) for x in mean / mean.max())
 
 
-#: Replies after which it always answers.
+#: Number of replies after which it always answers.
 PATIENCE = 4
 
 
@@ -63,10 +61,9 @@ class Habits:
     """Habits of the player, as probabilities per turn.
 
     Attributes:
-        any_question: of asking about two movies at random; else they are the next two of the list.
+        any_question: of asking about two random movies instead of the next two in the list.
         answer_early: of answering after the first reply.
-        hurried: of being told to answer at once, after the first turn, in the words of T3's forced answers, which the
-            warm-start model would not understand otherwise.
+        hurried: see `ScriptedPlayer`.
     """
 
     any_question: float = 0.15
@@ -98,23 +95,23 @@ def _pair(state: GameState, rng: random.Random, habits: Habits) -> tuple[int, in
 
 
 def vector_words(separator: str) -> list[str]:
-    """Return every vector of levels: scores with ``/`` between the levels, estimates with commas."""
+    """Return all vectors of levels: scores have the separator ``/``, estimates a comma."""
     vectors = itertools.product(range(STARTER_SETTING.levels), repeat=STARTER_SETTING.attributes)
     return [separator.join(map(str, vector)) for vector in vectors]
 
 
 def words() -> list[str]:
-    """Return every word but special tokens and tags: those of the compact prompts, scores, and estimates."""
+    """Return the vocabulary of compact prompts, scores, and estimates."""
     problems = [*MALFORMED_REASONS, NOT_A_QUESTION, NOT_A_VECTOR, UNKNOWN_MOVIE, SAME_MOVIE]
     prompts = [">", "=", "invalid", "correct", "wrong"]
     return [*prompts, *problems, *vector_words("/"), *vector_words(",")]
 
 
 def _compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
-    """Overwrite the rows of scores and estimates by sums of one vector per (attribute, level).
+    """Set the embeddings of scores and estimates to sums of one vector per (attribute, level).
 
-    What the model learns about a level then holds for every movie, or every estimate, that has it. A level's vector is
-    the one below and a step, so that differences of levels are differences of vectors.
+    So the model's knowledge of a level applies to all movies or estimates. A level's vector is that of the level below
+    plus a step, so differences of levels are differences of vectors.
     """
     attributes = STARTER_SETTING.attributes
     for separator in "/,":
@@ -131,9 +128,9 @@ STARTER = word_starter(
     tags=("interact", "answer"),
     max_tokens=512,
     compose=_compose_embeddings,
-    # Smaller batches than the default's: the tokens of these short episodes are few, and steps are what counts.
+    # Smaller batches than the default, because the episodes are short and the number of steps matters.
     training={"iterations": 60, "tasks_per_iteration": 640},
-    # It reads the prompts of its own small tasks only.
+    # It only reads the prompts of its small tasks.
     defaults={
         "env.attributes": STARTER_SETTING.attributes,
         "env.levels": STARTER_SETTING.levels,

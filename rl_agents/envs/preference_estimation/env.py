@@ -1,15 +1,14 @@
 """PreferenceEstimation as a `gymnasium.Env` over text (T3, section 3.1, appendix C.1 and C.3).
 
-An episode is at most ten turns of the agent. Reward is the binary similarity of the final answer: 1 if its cosine with
-the hidden preference vector lies above 0.88, given on the turn that answers; an episode without an answer earns 0.
-The ``paper`` prompt is T3's figure 10 word for word; ``compact`` says the same in a few words for warm-start models:
-numbers are whole levels, an estimate is one word such as ``5,10,0``, and a movie is called by its scores, such as
-``4/2/10``. The reply names the preferred movie, ``>`` (``=`` for Equal), and the other.
+An episode has at most ten turns. The answer earns 1 if its cosine with the hidden preference vector is above 0.88, else
+0; an episode without an answer earns 0. The ``paper`` prompt is T3's figure 10 word for word. ``compact`` has the same
+content in a few words for warm-start models: numbers are whole levels, an estimate is one word such as ``5,10,0``, and
+the name of a movie is its scores, such as ``4/2/10``. The reply is the preferred movie, ``>`` (``=`` for Equal), and
+the other movie.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,11 +19,14 @@ from rl_agents.envs.preferences import (
     EQUAL,
     NO,
     PAPER_PROMPT,
-    YES,
+    Comparison,
     Movie,
+    Question,
     Vector,
+    comparison,
     cosine,
     preference,
+    question_parts,
     read_vector,
     shown_vector,
 )
@@ -40,23 +42,10 @@ UNKNOWN_MOVIE = "unknown-movie"
 SAME_MOVIE = "same-movie"
 
 _LONGEST_CONTENT = 1000
-_PAPER_QUESTION = re.compile(
-    r"Guess:([^\n:]*?)\s+Question:\s*Would you prefer\s+(\S+)\s+over\s+(\S+?)\s*\?", re.IGNORECASE
-)
-_COMPACT_QUESTION = re.compile(r"(\S+)\s+(\S+)\s+(\S+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A readable question: the estimate named with it, and the positions of the two movies."""
-
-    estimate: Vector
-    first: int
-    second: int
 
 
 def movie_names(task: Task, style: str) -> tuple[str, ...]:
-    """Return what the movies are called: ``Movie_1`` and so on, or by their scores in the compact style."""
+    """Return the names of the movies: ``Movie_1`` and so on, or their scores in the compact style."""
     return tuple(scores_word(movie) if style == "compact" else movie.name for movie in task.movies)
 
 
@@ -68,7 +57,8 @@ def scores_word(movie: Movie) -> str:
 def read_estimate(content: str, task: Task, style: str) -> Vector | None:
     """Read a preference vector: ``0.2,0.7,1``, or levels such as ``2,7,10`` in the compact style.
 
-    None when it is none, or has a number outside [0, 1].
+    Returns:
+        None if it is not a vector, or has a number outside [0, 1].
     """
     if len(content) > _LONGEST_CONTENT:
         return None
@@ -81,30 +71,29 @@ def read_estimate(content: str, task: Task, style: str) -> Vector | None:
 
 
 def parse_action(response: str, task: Task, style: str) -> TaggedAction | Question:
-    """Read one action from ``response``; see `rl_agents.envs.stateful.read_tags`.
+    """Read one action from ``response`` (`rl_agents.envs.stateful.read_tags`).
 
-    A question must name an estimate with every number in [0, 1] and two different movies. An answer stays text: it
-    may be anything, as every answer is final and simply right or wrong.
+    A question must have an estimate with all numbers in [0, 1] and two different movies. An answer may be any text: it
+    is final, and right or wrong.
     """
     action = read_tags(response)
     if action.kind != "interact":
         return action
-    form = _COMPACT_QUESTION if style == "compact" else _PAPER_QUESTION
-    match = form.fullmatch(action.content) if len(action.content) <= _LONGEST_CONTENT else None
-    if match is None:
+    parts = question_parts(action.content, style == "compact")
+    if parts is None:
         return malformed(NOT_A_QUESTION)
-    estimate = read_estimate(match[1], task, style)
+    estimate = read_estimate(parts[0], task, style)
     if estimate is None:
         return malformed(NOT_A_VECTOR)
     positions = {name.lower(): position for position, name in enumerate(movie_names(task, style))}
-    first, second = positions.get(match[2].lower()), positions.get(match[3].lower())
+    first, second = (positions.get(name.lower()) for name in parts[1:])
     if first is None or second is None:
         return malformed(UNKNOWN_MOVIE)
     return malformed(SAME_MOVIE) if first == second else Question(estimate, first, second)
 
 
 def question_text(task: Task, first: int, second: int, style: str) -> str:
-    """Return the question for two movies, as the agent writes it below its guess."""
+    """Return the question for two movies, without the estimate."""
     names = movie_names(task, style)
     if style == "compact":
         return f"{names[first]} {names[second]}"
@@ -112,14 +101,14 @@ def question_text(task: Task, first: int, second: int, style: str) -> str:
 
 
 def estimate_text(estimate: Sequence[float], task: Task, style: str) -> str:
-    """Return an estimate as the agent writes it: to two decimals, or in whole levels in the compact style."""
+    """Return an estimate with two decimals, or in whole levels in the compact style."""
     if style == "compact":
         return ",".join(str(int(x * (task.levels - 1) + 0.5)) for x in estimate)
     return ",".join(f"{round(x, 2):g}" for x in estimate)
 
 
 def question_action(task: Task, question: Question, style: str) -> str:
-    """Return the action that puts ``question``."""
+    """Return the action that asks ``question``."""
     estimate = estimate_text(question.estimate, task, style)
     text = question_text(task, question.first, question.second, style)
     if style == "compact":
@@ -141,7 +130,7 @@ def first_observation(task: Task, style: str) -> str:
 
 
 def reply_observation(task: Task, question: Question, reply: str, style: str) -> str:
-    """Return the user's ``reply`` (``Yes``, ``No`` or ``Equal``) in words of ours, or such as ``4/2/10 > 0/1/5``."""
+    """Return the user's ``reply`` (``Yes``, ``No`` or ``Equal``) in a sentence, or such as ``4/2/10 > 0/1/5``."""
     if style == "compact":
         names = movie_names(task, style)
         first, second = names[question.first], names[question.second]
@@ -149,36 +138,22 @@ def reply_observation(task: Task, question: Question, reply: str, style: str) ->
     return f"The user's reply to your latest question: {reply}."
 
 
-Comparison = tuple[int, int, int]
-"""Positions i < j of two movies, and what is known: 1 (i is preferred), -1 (j is) or 0 (both satisfy the same)."""
-
-
-def comparison(first: int, second: int, reply: str) -> Comparison:
-    """Return what the ``reply`` to "first over second?" says, the same whichever way round it was asked.
-
-    >>> comparison(3, 1, "Yes") == comparison(1, 3, "No") == (1, 3, -1)
-    True
-    """
-    sign = 0 if reply == EQUAL else 1 if reply == YES else -1
-    return (first, second, sign) if first < second else (second, first, -sign)
-
-
 def progresses(before: float | None, after: float) -> bool:
     """T3's rule for PreferenceEstimation: Sim(v_t, w) - Sim(v_t-1, w) > 0.
 
-    A first estimate has nothing to compare with and counts as progress; an unchanged one is a stall.
+    The first estimate is progress, and an unchanged one is a stall.
     """
     return before is None or after > before
 
 
 @dataclass(frozen=True, slots=True)
 class GameState:
-    """All that changes in an episode; immutable, so a snapshot is a reference to it.
+    """The state of an episode. Immutable, so a snapshot is a reference.
 
     Attributes:
         similarity: cosine of the last estimate (or of the answer) with the hidden vector; None before the first.
-        known: what the replies say, each question once, ascending.
-        repeated_questions: questions whose reply was known.
+        known: results of the replies, each question once, ascending.
+        repeated_questions: number of questions whose reply was known.
     """
 
     task: Task
@@ -193,9 +168,9 @@ class GameState:
 class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions]):
     """Infer a hidden preference vector from pairwise questions.
 
-    ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the movies and all replies: what can be known so
-    far), ``progress`` (the estimate came closer to the hidden vector; None before the first turn and when the response
-    was malformed), ``query`` (the question without the estimate), ``references`` (the hidden vector), and ``metrics``:
+    ``info`` has ``task_id``, ``success``, ``valid``, ``anchor`` (the movies and all replies: all that can be known so
+    far), ``progress`` (the estimate is closer to the hidden vector; None before the first turn and for a malformed
+    response), ``query`` (the question without the estimate), ``references`` (the hidden vector), and ``metrics``:
     ``turns``, ``similarity`` (of the last estimate or the answer), ``questions`` (different ones),
     ``repeated_questions``.
     """

@@ -1,11 +1,10 @@
-"""The task sets of PreferenceEstimation: 700 train and 300 test tasks for every setting.
+"""The tasks of PreferenceEstimation: 700 train and 300 test tasks for every setting.
 
-A setting is the number of attributes, the number of reference movies and how their scores are sampled; T3 trains on 10
-movies with uniform scores and tests out of distribution on 5 to 30 movies and skewed scores. A task id is
+A setting is the number of attributes, the number of movies, and the sampling of their scores. T3 trains on 10 movies
+with uniform scores and tests out of distribution on 5 to 30 movies and skewed scores. A task id is
 ``<attributes>-<movies>-<levels>-<sampling>/<split>/<number>``, for example ``5-10-11-uniform/test/0007``. The task is a
-pure function of its id (through sha256, so of no library's generator), and ``panel.json`` holds the hash of all tasks
-of every setting in the paper and of the warm-start model's. ``<setting>/spare/123456`` is one of a million further
-tasks, of neither split, for demonstrations.
+pure function of its id (sha256), and ``panel.json`` has the hash of all tasks of every setting in the paper and of the
+warm-start model's setting. ``<setting>/spare/123456`` is one of a million tasks in neither split, for demonstrations.
 
 Source: T3, appendix C.1, tables 2 and 5. The paper publishes neither its tasks, nor the number of attributes (here 5),
 nor the scales (here 0, 0.1, ..., 1 for scores and weights), nor the skewed distributions (`SAMPLINGS`).
@@ -36,8 +35,8 @@ SAMPLINGS: Mapping[str, Callable[[int, int], int]] = {
     "max": lambda level, top: (level + 1) ** 2,
     "balanced": lambda level, top: 1,
 }
-"""How often a level of 0..top is drawn for a score, relative to the others: at both ends, or at the upper end.
-``balanced`` keeps the movies whose scores add up to half the highest sum, so that none is good for everybody."""
+"""(level, top) -> relative frequency of a level of 0..top: higher at both ends, or at the upper end. ``balanced`` keeps
+movies whose scores add up to half the highest sum, so that no movie is good for all users."""
 
 _TASK_ID = re.compile(r"(\d{1,2})-(\d{1,2})-(\d{1,3})-([a-z-]{1,16})/(?:(train|test)/(\d{4})|spare/\d{6})", re.ASCII)
 
@@ -47,7 +46,7 @@ class Setting(SizeKeys):
     """Size of a task.
 
     Raises:
-        InputError: more balanced movies than there are.
+        InputError: there are fewer different balanced movies.
     """
 
     def __post_init__(self) -> None:
@@ -76,12 +75,12 @@ class Setting(SizeKeys):
 
 
 STARTER_SETTING = Setting(attributes=3, levels=6, sampling="balanced")
-"""The smaller instance of the warm-start model."""
+"""The smaller setting of the warm-start model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One instance: the reference movies and, hidden, the user's weights in levels."""
+    """One task: the movies, and the hidden weights of the user in levels."""
 
     task_id: str
     levels: int
@@ -90,16 +89,15 @@ class Task:
 
 
 def task_ids(split: str, options: PreferenceEstimationOptions) -> list[str]:
-    """Return the ``train`` or ``test`` ids of the setting that the options ask for."""
     return numbered_ids(part_of(Setting, options).name, split, SIZES)
 
 
 @lru_cache(maxsize=4096)
 def find_task(task_id: str) -> Task:
-    """Return the task called ``task_id``.
+    """Return the task ``task_id``.
 
     Raises:
-        InputError: unknown id; the message offers the nearest.
+        InputError: an unknown id; the message offers the nearest.
     """
     match = _TASK_ID.fullmatch(task_id)
     if match is None or match[4] not in SAMPLINGS or (match[5] and int(match[6]) >= SIZES[match[5]]):
@@ -120,7 +118,7 @@ def find_task(task_id: str) -> Task:
 
 
 def _vectors(seed: str, setting: Setting, sampling: str) -> Iterator[Levels]:
-    """Yield vectors of levels, drawn by the sha256 of a running number."""
+    """Yield vectors of levels, drawn by the sha256 of a counter."""
     frequency, top = SAMPLINGS[sampling], setting.levels - 1
     urn = [level for level in range(setting.levels) for _ in range(frequency(level, top))]
     for number in count():

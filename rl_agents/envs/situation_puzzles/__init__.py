@@ -1,4 +1,4 @@
-"""What the registry knows about situation_puzzles, and its keys."""
+"""The registry entry and the keys of situation_puzzles."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 from rl_agents.config.options import key
 from rl_agents.envs.options import JudgeKeys, PromptKey
 from rl_agents.envs.spec import EnvSpec
+from rl_agents.rewards.judges import check_judge
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,9 @@ class SituationPuzzlesOptions(JudgeKeys, PromptKey):
     data: str = key("", "folder with train.json and test.json in AR-Bench's format, instead of the built-in puzzles")
     f1: Literal["word", "char"] = key("word", "unit of the reward's F1")
     success_threshold: float = key(0.5, "F1 from which an answer is a success; does not change the reward", gt=0, le=1)
+
+    def __post_init__(self) -> None:
+        check_judge(self, "env.")
 
 
 SPEC = EnvSpec(

@@ -1,12 +1,11 @@
-"""The warm-start model of SituationPuzzles: its words, its weights before training, and what it is taught.
+"""The warm-start model of SituationPuzzles.
 
-It is for the set ``small`` in the compact style: four scenes, three things to find out about each, five possibilities
-for each of them. A scene, a slot and a value are one token each, and an answer is three values.
+It plays the set ``small`` in the compact style: four scenes with three slots of five values. A scene, a slot and a
+value are one token each, and an answer is three values.
 
-The player knows the themes, and asks for one value after the other. It cannot act on hand-written puzzles or those of a
-folder: what could be behind them is written nowhere. It answers before it can know, asks again what it knows, and at
-times falls into a rut: questions that have nothing to do with the scene, all answered by "unknown". Reinforcement
-learning has something to improve, and T3 something to cut.
+The player that it imitates knows the themes and asks for one value after another. It cannot play hand-written puzzles
+or those of a folder. Sometimes it answers too early, repeats a question, or asks a series of questions from other
+scenes, which are all answered with "unknown". So reinforcement learning can improve it, and T3 can truncate episodes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from rl_agents.envs.demonstrations import TAGS, Act, ScriptedPlayer, word_starter
+from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
 from rl_agents.envs.situation_puzzles.env import NO_QUESTION, TOO_LONG, PuzzleState, SituationPuzzlesEnv
 from rl_agents.envs.situation_puzzles.tasks import (
     NO,
@@ -26,7 +25,6 @@ from rl_agents.envs.situation_puzzles.tasks import (
     UNKNOWN,
     YES,
     Puzzle,
-    Slot,
     Theme,
     themes,
 )
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 
 Belief = tuple[tuple[str, ...], ...]
-"""The values that each slot may still have, in the theme's order."""
+"""The remaining values of each slot, in the theme's order."""
 
 
 def theme_of(puzzle: Puzzle) -> Theme:
@@ -49,25 +47,26 @@ def theme_of(puzzle: Puzzle) -> Theme:
         ValueError: the puzzle was not generated.
     """
     if not puzzle.slots:
-        raise ValueError(f"{puzzle.puzzle_id} has no theme: the scripted players know generated puzzles only")
+        raise ValueError(f"{puzzle.puzzle_id} has no theme: the scripted players only know generated puzzles")
     return themes()[puzzle.given[0]]
 
 
-def slots_of(puzzle: Puzzle) -> tuple[Slot, ...]:
-    """Return the slots of a generated puzzle with all that they could hold."""
-    return theme_of(puzzle).slots[: len(puzzle.slots)]
+def slots_of(puzzle: Puzzle) -> Belief:
+    """Return all possible values of the slots of a generated puzzle."""
+    slots = theme_of(puzzle).slots
+    return tuple(tuple(slots[name]) for name, _ in puzzle.slots)
 
 
 def belief(state: PuzzleState) -> Belief:
-    """Return what the replies to questions about single values leave open."""
+    """Return the values that are possible after the replies to questions about single values."""
     replies = {question: reply.text for asked, reply in state.asked for question in stems(asked)}
-    return tuple(_open_values(slot, replies) for slot in slots_of(state.puzzle))
+    return tuple(_open_values(values, replies) for values in slots_of(state.puzzle))
 
 
-def _open_values(slot: Slot, replies: dict[str, str]) -> tuple[str, ...]:
-    said = {value: replies.get(stem(value)) for value in slot.values}
+def _open_values(values: tuple[str, ...], replies: dict[str, str]) -> tuple[str, ...]:
+    said = {value: replies.get(stem(value)) for value in values}
     right = tuple(value for value, reply in said.items() if reply == YES)
-    return right[:1] or tuple(value for value, reply in said.items() if reply != NO) or slot.values
+    return right[:1] or tuple(value for value, reply in said.items() if reply != NO) or values
 
 
 def question(value: str) -> str:
@@ -75,7 +74,7 @@ def question(value: str) -> str:
 
 
 def answer(values: Belief) -> str:
-    """Return the action that answers with the first open value of every slot."""
+    """Return the action that answers with the first possible value of every slot."""
     return f"<answer> {' '.join(open_values[0] for open_values in values)} </answer>"
 
 
@@ -84,11 +83,11 @@ class Habits:
     """Habits of the player, as probabilities per turn.
 
     Attributes:
-        premature_answer: of answering while something is open.
-        repeat: of asking for a value of the scene at random, known or not.
-        enter_rut: of asking for something that belongs to another scene.
-        stay_in_rut: of the same after a question that was answered by "unknown".
-        hurried: of being told to answer at once, in the words that T3's forced answers use.
+        premature_answer: of answering before all values are known.
+        repeat: of asking for a random value of the scene.
+        enter_rut: of asking for a value of another scene.
+        stay_in_rut: of the same after a reply "unknown".
+        hurried: see `ScriptedPlayer`.
     """
 
     premature_answer: float = 0.06
@@ -114,38 +113,36 @@ def _choose(state: PuzzleState, rng: random.Random, habits: Habits) -> str:
     if value is None or rng.random() < habits.premature_answer:
         return answer(values)
     if rng.random() < habits.repeat:
-        return question(rng.choice([v for slot in slots_of(state.puzzle) for v in slot.values]))
+        return question(rng.choice([value for values in slots_of(state.puzzle) for value in values]))
     return question(value)
 
 
 @cache
 def foreign_values(theme: str) -> tuple[str, ...]:
     """Return the values of the other scenes in the small set."""
-    others = [other for other in list(themes().values())[:SMALL_THEMES] if other.name != theme]
-    own = {value for slot in themes()[theme].slots for value in slot.values}
-    found = [value for other in others for slot in other.slots[:SMALL_SLOTS] for value in slot.values]
+    others = [other for other in small_themes() if other.name != theme]
+    own = {value for values in themes()[theme].slots.values() for value in values}
+    found = [value for other in others for values in list(other.slots.values())[:SMALL_SLOTS] for value in values]
     return tuple(value for value in found if value not in own)
 
 
 def small_themes() -> list[Theme]:
-    """Return the scenes that the model knows."""
     return list(themes().values())[:SMALL_THEMES]
 
 
 def words() -> list[str]:
-    """Return every word but special tokens and tags."""
     prompts = [":", "yes", "no", "unknown", "not-a-question", "invalid", *MALFORMED_REASONS, NO_QUESTION, TOO_LONG]
     return list(dict.fromkeys([*prompts, *(theme.name for theme in small_themes()), *_parts()]))
 
 
 def _parts() -> dict[str, list[str]]:
-    """Return the parts of every slot's and every value's embedding: what is asked, and which possibility it is."""
+    """Return the parts of the embedding of every slot and value: the slot, and the place of the value in it."""
     found: dict[str, list[str]] = {}
     for theme in small_themes():
-        for slot in theme.slots[:SMALL_SLOTS]:
-            about = f"{theme.name} {slot.name}"
-            found.setdefault(slot.name, [f"the slot {slot.name}"]).append(about)
-            for place, value in enumerate(slot.values):
+        for slot, values in list(theme.slots.items())[:SMALL_SLOTS]:
+            about = f"{theme.name} {slot}"
+            found.setdefault(slot, [f"the slot {slot}"]).append(about)
+            for place, value in enumerate(values):
                 found.setdefault(value, []).extend([about, f"possibility {place}", f"the value {value}"])
     return found
 
@@ -159,10 +156,9 @@ def compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
 STARTER = word_starter(
     ScriptedPlayer(SituationPuzzlesEnv, _begin, Habits()),
     words,
-    tags=TAGS,
     max_tokens=256,
     compose=compose_embeddings,
-    # The small set; only a wholly right answer is a success.
+    # In the small set, only a completely right answer is a success.
     defaults={
         "env.puzzles": "small",
         "env.success_threshold": 1.0,

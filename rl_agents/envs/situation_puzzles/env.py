@@ -1,13 +1,13 @@
 """SituationPuzzles as a `gymnasium.Env` over text (T3, appendix C.1 and C.3).
 
-An episode is at most fifteen turns: yes-or-no questions to a judge who knows the story, and an answer that tells it.
-Reward is the F1 of the answer and the story, in [0, 1], given on the turn that answers; without an answer it is 0.
-The ``paper`` prompt is T3's figure 7 word for word. ``compact`` is for warm-start models: a generated puzzle is its
-theme and the names of its slots, and its story the values of those slots.
+An episode has at most fifteen turns: yes-or-no questions to a judge that knows the story, and an answer that tells it.
+The answer earns its F1 with the story, in [0, 1]; without an answer the reward is 0. The ``paper`` prompt is T3's
+figure 7 word for word. ``compact`` is for warm-start models: a generated puzzle is its theme and the names of its
+slots, and its story the values of those slots.
 
-The judge is the rules, or a model behind an OpenAI-compatible server, whose prompt is T3's figure 9 word for word. A
-server that cannot be reached, or a reply that is none of the four allowed ones, raises `JudgeError`: the episode ends
-with it as its cause. It never becomes "Unknown".
+The judge is a rule, or a model behind an OpenAI-compatible server, whose prompt is T3's figure 9 word for word. If the
+server cannot be reached, or its reply is not one of the four allowed ones, `JudgeError` is raised and becomes the cause
+of the episode's end. It never counts as "Unknown".
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from rl_agents.envs.options import connect_judge
 from rl_agents.envs.situation_puzzles import SPEC, SituationPuzzlesOptions
 from rl_agents.envs.situation_puzzles.tasks import (
     F1_UNITS,
@@ -32,7 +31,7 @@ from rl_agents.envs.situation_puzzles.tasks import (
     task_ids,
 )
 from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations, read_tags
-from rl_agents.rewards.judge import OpenAIJudge
+from rl_agents.rewards.judges import OpenAIJudge
 from rl_agents.rewards.wording import words
 from rl_agents.tools.thoughts import read_thoughts
 from rl_agents.web.model_server import SHOWN
@@ -54,20 +53,20 @@ PAPER_ANSWER_NOW = "No further question is possible. You must now present your a
 NO_QUESTION = "no-question"
 TOO_LONG = "too-long"
 MAX_QUESTION = 1000
-#: A longer answer is cut: its F1 is 0 for any purpose, and counting it must stay cheap.
+#: A longer answer is cut: its F1 is near 0, and counting must stay cheap.
 MAX_ANSWER = 20_000
 
 PAPER_MALFORMED = {
-    NO_QUESTION: "<interact> holds no words",
+    NO_QUESTION: "<interact> has no words",
     TOO_LONG: f"a question may have {MAX_QUESTION} characters at most",
 }
 
 
 def parse_action(response: str) -> TaggedAction:
-    """Read one action from ``response``; see `rl_agents.envs.stateful.read_tags`.
+    """Read one action from ``response`` (`rl_agents.envs.stateful.read_tags`).
 
-    A question must have words and not too many of them. Whether it is one that yes or no can answer is the judge's to
-    say. Any answer is well-formed.
+    A question must have words, but not too many. The judge decides if it is a yes-or-no question. Any answer is
+    well-formed.
     """
     action = read_tags(response)
     if action.kind != "interact":
@@ -92,7 +91,7 @@ def story(puzzle: Puzzle, style: str) -> str:
 
 
 def reply_observation(reply: str, style: str) -> str:
-    """Return the judge's reply: its own words, or one word in the compact style."""
+    """Return the judge's reply in its own words, or in one word in the compact style."""
     if style == "compact":
         return "not-a-question" if reply == NOT_A_QUESTION else reply.lower()
     return reply
@@ -152,8 +151,6 @@ _MEANINGS = {"yes": YES, "no": NO, "unknown": UNKNOWN, "this is not a question":
 
 
 class RuleQuestionJudge:
-    """See `rule_reply`."""
-
     remote: ClassVar[bool] = False
 
     async def reply(self, puzzle: Puzzle, question: str) -> Reply:
@@ -161,7 +158,7 @@ class RuleQuestionJudge:
 
 
 class ServerQuestionJudge(OpenAIJudge):
-    """A model behind a server, asked as in figure 9; timeouts, retries and errors are `OpenAIJudge`'s."""
+    """A model behind a server with the prompt of figure 9; limits, retries and errors are those of `OpenAIJudge`."""
 
     async def reply(self, puzzle: Puzzle, question: str) -> Reply:
         text = PROMPT.format(surface=puzzle.surface, bottom=puzzle.bottom, question=question)
@@ -173,26 +170,22 @@ class ServerQuestionJudge(OpenAIJudge):
         return Reply(_MEANINGS[found[1].lower()])
 
 
-#: ``reply`` answers a question about a puzzle, or raises `JudgeError`; ``remote``: it waits for a server.
+#: ``reply`` answers a question about a puzzle, or raises `JudgeError`. ``remote`` judges wait for a server.
 QuestionJudge = RuleQuestionJudge | ServerQuestionJudge
 
 
 def make_judge(options: SituationPuzzlesOptions) -> QuestionJudge:
-    """Build the judge that the environment's options describe.
-
-    Raises:
-        InputError: a server without URL or model; see `connect_judge`.
-    """
-    return RuleQuestionJudge() if options.judge == "rule" else connect_judge(ServerQuestionJudge, options)
+    """Build the judge of the environment's options; raises as `OpenAIJudge.from_keys`."""
+    return RuleQuestionJudge() if options.judge == "rule" else ServerQuestionJudge.from_keys(options)
 
 
 @dataclass(frozen=True, slots=True)
 class PuzzleState:
-    """All that changes in an episode; immutable, so a snapshot is a reference to it.
+    """The state of an episode. Immutable, so a snapshot is a reference.
 
     Attributes:
         asked: questions and the judge's replies, oldest first.
-        f1: of the answer, by unit (`F1_UNITS`); zeros before it.
+        f1: of the answer, by unit (`F1_UNITS`); 0 before it.
     """
 
     puzzle: Puzzle
@@ -205,10 +198,10 @@ class PuzzleState:
 class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
     """Ask yes-or-no questions, then tell the story behind a strange scene.
 
-    ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the puzzle and all that the judge has said, whatever
-    the order), ``progress`` (None before the first turn, for malformed responses and for answers), ``query`` (the
-    question), ``references`` (the story), and ``metrics``: ``turns``, ``questions``, ``unknown_replies``,
-    ``repeated_questions``, ``f1_word`` and ``f1_char``.
+    ``info`` has ``task_id``, ``success``, ``valid``, ``anchor`` (the puzzle and all replies, in any order),
+    ``progress`` (None before the first turn, for malformed responses and for answers), ``query`` (the question),
+    ``references`` (the story), and ``metrics``: ``turns``, ``questions``, ``unknown_replies``, ``repeated_questions``,
+    ``f1_word`` and ``f1_char``.
 
     Raises:
         InputError: a bad option.

@@ -1,34 +1,32 @@
-"""The task sets of SituationPuzzles, and how a puzzle is found by its id.
+"""The puzzles of SituationPuzzles, their train and test sets, and the rule judge.
 
-- ``cases`` (default): 500 of the stories that our themes can tell, 400 train and 100 test, AR-Bench's sizes. Ids read
+A puzzle has a surface, which the agent reads, and a bottom, the true story. There are four sets:
+
+- ``cases`` (default): 500 stories of our themes, 400 train and 100 test, as in AR-Bench. An id is
   ``lighthouse/2/raiders.pigeon.oath.reef``: theme, visible detail, values.
-- ``small``: all 500 stories of four themes with their first three slots, 400 and 100, for the warm-start model. Ids
-  read ``lighthouse/raiders.pigeon.oath``.
-- ``demo``: twelve hand-written puzzles, 8 and 4, for people. Ids read ``demo/anniversary``.
-- with ``env.data``: a folder with ``train.json`` and ``test.json`` in AR-Bench's format. Ids read ``train/0007``.
+- ``small``: all 500 stories of four themes with three slots, 400 and 100, for the warm-start model. An id is
+  ``lighthouse/raiders.pigeon.oath``.
+- ``demo``: twelve hand-written puzzles, 8 and 4, for people. An id is ``demo/anniversary``.
+- with ``env.data``: a folder with ``train.json`` and ``test.json`` in AR-Bench's format. An id is ``train/0007``.
 
 The splits of the first two are frozen in ``panel.json`` and ``panel_small.json``.
 
-A theme fixes the scene, and one value for each of its slots makes the story behind it. The themes are our own
-(``themes.json``): eight scenes with four slots of five values, so 625 stories and four visible details each. Every
-value is one word, one sentence of the story, and a few synonyms that the rule judge knows.
+A theme (``themes.json``) is a scene with four slots of five values and four visible details. One value for each slot
+makes one of its 625 stories. A value is one word, one sentence of the story, and a few synonyms for the rule judge.
 
-A record of AR-Bench's has ``surface`` and ``bottom`` (text) and a ``story_tree`` of nodes with ``children`` and, below
-the root, ``key_question``. We ship no such data: AR-Bench has no license.
+A record of AR-Bench has ``surface`` and ``bottom`` (text) and a ``story_tree`` of nodes with ``children`` and, below
+the root, ``key_question``. No such data are included, because AR-Bench has no license.
 
-A puzzle has a surface, which the agent reads, and a bottom, the true story. The rule judge knows the story as facts
-with cue words, or as the key questions of AR-Bench's story trees, all of which a true story answers with yes. It reads
-words and no meaning, and the same question always gets the same answer.
+The rule judge knows the story as facts with cue words, or as the key questions of AR-Bench's story trees, which the
+true story answers with yes. It compares words, not meaning, and always gives the same answer to a question.
 
 Sources: T3 (arXiv 2510.12264), section 3.1 (progress), appendix C.3 (word and character F1) and figure 9 (replies).
 """
 
 from __future__ import annotations
 
-import itertools
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -36,7 +34,7 @@ from typing import Any
 
 from rl_agents.data.hub import PREFIX
 from rl_agents.data.tables import Table, open_table
-from rl_agents.envs.panels import check_split, panel_ids, unknown_task
+from rl_agents.envs.panels import check_split, panel_ids, stored_words, unknown_task
 from rl_agents.envs.situation_puzzles import SituationPuzzlesOptions
 from rl_agents.errors import InputError, unknown
 from rl_agents.rewards.wording import negated, stem, stems, word_set, words
@@ -48,7 +46,7 @@ F1_UNITS = ("word", "char")
 #: Similarity from which a question counts as a key question.
 MATCH = 0.5
 
-#: A sentence that begins like this cannot be answered with yes or no.
+#: First words of questions that yes or no cannot answer.
 OPEN_QUESTIONS = word_set(
     """
     who whom whose which what when where why how tell explain describe give reveal
@@ -58,10 +56,10 @@ OPEN_QUESTIONS = word_set(
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that is true or false in a story.
+    """A statement that is true or false in a story.
 
     Attributes:
-        cues: a question is about the fact when it has a word of every group; words as `stems` gives them.
+        cues: groups of stems (`stems`). A question is about the fact if it has a word of every group.
         true: the judge's answer to such a question.
     """
 
@@ -76,11 +74,10 @@ class Puzzle:
     Attributes:
         puzzle_id: the task id.
         surface: the scene that the agent reads.
-        bottom: the story behind it.
-        facts: what the rule judge knows.
-        key_questions: what else it knows: questions whose answer is yes.
-        given: for generated puzzles, theme and visible detail, as the compact style shows them.
-        slots: for generated puzzles, (what is asked, the hidden value) pairs.
+        bottom: the story.
+        facts, key_questions: the knowledge of the rule judge; the answers to key questions are yes.
+        given: of generated puzzles, theme and visible detail.
+        slots: of generated puzzles, (name of the slot, hidden value) pairs.
     """
 
     puzzle_id: str
@@ -98,7 +95,7 @@ class Reply:
 
     Attributes:
         text: `YES`, `NO`, `UNKNOWN` or `NOT_A_QUESTION`.
-        topics: what the judge saw in the question; two questions with the same topics ask the same thing.
+        topics: facts or key questions that the question is about. Questions with equal topics are equivalent.
     """
 
     text: str
@@ -106,21 +103,21 @@ class Reply:
 
     @property
     def stalls(self) -> bool:
-        """T3's rule (section 3.1): "Unknown" alone is no progress; "This is not a question" is a malformed turn."""
+        """Whether it is no progress by T3's rule (section 3.1): only "Unknown" is."""
         return self.text == UNKNOWN
 
 
 def is_yes_no_question(text: str) -> bool:
-    """Say whether a text could be answered with yes or no: it has words and does not begin with one like "why"."""
+    """Return whether yes or no could answer a text: it has words, and the first one is not like "why"."""
     found = words(text)
     return bool(found) and found[0] not in OPEN_QUESTIONS
 
 
 def rule_reply(puzzle: Puzzle, question: str) -> Reply:
-    """Answer ``question`` by the puzzle's facts, else by the key question most like it, else with "Unknown".
+    """Answer ``question`` by the puzzle's facts, or by the most similar key question, or with "Unknown".
 
-    A question about several facts is true when all of them are, so listing everything gets a "No". A negation turns the
-    answer around.
+    A question about several facts is true if all of them are, so a list of everything gets a "No". A negation inverts
+    the answer.
     """
     if not is_yes_no_question(question):
         return Reply(NOT_A_QUESTION)
@@ -142,17 +139,17 @@ def _reply(true: bool, turned: bool, topics: Sequence[str]) -> Reply:
 
 
 def similarity(first: frozenset[str], second: frozenset[str]) -> float:
-    """Return 2·|A ∩ B| / (|A| + |B|); 0 when both are empty."""
+    """Return 2·|A ∩ B| / (|A| + |B|); 0 if both are empty."""
     return 2 * len(first & second) / (len(first) + len(second)) if first or second else 0.0
 
 
 def f1_score(answer: str, reference: str, unit: str) -> float:
     """F1 = 2·|A ∩ B| / (|A| + |B|) over bags of words, or over bags of their characters.
 
-    Both texts are read by `words`: letters' case, punctuation and white space do not count, nor does order.
+    Case, punctuation, white space and order do not count (`words`).
 
     Returns:
-        A number in [0, 1]; 0 when either text has no words.
+        A number in [0, 1]; 0 if a text has no words.
 
     >>> f1_score("the man hid a key", "A key was hidden.", "word")
     0.4444444444444444
@@ -162,82 +159,53 @@ def f1_score(answer: str, reference: str, unit: str) -> float:
     return 2 * (bags[0] & bags[1]).total() / total if total else 0.0
 
 
-THEMES_FILE = Path(__file__).with_name("themes.json")
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """What is hidden about one side of a story: ``sentences`` holds (value, sentence) pairs."""
-
-    name: str
-    sentences: tuple[tuple[str, str], ...]
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        """The possible values, in the file's order."""
-        return tuple(value for value, _ in self.sentences)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Theme:
-    """A scene: ``surface`` has a place for one of the ``given`` details; ``also`` holds (value, synonyms) pairs."""
+    """A scene and its possible stories.
+
+    Attributes:
+        surface: with the field ``given`` for a visible detail.
+        given: visible details.
+        slots: hidden parts: name -> value -> the sentence of the story.
+        also: value -> its synonyms.
+    """
 
     name: str
     surface: str
-    given: tuple[str, ...]
-    slots: tuple[Slot, ...]
-    also: tuple[tuple[str, tuple[str, ...]], ...]
+    given: list[str]
+    slots: dict[str, dict[str, str]]
+    also: dict[str, list[str]]
 
     def cues(self, value: str) -> frozenset[str]:
-        """Return the words by which the judge knows a value."""
-        return frozenset(stem(word) for word in (value, *dict(self.also).get(value, ())))
+        """Return the stems by which the judge recognizes a value."""
+        return frozenset(map(stem, (value, *self.also.get(value, ()))))
 
 
 @cache
 def themes() -> dict[str, Theme]:
     """Return the themes by name, in the file's order."""
-    stored = json.loads(THEMES_FILE.read_text(encoding="utf-8"))
-    return {name: _theme(name, entry) for name, entry in stored.items()}
-
-
-def _theme(name: str, entry: Mapping[str, Any]) -> Theme:
-    return Theme(
-        name=name,
-        surface=entry["surface"],
-        given=tuple(entry["given"]),
-        slots=tuple(Slot(slot, tuple(values.items())) for slot, values in entry["slots"].items()),
-        also=tuple((value, tuple(synonyms)) for value, synonyms in entry["also"].items()),
-    )
+    return {name: Theme(name, **entry) for name, entry in stored_words(__file__, "themes.json").items()}
 
 
 def puzzle_from(theme: Theme, given: int, values: Sequence[str], puzzle_id: str) -> Puzzle:
-    """Return the puzzle of ``theme`` in which the first ``len(values)`` slots have these values; the rest are excluded.
+    """Return the puzzle of ``theme`` with these values in its first slots, and without the other slots.
 
     Args:
         given: index of the visible detail.
 
     Raises:
-        ValueError: a value that its slot does not have.
+        KeyError: a slot does not have the value.
     """
-    slots = theme.slots[: len(values)]
-    for slot, value in zip(slots, values, strict=True):
-        if value not in slot.values:
-            raise ValueError(f"theme {theme.name} has no {slot.name} '{value}'")
-    chosen = list(zip(slots, values, strict=True))
-    facts = [Fact((theme.cues(other),), other == value) for slot, value in chosen for other in slot.values]
+    chosen = list(zip(theme.slots, values, strict=False))
+    facts = [Fact((theme.cues(other),), other == value) for slot, value in chosen for other in theme.slots[slot]]
     return Puzzle(
         puzzle_id=puzzle_id,
         surface=theme.surface.format(given=theme.given[given]),
-        bottom=" ".join(dict(slot.sentences)[value] for slot, value in chosen),
+        bottom=" ".join(theme.slots[slot][value] for slot, value in chosen),
         facts=tuple(facts),
         given=(theme.name, theme.given[given]),
-        slots=tuple((slot.name, value) for slot, value in chosen),
+        slots=tuple(chosen),
     )
-
-
-def combinations(theme: Theme, slots: int) -> Iterator[tuple[str, ...]]:
-    """Yield every choice of values for the first ``slots`` slots."""
-    return itertools.product(*(slot.values for slot in theme.slots[:slots]))
 
 
 SPLITS = ("train", "test")
@@ -246,10 +214,10 @@ MAX_NODES = 1000
 
 
 def read_split(folder: str, split: str) -> Mapping[str, Puzzle]:
-    """Return the puzzles of one split by id, such as ``train/0007``: the record's place in the file.
+    """Return the puzzles of one split by id, such as ``train/0007`` (the record's place in the file).
 
     Raises:
-        InputError: no such folder or split, a file or a record that cannot be used, or an empty file.
+        InputError: no such folder or split, an unusable file or record, or an empty file.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
@@ -289,11 +257,7 @@ def _text(record: Mapping[str, Any], key: str) -> str:
         raise InputError(f"has no '{key}'")
     value = record[key]
     if not isinstance(value, str) or not value.strip() or len(value) > MAX_TEXT:
-        raise InputError(f"'{key}' is no text of 1 to {MAX_TEXT} characters")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"'{key}' is no valid Unicode") from None
+        raise InputError(f"'{key}' is not a text of 1 to {MAX_TEXT} characters")
     return value
 
 
@@ -301,14 +265,14 @@ def key_questions(tree: Any) -> tuple[str, ...]:
     """Return the key questions of a story tree, each node before its children.
 
     Raises:
-        InputError: it is no tree of objects with lists of ``children``, or has more than `MAX_NODES` nodes.
+        InputError: it is not a tree of objects with lists of ``children``, or has more than `MAX_NODES` nodes.
     """
     found: list[str] = []
     waiting, nodes = [tree], 0
     while waiting:
         node, nodes = waiting.pop(), nodes + 1
         if not isinstance(node, dict) or not isinstance(node.get("children", []), list) or nodes > MAX_NODES:
-            raise InputError(f"its 'story_tree' is no tree of at most {MAX_NODES} nodes with 'children'")
+            raise InputError(f"its 'story_tree' is not a tree of at most {MAX_NODES} nodes with 'children'")
         if node.get("key_question"):
             found.append(_text(node, "key_question"))
         waiting.extend(reversed(node.get("children", [])))
@@ -317,7 +281,6 @@ def key_questions(tree: Any) -> tuple[str, ...]:
 
 PANEL_FILES = {name: Path(__file__).with_name(file) for name, file in
                (("cases", "panel.json"), ("small", "panel_small.json"))}  # fmt: skip
-DEMO_FILE = Path(__file__).with_name("demo.json")
 DEMO_TEST = 4
 SMALL_THEMES, SMALL_SLOTS = 4, 3
 
@@ -326,7 +289,7 @@ def task_ids(split: str, options: SituationPuzzlesOptions) -> list[str]:
     """Return the ``train`` or ``test`` ids of a puzzle set or of a folder.
 
     Raises:
-        InputError: unreadable folder, bad records in it.
+        InputError: an unreadable folder, or bad records in it.
     """
     return list(read_split(options.data, split)) if options.data else set_ids(options.puzzles, split)
 
@@ -341,10 +304,10 @@ def set_ids(puzzles: str, split: str) -> list[str]:
 
 
 def find_puzzle(task_id: str, data: str = "") -> Puzzle:
-    """Return the puzzle called ``task_id``: of the folder ``data`` when there is one, else one of ours.
+    """Return the puzzle ``task_id`` of the folder ``data`` if there is one, else one of ours.
 
     Raises:
-        InputError: unknown id; the message offers the nearest.
+        InputError: an unknown id; the message offers the nearest.
     """
     if data:
         split = task_id.partition("/")[0]
@@ -370,16 +333,15 @@ def _generated(task_id: str) -> Puzzle | None:
         return None
     try:
         return puzzle_from(theme, int(given or 0), chosen, task_id)
-    except ValueError:
+    except KeyError:
         return None
 
 
 @cache
 def demo_puzzles() -> dict[str, Puzzle]:
     """Return the hand-written puzzles by id, in the file's order."""
-    stored = json.loads(DEMO_FILE.read_text(encoding="utf-8"))
     found = {}
-    for name, entry in stored.items():
+    for name, entry in stored_words(__file__, "demo.json").items():
         facts = [_fact(cues, true) for true in (True, False) for cues in entry["yes" if true else "no"]]
         puzzle_id = f"demo/{name}"
         found[puzzle_id] = Puzzle(puzzle_id, entry["surface"], entry["bottom"], tuple(facts))
@@ -387,5 +349,5 @@ def demo_puzzles() -> dict[str, Puzzle]:
 
 
 def _fact(cues: str, true: bool) -> Fact:
-    """Read ``"deaf hear/sound"``: a question is about the fact when it has a word of every group between slashes."""
+    """Read ``"deaf hear/sound"``: groups of words, separated by slashes."""
     return Fact(tuple(frozenset(map(stem, group.split())) for group in cues.split("/")), true)

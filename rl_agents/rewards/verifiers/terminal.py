@@ -8,53 +8,57 @@ from typing import Any
 
 from rapidfuzz.distance import Indel
 
-from rl_agents.rewards.verifiers.base import Scored, Verdict, demonstrated
-from rl_agents.rewards.verifiers.judged import COMMAND_PROMPT, EquivalenceJudge
+from rl_agents.rewards.verifiers.base import EquivalenceJudge, Scored, Verdict, demonstrated
 from rl_agents.rewards.verifiers.tool_calls import difference, message_verdict
 from rl_agents.tools.calls import Response, Tool, ToolCall, check_call
 from rl_agents.tools.strict_json import strict_json
 from rl_agents.traces.turns import Turn
 
+COMMAND_PROMPT = """\
+Two agents work in the same terminal. Decide whether their commands are interchangeable here: run now, they would show \
+or change the same things, so that the work could go on from either. If one says that the task is complete and the \
+other does not, they are not interchangeable.
+
+[End of the dialogue]
+{state}
+
+[Agent A]
+{first}
+
+[Agent B]
+{second}
+
+Are the commands of B interchangeable with those of A? Reply with one word, yes or no."""
 #: Arguments of a tool call that are typed into a shell.
 COMMAND_ARGUMENTS = ("cmd", "command", "keystrokes", "chars")
 #: Word similarity of a tool call's other texts.
 OTHER_THRESHOLD = 0.1
 
 
-def _schema(texts: list[str], flag: str, command: Mapping[str, str]) -> dict[str, Any]:
-    commands = {
-        "type": "array",
-        "items": {
-            "type": "object",
-            "properties": {name: {"type": kind} for name, kind in command.items()},
-            "required": ["keystrokes"],
-        },
-    }
-    properties = {**{name: {"type": "string"} for name in texts}, flag: {"type": "boolean"}, "commands": commands}
-    return {"type": "object", "properties": properties, "required": [*texts, "commands"]}
-
-
 @dataclass(frozen=True, slots=True)
 class Harness:
-    """How an agent writes its commands: the JSON schema of its messages, and the key that says that it is done."""
+    """How an agent writes its commands: the JSON schema of its messages, and the key that ends the task."""
 
     schema: Mapping[str, Any]
     complete_key: str
 
 
+def _harness(texts: list[str], complete_key: str, command: Mapping[str, str]) -> Harness:
+    kinds = {name: {"type": kind} for name, kind in command.items()}
+    item = {"type": "object", "properties": kinds, "required": ["keystrokes"]}
+    properties: dict[str, Any] = {name: {"type": "string"} for name in texts}
+    properties |= {complete_key: {"type": "boolean"}, "commands": {"type": "array", "items": item}}
+    schema = {"type": "object", "properties": properties, "required": [*texts, "commands"]}
+    return Harness(schema, complete_key)
+
+
 HARNESSES: Mapping[str, Harness] = {
-    "terminus_1": Harness(
-        _schema(
-            ["state_analysis", "explanation"],
-            "is_task_complete",
-            {"keystrokes": "string", "is_blocking": "boolean", "timeout_sec": "number"},
-        ),
+    "terminus_1": _harness(
+        ["state_analysis", "explanation"],
         "is_task_complete",
+        {"keystrokes": "string", "is_blocking": "boolean", "timeout_sec": "number"},
     ),
-    "terminus_2": Harness(
-        _schema(["analysis", "plan"], "task_complete", {"keystrokes": "string", "duration": "number"}),
-        "task_complete",
-    ),
+    "terminus_2": _harness(["analysis", "plan"], "task_complete", {"keystrokes": "string", "duration": "number"}),
 }
 
 
@@ -66,16 +70,17 @@ class Commands:
 
 @dataclass(frozen=True)
 class TerminalVerifier:
-    """1 when the commands are those of the expert, nearly or in effect.
+    """1 if the commands are nearly the expert's, or have the same effect.
 
-    In this order: the response fits the harness's JSON schema; it says that the task is complete exactly when the
-    expert does; the joined keystrokes are similar, or the judge finds them interchangeable. Harnesses with tools
-    (codex and others): the same tools in the same order, their shell text similar, other arguments equivalent.
+    The checks in their order: the response fits the harness's JSON schema, it declares the task complete if and only if
+    the expert does, and the joined keystrokes are similar or the judge finds them interchangeable. For harnesses with
+    tools (codex and others), the same tools are called in the same order, their shell text is similar, and their other
+    arguments are equivalent.
 
     Attributes:
-        similarity: 2·LCS/(len_a + len_b) of the keystrokes from which they count as the same (rapidfuzz's normalized
-            Indel similarity; NeMo-Gym's difflib ratio is never larger). 0.95; 0.9 where there is no judge.
-        judge: asked below that; None for no judge.
+        similarity: 2·LCS/(len_a + len_b) from which keystrokes count as the same (rapidfuzz's normalized Indel
+            similarity; NeMo-Gym's difflib ratio is never larger). 0.95, or 0.9 without a judge.
+        judge: asked below that similarity; None for no judge.
     """
 
     similarity: float = 0.95

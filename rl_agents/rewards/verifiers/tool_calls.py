@@ -1,7 +1,7 @@
-"""Verifiers of tool calls, by name or by name and arguments, and of commands that agents write as plain text.
+"""Verifiers of tool calls, of messages that a judge compares, and of commands of text environments.
 
-Tool calls: conversational tool use and search; values are compared recursively, calls of one turn as an unordered
-matching. Commands of text environments: ``search[red mug]``, ``click[ 3 ]``, ``look``.
+Tool calls (conversational tool use, search): values are compared recursively, and the calls of one turn are matched in
+any order. Commands of text environments: ``search[red mug]``, ``click[ 3 ]``, ``look``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from rl_agents.rewards.verifiers.base import Verdict, demonstrated
+from rl_agents.rewards.verifiers.base import EquivalenceJudge, Scored, Verdict, demonstrated
 from rl_agents.tools.calls import Response, ToolCall, check_call
 from rl_agents.traces.turns import Turn
 
 Item = TypeVar("Item")
-ParallelMode = Literal["free", "strict", "fractional", "f1"]
+ParallelMode = Literal["free", "strict"]
 
 FLOAT_TOLERANCE = 1e-6
 
@@ -25,8 +25,8 @@ FLOAT_TOLERANCE = 1e-6
 def word_similarity(first: str, second: str) -> float:
     """Σ_w min(count_a(w), count_b(w))/(n_a + n_b): the public verifier's "Jaccard", 0.5 for identical strings.
 
-    Words are split at whitespace and compared in lower case. If either string has fewer than two words the measure is
-    exact equality (1 or 0), capitals included.
+    Words are split at white space and compared in lower case. If either string has fewer than two words, the measure
+    is exact equality (1 or 0), with capitals.
     """
     words, other = first.lower().split(), second.lower().split()
     if len(words) < 2 or len(other) < 2:
@@ -38,9 +38,9 @@ def word_similarity(first: str, second: str) -> float:
 def difference(expected: Any, actual: Any, threshold: float, path: str = "arguments") -> str:
     """Return where and how two JSON values differ; empty when they are equivalent.
 
-    Same type (true is no number, 1 is not 1.0), same keys, equally long lists in order, floats within 1e-6, other
-    scalars equal. Texts of two or more words: `word_similarity` of at least ``threshold`` (0.5
-    for identical ones); shorter texts: equal.
+    Equivalent values have the same type (true is not a number, 1 is not 1.0), the same keys, and lists of equal length
+    in the same order. Floats are within 1e-6, and other scalars are equal. Texts of two or more words have a
+    `word_similarity` of at least ``threshold`` (identical ones have 0.5), and shorter texts are equal.
     """
     if type(expected) is not type(actual):
         return f"{path}: {_kind(actual)} for {_kind(expected)}"
@@ -77,19 +77,6 @@ def matched_pairs(expected: Sequence[Item], actual: Sequence[Item], same: Callab
     return sum(augment(item, set()) for item in range(len(expected)))
 
 
-def parallel_score(matched: int, expected: int, actual: int, mode: ParallelMode) -> float:
-    """Score ``matched`` of ``expected`` calls when ``actual`` were made.
-
-    ``free``: 1 when all are matched, surplus calls cost nothing;  ``strict``: 1 when all are matched and there is no
-    surplus;  ``fractional``: matched/expected;  ``f1``: 2·matched/(expected + actual).
-    """
-    if mode == "fractional":
-        return matched / expected
-    if mode == "f1":
-        return 2 * matched / (expected + actual)
-    return float(matched == expected and (mode == "free" or actual == expected))
-
-
 def _mapping_difference(expected: Mapping[str, Any], actual: Mapping[str, Any], threshold: float, path: str) -> str:
     if missing := sorted(set(expected) - set(actual)):
         return f"{path}: '{missing[0]}' is missing"
@@ -109,7 +96,10 @@ def _kind(value: Any) -> str:
 class ToolNameVerifier:
     """The same tools are called, with any arguments; a message where the expert wrote one.
 
-    The paper's SWE verifier (appendix A.2): deliberately coarse.
+    The paper's SWE verifier (appendix A.2), deliberately coarse.
+
+    Attributes:
+        parallel: ``strict`` accepts no surplus calls in a turn, ``free`` accepts any number.
     """
 
     parallel: ParallelMode = "strict"
@@ -118,20 +108,20 @@ class ToolNameVerifier:
         if verdict := message_verdict(turn, response):
             return verdict
         matched = matched_pairs(turn.calls, response.calls, lambda e, a: e.name == a.name)
-        score = parallel_score(matched, len(turn.calls), len(response.calls), self.parallel)
-        return Verdict(score, f"{matched} of {len(turn.calls)} tools called")
+        reason = f"{matched} of {len(turn.calls)} tools called"
+        return Verdict(_all_matched(matched, turn, response, self.parallel), reason)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallVerifier:
-    """The same tools with equivalent arguments; a message where the expert wrote one, with any text.
+    """The same tools with equivalent arguments; a message with any text where the expert wrote one.
 
-    A call that its tool's JSON schema refuses scores 0. Demonstrations that break their own schema show that the tool
-    takes such calls, so theirs are not held to it.
+    A call that its tool's JSON schema rejects scores 0. If the demonstration breaks the schema, the tool accepts such
+    calls, and the schema is not checked.
 
     Attributes:
-        threshold: see `rl_agents.rewards.verifiers.tool_calls.difference`. Public configurations: 0.1 conversational
-            tool use, 0.3 search, 0.0 SWE.
+        threshold: see `difference`. Public configurations: 0.1 conversational tool use, 0.3 search, 0.0 SWE.
+        parallel: see `ToolNameVerifier`.
     """
 
     threshold: float = 0.1
@@ -141,11 +131,10 @@ class ToolCallVerifier:
         if verdict := message_verdict(turn, response):
             return verdict
         matched = matched_pairs(turn.calls, response.calls, lambda e, a: not self._problem(turn, e, a))
-        score = parallel_score(matched, len(turn.calls), len(response.calls), self.parallel)
-        if score == 1.0:
+        if _all_matched(matched, turn, response, self.parallel):
             return Verdict(1.0, "all calls match")
         problems = [self._problem(turn, expected, actual) for expected in turn.calls for actual in response.calls]
-        return Verdict(score, next(filter(None, problems), "calls are missing"))
+        return Verdict(0.0, next(filter(None, problems), "calls are missing"))
 
     def _problem(self, turn: Turn, expected: ToolCall, actual: ToolCall) -> str:
         if expected.name != actual.name:
@@ -155,8 +144,13 @@ class ToolCallVerifier:
         return check_call(actual, turn.tools) if turn.tools and not check_call(expected, turn.tools) else ""
 
 
+def _all_matched(matched: int, turn: Turn, response: Response, mode: ParallelMode) -> float:
+    surplus = mode == "strict" and len(response.calls) > len(turn.calls)
+    return float(matched == len(turn.calls) and not surplus)
+
+
 def message_verdict(turn: Turn, response: Response) -> Verdict | None:
-    """Decide where one of both is a message: two messages are 1, a message for a call or a call for a message is 0."""
+    """Decide if one of both is a message: two messages are 1, and a message and a call are 0."""
     if turn.calls and response.calls:
         return None
     if turn.calls:
@@ -166,41 +160,68 @@ def message_verdict(turn: Turn, response: Response) -> Verdict | None:
     return Verdict(1.0, "a message as expected")
 
 
+MESSAGE_PROMPT = """\
+Two assistants continue the same dialogue. Decide whether their messages do the same for the user: the same decision, \
+the same request or question, the same facts. Wording, order and politeness do not matter.
+
+[End of the dialogue]
+{state}
+
+[Message A]
+{first}
+
+[Message B]
+{second}
+
+Does message B do the same as message A? Reply with one word, yes or no."""
+
+
+@dataclass(frozen=True)
+class DialogueVerifier:
+    """Calls by name and arguments, messages by a judge. An equal message needs no judge."""
+
+    calls: ToolCallVerifier
+    judge: EquivalenceJudge
+
+    def score(self, turn: Turn, response: Response) -> Scored:
+        verdict = message_verdict(turn, response)
+        if verdict is None:
+            return self.calls.score(turn, response)
+        expected = demonstrated(turn).content
+        if verdict.score == 0.0 or response.content.split() == expected.split():
+            return verdict
+        return self.judge.equivalent(MESSAGE_PROMPT, turn, response.content, expected)
+
+
 _TAGGED = re.compile(r"<action>(.*?)</action>", re.DOTALL)
 _BRACKETS = re.compile(r"(\w+)\s*\[(.*)\]", re.DOTALL)
-#: Commands whose argument is the agent's own words. All others name a thing, and another name is another thing.
-FREE_TEXT = frozenset({"search"})
+#: Command whose argument is in the agent's own words. The arguments of all others name a thing.
+SEARCH = "search"
 
 
-@dataclass(frozen=True, slots=True)
-class TextAction:
-    """A command and its argument, in lower case with single blanks; ``text`` is empty where there are no brackets."""
+def read_text_action(content: str) -> tuple[str, str]:
+    """Return a command and its argument, in lower case with single blanks. The argument may be empty.
 
-    name: str
-    text: str = ""
-
-
-def read_text_action(content: str) -> TextAction:
-    """Read the text inside the one ``<action>`` tag, or the whole text where there is none, or more than one.
+    Read is the text inside the one ``<action>`` tag, or the whole text if there is no such tag, or more than one.
 
     >>> read_text_action("<action>search[Red  mug]</action>")
-    TextAction(name='search', text='red mug')
+    ('search', 'red mug')
     """
     tagged = _TAGGED.findall(content)
     words = " ".join((tagged[0] if len(tagged) == 1 else content).lower().split())
     match = _BRACKETS.fullmatch(words)
-    return TextAction(match[1], match[2].strip()) if match else TextAction(words)
+    return (match[1], match[2].strip()) if match else (words, "")
 
 
 @dataclass(frozen=True, slots=True)
 class TextActionVerifier:
-    """The same command, case and blanks aside; the words of a search need only be similar.
+    """The same command, ignoring case and blanks. The words of a search only have to be similar.
 
-    Tool calls are compared as `ToolCallVerifier` does.
+    Tool calls are compared as in `ToolCallVerifier`.
 
     Attributes:
-        threshold: word similarity from which two searches count as equivalent, as for the paper's search steps
-            (`rl_agents.rewards.verifiers.tool_calls.difference`).
+        threshold: word similarity from which two searches are equivalent, as for the paper's search steps
+            (`difference`).
     """
 
     threshold: float = 0.3
@@ -209,8 +230,8 @@ class TextActionVerifier:
         if turn.calls or response.calls:
             return ToolCallVerifier(self.threshold).score(turn, response)
         expected, actual = read_text_action(demonstrated(turn).content), read_text_action(response.content)
-        if expected.name == actual.name and expected.name in FREE_TEXT:
-            found = difference(expected.text, actual.text, self.threshold, expected.name)
+        if expected[0] == actual[0] == SEARCH:
+            found = difference(expected[1], actual[1], self.threshold, SEARCH)
             return Verdict(float(not found), found or "an equivalent search")
         same = expected == actual
         return Verdict(float(same), "the same command" if same else "another command")
