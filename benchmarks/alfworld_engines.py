@@ -1,9 +1,9 @@
 """The two ALFWorld engines on the same commands: ``python -m benchmarks.alfworld_engines --games DIR [DIR ...]``.
 
-DIR is searched for ``game.tw-pddl``: the official data, generated games, or both. Measures CPU time of reset and step
-on every game, and what differed (``tests/envs/alfworld/differential.py``). Needs an interpreter with TextWorld and
-ALFWorld (``RL_AGENTS_TEXTWORLD_PYTHON``) and about 5 seconds a game. ``--log FILE`` keeps what every game gave, so that
-an interrupted comparison continues where it stopped.
+DIR is searched for ``game.tw-pddl``: the official data, generated games, or both. Measures the CPU time of reset and
+step in every game and counts differences (``tests/envs/alfworld/differential.py``). Needs an interpreter with TextWorld
+and ALFWorld (``RL_AGENTS_TEXTWORLD_PYTHON``) and about 5 seconds per game. ``--log FILE`` keeps the result of every
+game, so that an interrupted comparison can continue.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tests.envs.alfworld import differential
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", nargs="+", type=Path, required=True, help="folders with game.tw-pddl files")
-    parser.add_argument("--steps", type=int, default=100, help="commands a game")
-    parser.add_argument("--log", type=Path, help="JSON lines, one a compared game; those in it are not run again")
+    parser.add_argument("--steps", type=int, default=100, help="commands per game")
+    parser.add_argument("--log", type=Path, help="JSON lines, one per compared game; games in it are not run again")
     parser.add_argument("--out", type=Path, default=RESULTS / "alfworld_engines.json")
     args = parser.parse_args()
     games = sorted(path for folder in args.games for path in folder.rglob("game.tw-pddl"))
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def compared(games: list[Path], steps: int, python: str, log: Path | None) -> list[differential.Comparison]:
-    """Run every game on both engines, except those that ``log`` has."""
+    """Run every game on both engines, except those in ``log``."""
     lines = log.read_text().splitlines() if log and log.exists() else []
     done = {found.game: found for found in (differential.Comparison(**json.loads(line)) for line in lines)}
     with differential.real_engine(python) as engine:
@@ -57,7 +57,7 @@ def compared(games: list[Path], steps: int, python: str, log: Path | None) -> li
 
 
 def family_of(game: Path) -> str:
-    """The task family, which the names of the folders above a game begin with."""
+    """Return the task family; the name of a folder above a game begins with it."""
     names = [part for part in game.parts for family in FAMILIES if part.startswith(family.name)]
     return names[-1].split("-")[0] if names else "other"
 

@@ -1,7 +1,7 @@
-"""Players without a model that try to earn an environment's reward without doing its task.
+"""Scripted players that try to earn an environment's reward without doing its task.
 
-*Constants* say the same whatever the task; what they say is chosen on training tasks. *Copies* repeat what they were
-shown. *Shotguns* try everything at once or one after the other. *Random* players act validly and by chance.
+*Constants* give the same answer to every task; it is chosen on training tasks. *Copies* repeat what they were shown.
+*Shotguns* try everything, at once or one by one. *Random* players take valid actions at random.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TRAIN_TASKS = 300
 
 @dataclass
 class Game:
-    """One episode as a player sees it; of the environment's state it reads what the agent has been shown."""
+    """One episode as a player sees it; it only reads the parts of the state that the agent has seen."""
 
     env: Any
     task_id: str
@@ -40,7 +40,7 @@ Player = Callable[[Game], str]
 
 @dataclass(frozen=True)
 class Trial:
-    """An environment with options, whose training tasks a player may study.
+    """An environment with options, whose training tasks a player may read.
 
     Attributes:
         train: (id, references) of training tasks.
@@ -52,7 +52,7 @@ class Trial:
 
     @classmethod
     def of(cls, name: str, options: Mapping[str, Any]) -> Trial:
-        """Read the references of training tasks; empty where a task has none."""
+        """Read the references of training tasks; empty if a task has none."""
         env, found = make_env(name, options), []
         for task in task_ids(name, "train", options)[:TRAIN_TASKS]:
             info = env.reset(options={"task_id": task})[1]
@@ -106,7 +106,7 @@ def _overlap(text: str, bags: Sequence[Counter[str]], unit: str) -> float:
 
 
 def best_by_sum(game: Game) -> str:
-    """Recommend the movie with the highest sum of scores, as if all weights were equal, without a question."""
+    """Recommend the movie with the highest sum of scores, without asking anything."""
     task = game.env.state.task
     if not game.env.state.final:
         return f"<answer> {','.join(['1'] * len(task.weights))} </answer>"
@@ -128,7 +128,7 @@ def _movie_name(movie: Any, game: Game) -> str:
 
 
 def any_candidates(game: Game) -> str:
-    """Name a candidate by chance for each circuit."""
+    """Name a random candidate for each circuit."""
     from rl_agents.envs.circuit_decoding.env import answer_text
 
     task = game.env.state.task
@@ -242,7 +242,7 @@ def _request(game: Game) -> str:
 
 
 def any_admissible(style: str) -> Player:
-    """Do anything that is admissible; a search is for a word of the goal."""
+    """Take a random admissible action; a search is for a word of the goal."""
     return lambda game: _written(_filled(game.rng.choice(game.info["admissible_actions"]), game), style)
 
 

@@ -1,11 +1,11 @@
-"""Whether a run does more work than it did: ``make bench-check``, or ``python -m benchmarks.bench_check``.
+"""Check whether a run does more work than before: ``make bench-check``, or ``python -m benchmarks.bench_check``.
 
-A few small runs in local mode with fixed seeds, whose work is counted where it is done: calls of env runners and of
-environments, forward passes and tokens of engine and learner, weights and trajectories in bytes, writes to the pool,
-optimizer steps. A busy machine changes none of these numbers, so they are compared with a budget on file, and a count
-above its budget fails. ``--record`` accepts the counts of today; commit the file with the reason.
+A few small local runs with fixed seeds count their work: calls of env runners and environments, forward passes and
+tokens of engine and learner, bytes of weights and trajectories, writes to the pool, and optimizer steps. A busy machine
+does not change these numbers. A count above its recorded budget fails. ``--record`` records the current counts; commit
+the file with the reason.
 
-Learning rate 0 and an untrained model: what is sampled hangs on seeds alone, not on how gradients are rounded.
+The learning rate is 0 and the model untrained, so samples depend on seeds only, not on how gradients are rounded.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ BUDGET = RESULTS / "budget.json"
 ENVIRONMENT = "benchmarks/Counting-v0"
 Counts = dict[str, int]
 
-#: By how much a count may exceed its budget, as a share; all others not at all. Python's version changes pickles.
+#: Share by which a count may exceed its budget; 0 for all others. Pickles differ between versions of Python.
 TOLERANCE = {"trajectory_bytes": 0.02}
 
 
 class Counting(gymnasium.Env[str, str]):
-    """Reads 20 numbers of the task, then two after each action; whether an action is good hangs on its text alone."""
+    """Shows 20 numbers of the task, then two after each action; only its text decides whether an action is good."""
 
     observation_space = action_space = gymnasium.spaces.Text(1 << 16)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin a task; all members of a group read the same."""
+        """Begin a task; all members of a group see the same observation."""
         rng = random.Random(str(options))
         self._words = [f"{rng.randrange(1, 10)}{rng.randrange(1, 10)}{rng.randrange(1, 10)}" for _ in range(20)]
         return " ".join(self._words), {}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Judge the action by the sum of its letters: one in three ends the episode, half of them well."""
+        """Score the action by the sum of its letters: one in three ends the episode, half of these solved."""
         value = sum(map(ord, action))
         self._words = [*self._words[2:], self._words[value % 20], self._words[value % 7]]
         won = value % 6 == 0
@@ -59,7 +59,7 @@ class Case:
     """A run of a few iterations.
 
     Attributes:
-        keys: settings beside `COMMON`.
+        keys: settings in addition to `COMMON`.
     """
 
     name: str
@@ -86,7 +86,7 @@ CASES = (
 
 @contextlib.contextmanager
 def watched(owner: Any, name: str, note: Callable[..., None]) -> Iterator[None]:
-    """Tell ``note`` the result and the arguments of every call of ``owner.name``."""
+    """Pass the result and the arguments of every call of ``owner.name`` to ``note``."""
     original = getattr(owner, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -196,7 +196,7 @@ def excesses(found: Mapping[str, Counts], budget: Mapping[str, Counts]) -> list[
 
 
 def savings(found: Mapping[str, Counts], budget: Mapping[str, Counts]) -> list[str]:
-    """Return a line for each count below its budget: a budget that is not lowered guards nothing."""
+    """Return a line for each count below its budget, which should be lowered."""
     return [
         f"{case}: {name} is {found[case].get(name, 0):,}, its budget {allowed:,}"
         for case, known in budget.items()
@@ -207,7 +207,7 @@ def savings(found: Mapping[str, Counts], budget: Mapping[str, Counts]) -> list[s
 
 
 def check(budget_file: Path, found: Mapping[str, Counts]) -> int:
-    """Print what exceeds the budget on file; return the exit code, 1 where anything does."""
+    """Print the counts above the budget on file; return the exit code, 1 if there are any."""
     budget = json.loads(budget_file.read_text(encoding="utf-8")) if budget_file.is_file() else {}
     for line in savings(found, budget):
         print(f"[bench-check] less work than the budget: {line}")
@@ -215,7 +215,7 @@ def check(budget_file: Path, found: Mapping[str, Counts]) -> int:
     for line in lines:
         print(f"[bench-check] {line}")
     if lines:
-        print(f"[bench-check] to accept: python -m benchmarks.bench_check --record, and say why beside {budget_file}")
+        print(f"[bench-check] to accept: python -m benchmarks.bench_check --record; then commit {budget_file}")
     else:
         print(f"[bench-check] {sum(map(len, found.values()))} counts of {len(found)} runs are within their budget")
     return int(bool(lines))
@@ -223,7 +223,7 @@ def check(budget_file: Path, found: Mapping[str, Counts]) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--record", action="store_true", help="make the counts of today the budget")
+    parser.add_argument("--record", action="store_true", help="record the current counts as the budget")
     parser.add_argument("--budget", type=Path, default=BUDGET, help="file with the budget")
     args = parser.parse_args(arguments)
     found = measure_all()

@@ -1,11 +1,11 @@
-"""Agent frameworks as they are released, training on guess_numbers through the gateway, beside the built-in loop.
+"""Released agent frameworks that train on guess_numbers through the gateway, compared with the built-in loop.
 
     make clients && python -m benchmarks.blackbox_clients --seeds 3 --jobs 1      # curves, tokens, cost per call
 
-Writes benchmarks/results/blackbox_clients.json. The same keys, seeds and budget for all; every framework's agent is
-that of docs/how-to/train-existing-agents.md in its own interpreter. ``equal_tokens``: iterations in which every call
-has the token ids of the built-in loop's. ``cost``: CPU per call of the runner (gateway, environment, stub engine) and
-of the agents' process.
+Writes benchmarks/results/blackbox_clients.json. All have the same keys, seeds and budget. The agents are those of
+docs/how-to/train-existing-agents.md, each in its own interpreter. ``equal_tokens``: iterations in which all calls have
+the same token ids as those of the built-in loop. ``cost``: CPU per call of the runner (gateway, environment, stub
+engine) and of the agents' process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rl_agents.store.reader import PoolReader
 
 PYTHON = ".venv-clients/bin/python"
 BUILT_IN = "built-in loop"
-#: Agents by the name of their row: file of docs/examples/agents and function.
+#: Row -> file in docs/examples/agents and function.
 AGENTS = {
     "openai, Chat Completions": "openai_agent.py:chat",
     "openai, Responses": "openai_agent.py:responses",
@@ -48,7 +48,7 @@ AGENTS = {
     "pydantic-ai": "pydantic_ai_agent.py:agent",
     "autogen": "autogen_agent.py:agent",
 }
-#: Agents ask at other moments than the built-in loop: other batches, and other last digits of an engine's logprobs.
+#: Agents call at other times than the built-in loop, so batches differ, and with them the last digits of logprobs.
 BUDGET = ("iterations=10", "tasks_per_iteration=8", "group_size=8", "eval_episodes=128", "old_logprobs=learner")
 COMPACT = {"prompt": "compact"}
 
@@ -77,7 +77,7 @@ def arm(name: str) -> Arm:
 
 
 def run_cell(flags: Sequence[str], seed: int) -> Run:
-    """Train once; of every iteration a digest of all its token ids is kept, too."""
+    """Train once, and keep a digest of all token ids of every iteration."""
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "run"
         run_command(["--seed", str(seed), "--output", str(output), *flags])
@@ -90,17 +90,17 @@ def run_cell(flags: Sequence[str], seed: int) -> Run:
 
 
 def equal_iterations(mine: Sequence[Run], theirs: Sequence[Run]) -> str:
-    """Return in how many iterations of all seeds every token is the built-in loop's."""
+    """Return the number of iterations, over all seeds, whose tokens all equal those of the built-in loop."""
     pairs = [(a, b) for run, other in zip(mine, theirs, strict=True)
              for a, b in zip(run["digests"], other["digests"], strict=True)]  # fmt: skip
     return f"{sum(a == b for a, b in pairs)} of {len(pairs)}"
 
 
 def cost(name: str, episodes: int = 64, turns: int = 4) -> dict[str, float]:
-    """Return CPU milliseconds per call: the runner's, the built-in loop's for the same, and the agents' process's."""
+    """Return CPU milliseconds per call of the runner, of the built-in loop, and of the agents' process."""
     tokenizer = starter_spec("guess_numbers").build_tokenizer()
     context = make_context("append", tokenizer)
-    engine = StubEngine(tokenizer, lambda sampling: "<interact> 1 2 </interact>")  # a wrong guess
+    engine = StubEngine(tokenizer, "<interact> 1 2 </interact>")  # a wrong guess
     limits = Limits(max_turns=turns, max_response_tokens=24, max_model_len=256)
     names = task_ids("guess_numbers", "train", COMPACT)
     specs = [EpisodeSpec(names[n % len(names)], n, 0, step_seed(7, n)) for n in range(episodes)]

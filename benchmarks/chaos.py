@@ -1,8 +1,8 @@
-"""What kills cost: ``python -m benchmarks.chaos`` (needs root for the two hosts, see clusters/local_two_nodes.py).
+"""Cost of killed processes: ``python -m benchmarks.chaos`` (needs root for two hosts, see clusters/local_two_nodes.py).
 
-A run on two hosts loses processes one after the other: env runner, engine, learner, and the whole node that the
-learner is on, each killed with SIGKILL at a random moment. Then it is compared with the same run left alone: every
-iteration there once, every task played as often, every optimizer step taken once, the same success.
+A run on two hosts loses its env runner, engine, learner, and the learner's whole node, one after the other, each by
+SIGKILL at a random time. It is compared with an undisturbed run: it must have every iteration and optimizer step once,
+the same number of rollouts per task, and the same success.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import psutil
 from benchmarks.grid import RESULTS
 from clusters.local_two_nodes import TwoNodes, two_nodes
 
-#: Titles that Ray gives the processes.
+#: Process titles, set by Ray.
 TITLES = {"env runner": "ray::TextEnvRunner", "engine": "ray::EngineActor", "learner": "ray::_WrappedExecutable"}
 NODE = "node"
-#: Seconds until a crashed node is back.
+#: Seconds until a crashed node is restarted.
 REPAIR_S = 5.0
-#: Seconds that a run may take to do one iteration, repairs included, before it counts as hung.
+#: Seconds for one iteration, including repairs, after which a run counts as hung.
 HUNG_S = 400.0
 
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def run(output: Path, kills: list[str], args: argparse.Namespace) -> float:
-    """Train on two hosts while ``kills`` happen, evenly spread over the iterations; return the seconds it took."""
+    """Train on two hosts while ``kills`` happen, evenly spread over the iterations; return the duration in seconds."""
     started, rng = time.monotonic(), random.Random(0)
     flags = [
         "--algo", "grpo", "--iterations", str(args.iterations), "--output", str(output), "--set",

@@ -1,15 +1,15 @@
-"""How much credit reaches the first of three long steps: GAE over tokens and over steps, at two discounts.
+"""How much credit reaches the first of three long steps: GAE over tokens and over steps, with two discounts.
 
     python -m benchmarks.credit_reach        # writes benchmarks/results/credit_reach.json
 
-In the world of benchmarks/long_thoughts.py the starter plays while only a critic learns, so that all four meet the same
-policy; read are the episodes after that. Of each room's door token, where the choice is made:
+In the environment of benchmarks/long_thoughts.py the warm-start model acts while only a critic learns, so all four arms
+have the same policy. The episodes after that give, for the door token of each room, where the choice is made:
 
-- ``size``: root mean square of its advantage (before whitening), against that of the last room's.
-- ``correlation`` with the true advantage, expected return after the door less before it: (right - p) / 3, where p is
-  the share of right doors in that room. What the other two doors add to the return is noise: 1 / sqrt(3) = 0.58 is the
-  most that a perfect critic of equally likely doors would reach.
-- ``theory``: the factor that reaches the last sampled token of the step, gamma ** (tokens, or steps, that come after).
+- ``size``: root mean square of its advantage (before whitening), relative to that of the last room.
+- ``correlation`` with the true advantage, expected return after the door minus before it: (right - p) / 3, where p is
+  the share of right doors in that room. The other two doors add noise to the return: a perfect critic of equally
+  likely doors would reach 1 / sqrt(3) = 0.58.
+- ``theory``: the factor at the last sampled token of the step, gamma ** (number of later tokens, or steps).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rl_agents.data.step_table import step_spans
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.reporting.statistics import student_interval
 
-#: Iterations in which the critic learns, those of them that are read, and independent repetitions.
+#: Iterations in which the critic learns, how many of the last ones are evaluated, and repetitions.
 ITERATIONS, READ, SEEDS = 8, 3, 3
 ARMS = ("ppo, gamma 0.99", "ppo, gamma 0.95", "steppo, gamma 0.99", "steppo, gamma 0.95")
 Floats = NDArray[np.float64]
@@ -44,12 +44,12 @@ Floats = NDArray[np.float64]
 
 @dataclass
 class Doors:
-    """Of the episodes of an iteration: [episodes, rooms].
+    """Arrays [episodes, rooms] of an iteration.
 
     Attributes:
         credit: advantage of the last sampled token of each step.
-        after: sampled tokens that come after it.
-        right: the door was.
+        after: sampled tokens after it.
+        right: whether the door was right.
     """
 
     credit: Floats
@@ -61,7 +61,7 @@ SEEN: list[Doors] = []
 
 
 def watched(recipe: AlgorithmSpec) -> AlgorithmSpec:
-    """The algorithm, whose credit is noted in `SEEN`."""
+    """Return the algorithm with credit that is also appended to `SEEN`."""
     assert recipe.credit is not None
     inner = recipe.credit
 
@@ -73,7 +73,7 @@ def watched(recipe: AlgorithmSpec) -> AlgorithmSpec:
 
 
 def doors(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> Doors:
-    """Read the doors of whole episodes off merged rows."""
+    """Return the doors of complete episodes, from merged rows."""
     found = []
     for row in rows:
         spans, trajectory = step_spans(row), trajectories[row.trajectory]
@@ -88,7 +88,6 @@ def doors(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> Doors:
 
 
 def true_advantages(right: Floats) -> Floats:
-    """[episodes, rooms]; see the module."""
     return (right - right.mean(axis=0)) / len(ROOMS)
 
 
@@ -127,7 +126,7 @@ def main() -> None:
 
 
 def table(figures: dict[str, list[dict[str, list[float]]]]) -> str:
-    """The first room's figures, mean and 95 % interval over the seeds."""
+    """Return the first room's numbers with 95 % intervals over the seeds."""
     names = ("theory", "size", "correlation")
     rows = []
     for arm, seeds in figures.items():

@@ -1,6 +1,6 @@
-"""The docs' tables of runs, from the results on file: ``python -m benchmarks.doc_tables`` writes them all.
+"""Tables of runs in the documentation: ``python -m benchmarks.doc_tables`` writes them all from the results on file.
 
-A page has a table between two marks, of which the first names it; a test compares every page with the results:
+A page has a table between two marks, the first of which names it. A test compares every page with the results:
 
     <!-- table: t3 -->
     ...
@@ -34,7 +34,7 @@ def named(page: str) -> list[str]:
 
 
 def on_file(file: str) -> dict[str, Runs]:
-    """Runs by arm, in the order of the seeds."""
+    """Return the runs of each arm, in the order of the seeds."""
     stored = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["arms"]
     return {name: list(arm["runs"].values()) for name, arm in stored.items()}
 
@@ -43,7 +43,7 @@ def after(iteration: int) -> Column:
     return lambda runs: f"{fmean(run['success'][str(iteration)] for run in runs):.2f}"
 
 
-#: Those of every grid, and what some tables show besides.
+#: Columns of every grid, and further ones of some tables.
 COLUMNS: Mapping[str, Column] = {
     **grid.COLUMNS,
     "seeds": lambda runs: str(len(runs)),
@@ -64,13 +64,13 @@ CUT = (*CURVE, "truncated", "turns")
 
 @dataclass(frozen=True)
 class Table:
-    """One line for each arm; calling it makes the text.
+    """A table with one line per arm; calling it returns the text.
 
     Attributes:
         columns: of `COLUMNS`.
-        sources: results/FILE.json, and which of its arms; none named: all.
-        dropped: what is left out of the arms' names, since the page says it.
-        head: what stands above the arms' names.
+        sources: results/FILE.json -> its arms; empty: all.
+        dropped: parts of arms' names that the table omits because the page has them.
+        head: title of the column of arms.
     """
 
     columns: tuple[str, ...]
@@ -94,7 +94,7 @@ class Table:
 
 
 LOST_THREADS = Table(CUT, {"t3_lost_threads": ()}, ("consistent, force_answer, ",), "arm of t3_lost_threads")
-#: Environments with GRPO and StepPO, as benchmarks.md names them, and their files.
+#: Environment as benchmarks.md names it -> file with runs of GRPO and StepPO.
 EVERYWHERE = {
     "guess_numbers": "family",
     "circuit_decoding": "active_circuit_decoding",
@@ -118,7 +118,7 @@ def everywhere() -> str:
     return markdown(("environment", "start", "grpo", "steppo", "CPU-s a run (grpo)"), rows)
 
 
-#: By the name in the mark.
+#: Name in the mark -> function that makes the table.
 TABLES: Mapping[str, Callable[[], str]] = {
     **MODELS,
     "every environment": everywhere,
@@ -155,7 +155,7 @@ def pages() -> list[Path]:
 
 
 def filled(page: str, tables: Mapping[str, Callable[[], str]]) -> str:
-    """The page with today's tables between its marks; those that ``tables`` does not have stay as they are."""
+    """Return the page with current tables between its marks; those that ``tables`` lacks stay unchanged."""
 
     def today(mark: re.Match[str]) -> str:
         begin, name, end = mark.groups()

@@ -1,8 +1,7 @@
-"""One small model that plays several environments: to see what training on one does to the others.
+"""One small model for several environments, to measure how training on one affects the others.
 
-Starters know the words of one environment each. Here the words of several are one vocabulary, and as many
-demonstrations come from one as from another. The union is an environment like any other, with task ids such as
-``webshop:human/00012``.
+A warm-start model knows the words of one environment. Here several environments share one vocabulary, and each gives
+the same number of demonstrations. The union is an environment, with task ids such as ``webshop:human/00012``.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Domain:
-    """What the union needs of an environment.
+    """An environment of the union.
 
     Attributes:
         options: of the environment, for the small model.
-        words, tags: of its starter.
-        episodes: that are played for one figure of success.
-        lengths: tokens of a dialogue, and of a response.
-        compose: how its starter composes embeddings; those of numbers first, since years and prices are numbers, too.
+        words, tags: of its warm-start model.
+        episodes: of one evaluation.
+        lengths: most tokens of a dialogue, and of a response.
+        compose: composes its embeddings; numbers come first, because years and prices are numbers too.
     """
 
     options: Mapping[str, Any]
@@ -52,7 +51,7 @@ class Domain:
     compose: Compose | None = None
 
 
-#: By environment; the first is trained on.
+#: By environment; the first is the one for training.
 DOMAINS: Mapping[str, Domain] = {
     "webshop": Domain({"catalogue": "small", "prompt": "compact"}, webshop.words, 240, (384, 12)),
     "guess_numbers": Domain(
@@ -70,7 +69,7 @@ DOMAINS: Mapping[str, Domain] = {
         TAGS, puzzles.compose_embeddings,
     ),
 }  # fmt: skip
-#: The unions: what a base model has learned to play. Names are those of the environments that teach it.
+#: Union -> environments that the base model imitates.
 PANELS: Mapping[str, tuple[str, ...]] = {
     "two_domains": ("webshop", "situation_puzzles"),
     "five_domains": tuple(DOMAINS),
@@ -110,7 +109,7 @@ def make(options: Panel, max_turns: int) -> Union:
 
 
 def task_ids(split: str, options: Panel) -> list[str]:
-    """Return as many tasks of one as of the other: smaller sets are repeated."""
+    """Return equally many tasks of each environment; smaller sets are repeated."""
     sets = [
         [f"{name}:{task}" for task in base.task_ids(name, split, DOMAINS[name].options)]
         for name in PANELS[options.panel]
@@ -120,14 +119,14 @@ def task_ids(split: str, options: Panel) -> list[str]:
 
 
 def demonstrate(task_id: str, rng: random.Random, options: Panel, max_turns: int = 0) -> list[tuple[str, str]]:
-    """Let the mediocre demonstrator of the task's environment play."""
+    """Return a demonstration by the mediocre demonstrator of the task's environment."""
     name, _, task = task_id.partition(":")
     own = base.read_env_options(base.env_spec(name), DOMAINS[name].options)
     return base.starter_spec(name).demonstrate(task, rng, own, max_turns)
 
 
 def starter(panel: str, iterations: int) -> base.StarterSpec:
-    """The model that plays a panel: half as wide again as a starter, with the words of all."""
+    """Return the warm-start model of a panel: 1.5 times as wide as usual, with the words of all its environments."""
     domains = [DOMAINS[name] for name in PANELS[panel]]
     tokens = max(domain.lengths[0] for domain in domains)
 
@@ -171,6 +170,6 @@ SPEC = base.EnvSpec(
 
 
 def register() -> None:
-    """Add the union to the registry, once: who only reads this module adds nothing to the environments of others."""
+    """Register the union; importing this module does not, so that other code sees only its own environments."""
     if SPEC.name not in base.ENVIRONMENTS:
         base.register(SPEC)

@@ -1,14 +1,13 @@
-"""Which engine is cheaper for which size: ``python -m benchmarks.engine_choice``.
+"""Which engine is cheaper at which model size: ``python -m benchmarks.engine_choice``.
 
-Runs the rollouts of a run (driver, env runner, engine) with the torch engine and with vLLM, each in an actor of its own
-(``placement=separate``) and in the env runner's process (``colocate``). All four take turns, round by round, with
-weights and tasks that are new for every round, and answer: CPU of all processes and threads on the way, per sampled
-token.
+Runs rollouts (driver, env runner, engine) with the torch engine and with vLLM, each in its own actor
+(``placement=separate``) and in the env runner's process (``colocate``). The four alternate, with new weights and tasks
+in every round. The result is the CPU time of all processes and threads per sampled token.
 
-Models are of the starters' kind with untrained weights: every episode is ``max_turns=4`` long and every response as
-long as the environment allows: 24 tokens with guess_numbers (mostly sampling), 4 with alfworld (mostly reading).
-The starters themselves, which were taught, end their responses and episodes when they like. The sizes between which the
-two engines change places are the rule of ``engine=auto`` (`rl_agents.trainer.engine_choice`).
+The models have the shape of warm-start models and untrained weights. Every episode has ``max_turns=4`` turns, and every
+response the largest length: 24 tokens in guess_numbers (mostly sampling), 4 in alfworld (mostly reading). The
+warm-start models themselves end responses and episodes as they learned. The rule of ``engine=auto``
+(`rl_agents.trainer.engine_choice`) follows from these sizes.
 """
 
 from __future__ import annotations
@@ -42,21 +41,21 @@ from rl_agents.trainer.engine_choice import ONLY_VLLM
 from rl_agents.trainer.ray_init import ensure_ray, join_session
 from rl_agents.trainer.resolve import MODEL_NOTE
 
-#: Rounds that do not count: vLLM compiles nothing here, but the torch engine records its passes in the second.
+#: Rounds that do not count: the torch engine records its passes in the second one.
 WARM_UP = 2
 KINDS, PLACES, ENVS = ("torch", "vllm"), ("separate", "colocate"), ("guess_numbers", "alfworld")
 ARMS = [(kind, place) for kind in KINDS for place in PLACES]
 #: Width and layers by name; heads are 32 wide.
 SIZES = {"0.1 M": (64, 2), "0.5 M": (128, 3), "2 M": (224, 4), "6 M": (352, 5), "20 M": (512, 8)}
-#: Groups of eight episodes at a time: fewer where a token costs milliseconds.
+#: Concurrent groups of eight episodes; fewer if a token takes milliseconds.
 GROUPS = {"20 M": 8}
-#: By name: environment and size; ``starter``: the environment's own, taught.
+#: Name -> environment and size; ``starter`` is the trained warm-start model.
 CASES = {f"{env}, {size}": (env, size) for size in ("starter", *SIZES) for env in ENVS}
 
 
 @dataclass(frozen=True)
 class Round:
-    """What was sampled, and CPU seconds of driver, env runners and engines (those in a process of their own)."""
+    """Sampled episodes, and CPU seconds of driver, env runners and engines (those with their own process)."""
 
     episodes: list[Trajectory]
     cpu_s: list[float]
@@ -78,7 +77,7 @@ class Rollouts:
     def __init__(self, settings: Settings, arm: tuple[str, str]) -> None:
         settings = copy.deepcopy(settings)
         settings.update({"engine": arm[0], "placement": arm[1]})
-        if arm[0] == "torch":  # what only the other arm has
+        if arm[0] == "torch":
             settings.explicit -= ONLY_VLLM.keys()
         config = AgentConfig.from_settings(settings).completed()
         self.settings, self.tasks = config.agent, task_ids(config.agent.env, "train", config.agent.env_options)
@@ -91,7 +90,7 @@ class Rollouts:
         self._weights = ray.put(pack({name: tensor for file in files for name, tensor in load_file(file).items()}))
 
     def play(self, number: int) -> Round:
-        """Run round ``number``: its tasks are new, and so are the weights, as far as caches know."""
+        """Run round ``number`` with new tasks, and with weights that caches take for new."""
         groups, size = self.settings.tasks_per_iteration, self.settings.group_size
         specs = training_specs(self.tasks, number, groups, size, seed=0)
         before, began = self._clocks(), time.monotonic()
@@ -111,7 +110,7 @@ class Rollouts:
 
 @contextlib.contextmanager
 def started(settings: Settings, arms: Sequence[tuple[str, str]]) -> Iterator[list[Rollouts]]:
-    """Start what each arm needs, two processes at most, and stop all of it at the end."""
+    """Start the processes of each arm, at most two, and stop all at the end."""
     ensure_ray(2 * len(arms))
     with contextlib.ExitStack() as stack:
         rollouts: list[Rollouts] = []
@@ -123,7 +122,7 @@ def started(settings: Settings, arms: Sequence[tuple[str, str]]) -> Iterator[lis
 
 
 def untrained_model(folder: Path, env: str, hidden: int, layers: int) -> str:
-    """Write a model of the starter's kind with untrained weights, with its tokenizer and its settings."""
+    """Write an untrained model with the shape, tokenizer and settings of a warm-start model."""
     spec = starter_spec(env)
     tokenizer = spec.build_tokenizer()
     small_qwen3(tokenizer, 0, hidden_size=hidden, layers=layers, heads=hidden // 32).save_pretrained(folder)
@@ -134,9 +133,9 @@ def untrained_model(folder: Path, env: str, hidden: int, layers: int) -> str:
 
 
 def figures(rounds: Mapping[tuple[str, str], Round]) -> dict[str, float]:
-    """Microseconds per token by arm, and ratios: above 1 the torch engine is better, or together.
+    """Return microseconds per token by arm, and ratios; above 1, the torch engine (or ``colocate``) is better.
 
-    busiest process: what the clock cannot go below, with a free core for each process.
+    busiest process: lower bound of the wall time, with a free core for each process.
     """
     us = {arm: {"": sum(own.cpu_s), ", busiest process": max(own.cpu_s), ", wall": own.wall_s}
           for arm, own in rounds.items()}  # fmt: skip

@@ -1,12 +1,11 @@
-"""What a step of every environment costs, without a model: ``python -m benchmarks.env_steps``.
+"""Cost of a step of every environment, without a model: ``python -m benchmarks.env_steps``.
 
-Each environment plays with the settings of its starter model. The demonstrator that teaches the starter plays once,
-unmeasured; then a process that has seen none of these tasks plays its actions again, twice: first every task is new,
-then each is known, as it is to an env runner that plays several episodes of one task. A replay whose observations
-differ from the recorded ones ends the benchmark.
+Each environment has the settings of its warm-start model. The demonstrator plays once, unmeasured. Then a new process
+repeats its actions twice: first every task is new, then each is known, as in an env runner with several episodes of one
+task. An observation that differs from the recording ends the benchmark.
 
-Times are CPU time of the process, one thread. The very first reset loads what the environment's tasks share (panels, a
-shop's index, imports) and is given by itself. Environments that need data or packages that are not here are left out.
+Times are CPU times of one thread. The first reset loads shared data (panels, a shop's index, imports) and is reported
+separately. Environments whose data or packages are missing are skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from rl_agents.errors import InputError
 
 @dataclass(frozen=True)
 class Episode:
-    """One recorded episode: its task, and (observation that the agent read, what it did) of every turn."""
+    """One recorded episode: its task, and (observation, action) of every turn."""
 
     task_id: str
     turns: tuple[tuple[str, str], ...]
@@ -35,7 +34,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Recording:
-    """What is played again: an environment with its options, and episodes of different tasks."""
+    """A recording: an environment with its options, and episodes of different tasks."""
 
     env: str
     options: dict[str, Any]
@@ -45,7 +44,7 @@ class Recording:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--envs", nargs="+", default=list(ENVIRONMENTS))
-    parser.add_argument("--episodes", type=int, default=100, help="at most; fewer where there are fewer test tasks")
+    parser.add_argument("--episodes", type=int, default=100, help="most episodes; fewer if there are fewer test tasks")
     parser.add_argument("--rounds", type=int, default=2)
     args = parser.parse_args()
     recordings = []
@@ -53,7 +52,7 @@ def main() -> None:
         try:
             recordings.append(record(env, args.episodes))
         except (InputError, ImportError) as error:
-            print(f"{env}: left out: {error}")
+            print(f"{env}: skipped: {error}")
     rounds = [
         {f"{each.env}: {what}": value for each in recordings for what, value in in_new_process(replay, each).items()}
         for _ in range(args.rounds)
@@ -63,7 +62,7 @@ def main() -> None:
 
 
 def record(env: str, episodes: int) -> Recording:
-    """Let the demonstrator play up to ``episodes`` test tasks with the options of the starter."""
+    """Record the demonstrator on up to ``episodes`` test tasks with the options of the warm-start model."""
     recipe, rng = starter_spec(env), random.Random(0)
     options = {key.removeprefix("env."): value for key, value in recipe.defaults.items() if key.startswith("env.")}
     read, tasks = read_env_options(env_spec(env), options), task_ids(env, "test", options)[:episodes]
@@ -72,7 +71,7 @@ def record(env: str, episodes: int) -> Recording:
 
 
 def replay(recording: Recording) -> dict[str, float]:
-    """Play all episodes twice on one environment; CPU milliseconds of resets and steps."""
+    """Replay all episodes twice on one environment; return CPU milliseconds of resets and steps."""
     started = time.process_time()
     env = make_env(recording.env, recording.options)
     env.reset(options={"task_id": recording.episodes[0].task_id})
@@ -91,7 +90,7 @@ def replay(recording: Recording) -> dict[str, float]:
 
 
 def _play(env: TextEnv, episodes: Sequence[Episode]) -> tuple[list[float], list[float]]:
-    """Play the episodes; CPU milliseconds of every reset and every step.
+    """Replay the episodes; return CPU milliseconds of every reset and every step.
 
     Raises:
         RuntimeError: an observation differs from the recorded one.
@@ -103,7 +102,7 @@ def _play(env: TextEnv, episodes: Sequence[Episode]) -> tuple[list[float], list[
         told: list[str] = []
         for _, action in episode.turns:
             steps.append(spent(lambda action=action, told=told: told.append(env.step(action)[0]))[1] * 1e3)
-        # A demonstrator may have been told more than the environment says, such as to answer now.
+        # A demonstrator may have read more than the environment returns, such as a request to answer now.
         if not all(read.startswith(said) for said, (read, _) in zip(told, episode.turns[1:], strict=False)):
             raise RuntimeError(f"task {episode.task_id}: the replay differs from the recording")
     return resets, steps

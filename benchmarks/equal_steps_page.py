@@ -12,7 +12,7 @@ from statistics import fmean
 
 import numpy as np
 
-from benchmarks.claims.measures import Measure, at_steps
+from benchmarks.claims.registry import Measure, at_steps
 from benchmarks.doc_tables import filled
 from benchmarks.equal_steps import ABLATIONS, METHODS, WORLDS, World, curve
 from benchmarks.grid import RESULTS, Run

@@ -1,7 +1,7 @@
 """Grids of training runs: ``python -m benchmarks.experiments NAME [flags]``; ``NAME --help`` has the flags of one.
 
-Each writes benchmarks/results/NAME.json and NAME.png: success on the frozen test tasks (sampling temperature 1) before,
-during and after training. Finished runs are not repeated, so that a second command adds its arms to those of a first.
+Each writes benchmarks/results/NAME.json and NAME.png: success on fixed test tasks (sampling temperature 1) before,
+during and after training. Finished runs are not repeated, so a second command adds its arms to those of the first.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ Keys = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Experiment:
-    """Arms that are compared; the docstring of ``arms`` is the help.
+    """A comparison of arms; the docstring of ``arms`` is its help text.
 
     Attributes:
         options: further flags of the command line and their defaults.
-        columns: of the table, besides those of every grid.
+        columns: of the table, in addition to those of every grid.
         keys: of every arm.
         title: of the picture; empty: the environment.
-        name: of the results, where it is not the experiment's.
-        local: always in one process.
-        cell: makes one run where it is not `run_cell`.
+        name: of the results; empty: the experiment's.
+        local: always run in one process.
+        cell: makes one run; `run_cell` by default.
     """
 
     arms: Callable[[Namespace], Sequence[Arm]]
@@ -95,7 +95,7 @@ def run(experiment: Experiment, args: Namespace) -> None:
 
 
 def other_tasks(runs: Mapping[str, list[Run]]) -> str:
-    """A table of success on tasks that were not trained on, for the arms that played some."""
+    """Return a table of success on tasks that were not used for training, for the arms that have such evaluations."""
     evaluated = {name: own for name, own in runs.items() if "evaluations" in own[0]}
     names = list(next(iter(evaluated.values()))[0]["evaluations"]) if evaluated else []
     columns = {
@@ -108,7 +108,7 @@ def other_tasks(runs: Mapping[str, list[Run]]) -> str:
 
 
 def truncated(runs: list[Run]) -> str:
-    """Share of the training episodes that were cut."""
+    """Share of truncated training episodes."""
     return f"{fmean(run.get('truncation_ratio', 0.0) for run in runs):.2f}"
 
 
@@ -117,12 +117,12 @@ def turns(runs: list[Run]) -> str:
 
 
 def learn_seconds(runs: list[Run]) -> str:
-    """Wall time of an iteration's learning part: critic and policy, forward and backward."""
+    """Wall time of the learner in an iteration: critic and policy, forward and backward."""
     return f"{fmean(run['learn_seconds'] for run in runs):.2f}"
 
 
 def updates(runs: list[Run], target: float = 0.70, window: int = 5) -> str:
-    """First iteration at which the mean training success of ``window`` is ``target``; a run without one: its length."""
+    """First iteration whose last ``window`` have a mean training success of ``target``; else the run's length."""
 
     def first(successes: list[float]) -> int:
         ends = range(window, len(successes) + 1)
@@ -132,12 +132,12 @@ def updates(runs: list[Run], target: float = 0.70, window: int = 5) -> str:
 
 
 def silent(runs: list[Run]) -> str:
-    """Share of the groups of the first iteration whose episodes all have one reward."""
+    """Share of groups of the first iteration whose episodes all have the same reward."""
     return f"{fmean(run['zero_advantage'][0] for run in runs):.2f}"
 
 
 def right(room: str) -> Column:
-    """How often the room's door was right, in the last iterations of training."""
+    """Return a column: how often the room's door was right in the last iterations of training."""
     return lambda runs: f"{fmean(run['environment'][f'right_{room}'] for run in runs):.2f}"
 
 
@@ -151,18 +151,18 @@ def seconds(runs: list[Run]) -> str:
 
 
 def learner_idle(runs: list[Run]) -> str:
-    """Part of an iteration in which the learner waited for rollouts."""
+    """Share of an iteration in which the learner waited for rollouts."""
     waited = (run.get("wait_seconds", run["rollout_seconds"]) / run["iteration_seconds"] for run in runs)
     return f"{fmean(waited):.2f}"
 
 
 def engine_idle(runs: list[Run]) -> str:
-    """Part of an iteration in which no response was being sampled."""
+    """Share of an iteration in which no response was being sampled."""
     return f"{1 - fmean(run['engine_busy'] for run in runs):.2f}"
 
 
 def staleness_seen(runs: list[Run]) -> str:
-    """Mean and largest age of steps, in versions."""
+    """Mean and largest staleness of steps, in versions."""
     return f"{fmean(run['staleness'] for run in runs):.1f} ({max(run['staleness_max'] for run in runs):.1f})"
 
 
@@ -170,14 +170,14 @@ def staleness_seen(runs: list[Run]) -> str:
 
 
 def preset(algo: str, env: str) -> Path:
-    """Return a recipe for two cores: where papers' sizes have the plain name, its name ends in ``_small``."""
+    """Return a recipe for two cores; its name ends in ``_small`` if the plain name is that of the paper's size."""
     name = algo.replace("reinforce++", "reinforce_pp").replace("-", "_")
     small = RECIPES / f"{env}_{name}_small.yaml"
     return small if small.is_file() else RECIPES / f"{env}_{name}.yaml"
 
 
 def flags(algo: str, env: str, presets: bool) -> tuple[str, ...]:
-    """Choose an algorithm by its small preset, or that of guess_numbers where it has none, or by its defaults."""
+    """Return flags for an algorithm: its small recipe, else that of guess_numbers, or only its defaults."""
     if not presets:
         return ("--algo", algo, "--env", env)
     own, borrowed = preset(algo, env), preset(algo, "guess_numbers")
@@ -186,19 +186,19 @@ def flags(algo: str, env: str, presets: bool) -> tuple[str, ...]:
 
 
 def changed(base: Sequence[str], variants: Keys) -> list[Arm]:
-    """An arm for each set of keys, over the same flags."""
+    """Return an arm for each set of keys, with the same flags."""
     return [Arm(name, (*base, *sets(keys))) for name, keys in variants.items()]
 
 
 def learning_curves(args: Namespace) -> list[Arm]:
-    """Does it learn, how surely, and what does it cost? ``--presets``: by each algorithm's small preset."""
+    """Learning curves, their intervals and costs. ``--presets``: with each algorithm's small recipe."""
     return [Arm(algo, flags(algo, args.env, args.presets)) for algo in args.algos]
 
 
 def t3(args: Namespace) -> list[Arm]:
-    """What T3 saves and costs: every algorithm with and without truncation, evaluated without it.
+    """Every algorithm with and without T3, evaluated without truncation.
 
-    ``--rules``: the environment's progress rules (`env.progress`; `default` leaves it as it is); ``--windows``: T3's k.
+    ``--rules``: the environment's progress rules (`env.progress`; `default` keeps it); ``--windows``: T3's k.
     """
     return [arm for algo in args.algos for arm in t3_arms(algo, args)]
 
@@ -215,12 +215,12 @@ def t3_arms(algo: str, args: Namespace) -> list[Arm]:
 
 
 def circuits(number: int, candidates: int) -> tuple[str, ...]:
-    """Fourteen turns, as in the released code: ten do not suffice for four circuits. Lists need longer responses."""
+    """Keys for larger circuits: fourteen turns, as in the released code, and longer responses."""
     lengths = ("max_turns=14", "max_model_len=1024", "max_response_tokens=64")
     return ("--set", f"env.circuits={number}", f"env.candidates={candidates}", *lengths)
 
 
-#: What else an environment's agents play: the settings of T3's table 2. Only 27 balanced movies are different.
+#: Environment -> further evaluations: the settings of T3's table 2, except that only 27 balanced movies differ.
 OUT_OF_DISTRIBUTION: Mapping[str, Keys] = {
     "circuit_decoding": {f"{n}-{m}": circuits(n, m) for n, m in ((2, 10), (2, 15), (2, 20), (2, 25), (2, 30), (3, 10))},
     "preference_estimation": {
@@ -231,8 +231,8 @@ OUT_OF_DISTRIBUTION: Mapping[str, Keys] = {
 
 
 def active_reasoning(args: Namespace) -> list[Arm]:
-    """T3's four further tasks: GRPO and StepPO from each environment's own starter, GRPO with T3, too (--windows 0:
-    the environment's own). GRPO's agents are then evaluated out of distribution, as far as the small model can read it.
+    """T3's four further tasks, from each environment's warm-start model: GRPO, GRPO with T3 (--windows 0: the
+    environment's own), and StepPO. GRPO's agents are also evaluated out of distribution, if the model can read that.
     """
     own = env_spec(args.env).progress_window
     chosen = Namespace(env=args.env, presets=True, rules=["default"], after=["force_answer"])
@@ -247,7 +247,7 @@ def active_reasoning(args: Namespace) -> list[Arm]:
 
 
 def vspo(args: Namespace) -> list[Arm]:
-    """VSPO against GRPO on guess_numbers. Small groups agree often, which is where VSPO has something to do."""
+    """VSPO and GRPO on guess_numbers. Small groups often agree, which is the case that VSPO addresses."""
     variants: Keys = {
         "vspo": (), "vspo, random draws": ("vspo_mode=random",), "vspo, no clip": ("vspo_clip=false",),
         "vspo, alpha 4": ("vspo_alpha=4",), "vspo, T 1": ("vspo_temperature=1",),
@@ -284,8 +284,8 @@ def vspo_mixed(args: Namespace) -> list[Arm]:
 
 
 def prs(args: Namespace) -> list[Arm]:
-    """Progressive reward shaping against the 0-1 reward. Success is always the environment's exact match. On
-    multihop_qa the arms take the small presets, and the format reward looks for the tags that the starter writes.
+    """Progressive reward shaping and the 0-1 reward. Success is always the environment's exact match. On multihop_qa
+    the arms have the small recipes, and the format reward looks for the tags of the warm-start model.
     """
     tags = ('prs_tags=["answer"]',) if args.env == "multihop_qa" else ()
     found = []
@@ -299,14 +299,14 @@ WEAK_STARTER, WEAK_ITERATIONS = Path("runs/long_form_qa-weak"), 8
 
 
 def prs_long_form(args: Namespace) -> list[Arm]:
-    """Progressive reward shaping, long form, on long_form_qa. Success is always the environment's own: every sentence
-    grounded, every point stated. Training rewards that (0-1), whether the answer matches the reference (match, the
-    paper's baseline), or the stages. ``--weak``: from a starter that was taught for a third of the steps.
+    """Progressive reward shaping, long form, on long_form_qa. Success is always the environment's: every sentence
+    grounded, every point stated. The training reward is this (0-1), agreement with the reference (match, the paper's
+    baseline), or the stages. ``--weak``: from a warm-start model after a third of the imitation steps.
     """
     rewards: Keys = {
         "0-1": (), "match": ("env.reward=match",), "prs": ("reward=prs", "prs_form=long", "prs_tags=[answer]"),
     }  # fmt: skip
-    base = ("--config", "tune_configs/recipes/long_form_qa_grpo_small.yaml")  # VSPO has no small preset of its own here
+    base = ("--config", "tune_configs/recipes/long_form_qa_grpo_small.yaml")  # VSPO has no small recipe here
     if args.weak and not WEAK_STARTER.is_dir():
         from rl_agents.trainer.algorithm import AgentAlgorithm
         from rl_agents.trainer.warm_start import build_starter
@@ -326,7 +326,7 @@ TOKEN_RATIO, TOKEN_GAE = ("ratio_level=token", "clip_low=0.2", "clip_high=0.2"),
 
 
 def steppo(args: Namespace) -> list[Arm]:
-    """StepPO against PPO at two discounts, and its three ablations, on guess_numbers."""
+    """StepPO and PPO at two discounts, and three ablations, on guess_numbers."""
     discounts: Keys = {f"ppo, gamma {gamma}": (f"gamma={gamma}",) for gamma in ("0.99", "0.95")}
     variants: Keys = {
         "steppo": (), "steppo, no KL": ("kl_coef=0",), "steppo, token GAE": TOKEN_GAE,
@@ -351,23 +351,23 @@ LONG_STEP_KEYS: Keys = {
 
 
 def steppo_rooms(args: Namespace) -> list[Arm]:
-    """StepPO against PPO where a step is long: doors after thoughts of sixty tokens (benchmarks/long_thoughts.py).
+    """StepPO and PPO with long steps: doors after thoughts of sixty tokens (benchmarks/long_thoughts.py).
 
-    Both at two discounts, and StepPO without one of its parts each; without both it is PPO. Lambda is 1 as in the
-    paper, and there is no KL term. A ratio of steps is clipped at 0.02 and 0.03, one of tokens at 0.2, as in our small
-    presets. Tuned: iterations and episodes, on "ppo, gamma 0.99" alone.
+    Both have two discounts; further arms are StepPO without one of its parts (without both it is PPO). Lambda is 1 as
+    in the paper, and there is no KL term. Step ratios are clipped at 0.02 and 0.03, token ratios at 0.2, as in our
+    small recipes. Tuned: iterations and episodes, on "ppo, gamma 0.99" only.
     """
     return changed((), LONG_STEP_KEYS)
 
 
-#: Corrections of stale rollouts; the learner's logprobs are the proximal policy except in the first.
+#: Corrections of stale rollouts; the learner's logprobs are those of the proximal policy, except in the first.
 CORRECTIONS: Keys = {
     "naive": ("old_logprobs=engine",),
     "tis": (),
     "decoupled": ("old_logprobs=learner", "rollout_correction=icepop", "rollout_correction_bounds=[0,5]"),
     "icepop": ("old_logprobs=learner", "rollout_correction=icepop", "rollout_correction_bounds=[0.5,5]"),
 }
-#: Sizes at which a run takes about half a minute on one core, evaluations included.
+#: Sizes for runs of about half a minute on one core, including evaluations.
 STALE: Keys = {
     "grpo": ("iterations=40", "tasks_per_iteration=16"),
     "steppo": ("iterations=30", "tasks_per_iteration=128"),
@@ -376,12 +376,12 @@ STALE: Keys = {
 
 
 def staleness(args: Namespace) -> list[Arm]:
-    """What stale rollouts cost, and what corrections give back: success over lag (AReaL's table 3, at the level of
-    steps). In one process, ``async_level=k`` samples batch i with the weights of iteration i - k.
+    """Success with stale rollouts, with and without corrections (AReaL's table 3, at the level of steps). In one
+    process, ``async_level=k`` samples batch i with the weights of iteration i - k.
 
-    naive: ratios against the weights that sampled. tis: the default; one weight per token (grpo) or step (steppo,
-    3spo), cut at 2. decoupled: AReaL's code; one weight per token, tokens beyond 5 dropped. icepop: also tokens below
-    0.5. At lag 0 one arm stands for all. A search has no lag above 1.
+    naive: ratios to the sampling policy. tis: the default; one weight per token (grpo) or step (steppo, 3spo), capped
+    at 2. decoupled: AReaL's code; one weight per token, tokens above 5 are dropped. icepop: also tokens below 0.5. At
+    lag 0 all arms are the same. A search has no lag above 1.
     """
     found = []
     for method, own in STALE.items():
@@ -398,9 +398,9 @@ def staleness(args: Namespace) -> list[Arm]:
 
 
 def asynchrony(args: Namespace) -> list[Arm]:
-    """Asynchronous training against lag 0, at as many optimizer steps: wall time, and the success that they bring.
+    """Wall time and success of asynchronous training and lag 0, with the same number of optimizer steps.
 
-    Tools wait (benchmarks/slow_tools.py); ``--quick-tools``: they do not, so that overlap alone counts.
+    Tools are slow (benchmarks/slow_tools.py); ``--quick-tools``: they are not, so that only overlap counts.
     """
     common = ("tasks_per_iteration=8", "group_size=8", "eval_interval=0", "eval_episodes=382", "checkpoint_interval=0")
     variants: Keys = {
@@ -415,14 +415,14 @@ def asynchrony_cell(args: Namespace) -> Callable[..., Run]:
     from rl_agents.trainer.algorithm import AgentAlgorithm
     from rl_agents.trainer.warm_start import ensure_model
 
-    # Here, where tools are quick: the starter's demonstrations are thousands of steps.
+    # Before tools become slow: the demonstrations have thousands of steps.
     ensure_model(Settings.from_dict({"env": "guess_numbers"}), AgentAlgorithm.from_settings)
     args.name += "_quick" if args.quick_tools else ""
     return partial(run_with_tools, slow=not args.quick_tools)
 
 
 def run_with_tools(slow: bool, **cell: Any) -> Run:
-    """`run_cell` in a Ray session of its own."""
+    """Call `run_cell` in a separate Ray session."""
     from benchmarks.slow_tools import start_session
 
     if slow:

@@ -1,7 +1,7 @@
 """Difficulty of tasks by golden steps (StepPO, figure 7): ``python -m benchmarks.golden_steps RUN...``.
 
-For each run on alfworld, from the episodes in its pool: success, and delta steps, the agent's steps less the golden
-ones, by golden steps. The paper counts the steps of human annotations; here they are those of the scripted expert.
+For each run on alfworld, from the episodes in its pool: success and delta steps (steps of the agent minus golden steps)
+by golden steps. The paper counts the steps of human annotations; here they are those of the scripted expert.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Played(NamedTuple):
 
 
 class Difficulty(NamedTuple):
-    """Episodes of tasks with as many golden steps: their number, success rate and mean delta steps."""
+    """Episodes of tasks with the same golden steps: their number, success rate and mean delta steps."""
 
     golden: int
     episodes: int
@@ -41,7 +41,7 @@ class Difficulty(NamedTuple):
 
 
 def difficulty(played: Iterable[Played], golden: Mapping[str, int]) -> list[Difficulty]:
-    """Group episodes by the golden steps of their tasks (by task), the fewest first; tasks without are excluded."""
+    """Group episodes by the golden steps of their tasks, the fewest first; other tasks are excluded."""
     groups: dict[int, list[Played]] = defaultdict(list)
     for one in played:
         if one.task in golden:
@@ -53,7 +53,7 @@ def difficulty(played: Iterable[Played], golden: Mapping[str, int]) -> list[Diff
 
 
 def of_run(run: Path) -> list[Difficulty]:
-    """Read a run's episodes; evaluations too, where its pool has them.
+    """Group the episodes of a run, including evaluations in its pool.
 
     Raises:
         InputError: the run has no pool, or is not on alfworld.

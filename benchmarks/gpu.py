@@ -1,10 +1,10 @@
-"""Measurements of a learner on a GPU (or, for comparison, on CPUs): benchmarks/gpu.md.
+"""Measurements of a learner on a GPU (or a CPU, for comparison): benchmarks/gpu.md.
 
     python -m benchmarks.gpu mfu|layouts|memory|merging [--sizes 1.5b 7b] [--tiny]
 
-mfu: tokens/s and how much of the GPU's peak forward and backward pass use. layouts: speed with padded, packed and
-shared rows. memory: peak of a pass with and without recompute and logits in pieces. merging: one row an episode
-against one a step, in dialogues that only grow. Without Ray; models have random weights.
+mfu: tokens/s and utilization of the GPU by forward and backward passes. layouts: speed with padded, packed and shared
+rows. memory: peak of a pass with and without activation checkpointing and chunked logits. merging: one row per episode
+and one row per step, in dialogues that only grow. No Ray is needed; models have random weights.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ RESULTS = Path(__file__).parent / "results" / "gpu"
 SHAPES: Mapping[str, ModelShape] = {
     "1.5b": KNOWN["Qwen2.5-1.5B-Instruct"],
     "7b": KNOWN["Qwen2.5-7B-Instruct"],
-    # For computers without a GPU: 30 million parameters, a third of them in the vocabulary.
+    # For computers without a GPU: 30 million parameters, a third of them in the embedding.
     "30m": ModelShape(8, 384, 1536, 6, 2, 64, 32_000, 4096, True),
     "0.1m": ModelShape(2, 64, 128, 4, 4, 16, 128, 4096, True),
     "0.7m": ModelShape(4, 128, 256, 4, 4, 32, 128, 4096, True),
     "tiny": ModelShape(2, 128, 256, 4, 2, 32, 512, 4096, True),
 }
-#: Dense bfloat16 peak, TFLOP/s, by what the device's name contains: makers' data sheets, without sparsity.
+#: Part of the device's name -> dense bfloat16 peak in TFLOP/s, from data sheets, without sparsity.
 PEAKS = {"H200": 989.0, "H100 PCIe": 756.0, "H100": 989.0, "B200": 2250.0, "A100": 312.0, "L40S": 362.0}
 
 
-#: Options of the measurements with their defaults, and what replaces them in a smoke test.
+#: Measurement -> options with defaults; `TINY` replaces them in a smoke test.
 OPTIONS: Mapping[str, dict[str, Any]] = {
     "mfu": {
         "sizes": ["1.5b", "7b"], "recompute": ["selective", "full"], "rows": 8, "prompt": 1024, "response": 1024,
@@ -75,7 +75,7 @@ def main(given: Sequence[str] | None = None) -> None:
     name = (sys.argv[1:] if given is None else given)[:1]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=list(OPTIONS))
-    parser.add_argument("--tiny", action="store_true", help="a smoke test on any computer; its figures mean nothing")
+    parser.add_argument("--tiny", action="store_true", help="a smoke test for any computer; its numbers mean nothing")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
     add_options(parser, OPTIONS.get("".join(name), {}))
     args = parser.parse_args(given)
@@ -88,7 +88,7 @@ def main(given: Sequence[str] | None = None) -> None:
 
 
 def mfu(args: Any) -> list[dict[str, Any]]:
-    """Each size with each kind of recompute; what is recomputed does not count as work."""
+    """Each size with each kind of recompute; recomputed passes do not count as work."""
     lines = []
     for name in args.sizes:
         shape, length = SHAPES[name], args.prompt + args.response
@@ -106,8 +106,10 @@ def mfu(args: Any) -> list[dict[str, Any]]:
 
 
 def forward_flops(shape: ModelShape, length: int, scored: float) -> float:
-    """Of one row: 2 per weight and token for every matrix, the vocabulary head for scored tokens only, and
-    2 L heads width per token of a causal attention of L tokens; three times that with the backward pass.
+    """Return the FLOPs of a forward pass over one row; with the backward pass it is three times as many.
+
+    2 per weight and token of every matrix (the vocabulary head only for scored tokens), and 2 · L · heads · width per
+    token of a causal attention over L tokens.
     """
     head = shape.vocabulary * shape.hidden
     layers = shape.parameters - head * (1 if shape.tied else 2)
@@ -124,10 +126,10 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 def layouts(args: Any) -> list[dict[str, Any]]:
-    """Each size with each layout, on groups of rollouts of one prompt with answers of very different lengths.
+    """Each size with each layout, on groups of rollouts of one prompt with responses of very different lengths.
 
-    Tokens per second are tokens of rows, without padding and however often they are forwarded, so that the lines
-    compare. Every learner has the same weights, so gradients are compared, too.
+    Tokens per second count the tokens of rows, without padding, no matter how often they are forwarded. All learners
+    have the same weights, so gradients are compared as well.
     """
     lines: list[dict[str, Any]] = []
     for name in args.sizes:
@@ -150,9 +152,9 @@ def layouts(args: Any) -> list[dict[str, Any]]:
 
 
 def memory(args: Any) -> list[dict[str, Any]]:
-    """Each size in all combinations: what tensors take at most beyond weights and gradients, and a pass's time.
+    """Each size in all combinations: peak of tensors beyond weights and gradients, and the time of a pass.
 
-    A combination that does not fit has no figures.
+    A combination that does not fit in memory has no numbers.
     """
     lines = []
     arms = [(name, kind, pieces) for name in args.sizes for kind in ("", "selective", "full") for pieces in (0, 1)]
@@ -174,7 +176,7 @@ def memory(args: Any) -> list[dict[str, Any]]:
     return lines
 
 
-#: Dialogues: model, episodes, steps of each, tokens of the first prompt, of every response and of every observation.
+#: Case -> model, episodes, steps per episode, and tokens of the first prompt, each response and each observation.
 DIALOGUES = {
     "guessing game, 0.1M": ("0.1m", 16, 4, 16, 6, 6),
     "10 short turns, 0.1M": ("0.1m", 16, 10, 60, 8, 30),
@@ -207,7 +209,7 @@ def merging(args: Any) -> list[dict[str, Any]]:
 def dialogues(
     count: int, steps: int, prompt: int, response: int, observation: int, vocabulary: int
 ) -> list[Trajectory]:
-    """Episodes of random ids."""
+    """Return episodes of random ids."""
     rng, found = np.random.default_rng(0), list[Trajectory]()
     for index in range(count):
         taken, read = list[Step](), rng.integers(0, vocabulary, prompt).tolist()
@@ -228,7 +230,7 @@ def device_name() -> str:
 
 
 def peak_tflops() -> float | None:
-    """Dense bfloat16 peak of the device; None: not known."""
+    """Return the dense bfloat16 peak of the device; None: unknown."""
     return next((peak for name, peak in PEAKS.items() if name in device_name()), None)
 
 
@@ -237,10 +239,10 @@ def peak_tflops() -> float | None:
 
 @dataclass
 class Learner:
-    """A policy with random weights, and a policy gradient's pass over rows as rl_agents' learner makes it.
+    """A policy with random weights, and a policy-gradient pass over rows as in rl_agents' learner.
 
     Attributes:
-        forwarded: tokens that went through the network so far, padding included.
+        forwarded: tokens that passed through the network so far, including padding.
     """
 
     lm: Any
@@ -249,7 +251,7 @@ class Learner:
     forwarded: int = 0
 
     def update(self, rows: Sequence[Row]) -> None:
-        """Gradients of all micro-batches, added up; no optimizer step."""
+        """Accumulate the gradients of all micro-batches, without an optimizer step."""
         self.lm.zero_grad(set_to_none=False)
         where = self.lm.device
         for part, layout in laid_out(rows, self.settings, self.lm.config.hidden_size):
@@ -266,17 +268,17 @@ class Learner:
 
 
 def precision(where: torch.device) -> Any:
-    """Weights are float32 and activations bfloat16, as in the learner with dtype=bfloat16; on CPUs all is float32."""
+    """Weights are float32 and activations bfloat16, as in the learner with dtype=bfloat16; on a CPU all are float32."""
     return torch.autocast("cuda", torch.bfloat16) if where.type == "cuda" else nullcontext()
 
 
 def learner(name: str, *, recompute: str = "", pieces: bool = True, **keys: Any) -> Learner:
-    """Build one.
+    """Build a learner.
 
     Args:
         name: of `SHAPES`.
-        recompute: `full`, `selective` or nothing.
-        pieces: logits beyond 2 GiB in pieces.
+        recompute: `full`, `selective` or empty.
+        pieces: compute logits beyond 2 GiB in chunks.
         keys: settings, such as ``sequence_packing`` and ``tokens_per_microbatch``.
     """
     shape, where = SHAPES[name], device()
@@ -300,7 +302,7 @@ def learner(name: str, *, recompute: str = "", pieces: bool = True, **keys: Any)
 
 
 def rows_of(groups: int, size: int, prompt: int, shortest: int, longest: int, vocabulary: int) -> list[Row]:
-    """Groups of rollouts of one prompt each, whose lengths are log-uniform: most are short, a few are long."""
+    """Return groups of rollouts of one prompt each, with log-uniform lengths: most are short, a few are long."""
     rng, rows = np.random.default_rng(0), list[Row]()
     for group in range(groups):
         read = rng.integers(0, vocabulary, prompt)
@@ -320,7 +322,7 @@ def rows_of(groups: int, size: int, prompt: int, shortest: int, longest: int, vo
 
 
 def seconds(work: Callable[[], Any], rounds: int) -> float:
-    """Shortest time of ``rounds``, after one that does not count; wall time on GPUs, CPU time of the process else."""
+    """Return the shortest time of ``rounds``, after one warm-up; wall time on a GPU, else CPU time of the process."""
     clock = time.perf_counter if torch.cuda.is_available() else time.process_time
     times = []
     for _ in range(rounds + 1):
@@ -338,7 +340,7 @@ def wait() -> None:
 
 
 def peak_bytes(work: Callable[[], Any]) -> int:
-    """Largest number of bytes of tensors at a time while ``work`` runs, beyond those that there were before."""
+    """Return the peak bytes of tensors while ``work`` runs, beyond those that existed before."""
     if torch.cuda.is_available():
         wait()
         torch.cuda.reset_peak_memory_stats()
@@ -352,7 +354,7 @@ def peak_bytes(work: Callable[[], Any]) -> int:
 
 
 class LiveBytes(TorchDispatchMode):
-    """While this is open, counts storages that operations make, forward and backward, until they are freed.
+    """Count the storages that operations allocate, forward and backward, until they are freed.
 
     Attributes:
         live: bytes now.
@@ -401,7 +403,7 @@ def _shown(value: Any) -> str:
 
 
 def report(rows: Table, given: argparse.Namespace) -> None:
-    """Print the table, and write it with what it was measured on and with to ``OUT/NAME.json``."""
+    """Print the table, and write it with the device and the options to ``OUT/NAME.json``."""
     name = given.what
     print(f"{name}, {device_name()}, torch {torch.__version__}{', smoke test' if given.tiny else ''}\n")
     print(markdown(list(rows[0]), [[_shown(value) for value in row.values()] for row in rows]))

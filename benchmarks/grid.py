@@ -1,7 +1,7 @@
-"""Runs arms x seeds of the command line and keeps every finished run: nothing is lost, and a stopped grid goes on.
+"""Run arms x seeds of the command line and keep every finished run, so that a stopped grid can continue.
 
-An arm is a set of flags of ``run.py``. Each cell (arm, seed) calls the command line's own entry point in a worker
-process, as a user would; local cells share worker processes, so that libraries are imported once.
+An arm is a set of flags of ``run.py``. Each cell (arm, seed) calls the command line's entry point in a worker process.
+Local cells share worker processes, so libraries are imported once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rl_agents.reporting.statistics import student_interval
 from rl_agents.trainer.unused_keys import idle_of
 
 RESULTS = Path(__file__).with_name("results")
-#: Metrics whose mean over the iterations is kept, under the name that tables use.
+#: Name in tables -> metric whose mean over the iterations is kept.
 MEANS = {
     "zero_advantage_share": "rollout/zero_advantage_share",
     "truncation_ratio": "truncation/ratio",
@@ -58,7 +58,7 @@ class Arm:
 
     Attributes:
         flags: of ``run.py``, which trains.
-        evaluations: what else the trained agent plays: a name and flags of ``run.py eval``, such as other tasks.
+        evaluations: name -> flags of ``run.py eval`` for further evaluations of the trained agent.
     """
 
     name: str
@@ -81,13 +81,13 @@ def grid_parser(description: str | None, name: str) -> argparse.ArgumentParser:
 def run_grid(
     arms: Sequence[Arm], args: argparse.Namespace, cell: Callable[..., Run] | None = None
 ) -> dict[str, list[Run]]:
-    """Run what results/NAME.json does not hold yet, seed by seed; return all runs by arm, in the order of the seeds.
+    """Run the cells that results/NAME.json lacks, seed by seed; return all runs by arm, in the order of the seeds.
 
     Args:
         cell: makes one run from ``flags`` and ``seed``; `run_cell` by default. It must be picklable.
 
     Raises:
-        SystemExit: a run failed; the finished ones are on file.
+        RuntimeError: a run failed; the finished ones are on file.
     """
     local = ["--local"] if args.local else []
     common = {
@@ -114,7 +114,7 @@ def run_grid(
                 print(f"{arm.name:28} seed {seed}: {run['success']}", flush=True)
                 _write(path, done)
         finally:
-            pool.shutdown(cancel_futures=True)  # after an interrupt, not every cell that is left
+            pool.shutdown(cancel_futures=True)  # after an interrupt, drop the remaining cells
     _write(path, done)
     return {arm.name: [done[arm.name]["runs"][str(seed)] for seed in seeds] for arm in arms}
 
@@ -138,13 +138,13 @@ def _keys(arm: Arm) -> dict[str, Any]:
 
 
 def _command(arm: Arm, common: Sequence[str]) -> dict[str, Any]:
-    """What a cell of the arm runs, as it is on file: a change of it makes the arm's runs stale."""
+    """Return what a cell of the arm runs, as stored on file; the runs of an arm are stale when it changes."""
     also = {name: list(flags) for name, flags in arm.evaluations.items()}
     return {"flags": [*arm.flags, *common], **({"evaluations": also} if also else {})}
 
 
 def _finished(path: Path, commands: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Runs on file by arm, without those of an arm whose command has changed."""
+    """Return the runs on file by arm, without those of arms whose command has changed."""
     earlier = json.loads(path.read_text(encoding="utf-8"))["arms"] if path.is_file() else {}
     same = {name for name, own in commands.items() if {**earlier.get(name, {}), "runs": 0} == {**own, "runs": 0}}
     return {
@@ -167,7 +167,7 @@ def _write(path: Path, done: dict[str, Any]) -> None:
 
 
 def run_cell(flags: Sequence[str], seed: int, evaluations: Mapping[str, Sequence[str]] | None = None) -> Run:
-    """One run: success by iteration, tokens sampled until then, what it cost, and means of some metrics.
+    """Return one run: success by iteration, tokens sampled until then, costs, and means of some metrics.
 
     Raises:
         RuntimeError: the command failed.
@@ -182,7 +182,7 @@ def run_cell(flags: Sequence[str], seed: int, evaluations: Mapping[str, Sequence
 
 
 def run_command(argv: Sequence[str]) -> str:
-    """Call the command line's entry point; return what it printed.
+    """Call the command line's entry point; return its output.
 
     Raises:
         RuntimeError: it failed.
@@ -197,7 +197,7 @@ def run_command(argv: Sequence[str]) -> str:
 
 
 def read_run(path: Path) -> Run:
-    """Return what is kept of a finished run's folder; see `run_cell`."""
+    """Return the kept numbers of a finished run; see `run_cell`."""
     from rl_agents.reporting.run_folder import RunFolder
 
     folder = RunFolder(path)
@@ -230,12 +230,12 @@ def _every(records: Sequence[Run], tag: str) -> list[float]:
 
 
 def _reported(records: Sequence[Run]) -> list[str]:
-    """What the environment reports at the end of an episode, by its tag."""
+    """Return the tags of the environment's own metrics."""
     return sorted(tag for tag in (records[-1] if records else {}) if tag.startswith("env/"))
 
 
 def _steps(record: Run) -> int:
-    """Sampled actions of an iteration; the paths of a search share steps, so it counts them itself."""
+    """Return the sampled actions of an iteration; a search counts them itself, because its paths share steps."""
     sampled = record.get("search/sampled_steps", record.get("rollout/turns"))  # a search may finish no path
     return int(sampled or 0)
 
@@ -246,7 +246,7 @@ def _optimizer_steps(record: Run, settings: Settings) -> int:
 
 
 def summarize(runs: Sequence[Run]) -> dict[str, Any]:
-    """Mean and 95 % Student interval of start, end and gain over the seeds, and mean costs."""
+    """Return mean and 95 % Student interval of start, end and gain over the seeds, and mean costs."""
     curves = [list(run["success"].values()) for run in runs]
     rows = {
         "start": [curve[0] for curve in curves],
@@ -263,23 +263,23 @@ def summarize(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def text(interval: dict[str, float]) -> str:
-    """``mean [low, high]``; one value has no interval."""
+    """Return ``mean [low, high]``; one value has no interval."""
     mean, low, high = (interval[part] for part in ("mean", "low", "high"))
     return f"{mean:.2f}" if math.isnan(low) else f"{mean:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def mean_text(values: Sequence[float]) -> str:
-    """`text` of the values' mean and its 95 % Student interval."""
+    """Return `text` of the mean and its 95 % Student interval."""
     return text(student_interval(values).to_dict())
 
 
 def zero_advantage(runs: list[Run]) -> str:
-    """Share of the episodes without an advantage; ``-`` where a run has none on file."""
+    """Return the share of episodes without an advantage; ``-`` if a run has none on file."""
     shares = [run["zero_advantage_share"] for run in runs if "zero_advantage_share" in run]
     return f"{fmean(shares):.2f}" if len(shares) == len(runs) else "-"
 
 
-#: Column -> what it shows of an arm's runs. Every grid's table has these; success is that on the test tasks.
+#: Columns of every grid's table; success is on the test tasks.
 COLUMNS: Mapping[str, Column] = {
     "start": lambda runs: mean_text([next(iter(run["success"].values())) for run in runs]),
     "end": lambda runs: mean_text([list(run["success"].values())[-1] for run in runs]),
@@ -290,12 +290,12 @@ COLUMNS: Mapping[str, Column] = {
 
 
 def markdown(arms: Mapping[str, list[Run]], extra: Mapping[str, Column] | None = None) -> str:
-    """A table with `COLUMNS` and ``extra``."""
+    """Return a table with `COLUMNS` and ``extra``."""
     return table(arms, {**COLUMNS, **(extra or {})})
 
 
 def table(arms: Mapping[str, list[Run]], columns: Mapping[str, Column], head: str = "arm") -> str:
-    """One line an arm; ``head`` stands above the arms' names."""
+    """Return a table with one line per arm; ``head`` is the title of the first column."""
     lines = [f"| {' | '.join((head, *columns))} |", f"|{'---|' * (1 + len(columns))}"]
     for name, runs in arms.items():
         lines.append(f"| {' | '.join((name, *(column(runs) for column in columns.values())))} |")
@@ -303,7 +303,7 @@ def table(arms: Mapping[str, list[Run]], columns: Mapping[str, Column], head: st
 
 
 def plot(arms: dict[str, list[Run]], path: Path, title: str) -> None:
-    """Write a picture: success of the training episodes over sampled tokens, and test success before and after."""
+    """Plot success of the training episodes over sampled tokens, and test success before and after."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -333,5 +333,5 @@ def plot(arms: dict[str, list[Run]], path: Path, title: str) -> None:
 
 
 def smooth(values: Sequence[float], window: int = SMOOTHING) -> list[float]:
-    """Mean of each value and the up to ``window - 1`` before it."""
+    """Return the mean of each value and up to ``window - 1`` values before it."""
     return [fmean(values[max(0, end - window) : end]) for end in range(1, len(values) + 1)]

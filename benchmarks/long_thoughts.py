@@ -1,15 +1,15 @@
-"""A world of long responses: in every room a thought of some sixty tokens, then a door; one reward, at the end.
+"""An environment with long responses: in every room a thought of about sixty tokens, then a door; one final reward.
 
     python run.py sft --env gymnasium:benchmarks.long_thoughts:Rooms --output models/rooms
 
-Three rooms, always in one order. Which door is right is fixed for each pair of room and sign, so that nothing learned
-in the last room helps in the first. Nobody says whether a door was right: the reward is the share of right doors, given
-after the last one (as WebShop gives its score), and an episode is solved if all are. A reward that is discounted by
-token reaches the first room's door times gamma ** 125, one that is discounted by step times gamma ** 2.
+There are three rooms in a fixed order. The right door is fixed for each pair of room and sign, so learning about the
+last room does not help in the first. No observation says whether a door was right. The reward after the last door is
+the share of right doors (as WebShop returns its score), and an episode is solved if all are right. A reward discounted
+per token reaches the first room's door times gamma ** 125, one discounted per step times gamma ** 2.
 
-The demonstrations' thoughts are made of clauses that say nothing (the next one is drawn, the words in it are not: about
-a quarter of a nat for each token) and end with the room and its sign; `RIGHT` of their doors are right. Tuned for a
-start between 0.05 and 0.3: rooms, and iterations of imitation.
+The thoughts of demonstrations consist of random clauses without meaning (about a quarter of a nat per token) and end
+with the room and its sign; a share `RIGHT` of their doors is right. Tuned for a start between 0.05 and 0.3: the rooms,
+and the iterations of imitation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 
 
 def right_door(room: str, sign: str) -> str:
-    """The door that is right in a room under a sign; every door is right somewhere in each room."""
+    """Return the right door for a room and a sign; every door is right for one sign of each room."""
     doors = list(DOORS)
     Random(f"long thoughts / {room}").shuffle(doors)
     return doors[SIGNS.index(sign)]
@@ -51,14 +51,14 @@ class Rooms(gymnasium.Env):
     max_turns = len(ROOMS)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """See `gymnasium.Env.reset`: a sign in every room."""
+        """See `gymnasium.Env.reset`: draw a sign for every room."""
         super().reset(seed=seed)
         self.signs = [SIGNS[int(number)] for number in self.np_random.integers(len(SIGNS), size=len(ROOMS))]
         self.chosen: tuple[str, ...] = ()
         return self.shown(), {}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """See `gymnasium.Env.step`: what follows the thought is the door; any other word is a wrong one."""
+        """See `gymnasium.Env.step`: the door follows the thought; any other word is wrong."""
         door = _THOUGHT.sub("", action).strip()
         self.chosen = (*self.chosen, door)
         ended = len(self.chosen) == len(ROOMS)
@@ -72,7 +72,7 @@ class Rooms(gymnasium.Env):
         return "-".join(self.places()[len(self.chosen)])
 
     def places(self) -> list[tuple[str, str]]:
-        """Room and sign, in the order of the rooms."""
+        """Return (room, sign) pairs in the order of the rooms."""
         return list(zip(ROOMS, self.signs, strict=True))
 
     def snapshot(self) -> tuple[list[str], tuple[str, ...]]:
@@ -82,7 +82,7 @@ class Rooms(gymnasium.Env):
         self.signs, self.chosen = state
 
     def demonstrate(self, observation: str, random: Random) -> str:
-        """A player that thinks for long and knows the doors by half."""
+        """A player with long thoughts that is right with probability `RIGHT`."""
         room, sign = self.places()[len(self.chosen)]
         clauses = " ".join(random.choice(CLAUSES) for _ in range(random.randint(FEWEST, MOST)))
         right = right_door(room, sign)

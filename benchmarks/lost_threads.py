@@ -1,11 +1,11 @@
-"""GuessNumbers from a starter whose belief is trapped sooner or later: what T3 is for, where it can be seen.
+"""GuessNumbers from a warm-start model whose belief becomes trapped, which is the case that T3 addresses.
 
     python run.py sft --import benchmarks.lost_threads --env lost_threads --output models/lost_threads
 
-Tasks, rules and rewards are those of guess_numbers; the demonstrator is another one. It lists what the feedback leaves
-and guesses that, but in each turn it may lose the thread (`LOSES`): it thinks of a code that contradicts what it has
-read, and guesses the same one until the turns are used up. It never answers too early. So an episode is won within few
-turns, or goes on to the limit without learning anything: the region that a belief does not leave (T3, section 2).
+Tasks, rules and rewards are those of guess_numbers, with another demonstrator. It lists the codes that agree with the
+feedback and guesses one, but in each turn it may lose the thread with probability `LOSES`: it chooses a code that
+contradicts the feedback, and repeats it until the turn limit. It never answers too early. So an episode is either
+solved within a few turns or continues to the limit without progress (the belief trap region of T3, section 2).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["SPEC", "STARTER", "demonstrate", "make", "task_ids"]
 
 #: Probability per turn of losing the thread. Chosen among 0.3, 0.35, 0.4 and 0.5 for a low start and long tails.
 LOSES = 0.35
-#: Share of the turns in which the demonstrator is asked for its answer, as T3 asks: else the starter never read that.
+#: Share of turns that request an answer as T3 does, so that the warm-start model has seen the request.
 HURRIED = 0.03
 
 make = GuessNumbersEnv

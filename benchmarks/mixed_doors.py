@@ -1,12 +1,12 @@
-"""Tasks of mixed difficulty: three doors on one of five floors, which the starter knows well, by half, or hardly.
+"""Tasks of mixed difficulty: three doors on one of five floors, which the warm-start model knows more or less well.
 
     python run.py sft --env gymnasium:benchmarks.mixed_doors:Doors --output models/doors
 
-Which of four doors is right is fixed for each place. The demonstrations know it with a share of the place's own, evenly
-spaced over the places of a floor within the floor's limits (`FLOORS`); a task is three places of one floor, and is
-solved if all its doors are right. So the tasks of one floor are nearly always solved, those of two hardly ever, and
-more than half of the groups of eight agree at the start. What is learned on one floor says nothing about another.
-Tuned on GRPO for that, for a start between 0.05 and 0.3, and for something to be learned on every floor: the limits.
+The right one of four doors is fixed for each place. Demonstrations choose it with a probability that is evenly spaced
+over the places of a floor, within the floor's limits (`FLOORS`). A task has three places of one floor, and is solved if
+all its doors are right. So the tasks of one floor are nearly always solved, those of two floors rarely, and more than
+half of the groups of eight agree at the start. Learning about one floor does not help on another. The limits were tuned
+with GRPO for these properties, for a start between 0.05 and 0.3, and for something to learn on every floor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import gymnasium
 from gymnasium.spaces import Text
 
-#: Floor -> the shares of its worst and its best known place.
+#: Floor -> probability of the right door at its least and at its best known place.
 FLOORS = {
     "vault": (0.15, 0.35),
     "cellar": (0.25, 0.45),
@@ -36,7 +36,7 @@ def right_door(place: str) -> str:
 
 
 def known(place: str) -> float:
-    """Share of the demonstrations in which the place's door is right."""
+    """Return the share of demonstrations in which the place's door is right."""
     floor, wing = place.split("-")
     least, most = FLOORS[floor]
     return least + (most - least) * WINGS.index(wing) / (len(WINGS) - 1)
@@ -47,7 +47,7 @@ class Doors(gymnasium.Env):
     max_turns = LENGTH
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """See `gymnasium.Env.reset`: a floor, and places on it drawn one by one."""
+        """See `gymnasium.Env.reset`: draw a floor and places on it."""
         super().reset(seed=seed)
         floor = list(FLOORS)[int(self.np_random.integers(len(FLOORS)))]
         self.places = [f"{floor}-{WINGS[int(n)]}" for n in self.np_random.integers(len(WINGS), size=LENGTH)]
@@ -55,7 +55,7 @@ class Doors(gymnasium.Env):
         return self.places[0], {}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """See `gymnasium.Env.step`: the action is the door; any other word is a wrong one."""
+        """See `gymnasium.Env.step`: the action is the door; any other word is wrong."""
         self.chosen = (*self.chosen, action.strip())
         ended = len(self.chosen) == LENGTH
         won = ended and all(door == right_door(place) for door, place in zip(self.chosen, self.places, strict=True))
@@ -69,7 +69,7 @@ class Doors(gymnasium.Env):
         self.places, self.chosen = state
 
     def demonstrate(self, observation: str, random: Random) -> str:
-        """A player that knows some doors well and others hardly."""
+        """A player that is right with the probability `known` of the place."""
         right = right_door(observation)
         is_known = random.random() < known(observation)
         return right if is_known else random.choice([door for door in DOORS if door != right])

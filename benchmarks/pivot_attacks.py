@@ -1,8 +1,8 @@
 """Attacks on PivotRL's verifiers, on turns of the built-in help desk where the expert called a tool.
 
-A message passes wherever the expert wrote one (but for ``exact`` and ``dialogue``), so turns without calls are left
-out: the pages of pivot and pivotrl say what that earns. No trained model is named: those of the pages are measured on
-pivots, not on all turns.
+A message passes wherever the expert wrote one (except with ``exact`` and ``dialogue``), so turns without calls are
+excluded; the pages of pivot and pivotrl report their reward. There is no trained model for comparison: those of the
+pages are measured on pivots, not on all turns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Action = Callable[[Turn, random.Random], str]
 
 
 def rows() -> list[dict[str, Any]]:
-    """Attack every verifier with what is known from half of the turns, on the other half."""
+    """Choose attacks on half of the turns and run them on the other half, for every verifier."""
     turns = [turn for turn in desk_turns() if turn.calls]
     train, test = turns[::2], turns[1::2]
     return [verifier_row(options, train, test) for options in VERIFIERS] + [
@@ -56,7 +56,7 @@ def verifier_row(options: dict[str, Any], train: Sequence[Turn], test: Sequence[
 
 
 def text_row(threshold: float, train: Sequence[Turn], test: Sequence[Turn]) -> dict[str, Any]:
-    """Return how many texts of arguments count as equivalent to one constant text."""
+    """Return the share of argument texts that count as equivalent to one constant text."""
     text, texts = constant_text(_texts(train), threshold), _texts(test)
     passed = sum(word_similarity(text, other) >= threshold for other in texts) / len(texts)
     constant = {"player": f"{len(text.split())} words", "reward": round(passed, 4)}
@@ -64,7 +64,7 @@ def text_row(threshold: float, train: Sequence[Turn], test: Sequence[Turn]) -> d
 
 
 def constant_text(texts: Sequence[str], threshold: float) -> str:
-    """Add the word that lets most texts pass, as long as one does, from the two most frequent words on."""
+    """Return a text that passes for most texts: greedily add words to the two most frequent ones."""
     counts = Counter(word for text in texts for word in text.lower().split())
     best = found = [word for word, _ in counts.most_common(2)]
 

@@ -1,15 +1,15 @@
-"""PivotRL against imitation, its ablations and end-to-end RL: inside its domain and outside of it.
+"""PivotRL, imitation, ablations and end-to-end RL, compared in the training domain and outside of it.
 
     python -m benchmarks.pivotrl --local --jobs 2
 
-One command for the whole comparison. It builds, once, in the cache folder: a small model that shops and solves puzzles
-as mediocre demonstrators do (`benchmarks.domains`); traces of WebShop's scripted expert; their turns, profile and
-pivots, by the commands that a user would type. Then every arm trains that model on WebShop alone, and its checkpoints
-play the test tasks of WebShop (in domain) and of the situation puzzles (out of domain): whole episodes, temperature 1.
-``--prepare`` stops before the arms. `benchmarks.pivotrl_panel` looks at more domains.
+One command runs the whole comparison. It builds once, in the cache folder: a small base model that imitates mediocre
+demonstrators in WebShop and situation puzzles (`benchmarks.domains`), traces of WebShop's scripted expert, and their
+turns, profile and pivots, with the commands of ``run.py``. Then every arm trains that model on WebShop only, and its
+checkpoints are evaluated on test tasks of WebShop (in domain) and situation puzzles (out of domain): complete episodes,
+temperature 1. ``--prepare`` stops before the arms. `benchmarks.pivotrl_panel` evaluates more domains.
 
-All of it is done with two experts. The base was taught by a worse player who writes as the first one does. The foreign
-expert names the same words in its searches, but in the opposite order, of which the shop takes no notice.
+There are two experts. The first writes like the demonstrator of the base, which plays worse. The foreign expert writes
+the words of its searches in reverse order, which does not change the search results.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from rl_agents.trainer.algorithm import AgentAlgorithm
 from rl_agents.trainer.warm_start import build_starter
 
 EXPERT_TRACES = 200
-#: Up to five words, a similarity of 0.45 means all of them in any order: the shop's search does not look at order.
+#: For up to five words, a similarity of 0.45 means all of them in any order, which the search ignores.
 VERIFIER = {"env.verifier": "text_action", "env.threshold": 0.45}
-#: The base is right at most turns most of the time: with 0.6, a few of the clicks would be all there is to learn.
+#: The base is mostly right: with 0.6, only a few clicks would remain.
 MAX_MEAN = "0.8"
 CHECKPOINTS = 5
-#: Trained on, and out of domain.
+#: In domain, and out of domain.
 SHOP, PUZZLES = BOTH = PANELS["two_domains"]
-#: Success in the domain at which rollout turns are compared.
+#: Success in domain at which rollout turns are compared.
 LEVEL = 0.85
-#: Folder of an expert's turns, and what its arms are called in addition.
+#: Folder of an expert's turns -> suffix of its arms' names.
 EXPERTS = {"expert": "", "foreign": ", foreign expert"}
-#: Stands in the flags that are kept for the folder with model and turns, which differs between machines.
+#: Placeholder in stored flags for the folder with model and turns, which differs between machines.
 DATA = "<data>"
 _SEARCH = re.compile(r"search\[([^\]]*)\]")
 
@@ -65,15 +65,15 @@ def main() -> None:
     plot(base, arms, RESULTS / f"{args.name}.png")
 
 
-# --- what all arms start from
+# --- preparation
 
 
 def prepare(folder: Path, name: str, panel: str = "two_domains") -> None:
-    """Make what is not there yet: the base by the starters' own recipe, all else by calls of ``run.py``.
+    """Make what is missing: the base as a warm-start model, the rest by calls of ``run.py``.
 
     Args:
         name: of `EXPERTS`.
-        panel: what the base plays, of `benchmarks.domains.PANELS`.
+        panel: environments of the base, of `benchmarks.domains.PANELS`.
     """
     register()
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,18 +107,18 @@ def keys(values: Mapping[str, object] | None = None, **further: object) -> tuple
 
 
 def env_keys(env: str) -> tuple[str, ...]:
-    """Return the flags with the options of one of the environments."""
+    """Return flags with the options of an environment."""
     return keys({f"env.{name}": value for name, value in DOMAINS[env].options.items()})
 
 
 def lengths(env: str) -> dict[str, int]:
-    """Tokens of a dialogue and of a response of one of the environments."""
+    """Return the most tokens of a dialogue and of a response in an environment."""
     tokens, response = DOMAINS[env].lengths
     return {"max_model_len": tokens, "max_response_tokens": response}
 
 
 def base_success(folder: Path, seeds: int) -> list[dict[str, float]]:
-    """Return the base's success in both domains, seed by seed; played once."""
+    """Return the base's success in both domains by seed; evaluated once."""
     path = folder / "base.json"
     if not path.exists():
         path.write_text("[]")
@@ -131,7 +131,7 @@ def base_success(folder: Path, seeds: int) -> list[dict[str, float]]:
 
 
 def play(model: Path, env: str, seeds: int = 1, first: int = 0) -> list[float]:
-    """Return success at the test tasks of one environment, whole episodes at temperature 1, by seed."""
+    """Return success on the test tasks of an environment by seed: complete episodes, temperature 1."""
     flags = ("--model", str(model), "--env", env, "--episodes", str(DOMAINS[env].episodes), "--seeds", str(seeds),
              "--seed", str(first))  # fmt: skip
     report = json.loads(run_command(["eval", *flags, "--local", "--json", *env_keys(env), *keys(lengths(env))]))
@@ -143,7 +143,7 @@ def play(model: Path, env: str, seeds: int = 1, first: int = 0) -> list[float]:
 
 
 def arm(name: str, algo: str, iterations: int, *further: str) -> Arm:
-    """Return an arm with what all of them share: model, learning rate and 128 samples an update."""
+    """Return an arm with the shared model, learning rate and 128 samples per update."""
     common = keys(
         {**lengths(SHOP), "model": f"{DATA}/base", "lr": "5e-4", "checkpoint_interval": iterations // CHECKPOINTS},
         keep_checkpoints=0, eval_interval=0, eval_episodes=1,
@@ -185,7 +185,7 @@ def expert_arms(expert: str, ablations: bool = False) -> list[Arm]:
 
 @contextmanager
 def trained(folder: Path, flags: Sequence[str], seed: int) -> Iterator[RunFolder]:
-    """Train one arm; the folder of its run is removed at the end."""
+    """Train one arm; the run's folder is removed at the end."""
     with tempfile.TemporaryDirectory() as scratch:
         output = RunFolder(Path(scratch) / "run")
         placed = [flag.replace(DATA, str(folder)) for flag in flags]
@@ -194,11 +194,11 @@ def trained(folder: Path, flags: Sequence[str], seed: int) -> Iterator[RunFolder
 
 
 def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
-    """Train one arm, then let every checkpoint play the test tasks of both domains.
+    """Train one arm, then evaluate every checkpoint on the test tasks of both domains.
 
     Returns:
-        As `benchmarks.grid.run_cell`; ``success`` is that in WebShop, ``retained`` that in the other environment, and
-        ``rollout_turns`` counts what had been played until then, profiling aside; all by iteration.
+        As `benchmarks.grid.run_cell`. By iteration: ``success`` in WebShop, ``retained`` in the other environment, and
+        ``rollout_turns`` until then, without profiling.
     """
     with trained(folder, flags, seed) as output:
         run, records, checkpoints = read_run(output.path), output.read_metrics(), output.complete_checkpoints()
@@ -213,11 +213,11 @@ def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
     }
 
 
-# --- what is shown
+# --- tables and plots
 
 
 def table(base: list[dict[str, float]], arms: dict[str, list[Run]]) -> str:
-    """One line an arm: success in both domains at the end, change outside, turns played, and until `LEVEL`, CPU."""
+    """Return one line per arm: final success in both domains, change outside, turns in total and until `LEVEL`, CPU."""
     inside, outside = ([rates[env] for rates in base] for env in BOTH)
     lines = [
         f"| arm | seeds | {SHOP} | {PUZZLES} | change of it | rollout turns | until {LEVEL} | CPU-s a run |",
@@ -236,7 +236,7 @@ def table(base: list[dict[str, float]], arms: dict[str, list[Run]]) -> str:
 
 
 def turns_until(level: float, success: Sequence[float], turns: Sequence[float]) -> str:
-    """Return in thousands how many turns were played when success first reached ``level``, between two checkpoints."""
+    """Return thousands of turns until success first reached ``level``, interpolated between two checkpoints."""
     for (low, before), (high, after) in pairwise(zip(success, turns, strict=True)):
         if low < level <= high and after:
             return f"{(before + (after - before) * (level - low) / (high - low)) / 1000:.1f} k"
@@ -248,7 +248,7 @@ def _ends(runs: Sequence[Run], key: str) -> list[float]:
 
 
 def plot(base: list[dict[str, float]], arms: dict[str, list[Run]], path: Path) -> None:
-    """Draw, for either expert, success in the domain over rollout turns, and success out of it against that in it."""
+    """Plot, for each expert, success in domain over rollout turns, and success out of domain over success in domain."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -262,7 +262,7 @@ def plot(base: list[dict[str, float]], arms: dict[str, list[Run]], path: Path) -
             if turns[-1]:
                 left.plot([0, *turns], [start[0], *inside], **style)
             else:
-                left.axhline(inside[-1], color=f"C{number}", linestyle="--", label=f"{style['label']} (plays nothing)")
+                left.axhline(inside[-1], color=f"C{number}", linestyle="--", label=f"{style['label']} (no rollouts)")
             right.plot([start[0], *inside], [start[1], *outside], **style)
         left.set(xlabel="rollout turns", ylabel=f"{SHOP}: success on the test tasks", ylim=(0, 1))
         right.plot(*start, "k*", markersize=11, label="base")
@@ -275,7 +275,7 @@ def plot(base: list[dict[str, float]], arms: dict[str, list[Run]], path: Path) -
 
 
 def _curve(runs: Sequence[Run], key: str) -> list[float]:
-    """Return the mean over the seeds, checkpoint by checkpoint."""
+    """Return the mean over the seeds for each checkpoint."""
     return [fmean(values) for values in zip(*(run[key].values() for run in runs), strict=True)]
 
 

@@ -1,11 +1,11 @@
-"""What training on one environment does to four others: PivotRL against imitation, with a model that plays all five.
+"""How training on one environment affects four others: PivotRL and imitation, with one model for all five.
 
     python -m benchmarks.pivotrl_panel --local --jobs 2 --seeds 5
 
-As `benchmarks.pivotrl`, whose arms, experts and pivots these are; but the base has learned to play
-guess_numbers, circuit_decoding, multihop_qa and situation_puzzles as well (`benchmarks.domains`), and the last
-checkpoint of every arm plays the test tasks of all: whole episodes, temperature 1. ``retained`` is the mean of the
-four, ``panel`` has each; the base itself is an arm that trains nothing.
+Arms, experts and pivots are those of `benchmarks.pivotrl`. The base also imitates guess_numbers, circuit_decoding,
+multihop_qa and situation_puzzles (`benchmarks.domains`). The last checkpoint of every arm is evaluated on the test
+tasks of all: complete episodes, temperature 1. ``retained`` is the mean of the four, ``panel`` has each. The base
+itself is an arm without training.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.claims.evidence import panel
+from benchmarks.claims.registry import panel
 from benchmarks.domains import PANELS
 from benchmarks.grid import Arm, Run, grid_parser, read_run, run_grid
 from benchmarks.pivotrl import END_TO_END, EXPERTS, expert_arms, play, prepare, trained
@@ -23,10 +23,10 @@ from rl_agents.cache import cache_dir
 
 PANEL = "five_domains"
 SHOP, *OTHERS = PANELS[PANEL]
-#: Those that the claim is about, of either expert; the ablations are `benchmarks.pivotrl`'s.
+#: Arms of the claim, for each expert.
 COMPARED = ("sft", "PivotRL")
 
-#: What it costs to train nothing.
+#: Costs of an arm without training.
 NOTHING = {"seconds": 0.0, "cpu_seconds": 0.0, "sampled_tokens": 0, "engine_logprob_gap_max": 0.0}
 
 
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
-    """Train one arm, then let it play everything; the base only plays."""
+    """Train one arm, then evaluate it in all environments; the base is only evaluated."""
     if "--algo" not in flags:
         return {**shown(folder / "base", seed), **NOTHING}
     with trained(folder, flags, seed) as output:
@@ -49,7 +49,7 @@ def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
 
 
 def shown(model: Path, seed: int) -> Run:
-    """Success in every domain, once each with the episodes of ``seed``."""
+    """Return success in every domain, with the episodes of ``seed``."""
     rates = {env: play(model, env, first=seed)[0] for env in (SHOP, *OTHERS)}
     outside = {env: rates[env] for env in OTHERS}
     return {"success": {"0": rates[SHOP]}, "retained": {"0": fmean(outside.values())}, "panel": outside}

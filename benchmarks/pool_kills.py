@@ -1,9 +1,8 @@
-"""What kill -9 costs a training run: ``python -m benchmarks.pool_kills --kills 100``.
+"""Cost of kill -9 for a training run: ``python -m benchmarks.pool_kills --kills 100``.
 
-A run is killed at random instants and resumed, again and again until it is done, and then compared with the same run
-left alone. The pool must hold the same calls with the same tokens, none of them sampled twice, and the batches that
-count must hold every session once. Log-probabilities and weights differ by float noise: what is served again does not
-share a batch with what is sampled beside it.
+A run is killed at random times and resumed until it is done, and then compared with an undisturbed run. The pool must
+have the same calls with the same tokens, each sampled once, and the batches must contain every session once.
+Log-probabilities and weights differ by float noise, because recorded calls are not part of the engine's batches.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from benchmarks.grid import RESULTS
 from rl_agents.store.reader import PoolReader
 
 ROOT = Path(__file__).parents[1]
-#: Seconds that one start of the run may take.
+#: Time limit of one start of the run, in seconds.
 HUNG_S = 600.0
 RECORDED = re.compile(r"(\d+) recorded calls after the checkpoint")
 
@@ -48,7 +47,7 @@ def main() -> None:
 
 
 def compare(scratch: Path, flags: list[str], kills: int, rng: random.Random) -> dict[str, Any]:
-    """Run undisturbed and killed; return counts of both, and what is the same."""
+    """Run undisturbed and killed; return counts of both, and differences."""
     alone, killed = scratch / "alone", scratch / "killed"
     seconds, _ = start(alone, flags)
     served, done = 0, 0
@@ -77,10 +76,10 @@ def compare(scratch: Path, flags: list[str], kills: int, rng: random.Random) -> 
 
 
 def start(output: Path, flags: list[str], kill_after: float | None = None) -> tuple[float, int]:
-    """Begin the run or resume it, and kill it so many seconds after its first line about an iteration.
+    """Start or resume the run, and kill it ``kill_after`` seconds after its first line about an iteration.
 
     Returns:
-        Seconds from that line to the end, and how many recorded calls there were to serve again.
+        Seconds from that line to the end, and the number of recorded calls to repeat.
     """
     resumed = (output / "pool.sqlite").is_file()
     arguments = ["--resume", str(output), "--local"] if resumed else ["--output", str(output), "--local", *flags]
@@ -107,7 +106,7 @@ def finished(output: Path) -> bool:
 
 
 def account(output: Path) -> dict[str, Any]:
-    """What the pool holds, without the traces of kills in names."""
+    """Return the contents of the pool, without the traces of kills in names."""
     with PoolReader(output / "pool.sqlite") as reader:
         return {
             "calls": {call.sampling_seed: call for call in reader.calls()},
@@ -120,7 +119,7 @@ def account(output: Path) -> dict[str, Any]:
 
 
 def weight_difference(*outputs: Path) -> float:
-    """Largest difference between two parameters of the last checkpoints."""
+    """Return the largest difference between parameters of the last checkpoints."""
     folders = [max(path for path in (own / "checkpoints").iterdir() if path.name.isdigit()) for own in outputs]
     one, other = (load_file(folder / "hf" / "model.safetensors") for folder in folders)
     return max(float((one[name] - other[name]).abs().max()) for name in one)

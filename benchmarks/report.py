@@ -1,4 +1,4 @@
-"""What benchmarks do with their figures: medians for people, JSON for ``benchmarks/results``."""
+"""Reports of benchmarks: tables of medians, and JSON files in ``benchmarks/results``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def summarize(rounds: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Return median, lowest and highest of every figure over the rounds."""
+    """Return median, minimum and maximum of every number over the rounds."""
     columns = {name: [figures[name] for figures in rounds] for name in rounds[0]}
     return {
         name: {
@@ -27,7 +27,7 @@ def summarize(rounds: Sequence[Mapping[str, float]]) -> dict[str, dict[str, floa
 
 
 def median_table(rounds: Sequence[Mapping[str, float]]) -> str:
-    """Return one line per figure."""
+    """Return a table with one line per number."""
     lines = [f"{'median of ' + str(len(rounds)):40} {'median':>10} {'min':>10} {'max':>10}"]
     for name, row in summarize(rounds).items():
         lines.append(f"{name:40} {row['median']:10g} {row['min']:10g} {row['max']:10g}")
@@ -41,7 +41,7 @@ def write_result(name: str, command: str, rounds: Sequence[Mapping[str, float]],
 
 
 def write_figures(name: str, command: str, figures: Mapping[str, Any]) -> Path:
-    """Write ``results/NAME.json``: the command, the date, and the figures as they are."""
+    """Write ``results/NAME.json``: the command, the date, and the figures unchanged."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     data = {"command": command, "date": date.today().isoformat(), **figures}
@@ -54,12 +54,12 @@ def _rounded(value: float) -> float:
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Return a Markdown table."""
     return "\n".join([f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> None:
-    """Add flags by name with their defaults: a list takes several values, False is a switch."""
+    """Add flags with defaults; a list takes several values, and False makes a switch."""
     for name, default in options.items():
         kind: dict[str, Any] = {"default": default, "help": f"default: {default}"}
         if default is False:

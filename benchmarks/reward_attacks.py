@@ -1,12 +1,12 @@
-"""What a reward pays for not doing the task: ``python -m benchmarks.reward_attacks``.
+"""Rewards that can be earned without doing the task: ``python -m benchmarks.reward_attacks``.
 
-Players without a model (`benchmarks.attack_players`) play test tasks of every built-in environment but ``mcp``, which
-has no tasks of its own: the best constant, the best copy of what was shown, the best shotgun and a random player. What
-constants say is chosen on training tasks. Beside them stands what a starter and a trained model earn with the same
-settings, from the page that is named; a dash where no model was run so.
+Scripted players (`benchmarks.attack_players`) play test tasks of every built-in environment except ``mcp``, which has
+no tasks: the best constant, copy, shotgun and random player. Constants are chosen on training tasks. For comparison,
+the table has the rewards of a warm-start model and a trained model with the same settings, from the named page, or a
+dash if there is no such run.
 
-``paper`` marks measures of a paper, which are kept as they are; ``ours`` those that can be changed. Measured by mean
-reward, which for PRS is divided by its highest value. No network, no model; the result does not depend on time.
+``paper`` marks measures of a paper, which stay unchanged; ``ours`` marks those that may change. The result is the mean
+reward; that of PRS is divided by its highest value. It needs no network and no model, and is deterministic.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Learned:
 
 @dataclass(frozen=True)
 class Setting:
-    """A reward, and who attacks it.
+    """A reward and the attacks on it.
 
     Attributes:
         measure: ``paper`` or ``ours``.
-        options: beside the environment's defaults, or beside those of its starter.
-        starter: whether the options are the starter's.
+        options: in addition to the defaults of the environment, or of its warm-start model.
+        starter: use the options of the warm-start model.
         prs: form of PRS that replaces the environment's reward.
     """
 
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def attack(setting: Setting, tasks: int) -> dict[str, Any]:
-    """Let every attack play; return the best of each kind with its name, and what models earn."""
+    """Run every attack; return the best of each kind with its name, and the rewards of models."""
     trial = Trial.of(setting.env, setting.resolved())
     found: dict[str, Any] = {}
     for kind, candidates in setting.attacks(trial).items():
@@ -102,7 +102,7 @@ def mean_reward(setting: Setting, trial: Trial, player: Player, tasks: int) -> f
 
 
 def play(env: Any, task: str, player: Player, rng: random.Random) -> Trajectory:
-    """Play one episode and keep what rewards read of it."""
+    """Play one episode and keep the parts that rewards read."""
     observation, info = env.reset(options={"task_id": task})
     game = Game(env, task, rng, observation, info)
     steps: list[Step] = []
@@ -129,7 +129,6 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def _constant(trial: Trial) -> dict[str, dict[str, Player]]:
-    """The most frequent answer, and answers of other tasks by chance."""
     known = players.references(trial)
     return {
         "constant": {"most frequent answer": players.answer(players.most_frequent(trial))},
@@ -241,7 +240,7 @@ _PAGES, _CURVES = "docs/environments", "docs/research/benchmarks.md"
 
 
 def _both(env: str, name: str, attacks: Any, learned: Learned, measure: str = "paper", **options: Any) -> list[Setting]:
-    """The defaults, and the starter's settings, with which models were trained."""
+    """Return the default setting, and that of the warm-start model, for which models were trained."""
     plain = Setting(env, name, measure, attacks, {})
     return [plain, Setting(env, f"{name}, starter's tasks", measure, attacks, options, learned, starter=True)]
 

@@ -1,25 +1,22 @@
-"""What the rollout path costs on top of vLLM: ``python -m benchmarks.rollout_efficiency``.
+"""Cost of the rollout path compared with raw vLLM: ``python -m benchmarks.rollout_efficiency``.
 
-Runs guess_numbers with its starter model, 128 episodes at once, through the whole path of a training run: driver
-(`Collector.collect`), env runner actor, engine actor (``placement=separate``); and the same episodes through a second
-run whose env runner has the engine in its own process (``placement=colocate``). Then raw vLLM gets the same work in a
-process of its own. All answer: how many sampled tokens per CPU second, all threads of all processes on the path
-counted? Both paths must have sampled the same tokens, with the same log-probabilities and rewards.
+Runs guess_numbers with its warm-start model, 128 concurrent episodes, through the path of a training run: driver
+(`Collector.collect`), env runner actor, engine actor (``placement=separate``). A second run has the engine in the env
+runner's process (``placement=colocate``). Then raw vLLM does the same work in its own process. The result is sampled
+tokens per CPU second, over all threads of all processes. Both paths must sample the same tokens, with the same
+log-probabilities and rewards.
 
-Raw vLLM gets the recorded prompts with the same seeds and samples exactly as many tokens as the episode did, in two
-ways that bracket what a program around vLLM can do:
+Raw vLLM gets the recorded prompts and seeds and samples the recorded number of tokens, in two ways:
 
-- ``turn by turn``: ``LLM.generate`` of all first prompts, then of all second prompts, and so on: vLLM's own offline
-  interface. A wave waits for its longest response.
-- ``continuous``: ``LLMEngine.add_request`` and ``step`` in a loop that does nothing else; an episode's next prompt is
-  there in the step after its last answer, at no cost. Batches have the shape of the path's. No program that asks an
-  environment in between can be as quick: this is the bound.
+- ``turn by turn``: ``LLM.generate`` of all first prompts, then of all second prompts, and so on. Each wave waits for
+  its longest response.
+- ``continuous``: ``LLMEngine.add_request`` and ``step`` in a loop; the next prompt of an episode follows its last
+  answer at no cost. No program that also runs an environment can be as fast, so this is the bound.
 
-Prefix caching is on everywhere, every round begins with an empty cache, as after new weights, and has other tasks.
-All four alternate. The starter has 0.1 million parameters, so vLLM's own work per token is as small as it gets and
-the share of everything around it as large. ``--hidden 256 --layers 4`` takes untrained weights of that shape
-(2.6 million parameters) instead, four turns per episode, every response 24 tokens long; ``--hidden 512 --layers 8
---groups 8 --rounds 2`` with 21 million, 64 episodes at once.
+Prefix caching is on. Every round has an empty cache, as after new weights, and other tasks. All four alternate. The
+warm-start model has 0.1 million parameters, so vLLM's work per token is small and the share of everything else large.
+``--hidden 256 --layers 4`` uses untrained weights of that shape (2.6 million parameters), four turns per episode and
+responses of 24 tokens; ``--hidden 512 --layers 8 --groups 8 --rounds 2`` has 21 million and 64 concurrent episodes.
 """
 
 from __future__ import annotations
@@ -74,7 +71,7 @@ def figures(apart: Round, together: Round, waves_s: float, continuous_s: float) 
 
 
 class RawVLLM:
-    """vLLM without anything of ours around it (a Ray actor only so that it has a process of its own)."""
+    """Raw vLLM, in a Ray actor so that it has its own process."""
 
     def __init__(self, settings: EngineSettings) -> None:
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)
@@ -86,7 +83,7 @@ class RawVLLM:
         self.llm = LLM(**args)
 
     def turn_by_turn(self, episodes: Sequence[Sequence[Request]]) -> tuple[float, int]:
-        """Answer all requests in waves; return CPU seconds and sampled tokens."""
+        """Run all requests in waves; return CPU seconds and sampled tokens."""
         self.llm.reset_prefix_cache()
         tokens, started = 0, time.process_time()
         for turn in range(max(map(len, episodes))):
@@ -98,7 +95,7 @@ class RawVLLM:
         return time.process_time() - started, tokens
 
     def continuous(self, episodes: Sequence[Sequence[Request]]) -> tuple[float, int]:
-        """Answer all requests, each as soon as the one before it; return CPU seconds and sampled tokens."""
+        """Run all requests, each as soon as the one before it is done; return CPU seconds and sampled tokens."""
         self.llm.reset_prefix_cache()
         engine, todo = self.llm.llm_engine, [iter(episode) for episode in episodes]
         tokens, turn, started = 0, 0, time.process_time()
@@ -129,7 +126,7 @@ def _params(length: int, seed: int) -> Any:
 
 
 def recorded(trajectories: Sequence[Trajectory]) -> list[list[Request]]:
-    """Return what each episode asked the engine for, and how much it got."""
+    """Return the requests of each episode."""
     return [
         [(step.prompt_ids, len(step.response_ids), step_seed(t.seed, turn)) for turn, step in enumerate(t.steps)]
         for t in trajectories
@@ -137,7 +134,7 @@ def recorded(trajectories: Sequence[Trajectory]) -> list[list[Request]]:
 
 
 def check_equal(one: Sequence[Trajectory], other: Sequence[Trajectory]) -> None:
-    """Prompts, tokens and rewards must be the same; log-probabilities as far as batches of other sizes round alike."""
+    """Check that prompts, tokens and rewards are equal, and log-probabilities up to rounding."""
     pairs = [(s, t) for a, b in zip(one, other, strict=True) for s, t in zip(a.steps, b.steps, strict=True)]
     for s, t in pairs:
         assert (s.prompt_ids, s.response_ids, s.reward) == (t.prompt_ids, t.response_ids, t.reward)
@@ -145,7 +142,7 @@ def check_equal(one: Sequence[Trajectory], other: Sequence[Trajectory]) -> None:
 
 
 def measure(keys: dict[str, Any], rounds: int) -> list[dict[str, float]]:
-    """Run each round on both paths, then have raw vLLM do its work twice."""
+    """Run each round on both paths, then both ways with raw vLLM."""
     found = []
     with started(Settings.from_dict(keys), [("vllm", "separate"), ("vllm", "colocate")]) as (apart, together):
         assert apart.workers.engine_group is not None

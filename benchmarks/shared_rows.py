@@ -1,8 +1,8 @@
-"""What forwarding shared tokens once saves the learner: ``python -m benchmarks.shared_rows``.
+"""Savings of prefix sharing in the learner: ``python -m benchmarks.shared_rows``.
 
-The learner's own updates (GRPO's loss, one optimizer step, learning rate 0) and scoring passes over made-up rows, with
-``prefix_sharing=false`` and ``shared`` in turn: process CPU time, tokens that went through the embedding, bytes kept
-for the backward pass at most, and the relative error of the gradient. One thread, float32, Qwen2-shaped models.
+The learner's updates (GRPO's loss, one optimizer step, learning rate 0) and scoring passes over synthetic rows, with
+``prefix_sharing=false`` and ``true`` in turn: CPU time, tokens through the embedding, peak bytes kept for the backward
+pass, and the relative error of the gradient. One thread, float32, models of Qwen2's architecture.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Parts = list[tuple[np.ndarray, bool]]
 
 @dataclass(frozen=True)
 class Shape:
-    """Rows of one kind; ``make`` gives each as parts of ids with whether they were sampled."""
+    """Rows of one kind; ``make`` returns each as parts (ids, whether they were sampled)."""
 
     name: str
     make: Callable[[np.random.Generator], list[Parts]]
@@ -44,7 +44,7 @@ def tokens(rng: np.random.Generator, low: int, high: int | None = None) -> np.nd
 
 
 def siblings(states: int, n: int, prompt: int, shortest: int, longest: int, common: int = 0) -> Callable[..., Any]:
-    """Samples of the same prompts; ``common`` tokens begin all of them."""
+    """Samples of the same prompts, which all begin with ``common`` shared tokens."""
 
     def make(rng: np.random.Generator) -> list[Parts]:
         beginning, rows = tokens(rng, common), list[Parts]()
@@ -57,7 +57,7 @@ def siblings(states: int, n: int, prompt: int, shortest: int, longest: int, comm
 
 
 def tree(depth: int, prompt: int, step: int) -> Callable[..., Any]:
-    """Leaves of a tree in which every call has two continuations: forks of a client's history, deep searches."""
+    """Leaves of a tree in which every call has two continuations, as in deep searches."""
 
     def grow(rng: np.random.Generator, path: Parts, left: int) -> list[Parts]:
         if not left:
@@ -69,7 +69,7 @@ def tree(depth: int, prompt: int, step: int) -> Callable[..., Any]:
 
 
 def chat(turns: int, prompt: int, response: int, observation: int) -> Callable[..., Any]:
-    """One row a turn of a growing dialogue."""
+    """One row per turn of a growing dialogue."""
 
     def make(rng: np.random.Generator) -> list[Parts]:
         read, rows = tokens(rng, prompt), list[Parts]()
@@ -107,10 +107,10 @@ def rows_of(shape: Shape, seed: int = 0) -> list[Row]:
 
 
 class Side:
-    """A learner of one layout of rows.
+    """A learner with or without prefix sharing.
 
     Attributes:
-        forwarded: tokens that went through the policy's embedding.
+        forwarded: tokens that passed through the policy's embedding.
     """
 
     def __init__(self, folder: str, prefixes: bool) -> None:
@@ -139,7 +139,7 @@ class Side:
         return torch.cat([p.grad.flatten() for p in self.policy.parameters() if p.grad is not None])
 
     def kept(self, rows: list[Row]) -> int:
-        """Largest number of bytes that autograd keeps at a time, without the weights."""
+        """Return the peak bytes that autograd keeps, without the weights."""
         weights = {p.untyped_storage().data_ptr() for p in self.policy.parameters()}
         alive, peak = dict[int, int](), 0
 
@@ -162,7 +162,7 @@ class Side:
 
 
 def measure(flat: Side, shared: Side, shape: Shape, rounds: int) -> dict[str, Any]:
-    """Figures of one shape; ratios are medians over rounds of both sides in turn, after one that does not count."""
+    """Return the numbers of one shape; ratios are medians over alternating rounds, after one warm-up."""
     rows, times = rows_of(shape), list[tuple[float, ...]]()
     for _ in range(rounds + 1):
         works = (flat.learn, shared.learn, flat.score, shared.score)

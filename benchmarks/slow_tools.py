@@ -1,7 +1,7 @@
-"""GuessNumbers whose every step waits as long as a tool may: what a search API, an MCP server or a judge costs.
+"""GuessNumbers whose steps take as long as a call of a search API, an MCP server or a judge.
 
-`install` makes the environment's ``step`` a coroutine that first sleeps for a log-normal time. The time is fixed by the
-task, the turn and the episode's seed, whichever process runs the episode, and whenever.
+`install` makes the environment's ``step`` a coroutine that first sleeps for a log-normal time, which depends only on
+the task, the turn and the episode's seed.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any
 
 import ray
 
-#: Seconds: the median of one step, and what one in a hundred takes at least.
+#: Median and 99th percentile of a step, in seconds.
 MEDIAN_S, SLOWEST_S = 0.2, 5.0
 SIGMA = math.log(SLOWEST_S / MEDIAN_S) / NormalDist().inv_cdf(0.99)
-#: Set in the processes of a run whose tools are slow.
+#: Environment variable, set in the processes of a run with slow tools.
 SWITCH = "RL_AGENTS_SLOW_TOOLS"
 
 
 def latency_s(task: str, seed: int | None, turn: int) -> float:
-    """exp(N(ln median, sigma^2)) by inverse transform of a hash."""
+    """Sample exp(N(ln median, sigma^2)) by inverse transform of a hash."""
     digest = hashlib.sha256(f"{task}/{seed}/{turn}".encode()).digest()
     share = (int.from_bytes(digest[:8], "big") + 0.5) / 2**64
     return MEDIAN_S * math.exp(SIGMA * NormalDist().inv_cdf(share))
 
 
 def install() -> None:
-    """Make GuessNumbers slow in this process."""
+    """Make GuessNumbers slow in this process, if `SWITCH` is set."""
     if SWITCH not in os.environ:
         return
     from rl_agents.envs.guess_numbers.env import GuessNumbersEnv

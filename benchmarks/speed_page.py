@@ -37,7 +37,6 @@ SHOWN = (
     ("rollouts, 0.1 M parameters", "raw vLLM, turn by turn"),
     ("rollouts, 21 M", "raw vLLM, turn by turn"),
     ("update, 2 M: 3SPO siblings, prompt 200", "`prefix_sharing=false`"),
-    ("a step of alfworld with 3spo", "GRPO's"),
 )
 ROLLOUTS = {
     "rollout_efficiency": "0.1 M parameters",
@@ -54,7 +53,7 @@ SIDES = {
 
 @dataclass(frozen=True)
 class Line:
-    """A row; ``low`` and ``high`` are 0 where a file holds only the median."""
+    """A row; ``low`` and ``high`` are 0 if the file has only the median."""
 
     what: str
     against: str
@@ -77,7 +76,7 @@ def main() -> None:
 
 
 def rows() -> list[Line]:
-    return [*rollouts(), *trl(), *engines(), *shared_rows(), *searches()]
+    return [*rollouts(), *trl(), *engines(), *shared_rows()]
 
 
 def shown(found: Sequence[Line]) -> list[Line]:
@@ -108,7 +107,7 @@ def appendix(found: Sequence[Line]) -> str:
 
 
 def picture(lines: Sequence[Line]) -> None:
-    """A bar for each row; 1 is what it is compared with."""
+    """Draw a bar for each row; 1 means equal CPU time."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -136,7 +135,7 @@ def line(what: str, against: str, figure: dict[str, float], command: str, aim: s
 
 
 def rollouts() -> Iterator[Line]:
-    """Tokens per CPU-second of the rollout path over raw vLLM's."""
+    """Tokens per CPU-second of the rollout path, relative to raw vLLM."""
     for name, size in ROLLOUTS.items():
         data = load(name)
         for key, words in (("", ""), ("together_", ", `placement=colocate`")):
@@ -145,7 +144,7 @@ def rollouts() -> Iterator[Line]:
 
 
 def trl() -> Iterator[Line]:
-    """TRL's CPU per sampled token over ours, end to end and in the learner."""
+    """CPU per sampled token of TRL, relative to ours, end to end and in the learner."""
     data = load("vs_trl")
     for trl, against in (("trl", "TRL"), ("trl_vllm", "TRL, vLLM colocated")):
         for side, (words, aim) in SIDES.items():
@@ -156,9 +155,9 @@ def trl() -> Iterator[Line]:
 
 
 def engines() -> Iterator[Line]:
-    """What a token costs with vLLM over the torch engine, and apart over together.
+    """CPU per token of vLLM relative to the torch engine, and of separate placement relative to colocated.
 
-    With a free core for each process the clock cannot go below what the busiest one works.
+    The busiest process is the lower bound of the wall time, with a free core for each process.
     """
     data = load("engine_choice")
     for case, figures in data["cases"].items():
@@ -174,27 +173,13 @@ def engines() -> Iterator[Line]:
 
 
 def shared_rows() -> Iterator[Line]:
-    """Updates with shared beginnings over flat rows."""
+    """Speed of updates with prefix sharing, relative to flat rows."""
     data = load("shared_rows")
     for size, shapes in data["models"].items():
         for shape in shapes:
             spread = (min(shape["update_ratios"]), max(shape["update_ratios"]))
             what = f"update, {size}: {shape['shape']}; gradient's error {shape['gradient_error']:.0e}"
             yield Line(what, "`prefix_sharing=false`", shape["update_ratio"], *spread, data["command"])
-
-
-def searches() -> Iterator[Line]:
-    """What GRPO's step of the environment costs over the others'."""
-    for path in sorted(RESULTS.glob("search_cost_*.json")):
-        data = load(path.stem)
-        for name, figure in data["summary"].items():
-            arm, over, _ = name.partition(" over grpo")
-            if over and arm != "grpo":
-                own = {"median": 1 / figure["median"], "min": 1 / figure["max"], "max": 1 / figure["min"]}
-                where = path.stem.removeprefix("search_cost_")
-                yield line(
-                    f"a step of {where} with {arm}", "GRPO's", own, data["command"], "0.83" if "3spo" in arm else ""
-                )
 
 
 if __name__ == "__main__":

@@ -1,34 +1,24 @@
-"""What measurements share: an engine that costs nothing, processes of their own, and clocks."""
+"""Shared parts of measurements: an engine without cost, separate processes, and clocks."""
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
-import resource
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 from rl_agents.inference.base import Completion, Sampling
 
 
 class StubEngine:
-    """Answers ``text_of`` a request after ``wait_s``, so that all that is measured is what is around it."""
+    """Answers every request at once with ``text``, so that only the code around the engine is measured."""
 
-    def __init__(self, tokenizer: Any, text_of: Callable[[Sampling], str], wait_s: float = 0.0) -> None:
-        self._tokenizer, self._text_of, self._wait_s = tokenizer, text_of, wait_s
-        self._known: dict[str, list[int]] = {}
+    def __init__(self, tokenizer: Any, text: str) -> None:
+        self._ids = tokenizer.encode(text, add_special_tokens=False)
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        await asyncio.sleep(self._wait_s)
-        text = self._text_of(sampling)
-        if text not in self._known:
-            self._known[text] = self._tokenizer.encode(text, add_special_tokens=False)
-        ids = [*self._known[text], sampling.stop_token_ids[0]]
+        ids = [*self._ids, sampling.stop_token_ids[0]]
         return Completion(ids, [-0.5] * len(ids), 0, "stop")
 
     async def sync(self, weights: Any, version: int) -> None:
@@ -44,30 +34,13 @@ def in_new_process(job: Callable[..., Any], *args: Any) -> Any:
         return process.submit(job, *args).result()
 
 
-@contextmanager
-def server(*command: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A Python process that prints one line when it is ready, and that line; it is killed at the end."""
-    process = subprocess.Popen([sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield process, process.stdout.readline().strip()
-    finally:
-        process.kill()
-        process.wait()
-
-
-def peak_mib() -> float:
-    """Most memory that this process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def spent(work: Callable[[], object]) -> tuple[float, float]:
-    """Wall and CPU seconds, all threads."""
+    """Return wall and CPU seconds of a call, over all threads."""
     wall, cpu = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
 def cpu_of(actor: Any) -> float:
-    """CPU seconds of an actor's process so far, all threads; called in the actor."""
+    """Return the CPU seconds of an actor's process so far, over all threads; called in the actor."""
     return time.process_time()

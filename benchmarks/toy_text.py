@@ -1,10 +1,10 @@
-"""Two of gymnasium's own environments told in words, each with a mediocre player: tasks of another maker.
+"""Two of gymnasium's own environments in words, each with a mediocre player.
 
     python run.py sft --env gymnasium:benchmarks.toy_text:Taxi --output models/taxi
 
-`Taxi` is Taxi-v3: fetch a passenger, bring them to one of four stands, walls in between. The destination is said once,
-at the beginning, so that two observations may be the same word for word and mean different things. `Lake` is
-FrozenLake-v1: 16 fields, four of them holes, and a step goes to one side in two of three times.
+`Taxi` is Taxi-v3: fetch a passenger and bring them to one of four stands, around walls. Only the first observation
+names the destination, so two equal observations may belong to different states. `Lake` is FrozenLake-v1: 16 fields,
+four of them holes, and two of three steps slip to one side.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gymnasium.spaces import Text
 
 STANDS = ("red", "green", "yellow", "blue")
 MOVES = {"south": (1, 0), "north": (-1, 0), "east": (0, 1), "west": (0, -1)}
-#: Of the mediocre players' actions, as many are drawn at random.
+#: Share of random actions of the mediocre players.
 TAXI_ERRORS, LAKE_ERRORS = 0.45, 0.3
 
 
 class InWords(gymnasium.Env):
-    """A toy-text environment whose actions are words; a snapshot is the number of its state and the random state."""
+    """A toy-text environment whose actions are words; a snapshot holds its state and its random state."""
 
     observation_space = action_space = Text(max_length=1000)
     gym_id: str
@@ -35,12 +35,11 @@ class InWords(gymnasium.Env):
         self.inner: Any = gymnasium.make(self.gym_id, disable_env_checker=True, max_episode_steps=10_000).unwrapped
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """See `gymnasium.Env.reset`."""
         self.inner.reset(seed=seed)
         return self.first(), {"admissible_actions": list(self.actions)}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """See `gymnasium.Env.step`: any word that is no action costs a turn."""
+        """See `gymnasium.Env.step`: an unknown word costs a turn."""
         word = action.strip()
         if word not in self.actions:
             return "no such action", 0.0, False, False, {"valid": False, "success": False}
@@ -49,49 +48,40 @@ class InWords(gymnasium.Env):
         return self.shown(), float(solved), bool(ended), False, {"success": solved}
 
     def snapshot(self) -> tuple[int, dict[str, Any]]:
-        """What `restore` needs."""
         return int(self.inner.s), self.inner.np_random.bit_generator.state
 
     def restore(self, state: tuple[int, dict[str, Any]]) -> None:
-        """Go back to a snapshot."""
         self.inner.s, self.inner.np_random.bit_generator.state = state[0], state[1]
 
     def demonstrate(self, observation: str, random: Random) -> str:
-        """A mediocre player: right as often as it does not try something."""
+        """A mediocre player: the expert, with random errors."""
         return random.choice(self.actions) if random.random() < self.errors else self.expert(observation, random)
 
     def first(self) -> str:
-        """What is said at the beginning."""
         return self.shown()
 
     def shown(self) -> str:
-        """What is said after a step."""
         raise NotImplementedError
 
     def expert(self, observation: str, random: Random) -> str:
-        """The right action."""
         raise NotImplementedError
 
 
 class Taxi(InWords):
-    """Taxi-v3."""
-
     gym_id = "Taxi-v3"
     actions = (*MOVES, "pickup", "dropoff")
     errors = TAXI_ERRORS
     max_turns = 30
 
     def first(self) -> str:
-        """The destination, and what is seen."""
         return f"to {STANDS[self._parts()[3]]} : {self.shown()}"
 
     def shown(self) -> str:
-        """Where the taxi and the passenger are."""
         row, column, passenger, _ = self._parts()
         return f"row {row} column {column} passenger {(*STANDS, 'inside')[passenger]}"
 
     def expert(self, observation: str, random: Random) -> str:
-        """The first action of a shortest way, by breadth-first search in the table of transitions."""
+        """Return the first action of a shortest path, by breadth-first search in the transition table."""
         seen, queue = {self.inner.s}, deque([(self.inner.s, "")])
         while queue:
             state, begun = queue.popleft()
@@ -110,8 +100,6 @@ class Taxi(InWords):
 
 
 class Lake(InWords):
-    """FrozenLake-v1."""
-
     gym_id = "FrozenLake-v1"
     actions = ("left", "down", "right", "up")
     errors = LAKE_ERRORS
@@ -122,11 +110,10 @@ class Lake(InWords):
         self.best = self._policy()
 
     def shown(self) -> str:
-        """The field."""
         return f"row {self.inner.s // 4} column {self.inner.s % 4}"
 
     def expert(self, observation: str, random: Random) -> str:
-        """The best action of value iteration."""
+        """Return the best action of value iteration."""
         return self.actions[int(self.best[self.inner.s])]
 
     def _policy(self) -> np.ndarray:

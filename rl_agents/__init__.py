@@ -10,13 +10,13 @@ from rl_agents.version import __version__
 if TYPE_CHECKING:
     from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
-settle_ray_worker()  # here, as an actor's class brings most of its imports along
+settle_ray_worker()  # here, because unpickling an actor's class imports most modules
 
 __all__ = ["AgentAlgorithm", "AgentConfig", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    # Ray and torch take seconds to import; the command line answers typing errors without them.
+    # Ray and torch take seconds to import; the command line reports typing errors without them.
     if name in ("AgentAlgorithm", "AgentConfig"):
         from rl_agents.trainer import algorithm
 

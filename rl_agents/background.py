@@ -1,7 +1,7 @@
-"""One event loop in a separate thread for calls to other servers: connections and limits outlive their callers.
+"""One event loop in a separate thread for calls to other servers, whose connections and limits outlive their callers.
 
-Judges are asked from the driver's thread, from an env runner's event loop, and from plain code. Connections belong to
-one loop; with one for the whole process they stay open between batches, and all callers of a server share its bound.
+Judges are called from the driver's thread, from an env runner's event loop, and from synchronous code. Connections
+belong to one loop. With one loop per process they stay open between batches, and all callers share a server's limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rl_agents.queues import QueueWait
 
 T = TypeVar("T")
 _lock = threading.Lock()
-#: By process: a fork has none of its parent's threads.
+#: By process id: a fork has none of its parent's threads.
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
 
 
@@ -28,10 +28,10 @@ def begin(work: Coroutine[Any, Any, T]) -> Future[T]:
 
 
 def wait(work: Coroutine[Any, Any, T]) -> T:
-    """Return what ``work`` returns, and block until then; an interrupt of the caller cancels it.
+    """Block until ``work`` is done and return its result; an interrupt of the caller cancels it.
 
     Raises:
-        RuntimeError: called in the background itself, which would wait for itself.
+        RuntimeError: called in the background loop, which would wait for itself.
     """
     if _running() is _loops.get(os.getpid(), False):
         work.close()
@@ -45,17 +45,17 @@ def wait(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def elsewhere(work: Coroutine[Any, Any, T]) -> T:
-    """Await ``work``, which runs in the background, on whatever loop this is; cancelling this cancels it."""
+    """Await ``work``, which runs in the background, from any loop; cancelling this cancels it."""
     if _running() is _loops.get(os.getpid()):
         return await work
     return await asyncio.wrap_future(begin(work))
 
 
 def at_once(work: Coroutine[Any, Any, T]) -> T:
-    """Return what ``work`` returns, which waits for nothing.
+    """Return the result of a coroutine that never waits.
 
     Raises:
-        RuntimeError: it does.
+        RuntimeError: it waits.
     """
     try:
         work.send(None)
@@ -67,12 +67,12 @@ def at_once(work: Coroutine[Any, Any, T]) -> T:
 
 
 def settled(answer: Any) -> Any:
-    """Return ``answer``, or what it returns when it is a coroutine, for callers that cannot await."""
+    """Return ``answer``, or the result of a coroutine, for callers that cannot await."""
     return wait(answer) if inspect.iscoroutine(answer) else answer
 
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Await all at the same time; the first failure ends the others and is raised as it is."""
+    """Await all concurrently; the first failure cancels the others and is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(item) for item in work]
@@ -82,10 +82,10 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 class Remembered(Generic[T]):
-    """Answers that are requested once, however many callers ask at the same time; failures are not kept.
+    """A cache of answers that are requested once, even by concurrent callers; failures are not kept.
 
     Args:
-        limit: answers; the oldest make room.
+        limit: most answers; the oldest are removed.
     """
 
     def __init__(self, limit: int) -> None:
@@ -94,27 +94,29 @@ class Remembered(Generic[T]):
         self._lock = threading.Lock()
 
     async def get(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return the answer to ``key``; a caller that stops waiting does not cancel it for the others."""
+        """Return the answer for ``key``; a caller that stops waiting does not cancel it for others."""
         with self._lock:
             known = self._answers.get(key)
             if known is None:
-                standing = QueueWait()
-                with standing.used():  # it is part of no asker's call: others wait for it, too
+                call = QueueWait()
+                with call.used():  # not a part of this caller's call: others may wait for it too
                     future = begin(ask())
-                self._answers[key] = future, standing
+                self._answers[key] = future, call
                 while len(self._answers) > self._limit:
                     del self._answers[next(iter(self._answers))]
             else:
-                future, standing = known
-        if known is None:  # without the lock, which `_forget` takes, perhaps at once
+                future, call = known
+        if known is None:  # outside of the lock, which `_forget` takes, perhaps at once
             future.add_done_callback(lambda done: self._forget(key, done))
         waiting = asyncio.wrap_future(future)
-        waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio logs it as unseen
-        with standing.followed():
+        waiting.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # else asyncio logs it as never retrieved
+        with call.followed():
             return await asyncio.shield(waiting)
 
     def _forget(self, key: Hashable, done: Future[T]) -> None:
-        """Forget a failure, even if its callers have left."""
+        """Remove a failure, even if all callers have stopped waiting."""
         if done.cancelled() or done.exception() is not None:
             with self._lock:
                 if key in self._answers and self._answers[key][0] is done:

@@ -1,4 +1,4 @@
-"""Where built models, indexes and measurements are kept between runs."""
+"""The folder that keeps built models and indexes between runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that appear whole under their names, and writing that survives a power cut."""
+"""Atomic replacement of files, and writes that survive a power failure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def flush(path: Path) -> None:
-    """Return when a file's content, or the names in a folder, are on the disk.
+    """Wait until a file's content, or the names in a folder, are on disk.
 
     Raises:
-        OSError: there is none, or the disk fails.
+        OSError: it does not exist, or the disk fails.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -20,10 +20,10 @@ def flush(path: Path) -> None:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write ``path`` in one step, whatever other processes write there: readers see the old text or the new one.
+    """Replace ``path`` atomically: readers see the old text or the new one.
 
     Raises:
-        OSError: it cannot be written; the old text stays, and no draft.
+        OSError: it cannot be written; the old text stays, and no draft remains.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -11,19 +11,19 @@ class InputError(ValueError):
 
 
 class EpisodesFail(RuntimeError):
-    """Too many episodes fail, and would fail again: the message reports how many, and why."""
+    """Too many episodes fail, and would fail again; the message says how many, and why."""
 
 
 class RolloutError(RuntimeError):
-    """Rollouts could not be completed although env runners and engines were restarted."""
+    """Rollouts could not be completed, even after restarts of env runners and engines."""
 
 
 class PolicyFell(RuntimeError):
-    """The policy degraded below its start, and ``collapse_monitor`` is set to end the run then."""
+    """The policy degraded below its start, and ``collapse_monitor`` is set to end the run."""
 
 
 class LearnerLost(RuntimeError):
-    """A learner died or does not answer; new ones can continue from the last checkpoint."""
+    """A learner died or does not answer; new learners can continue from the last checkpoint."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

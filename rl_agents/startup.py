@@ -6,42 +6,42 @@ import contextlib
 import gc
 import sys
 
-#: New containers between two looks for garbage (Python: 700 or 2,000). What modules define is no garbage, and who looks
-#: for it again and again while they are imported spends a fifth of a process's start.
+#: New containers between two garbage collections (Python's default: 700 or 2,000). Frequent collections during imports
+#: take a fifth of a process's start and find nothing.
 NEW_CONTAINERS = 10_000
 _SKLEARN = "sklearn"
 
 
 def collect_less_often() -> None:
-    """Look for garbage in cycles after `NEW_CONTAINERS`, not after each 700: a process holds some MB more at most."""
+    """Collect cyclic garbage every `NEW_CONTAINERS` containers; a process needs at most a few MB more."""
     first, *others = gc.get_threshold()
-    if 0 < first < NEW_CONTAINERS:  # 0: somebody has switched it off
+    if 0 < first < NEW_CONTAINERS:  # 0: switched off
         gc.set_threshold(NEW_CONTAINERS, *others)
 
 
 def settle_ray_worker() -> None:
-    """`collect_less_often` where this is a process that Ray started for actors and tasks; any other is its owner's."""
+    """Call `collect_less_often` in a process that Ray started for actors and tasks; others belong to their owner."""
     ray = sys.modules.get("ray._private.worker")
     if ray is None:
         return
-    with contextlib.suppress(AttributeError):  # another Ray: as Python has it
+    with contextlib.suppress(AttributeError):  # another version of Ray: keep Python's default
         if ray.global_worker.mode == ray.WORKER_MODE:
             collect_less_often()
 
 
 def leave_out_sklearn() -> None:
-    """Have transformers load models without scikit-learn (with pandas and scipy: a second of CPU, 100 MB).
+    """Let transformers load models without scikit-learn, pandas and scipy (a second of CPU, 100 MB).
 
-    Where it is installed, transformers imports it with every model, for a threshold of assisted generation that nothing
-    here uses; it goes without where it is not. So it is asked once whether there is any, while there seems to be none,
-    and remembers. To call before the first model class is imported; other imports of scikit-learn are not affected.
+    If scikit-learn is installed, transformers imports it with every model, for a threshold of assisted generation that
+    nothing here uses. Its cached check runs here once while the import is blocked. Call this before the first model
+    class is imported; other imports of scikit-learn are not affected.
     """
-    if _SKLEARN in sys.modules:  # paid already
+    if _SKLEARN in sys.modules:
         return
-    with contextlib.suppress(ImportError):  # another transformers: as it likes
+    with contextlib.suppress(ImportError):  # another version of transformers
         from transformers.utils import is_sklearn_available
 
-        sys.modules[_SKLEARN] = None  # type: ignore[assignment]  # Python's own way to say: not to be found
+        sys.modules[_SKLEARN] = None  # type: ignore[assignment]  # blocks the import
         try:
             is_sklearn_available()
         finally:

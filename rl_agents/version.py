@@ -1,3 +1,3 @@
-"""The version, here and nowhere else: pyproject.toml, ``--version`` and every run's build.json read it."""
+"""The version, which pyproject.toml, ``--version`` and every run's build.json read from here."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Model folders that are no starters: a tiny Qwen3 beside a byte-level tokenizer with a chat template and tools."""
+"""Chat model folders: a tiny Qwen3 and a byte-level tokenizer with a chat template and tools."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ os.environ.setdefault("RAY_agent_register_timeout_ms", "180000")
 os.environ.setdefault("RAY_worker_register_timeout_seconds", "180")
 os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "180")
 os.environ.setdefault("RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT", "120")
-# Ray starts its workers at niceness 15: beside the other test process each would get 3 % of a core.
+# Ray starts its workers at niceness 15, with which each would get 3 % of a core next to the other test process.
 os.environ.setdefault("RAY_worker_niceness", "0")
 # Ray looks for new log files ten times a second, for every cluster: 2 % of all that the tests compute.
 os.environ.setdefault("RAY_LOG_MONITOR_MANY_FILES_THRESHOLD", "0")
 os.environ.setdefault("LOG_NAME_UPDATE_INTERVAL_S", "2")
-# A node that is told to stop has nothing to hand over; it would wait for 30 seconds.
+# A stopping node has nothing to hand over, but would wait for 30 seconds.
 os.environ.setdefault("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0")
 
 import contextlib
@@ -43,7 +43,7 @@ from side_by_side import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
 from rl_agents.startup import collect_less_often
 
 with contextlib.suppress(ImportError):
-    import setuptools  # noqa: F401  (vLLM does so late; on Python 3.11 that fails after somebody has imported pip)
+    import setuptools  # noqa: F401  (vLLM does so late; on Python 3.11 that fails if pip was imported first)
 
 #: Words of the tiny tokenizer, and so the tiny model's vocabulary.
 VOCABULARY = 200
@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """Tests that are coroutines run on asyncio."""
+    """Run coroutine tests on asyncio."""
     return "asyncio"
 
 
@@ -151,7 +151,7 @@ def _save_tokenizer(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def beginner_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A guess_numbers starter that was taught for a few seconds: most of its actions can be parsed."""
+    """A guess_numbers starter trained for a few seconds: most of its actions can be parsed."""
 
     def build(folder: Path) -> None:
         from rl_agents.trainer.algorithm import AgentAlgorithm

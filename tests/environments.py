@@ -1,4 +1,4 @@
-"""Environments and their players with keyword arguments, as tests like to write them."""
+"""Environments and players created with keyword arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rl_agents.envs.base import env_spec, make_env, named_env, read_env_options
 
 
 def with_keywords(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that takes the options of environment ``name`` as an object, called with keywords in their place."""
+    """Wrap a function of an options object of environment ``name`` so that it takes keywords."""
     takes = inspect.signature(function).parameters
 
     def call(*args: Any, **keywords: Any) -> Any:
@@ -21,7 +21,7 @@ def with_keywords(name: str, function: Callable[..., Any]) -> Callable[..., Any]
 
 
 def outcome(name: str, task_id: str, dialogue: Sequence[tuple[str, str]], **options: Any) -> dict[str, Any]:
-    """The last ``info`` when the actions of a dialogue are played again."""
+    """Replay the actions of a dialogue; return the last ``info``."""
     env = make_env(name, options)
     _, info = env.reset(options={"task_id": task_id})
     for _, action in dialogue:
@@ -30,7 +30,7 @@ def outcome(name: str, task_id: str, dialogue: Sequence[tuple[str, str]], **opti
 
 
 def starts(name: str, task: str, **fixed: Any) -> Callable[..., Any]:
-    """A function that begins a task, by default ``task``, in an environment with options, ``fixed`` ones among them."""
+    """Return a function that starts a task (default: ``task``) in an environment with ``fixed`` and given options."""
 
     def started(task_id: str = task, **options: Any) -> Any:
         env = named_env(name, **{**fixed, **options})

@@ -1,4 +1,4 @@
-"""A real vLLM server of its own process for tests: a judge that always says one word."""
+"""A real vLLM server in its own process: a judge that always answers with one word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server on this machine that answers as a test tells it: real connections, thousands at a time, and rudeness."""
+"""A scripted HTTP server on this machine: thousands of real connections, delays, errors and dropped connections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Reply:
 
 @dataclass
 class Request:
-    """What was asked, when, and how many requests were under way then, this one included."""
+    """A request, its time, and the number of requests in flight then, including itself."""
 
     number: int
     path: str
@@ -46,7 +46,7 @@ Answer = Callable[[Request], Awaitable[Reply]]
 
 
 class Loopback:
-    """A server in a thread of its own.
+    """A server in its own thread.
 
     Attributes:
         answer: makes a reply; may be replaced between requests.
@@ -124,12 +124,12 @@ async def _send(writer: asyncio.StreamWriter, reply: Reply) -> bool:
 
 
 def completion(text: str) -> bytes:
-    """A chat completion of OpenAI's API."""
+    """Return a chat completion of OpenAI's API."""
     return json.dumps({"choices": [{"message": {"content": text}}]}).encode()
 
 
 def saying(text: str | Callable[[str], Any], wait_s: float = 0.0, statuses: Sequence[int] = ()) -> Answer:
-    """Reply with a text to every prompt, or with what a function makes of it: a text, or a choice of OpenAI's API.
+    """Reply to every prompt with a text, or with a function's result: a text, or a choice of OpenAI's API.
 
     Args:
         statuses: of the first replies; the others are 200.

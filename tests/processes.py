@@ -1,4 +1,4 @@
-"""Processes that tests started."""
+"""Child processes of tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 
 
 def children_running(text: str, recursive: bool = False) -> list[int]:
-    """Return the ids of running children (recursive: and of theirs) whose command names a text."""
+    """Return the ids of running children (recursive: all descendants) whose command contains a text."""
     found = []
     for child in psutil.Process().children(recursive):
         with contextlib.suppress(psutil.NoSuchProcess):  # it ends while it is looked at; a zombie's command raises, too

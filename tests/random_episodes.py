@@ -1,4 +1,4 @@
-"""Episodes of random actions: whatever an agent writes, an environment answers, and it keeps nothing."""
+"""Episodes of random actions: environments answer any text, and keep no memory of finished episodes."""
 
 from __future__ import annotations
 

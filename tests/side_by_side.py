@@ -29,7 +29,7 @@ TRAINING = {"learner", "orchestrator", "trainer", "tree_search"}
 
 @functools.cache
 def group_of(file: Path) -> str:
-    """Read it from the text, as the process that hands out the tests has imported none of them."""
+    """Read it from the source, as the process that distributes the tests has not imported them."""
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     shared = "ray_session" in text or "inference.rig" in text  # the rig's engines live in the session, too
     session = "training session" if file.parent.name in TRAINING else "session"
@@ -37,7 +37,7 @@ def group_of(file: Path) -> str:
 
 
 def sort_items(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a worker's process, put the groups first; otherwise the order stays as it is."""
+    """In a worker, put the groups first; otherwise keep the order."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: ORDER.index(group_of(item.path)))
 
@@ -67,19 +67,19 @@ def wait_for_the_first(config: pytest.Config, limit_s: float = 90.0) -> None:
 
 
 def say_collected(config: pytest.Config, done: bool = True) -> None:
-    """After the first worker's collection, whatever came of it; the file goes with the worker's end."""
+    """After the first worker's collection, successful or not; the file is deleted when the worker ends."""
     worker = getattr(config, "workerinput", {"workerid": ""})
     if worker["workerid"] == "gw0":
         collected(worker).touch() if done else collected(worker).unlink(missing_ok=True)
 
 
 def collected(worker: dict[str, Any]) -> Path:
-    """The file that says so, of this run alone."""
+    """Return this run's marker file."""
     return Path(tempfile.gettempdir()) / f"pytest-collected-{worker['testrunuid']}"
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """Return a folder that the first worker who asks makes, and the other waits for."""
+    """Return a folder that the first worker creates and the other waits for."""
     root = factory.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     folder, done = root / name, root / f"{name}.done"

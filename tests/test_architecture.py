@@ -1,4 +1,4 @@
-"""The floors of the code base: imports go down, never up, and never in a circle."""
+"""The layers of the code base: imports go down, never up, and never in a circle."""
 
 import ast
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-#: From the ground up; whoever stands higher may import what stands lower. The package itself is the roof.
+#: From the bottom up: a layer may import the layers below it. The package itself is the top.
 FLOORS = (
     "version", "errors", "startup", "installation", "interrupts", "queues", "background", "cache", "durable",
     "plugins", "config", "tools", "chat", "web", "data", "store", "advantages", "losses", "retrieval", "traces",

@@ -1,4 +1,4 @@
-"""The loop for calls of servers: blocking and awaiting callers, cancellation, answers that many wait for."""
+"""The background event loop: blocking and awaiting callers, cancellation, shared answers."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def schema_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unknown_fields(value: Any, schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Fields that the API server would refuse: Kubernetes' schemas do not say ``additionalProperties: false``."""
+    """Return fields that the API server would refuse (Kubernetes' schemas lack ``additionalProperties: false``)."""
     if isinstance(value, list):
         for number, item in enumerate(value):
             yield from unknown_fields(item, schema.get("items", {}), f"{path}[{number}]")
@@ -101,7 +101,7 @@ def test_the_skypilot_task_runs_what_bash_and_the_command_line_read() -> None:
         if found:
             main_parser().parse(shlex.split(flags.replace("$RUN", "/runs/alfworld")))
             parsed += 1
-    assert parsed == 2 and task["file_mounts"].keys() == {"/runs"}, "both go on in the bucket"
+    assert parsed == 2 and task["file_mounts"].keys() == {"/runs"}, "both continue in the bucket"
 
 
 def test_the_dev_container_is_json_and_sets_up_with_make() -> None:

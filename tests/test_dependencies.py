@@ -1,4 +1,4 @@
-"""What the package imports is what an installation of it brings."""
+"""Imported packages equal the declared dependencies."""
 
 import ast
 import re
@@ -31,7 +31,7 @@ def imported() -> dict[str, str]:
 
 
 def declared() -> set[str]:
-    """Projects that an installation asks for; those of development are not there for users."""
+    """Return the declared dependencies, without those for development."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     lines = [*project["dependencies"], *(line for name, lines in extras.items() if name != "dev" for line in lines)]

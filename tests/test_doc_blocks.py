@@ -27,7 +27,7 @@ def blocks_in(text: str) -> list[tuple[int, str, str]]:
 
 
 def is_there(module: str, name: str) -> bool:
-    """Whether `from module import name` finds a module or a name bound in the module's source, which is not run."""
+    """Whether `from module import name` names a module or a name in the module's source, which is not run."""
     try:
         spec = importlib.util.find_spec(module)
         if spec is None or spec.origin is None:
@@ -51,7 +51,7 @@ def missing_imports(code: str) -> list[str]:
 
 
 def problem_of(language: str, code: str) -> str:
-    """What is wrong with a block, or nothing."""
+    """Return a block's error, or an empty text."""
     try:
         if language == "python":
             return "; ".join(missing_imports(code))

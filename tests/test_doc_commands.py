@@ -1,4 +1,4 @@
-"""Command lines of the documentation: commands, flags, keys, recipes, targets and benchmarks that they name exist."""
+"""Command lines in the documentation: their commands, flags, keys, recipes, targets and benchmarks exist."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def commands_in(text: str) -> list[str]:
 
 
 def problem_of(line: str) -> str:
-    """What is wrong with a command line, or nothing; lines that are no command of ours have nothing."""
+    """Return a command line's error, or an empty text, also for commands of other programs."""
     try:
         words = shlex.split(line, comments=True)
     except ValueError:  # no shell: a sample of output
@@ -100,7 +100,7 @@ def problem_of_call(argv: list[str]) -> str:
 
 
 def _without_plugins(argv: list[str]) -> list[str]:
-    """The plugins' modules lie elsewhere; what matters is that the flag is written as it is read."""
+    """The plugins' modules are not importable here, so only the flag's spelling is checked."""
     words = [word for i, word in enumerate(argv) if word != "--import" and (not i or argv[i - 1] != "--import")]
     _imports(words)
     return words

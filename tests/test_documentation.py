@@ -1,4 +1,4 @@
-"""Links in the documentation lead somewhere, and every page can be reached from docs/README.md."""
+"""Links in the documentation have targets, and every page is reachable from docs/README.md."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ELSEWHERE = re.compile(r"[a-z]+:")
 #: Code that a page names: `function`, `function` (`rl_agents/folder/file.py`).
 SOURCE = re.compile(r"rl_agents/[\w/]+\.py")
 NAMED = re.compile(r"((?:`[\w.]+`, )*`[\w.]+`) \(`(rl_agents/[\w/]+\.py)`")
-#: What is installed by a name comes from the package index: rl-agents is somebody else's, rl-agents-ray nobody's yet.
+#: Names that pip would fetch from the package index: rl-agents is another project, rl-agents-ray is not registered.
 BY_NAME = re.compile(
     r"\binstall(?![\w./-])[^\n]*[\s'\"`=]rl[-_]agents(?:[-_]ray)?(?![\w/.-])|\brl[-_]agents(?:[-_]ray)?\[[a-z]"
 )

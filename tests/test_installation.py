@@ -1,4 +1,4 @@
-"""Where the package lies, how it was called, and what people are told to install."""
+"""The package's location, the command that started it, and installation hints."""
 
 from __future__ import annotations
 

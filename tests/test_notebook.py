@@ -1,4 +1,4 @@
-"""The tour's notebook: its cells run in their order, and the agent gets better."""
+"""The tour's notebook: its cells run in order, and the agent improves."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ FEW = [
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The user's folder, with the example's files; what a test registers is forgotten."""
+    """A user's folder with the example's files; registrations are undone after the test."""
     for name in NAMES:
         shutil.copy(EXAMPLES / f"{name}.py", tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -60,7 +60,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own, where nothing is registered yet."""
+    """Run a command in a new process, where no plugin is registered."""
     command = [sys.executable, str(ROOT / "run.py"), *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
 
@@ -216,7 +216,7 @@ def test_wrong_verifiers_judges_and_agents(
 
 
 def test_settings_bring_their_plugins_along(folder: Path) -> None:
-    """A process that is sent settings, or reads a run's config.yaml, knows what they name."""
+    """A process that gets settings, or reads a run's config.yaml, loads their plugins."""
     (folder / "sent.py").write_text(
         "import pickle, sys\nsettings = pickle.load(open('settings', 'rb'))\n"
         "from rl_agents.algorithms import ALGORITHMS, Settings\n"
@@ -278,7 +278,7 @@ def test_the_three_files_train_in_one_process(folder: Path, capsys: pytest.Captu
 
 @pytest.mark.timeout(300)
 def test_a_sweep_whose_trials_have_actors(ray_session: None, folder: Path, beginner_model_dir: Path) -> None:
-    """Two trials of 2.5 CPUs and more on 4: together they would take what the actors of each other wait for."""
+    """Two trials of 2.5 CPUs or more on 4 CPUs would block each other's actors."""
     keys = {
         "plugins": NAMES, "algo": "own-median", "env": "own-lock", "model": str(beginner_model_dir), "engine": "torch",
         "num_env_runners": 1, "num_learners": 1, "max_response_tokens": 8, "max_model_len": 256, "save_trajectories": 0,

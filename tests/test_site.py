@@ -1,4 +1,4 @@
-"""The documentation builds as a site: strictly, with its reference, and with nothing from other servers."""
+"""The documentation builds as a site: strictly, with its reference, and without requests to other servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-#: What pages load; links for people are no part of it.
+#: Resources that pages load; ordinary links are not included.
 LOADED = re.compile(r"<(?:script|img|link|iframe)[^>]+(?:src|href)=\"(https?:[^\"]+)\"")
 
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind when its episodes or its engines end it: a checkpoint of the last whole iteration."""
+"""A run that ends in its episodes or engines leaves a checkpoint of the last whole iteration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.cli.coin_agent import CoinAgent
 
 
 def begun(tmp_path: Path, failure: Exception, shown: io.StringIO) -> tuple[TrainLoop, RunFolder]:
-    """A run that fails in its third iteration."""
+    """Run until a failure in the third iteration."""
     settings = Settings.from_dict({"iterations": 5, "eval_episodes": 0, "checkpoint_interval": 0})
     agent, folder = CoinAgent(settings), RunFolder.create(tmp_path / "run", settings)
     agent.fail_at, agent.failure = 3, failure
@@ -50,7 +50,7 @@ def test_where_the_learners_are_gone_too_the_first_cause_is_what_is_said(tmp_pat
 
 
 def test_an_iteration_says_what_the_checkpoint_before_it_took(tmp_path: Path) -> None:
-    """With lag it waits for the batch that is being played: seconds that were in no figure."""
+    """With lag, the time spent waiting for the batch in progress is counted."""
     settings = Settings.from_dict({"iterations": 3, "eval_episodes": 0, "checkpoint_interval": 2})
     agent, folder = CoinAgent(settings), RunFolder.create(tmp_path / "run", settings)
     save = agent.save_run_checkpoint

@@ -1,4 +1,4 @@
-"""The wheel is the whole product: built here, installed into a folder of its own, and run where no repository is."""
+"""The wheel is complete: built, installed into its own folder, and run without the repository."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEYS = ["tasks_per_iteration=2", "group_size=2", "eval_episodes=4", "max_turns=3
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build it from a copy, as setuptools writes beside its sources; the commit is that of this checkout."""
+    """Build from a copy, as setuptools writes next to its sources; the commit is this checkout's."""
     source, dist = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for name in SOURCES:
         if (ROOT / name).is_dir():
@@ -42,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel's files in a folder; its requirements are those of the tests."""
+    """Unpack the wheel; its requirements are those of the tests."""
     folder = tmp_path_factory.mktemp("installed")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
     subprocess.run([*pip, "--target", str(folder), str(wheel)], check=True)
@@ -54,7 +54,7 @@ def commit_of(folder: Path, what: str = "HEAD") -> str:
 
 
 def call(installed: Path, cwd: Path, *argv: str, script: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m rl_agents`` or the console script there, with the wheel's files before this checkout's."""
+    """Run ``python -m rl_agents`` or the console script with the wheel's files ahead of this checkout's."""
     start = [sys.executable, str(installed / "bin" / "rl-agents")] if script else [sys.executable, "-m", "rl_agents"]
     env = {**os.environ, "PYTHONPATH": str(installed), "RL_AGENTS_CACHE": str(cwd / "cache")}
     return subprocess.run([*start, *argv], cwd=cwd, env=env, capture_output=True, text=True, timeout=240)

@@ -1,1 +1,1 @@
-"""The five papers' claims, judged by paired runs: ``python -m benchmarks.claims`` writes docs/research/claims.md."""
+"""Claims of five papers, tested with paired runs; see `benchmarks.claims.__main__`."""

@@ -2,7 +2,7 @@
 
     python -m benchmarks.claims 4 --until 10 --jobs 2     # more seeds of claim 4 first, until it is decided
 
-Seeds are added to the files in benchmarks/results; what is there is not run again.
+Seeds are added to the files in benchmarks/results; finished runs are not repeated.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from benchmarks.grid import Arm, run_grid
 
 
 def main() -> None:
-    """Run what is asked for, write the page, print the verdicts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     numbers = [claim.number for claim in CLAIMS]
-    parser.add_argument("claims", nargs="*", type=int, help="whose seeds to add to; none: only the page")
-    parser.add_argument("--until", type=int, default=10, choices=LOOKS, help="seeds at most")
+    parser.add_argument("claims", nargs="*", type=int, help="claims to run more seeds of; none: only write the page")
+    parser.add_argument("--until", type=int, default=10, choices=LOOKS, help="most seeds")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     args = parser.parse_args()
     for number in args.claims:
@@ -33,7 +32,7 @@ def main() -> None:
 
 
 def run(claim: Claim, until: int, jobs: int) -> None:
-    """Add seeds, look by look, until every comparison is decided."""
+    """Add seeds, in steps of `LOOKS`, until every comparison is decided."""
     if claim.own_command:
         raise SystemExit(f"claim {claim.number}: {claim.own_command}")
     for seeds in (look for look in LOOKS if look <= until):

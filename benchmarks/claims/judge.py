@@ -1,8 +1,8 @@
-"""Verdicts: paired differences, their intervals, and what they could have told.
+"""Verdicts from paired differences: their intervals, and the smallest effect that they can detect.
 
-Runs of one seed share tasks and random numbers as far as they sample the same; the difference within a seed is one
-observation. Seeds are added in `LOOKS`; an interval holds for all looks together (Bonferroni), so that stopping at the
-first that is decided errs in 5 % of the cases at most.
+Runs with the same seed share tasks and, as long as they sample the same, random numbers; their difference is one
+observation. Seeds are added in steps of `LOOKS`. The intervals hold for all looks together (Bonferroni), so stopping at
+the first decision is wrong in at most 5 % of cases.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from statistics import stdev
 
 from rl_agents.reporting.statistics import Interval, student_interval, student_quantile
 
-#: Numbers of seeds at which one looks, and may stop.
+#: Numbers of seeds at which the result is judged.
 LOOKS = (3, 5, 10, 20)
 ERROR, POWER = 0.05, 0.8
 CONFIDENCE = 1 - ERROR / len(LOOKS)
@@ -26,13 +26,13 @@ TOO_FEW, UNTOLD, BLIND = "too few seeds", "not measured", "cannot test it"
 
 @dataclass(frozen=True)
 class Finding:
-    """What the seeds of one comparison say; signs are such that above 0 speaks for the claim.
+    """The result of one comparison; positive values support the claim.
 
     Attributes:
         effect: mean paired difference and its interval at `CONFIDENCE`.
         spread: standard deviation of the paired differences.
-        resolution: effect that as many seeds would find in `POWER` of the cases.
-        wanted: seeds that would find the paper's effect as surely; None: the paper gives none in this unit.
+        resolution: smallest effect that this number of seeds detects with probability `POWER`.
+        wanted: number of seeds that detects the paper's effect as reliably; None: not reported in this unit.
     """
 
     effect: Interval
@@ -42,7 +42,7 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """In one word or three."""
+        """One of the verdicts above."""
         if math.isnan(self.effect.mean):
             return UNTOLD
         if self.effect.n < LOOKS[0]:
@@ -58,7 +58,7 @@ def find(differences: Sequence[float], paper: float | None) -> Finding:
     """Judge paired differences.
 
     Args:
-        differences: one for each seed, above 0 where it speaks for the claim.
+        differences: one per seed, positive in favor of the claim.
         paper: the paper's effect in the same unit and sign.
     """
     told = [value for value in differences if not math.isnan(value)]
@@ -71,7 +71,7 @@ def find(differences: Sequence[float], paper: float | None) -> Finding:
 
 
 def resolution(spread: float, seeds: int) -> float:
-    """Return the smallest effect that n seeds find with probability p = `POWER`.
+    """Return the smallest effect that n seeds detect with probability p = `POWER`.
 
     (t(1 - e/2, n - 1) + t(p, n - 1)) s / sqrt(n), with e = 1 - `CONFIDENCE` and Student's quantiles t.
     """
@@ -81,14 +81,14 @@ def resolution(spread: float, seeds: int) -> float:
 
 
 def seeds_for(effect: float, spread: float) -> int:
-    """Return how many seeds find ``effect`` with probability `POWER`; `MOST_SEEDS` stands for as many or more."""
+    """Return the number of seeds that detect ``effect`` with probability `POWER`, at most `MOST_SEEDS`."""
     return next((n for n in range(2, MOST_SEEDS) if resolution(spread, n) <= effect), MOST_SEEDS)
 
 
 def together(verdicts: Sequence[str]) -> str:
-    """The verdict on a claim that is made of several comparisons.
+    """Return the verdict on a claim with several comparisons.
 
-    It holds where all do, is contradicted where one is, and shows in its direction where all do at least.
+    It holds if all hold, is contradicted if one is, and holds in direction if all do at least that.
     """
     told = [verdict for verdict in verdicts if verdict not in (TOO_FEW, UNTOLD)]
     if not told:
@@ -101,7 +101,7 @@ def together(verdicts: Sequence[str]) -> str:
 
 
 def _mixed(verdicts: Sequence[str]) -> str:
-    """How many of the comparisons came out in which way, in a sentence."""
+    """Return the number of comparisons with each verdict, as text."""
     one = {CONTRADICTED: f"is {CONTRADICTED}"}
     many = {
         HOLDS: "hold",

@@ -51,7 +51,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Judged:
-    """A comparison and what was found; ``per_seed``: CPU-hours of one seed of both arms."""
+    """A comparison and its result; ``per_seed``: CPU-hours of one seed of both arms."""
 
     comparison: Comparison
     finding: Finding
@@ -60,14 +60,14 @@ class Judged:
 
 @cache
 def results(file: str) -> Mapping[str, Any]:
-    """The arms on file; empty where nothing was measured."""
+    """Return the arms on file; empty if nothing was measured."""
     path = RESULTS / f"{file}.json"
     arms: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))["arms"] if path.is_file() else {}
     return arms
 
 
 def paired(comparison: Comparison) -> list[tuple[Run, ...]]:
-    """Runs of all its arms, by seed."""
+    """Return the runs of all its arms, by seed."""
     arms = results(comparison.file)
     runs = [arms.get(name, {}).get("runs", {}) for name in comparison.arms]
     seeds = set.intersection(*(set(own) for own in runs))
@@ -75,7 +75,6 @@ def paired(comparison: Comparison) -> list[tuple[Run, ...]]:
 
 
 def judge(comparison: Comparison) -> Judged:
-    """Judge by what is on file."""
     pairs = paired(comparison)
     finding = find([comparison.difference(pair) for pair in pairs], comparison.paper)
     hours = [sum(run["cpu_seconds"] for run in pair) / 3600 for pair in pairs]
@@ -98,8 +97,8 @@ def verdict(judged: Sequence[Judged]) -> str:
 
 
 def standing(claim: Claim, judged: Sequence[Judged]) -> str:
-    """The verdict, or what the registry says where the comparisons cannot decide the claim."""
-    return claim.standing or verdict(judged)
+    """Return the verdict, or the registry's if the comparisons cannot decide the claim."""
+    return claim.standing or together([own.finding.verdict for own in judged])
 
 
 def page(judged: Mapping[int, Sequence[Judged]]) -> str:
@@ -113,7 +112,6 @@ def page(judged: Mapping[int, Sequence[Judged]]) -> str:
 
 
 def section(claim: Claim, judged: Sequence[Judged]) -> str:
-    """A claim's own part."""
     lines = [
         f"## Claim {claim.number}",
         filled(f"**The claim.** {claim.said} ({claim.source})"),
@@ -135,7 +133,7 @@ def filled(text: str) -> str:
 
 
 def row(judged: Judged) -> str:
-    """One comparison; effects above 0 speak for the claim."""
+    """Return the table row of a comparison; positive effects support the claim."""
     comparison, found = judged.comparison, judged.finding
     cells = [
         named(comparison),
@@ -151,7 +149,7 @@ def row(judged: Judged) -> str:
 
 
 def named(comparison: Comparison, between: str = " ") -> str:
-    """What is compared, and where it is on file."""
+    """Return the arms and the file of a comparison."""
     ours, other = comparison.ours, comparison.other
     if comparison.since:
         ours, other = (f"{now} since {before}" for now, before in zip((ours, other), comparison.since, strict=True))
@@ -159,7 +157,6 @@ def named(comparison: Comparison, between: str = " ") -> str:
 
 
 def effect(found: Finding) -> str:
-    """Mean and interval."""
     own = found.effect
     if math.isnan(own.low):
         return "-"
@@ -167,13 +164,12 @@ def effect(found: Finding) -> str:
 
 
 def needed(seeds: int, per_seed: float) -> str:
-    """Seeds and what they cost."""
     most = "or more " if seeds >= MOST_SEEDS else ""
     return f"{seeds} {most}({seeds * per_seed:.1f})"
 
 
 def picture(claim: Claim, judged: Sequence[Judged], path: Path) -> None:
-    """Draw the effects with their intervals, and the paper's beside them."""
+    """Draw the effects with their intervals, and those of the paper."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,24 +1,125 @@
-"""The claims: what each paper reports, which of our runs stand for it, and what we make of the outcome."""
+"""The claims: what each paper reports, the runs that test it, how they are compared, and how to read the result."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
-from benchmarks.claims import evidence
-from benchmarks.claims.measures import (
-    CPU_PER_TOKEN,
-    KEPT_FOUR,
-    ON_THE_WAY,
-    SILENT,
-    SUCCESS,
-    TOKENS,
-    TURNS,
-    Measure,
-    at_steps,
-    at_tokens,
+import numpy as np
+
+from benchmarks.credit_reach import table
+from benchmarks.doc_tables import Table, on_file
+from benchmarks.grid import RESULTS, Run, mean_text
+from benchmarks.long_thoughts import ROOMS
+
+# --- measures of runs
+
+#: Success at which two ways of collecting data are compared by cost.
+TARGET = 0.8
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a run.
+
+    Attributes:
+        name: as tables show it.
+        of: reads it.
+        relative: compare two runs by ``ours / other - 1`` instead of ``ours - other``.
+    """
+
+    name: str
+    of: Callable[[Run], float]
+    relative: bool = False
+
+    def difference(self, ours: Run, other: Run) -> float:
+        """Return the difference between ours and the other; NaN if one of them has no value."""
+        first, second = self.of(ours), self.of(other)
+        return first / second - 1 if self.relative else first - second
+
+
+def last(series: dict[str, float]) -> float:
+    return series[max(series, key=int)]
+
+
+def at_steps(steps: int) -> Measure:
+    """Success after ``steps`` environment steps, interpolated between evaluations."""
+
+    def read(run: Run) -> float:
+        until = np.concatenate([[0], np.cumsum(run["steps"])])
+        iterations = sorted(map(int, run["success"]))
+        return float(np.interp(steps, until[iterations], [run["success"][str(i)] for i in iterations]))
+
+    return Measure(f"success after {steps // 1000} k environment steps", read)
+
+
+def at_tokens(tokens: int) -> Measure:
+    """Success after ``tokens`` sampled tokens, interpolated between evaluations."""
+
+    def read(run: Run) -> float:
+        iterations = sorted(map(int, run["success"]))
+        sampled, success = ([run[key][str(i)] for i in iterations] for key in ("tokens", "success"))
+        return float(np.interp(tokens, sampled, success))
+
+    return Measure(f"success after {tokens // 1000} k sampled tokens", read)
+
+
+def turns_to_target(run: Run) -> float:
+    """Return the turns until the evaluated success reaches `TARGET`; NaN: never."""
+    reached = [int(i) for i, rate in run["success"].items() if rate >= TARGET]
+    return float(run["rollout_turns"][str(min(reached))]) if reached else math.nan
+
+
+SUCCESS = Measure("success on the test tasks", lambda run: last(run["success"]))
+ON_THE_WAY = Measure("mean success of all evaluations", lambda run: fmean(run["success"].values()))
+TOKENS = Measure("sampled tokens, relative", lambda run: float(run["sampled_tokens"]), relative=True)
+SILENT = Measure("share of tasks without an advantage", lambda run: fmean(run["zero_advantage"]))
+CPU_PER_TOKEN = Measure(
+    "CPU-seconds per sampled token, relative", lambda run: run["cpu_seconds"] / run["sampled_tokens"], relative=True
 )
-from benchmarks.grid import Run
+KEPT_FOUR = Measure("mean success on four other domains", lambda run: last(run["retained"]))
+TURNS = Measure(f"turns until success {TARGET}, relative", turns_to_target, relative=True)
+
+
+# --- tables of evidence
+
+#: Share of groups whose episodes all have the same reward, at the start and during training.
+SILENT_GROUPS = Table(
+    ("start", "end", "silent at the start", "silent in training"), {"vspo_mixed": ()}, head="arm of vspo_mixed"
+)
+#: How often each room's door was right in the last iterations.
+DOORS = Table(
+    ("start", "end", *(f"right in the {room}" for room in ROOMS)), {"steppo_rooms": ()}, head="arm of steppo_rooms"
+)
+
+
+def credit() -> str:
+    """Return the credit that reaches the first step; see benchmarks/credit_reach.py."""
+    return table(json.loads((RESULTS / "credit_reach.json").read_text(encoding="utf-8")))
+
+
+def panel(file: str = "pivotrl_panel") -> str:
+    """Return the success of every arm in other domains, relative to the base; see benchmarks/pivotrl_panel.py."""
+    arms = on_file(file)
+    base, others = arms["base"], list(arms["base"][0]["panel"])
+    heads = ["arm", "seeds", "in its domain", "mean of the others", "change of it", *others]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for name, runs in arms.items():
+        kept = [run["retained"]["0"] for run in runs]
+        lost = [after - before["retained"]["0"] for after, before in zip(kept, base, strict=False)]
+        cells = [
+            name, str(len(runs)), mean_text([run["success"]["0"] for run in runs]), mean_text(kept),
+            "" if name == "base" else mean_text(lost),
+            *(f"{fmean(run['panel'][env] for run in runs):.2f}" for env in others),
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+# --- claims
 
 BUDGET, SHOPPED = at_steps(44_000), at_steps(20_000)
 
@@ -49,11 +150,11 @@ class Comparison:
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """Every arm that it needs."""
+        """All arms of the comparison."""
         return (self.ours, self.other, *(self.since or ()))
 
     def difference(self, runs: Sequence[Run]) -> float:
-        """In favor of the claim; ``runs`` of one seed, as `arms` orders them."""
+        """Return the difference in favor of the claim; ``runs`` are those of one seed, in the order of `arms`."""
         change = self.measure.difference(runs[0], runs[1])
         return self.sign * (change - self.measure.difference(runs[2], runs[3]) if self.since else change)
 
@@ -66,10 +167,10 @@ class Claim:
         said: the claim in one sentence.
         source: paper and place.
         distance: how far the setting is from the paper's.
-        reading: what the outcome means; no figures that are in the table.
-        own_command: how more seeds are run, where the arms on file are not plain command lines.
-        tables: what else the page shows, each made from the results on file.
-        standing: what replaces the verdict that the comparisons give, where they cannot decide the claim.
+        reading: the meaning of the result, without numbers of the table.
+        own_command: command for more seeds, if the arms on file are not plain command lines.
+        tables: functions that make further tables from the results on file.
+        standing: replaces the verdict if the comparisons cannot decide the claim.
     """
 
     number: int
@@ -84,7 +185,7 @@ class Claim:
 
 
 def t3(file: str, ending: str, measure: Measure, sign: int, **paper: float | None) -> tuple[Comparison, ...]:
-    """T3 against each algorithm alone."""
+    """Return comparisons of T3 with each algorithm alone."""
     return tuple(
         Comparison(file, f"{algo} + T3, {ending}", algo, measure, sign, effect) for algo, effect in paper.items()
     )
@@ -93,7 +194,7 @@ def t3(file: str, ending: str, measure: Measure, sign: int, **paper: float | Non
 GN, GN_T3 = "t3", "consistent, force_answer, k=1"
 PE, LOST = "t3_preference_estimation", "t3_lost_threads"
 CD, CD_T3 = "t3_circuit_decoding", "force_answer, k=3"
-ROOMS = "steppo_rooms"
+STEPPO_ROOMS = "steppo_rooms"
 PANEL = "pivotrl_panel"
 SAVING = {"grpo": 0.34, "ppo": 0.34, "gspo": 0.34}
 
@@ -170,7 +271,7 @@ CLAIMS = (
         "a T that is right for rewards in [0, 1] means something else for rewards in [-1, 3.1], the span of the "
         "paper's long form. These runs test one span only. The arms `span 4.1` of "
         "`python -m benchmarks.experiments vspo_mixed` draw as with the paper's span; they have not been run.",
-        tables=(evidence.SILENT_GROUPS,),
+        tables=(SILENT_GROUPS,),
         standing="does not show with rewards of 0 and 1; not tested at the paper's span of rewards",
     ),
     Claim(
@@ -195,10 +296,10 @@ CLAIMS = (
         "StepPO is ahead of PPO, and loses less when gamma falls from 0.99 to 0.95.",
         "StepPO, tables 2 and 4",
         (
-            Comparison(ROOMS, "steppo, gamma 0.99", "ppo, gamma 0.99", paper=0.0786),
-            Comparison(ROOMS, "steppo, gamma 0.95", "ppo, gamma 0.95", paper=0.1055),
+            Comparison(STEPPO_ROOMS, "steppo, gamma 0.99", "ppo, gamma 0.99", paper=0.0786),
+            Comparison(STEPPO_ROOMS, "steppo, gamma 0.95", "ppo, gamma 0.95", paper=0.1055),
             Comparison(
-                ROOMS, "steppo, gamma 0.95", "ppo, gamma 0.95", paper=0.0515,
+                STEPPO_ROOMS, "steppo, gamma 0.95", "ppo, gamma 0.95", paper=0.0515,
                 since=("steppo, gamma 0.99", "ppo, gamma 0.99"),
             ),
             Comparison("steppo", "steppo", "ppo, gamma 0.99", paper=0.0786),
@@ -209,7 +310,7 @@ CLAIMS = (
         "little of the reward reaches the first step at the larger gamma, and none at the smaller one. With a "
         "discount per step, nearly all of it does. A discount per token also rewards brevity: PPO's thoughts became "
         "shorter. The last row, steppo, is guess_numbers with a dozen tokens per step.",
-        tables=(evidence.DOORS, evidence.credit),
+        tables=(DOORS, credit),
     ),
     Claim(
         7,
@@ -227,9 +328,9 @@ CLAIMS = (
         "StepPO needs both: advantages and ratios of steps.",
         "StepPO, section 3, figure 5",
         (
-            Comparison(ROOMS, "steppo, gamma 0.99", "token GAE"),
-            Comparison(ROOMS, "steppo, gamma 0.99", "token ratio", telling=False),
-            Comparison(ROOMS, "steppo, gamma 0.99", "ppo, gamma 0.99"),
+            Comparison(STEPPO_ROOMS, "steppo, gamma 0.99", "token GAE"),
+            Comparison(STEPPO_ROOMS, "steppo, gamma 0.99", "token ratio", telling=False),
+            Comparison(STEPPO_ROOMS, "steppo, gamma 0.99", "ppo, gamma 0.99"),
         ),
         "a small model; one policy update away from the sampled data, where ratios are near 1",
         "The part on advantages holds here. With a ratio per step, the advantage of each token is spread over all "
@@ -295,6 +396,6 @@ CLAIMS = (
         "mostly on multihop_qa and situation_puzzles. PivotRL loses at most 0.01. With one other domain and three "
         "seeds (docs/research/benchmarks.md), the effect had the same direction but was within the noise.",
         "python -m benchmarks.pivotrl_panel --local --jobs 2 --seeds N",
-        tables=(evidence.panel,),
+        tables=(panel,),
     ),
 )  # fmt: skip

@@ -1,1 +1,1 @@
-"""Small worlds in which everything about a policy is known, and what step advantages are worth there."""
+"""Small worlds in which success, values and gradients of a policy are exact; see `benchmarks.exact_worlds.__main__`."""

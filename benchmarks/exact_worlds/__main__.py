@@ -1,11 +1,11 @@
-"""Step advantages and learning curves in worlds where everything is known, at equal environment steps.
+"""Step advantages and learning curves in exact worlds, with equal environment steps.
 
     python -m benchmarks.exact_worlds                                          # baselines and the chain as a critic
     python -m benchmarks.exact_worlds --methods searches --seeds 6 --name exact_worlds_searches
     python -m benchmarks.exact_worlds --methods parts --worlds chain aliased --seeds 30 --name exact_worlds_parts
 
-``--methods`` takes names, or ``main``, ``parts``, ``searches``. Searches are those of the product and cost a hundred
-times as much: take few seeds.
+``--methods`` takes names, or ``main``, ``lambda``, ``parts``, ``searches``. Searches are those of the product and cost
+a hundred times as much, so use few seeds.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["main"], choices=[*SETS, *ARMS], metavar="METHOD")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--iterations", type=int, default=40)
-    parser.add_argument("--lr", type=float, help="length of an optimizer step, in place of the method's")
+    parser.add_argument("--lr", type=float, help="length of an optimizer step (default: the method's)")
     parser.add_argument("--name", default="exact_worlds")
-    parser.add_argument("--add", action="store_true", help="keep what the results' file has, and measure what it lacks")
-    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no row is begun")
+    parser.add_argument("--add", action="store_true", help="keep the rows on file, and measure the others")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no row is started")
     args = parser.parse_args()
     command = "python -m benchmarks.exact_worlds " + " ".join(sys.argv[1:])
     known = kept(args.name, args.seeds) if args.add else {}
@@ -45,7 +45,7 @@ def main() -> None:
         if arm in figures.setdefault(name, {}):
             continue
         if time.monotonic() - began > args.limit:
-            print(f"not begun after {args.limit:g} s: {name}, {arm} and what follows; --add goes on", flush=True)
+            print(f"not started after {args.limit:g} s: {name}, {arm} and all later rows; --add continues", flush=True)
             break
         figures[name][arm] = row(WORLDS[name](), ARMS[arm], args.seeds, args.iterations, args.lr)
         print(name, arm, {k: v for k, v in figures[name][arm].items() if not isinstance(v, list)}, flush=True)
@@ -58,10 +58,10 @@ def main() -> None:
 
 
 def kept(name: str, seeds: int) -> dict[str, Any]:
-    """What the results' file has, or nothing; rows of other seeds are not mixed.
+    """Return the results on file, or nothing; rows with different seeds are not mixed.
 
     Raises:
-        SystemExit: it was measured with another number of seeds.
+        SystemExit: the file has another number of seeds.
     """
     path = RESULTS / f"{name}.json"
     if not path.exists():
@@ -75,10 +75,10 @@ def kept(name: str, seeds: int) -> dict[str, Any]:
 
 
 def row(world: World, arm: Arm, seeds: int, iterations: int, lr: float | None = None) -> dict[str, Any]:
-    """All figures of an arm in a world.
+    """Return all numbers of an arm in a world.
 
-    ``mean`` is the mean success of the curve after its start, ``final`` that of the last policies; ``below`` is the
-    share of seeds that end below the start; ``error`` is half a 95 % interval of each point; ``closed``: see `Curve`.
+    ``mean`` is the mean success of the curve after its start, ``final`` that of the last policies. ``below`` is the
+    share of seeds that end below the start. ``error`` is half a 95 % interval of each point. ``closed``: see `Curve`.
     """
     began = time.process_time()
     found = arm.curve(world, seeds=seeds, iterations=iterations, lr=lr)
@@ -105,7 +105,7 @@ def row(world: World, arm: Arm, seeds: int, iterations: int, lr: float | None = 
     }
 
 
-#: world -> arm -> figures, as in the results' file.
+#: world -> arm -> numbers, as on file.
 Figures = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
@@ -114,7 +114,7 @@ def arms_of(figures: Figures) -> list[str]:
 
 
 def table(figures: Figures, column: str) -> str:
-    """A line per arm and a column per world, in Markdown; mean success over the whole curve, or another figure."""
+    """Return a Markdown table of a number, with a row per arm and a column per world."""
     worlds = list(figures)
     lines = ["| | " + " | ".join(worlds) + " | mean |", "|---|" + "---|" * (len(worlds) + 1)]
     for arm in arms_of(figures):
@@ -127,7 +127,7 @@ def table(figures: Figures, column: str) -> str:
 
 
 def plot(figures: Figures, path: Path, arms: Sequence[str], title: str) -> None:
-    """A panel per world: success over thousand environment steps, the mean of the seeds with its 95 % interval."""
+    """Plot a panel per world: success over thousand environment steps, mean over seeds with 95 % interval."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,5 +1,5 @@
-"""What is compared, by name, and what its step advantages know: bias, variance and cosine against the true ones, and of
-the gradient against the exact.
+"""The compared arms, and the accuracy of their step advantages: bias, variance and cosine relative to the exact
+advantages, and the cosine of the gradient with the exact one.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from benchmarks.exact_worlds.walks import Budget, Sampler
 from benchmarks.exact_worlds.world import World, exact_gradient, gradient, policy, values
 from rl_agents.advantages.statistics import FloatArray, IntArray
 
-#: Length of an optimizer step: one for all that learn from an iteration at once, and one for updates after each tick.
+#: Length of an optimizer step with one update per iteration, and with one update per tick.
 LR, TICK_LR = 1.0, 0.3
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A method and how it is run.
+    """A method and its optimizer step.
 
     Attributes:
         method: from whole episodes, or a search.
@@ -58,7 +58,7 @@ BASELINES = {
     "hgpo": Arm(memoryless(hgpo_advantages)),
     "steppo": Arm(steppo_of()),
 }
-#: The chain of states as the critic of ordinary episodes (g).
+#: The chain of states as the critic of ordinary episodes.
 CHAIN = {
     "chain λ=0": Arm(chain_of(0.0)),
     "chain λ=0.5": Arm(chain_of(0.5)),
@@ -67,29 +67,25 @@ CHAIN = {
     "chain λ=1": Arm(chain_of(1.0)),
     "chain λ=0.95, solved again": Arm(chain_of(0.95, imitate=0.3)),
 }
-#: With replay as in the product, by how far an advantage looks before it trusts a state's value.
+#: With replay as in the product, for several λ.
 LAMBDA = {
     **{
-        f"again, λ={lam:g}": Arm(chain_of(lam, imitate=0.3, bounded=True, ratio="clip")) for lam in (0.5, 0.7, 0.8, 0.9)
+        f"again, λ={lam:g}": Arm(chain_of(lam, imitate=0.3, bounded=True, clipped=True)) for lam in (0.5, 0.7, 0.8, 0.9)
     },
     **{
-        f"again, λ={lam:g}, corrected": Arm(chain_of(lam, imitate=0.3, bounded=True, ratio="clip", corrected=2.0))
+        f"again, λ={lam:g}, corrected": Arm(chain_of(lam, imitate=0.3, bounded=True, clipped=True, corrected=2.0))
         for lam in (0.5, 0.7)
     },
-    "again, bounded, clipped": Arm(chain_of(0.95, imitate=0.3, bounded=True, ratio="clip")),
+    "again, bounded, clipped": Arm(chain_of(0.95, imitate=0.3, bounded=True, clipped=True)),
 }
-#: The same with one thing changed.
+#: One change each.
 PARTS = {
     "groups of 8": Arm(chain_of(0.9, size=8)),
-    "λ=1, judged before counted": Arm(chain_of(1.0, first="judge")),
-    "no memory": Arm(chain_of(0.9, keep=0.0)),
-    "judged before counted": Arm(chain_of(0.9, first="judge")),
-    "prior 0.1": Arm(chain_of(0.9, prior=0.1)),
     "solved again": Arm(chain_of(0.9, imitate=0.3)),
     "long steps": Arm(chain_of(0.9), lr=4.0),
     "long steps, trust region": Arm(chain_of(0.9), lr=4.0, trust=0.01),
 }
-#: 3spo as it is, as published, and with one part of either changed.
+#: 3spo, its published reading, and one change of either.
 SEARCHES = {
     "3spo": _search(),
     "3spo, w/o paths": _search(path_weight=0.0),
@@ -100,7 +96,7 @@ SEARCHES = {
     "published, no gate": _search(reading="published", score_gate="off"),
 }
 ARMS: dict[str, Arm] = {**BASELINES, **CHAIN, **LAMBDA, **PARTS, **SEARCHES}
-#: Each kind is run by itself: searches cost a hundred times as much CPU.
+#: Sets of arms; searches cost a hundred times as much CPU.
 SETS = {
     "main": (*BASELINES, *CHAIN),
     "lambda": ("grpo", *LAMBDA),
@@ -109,9 +105,9 @@ SETS = {
 }
 
 
-# --- what step advantages know
+# --- accuracy of step advantages
 
-#: Iterations under the same policy: those before the last fill memories.
+#: Iterations with the same policy; those before the last fill memories.
 ITERATIONS = 4
 
 
@@ -119,11 +115,11 @@ def quality(world: World, arm: Arm, *, runs: int, seed: int = 0) -> dict[str, fl
     """Judge an arm under the world's first policy.
 
     Returns:
-        step_cosine: of Â and A over all steps that were learned from.
-        bias, deviation: of Â given time, state and action, in units of the root mean square of A, after the best scale.
-        cosine: mean over the runs, of an iteration's gradient and the exact one.
-        mean_cosine: of the mean gradient of all runs and the exact one: 1 is unbiased in direction.
-        noise: variance of an iteration's gradient by the square of its mean.
+        step_cosine: of Â and A over all trained steps.
+        bias, deviation: of Â given time, state and action, in units of the root mean square of A, after rescaling.
+        cosine: of an iteration's gradient and the exact one, mean over runs.
+        mean_cosine: of the mean gradient of all runs and the exact one; 1 means an unbiased direction.
+        noise: variance of an iteration's gradient divided by the square of its mean.
     """
     chosen = policy(world, world.weights[None])
     collect = _searched if isinstance(arm.method, SearchMethod) else _played
@@ -144,10 +140,9 @@ def quality(world: World, arm: Arm, *, runs: int, seed: int = 0) -> dict[str, fl
 
 
 def _steps(steps: Samples, true: FloatArray) -> dict[str, float]:
-    """Cosine, bias and deviation over steps."""
     real = true[steps.time, steps.state, steps.action]
     scale = float(steps.advantage @ real) / max(float(real @ real), 1e-300)
-    if scale <= 0:  # nothing to scale by: it points elsewhere
+    if scale <= 0:  # the advantages point elsewhere, so there is no scale
         return {"step_cosine": _cosine(steps.advantage, real), "bias": np.nan, "deviation": np.nan}
     place = np.ravel_multi_index((steps.time, steps.state, steps.action), true.shape)
     count = np.bincount(place, minlength=true.size)
@@ -169,7 +164,7 @@ def _played(world: World, arm: Arm, chosen: FloatArray, seed: int) -> tuple[IntA
     method, budget = arm.method(world, runs), Budget(budget_of(world), np.zeros(runs))
     generator = np.random.default_rng(seed)
     for _ in range(ITERATIONS):
-        budget.left[:] = budget.steps  # nobody owes: every iteration has samples
+        budget.left[:] = budget.steps  # every iteration has samples
         batch = method(Sampler(world, chosen, generator), budget)
     steps = batch.steps
     return steps.run, Samples(steps.state, steps.action, steps.time, batch.advantages, steps.reach)

@@ -1,5 +1,5 @@
-"""Learning curves, judged exactly at every iteration: of policies of many seeds side by side that learn from whole
-episodes, and of the product's searches (`rl_agents.rollout.tree_search`) with their own `Explorer` and credit.
+"""Learning curves with exact success at every iteration, of many seeds in parallel that learn from complete episodes,
+and of the product's searches (`rl_agents.rollout.tree_search`) with their `Explorer` and credit.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.rollout.tree_search.explorer import Explorer, SearchError
 from rl_agents.rollout.tree_search.states import PATH
 
-#: Episodes of full length that an iteration's environment steps amount to.
+#: Environment steps of an iteration, in episodes of full length.
 EPISODES = 8
 MOMENTUM, SPREAD = 0.9, 0.99
 
 
 def budget_of(world: World) -> int:
-    """Environment steps of an iteration."""
+    """Return the environment steps of an iteration."""
     return EPISODES * world.horizon
 
 
 @dataclass
 class Optimizer:
-    """Adam with one second moment for all weights of a run: its steps have a length, not a shape.
+    """Adam with one second moment for all weights of a run, so that a step has a fixed length.
 
-    A table of logits has no shared weights; Adam's moment per weight would move a state that is met once as far as one
-    that is met always, which no network does.
+    A table of logits has no shared weights: with a moment per weight, Adam would change a state that is visited once as
+    much as one that is always visited, unlike in a network.
 
     Attributes:
-        lr: length of a step while gradients point one way.
+        lr: length of a step if all gradients have the same direction.
     """
 
     lr: float
@@ -49,7 +49,7 @@ class Optimizer:
     steps: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def step(self, ascent: FloatArray, active: FloatArray) -> FloatArray:
-        """What to add to the weights [runs, parts, actions]; runs that are not ``active`` stay as they are."""
+        """Return the change of the weights [runs, parts, actions]; runs that are not ``active`` stay unchanged."""
         if self.mean is None or self.square is None:
             self.mean, self.square, self.steps = np.zeros_like(ascent), np.zeros(len(ascent)), np.zeros(len(ascent))
         on = active > 0
@@ -65,12 +65,12 @@ class Optimizer:
 
 @dataclass
 class Curve:
-    """What a method did in a world.
+    """The learning curve of a method in a world.
 
     Attributes:
         steps: environment steps after each iteration, from 0 on, [iterations + 1].
         success: J of every seed's policy, [iterations + 1, seeds].
-        closed: share of the seeds whose search closed every start state.
+        closed: share of seeds whose search closed every start state.
     """
 
     steps: FloatArray
@@ -84,7 +84,7 @@ def learn(
     """Learn with one optimizer step per iteration.
 
     Args:
-        trust: most KL(old, new) of the policy on the states that it met, in nats per step; 0: no limit.
+        trust: largest KL(old, new) on the visited states, in nats per step; 0: no limit.
     """
     generator = np.random.default_rng(seed)
     weights = np.repeat(world.weights[None], seeds, axis=0)
@@ -107,7 +107,7 @@ def learn(
 
 
 def _within(world: World, weights: FloatArray, change: FloatArray, steps: Steps, trust: float) -> FloatArray:
-    """Factor on each run's change, halved until KL on the visited states is within bounds, [runs]."""
+    """Return a factor on each run's change, halved until the KL on visited states is within bounds, [runs]."""
     old, runs = policy(world, weights), len(weights)
     visits = np.bincount(steps.run * world.states + steps.state, steps.reach, runs * world.states).reshape(runs, -1)
     visits = visits / np.maximum(visits.sum(axis=1, keepdims=True), 1e-9)
@@ -121,7 +121,7 @@ def _within(world: World, weights: FloatArray, change: FloatArray, steps: Steps,
 
 # --- searches
 
-#: Tasks that are searched side by side.
+#: Tasks that are searched concurrently.
 WIDTH = 4
 
 
@@ -140,7 +140,7 @@ class SearchMethod:
 
 
 class Samples(NamedTuple):
-    """What a tick is trained on, all [samples]."""
+    """The training data of a tick, all [samples]."""
 
     state: IntArray
     action: IntArray
@@ -150,10 +150,10 @@ class Samples(NamedTuple):
 
 
 class SearchRun:
-    """One run's search; set ``chosen`` [1, states, actions] before each tick.
+    """The search of one run; set ``chosen`` [1, states, actions] before each tick.
 
     Attributes:
-        closed: every start state is closed: the product ends such a run, here its policy stays what it is.
+        closed: every start state is closed. The product ends such a run; here its policy stays unchanged.
     """
 
     def __init__(self, world: World, method: SearchMethod, seed: int) -> None:
@@ -196,7 +196,7 @@ class SearchRun:
         return Samples(table[:, 0], table[:, 2], table[:, 1], gained, np.ones(len(rows)))
 
     def _expand(self, specs: Sequence[BranchSpec]) -> list[Expansion]:
-        """What runners would answer; equal siblings share one execution."""
+        """Return what env runners would; equal siblings share one execution."""
         return [self._children(spec) if spec.seeds else self._look(spec) for spec in specs]
 
     def _look(self, spec: BranchSpec) -> Expansion:
@@ -228,7 +228,7 @@ class SearchRun:
 
 
 def learn_search(world: World, method: SearchMethod, *, lr: float, seeds: int, iterations: int, seed: int = 0) -> Curve:
-    """Learning curves of a search; one run after the other."""
+    """Return the learning curves of a search, one run after the other."""
     found = [_one(world, method, lr, iterations, seed + 1000 * (1 + run)) for run in range(seeds)]
     curves, closed = (np.array(part) for part in zip(*found, strict=True))
     return Curve(np.arange(iterations + 1.0) * budget_of(world), curves.T, float(closed.mean()))
@@ -247,7 +247,7 @@ def _one(world: World, method: SearchMethod, lr: float, iterations: int, seed: i
 
 
 def ascent_of(world: World, run: SearchRun, optimizer: Optimizer, samples: Samples) -> FloatArray:
-    """One optimizer step on these samples; their advantages are those of the policy that sampled them."""
+    """Return one optimizer step on the samples of the current policy."""
     if not np.abs(samples.advantage).any():
         return np.zeros_like(world.weights)[None]
     first = np.zeros(samples.state.size, dtype=np.int64)

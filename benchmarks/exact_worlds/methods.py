@@ -1,12 +1,11 @@
-"""Methods that learn from whole episodes: how they spend an iteration's steps, the advantage of each step, and what
-they remember. All formulas are those of `rl_agents.advantages`; here is what they are given.
+"""Methods that learn from complete episodes: their sampling, step advantages and memory. The formulas are those of
+`rl_agents.advantages`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
@@ -20,11 +19,12 @@ from rl_agents.algorithms.gigpo import anchor_clusters, gigpo
 from rl_agents.algorithms.hgpo import hgpo
 
 GROUP = 8
+GAMMA, KEEP = 0.95, 0.7
 
 
 @dataclass
 class Batch:
-    """What an optimizer step learns from: steps and their advantages; ``steps.reach`` weighs them."""
+    """The data of an optimizer step: steps and their advantages, weighted by ``steps.reach``."""
 
     steps: Steps
     advantages: FloatArray
@@ -32,7 +32,7 @@ class Batch:
 
 #: Spends an iteration's budget.
 Method = Callable[[Sampler, Budget], Batch]
-#: (world, runs) -> a method with an empty memory.
+#: (world, runs) -> method with an empty memory.
 Maker = Callable[[World, int], Method]
 
 
@@ -46,7 +46,7 @@ def anchors(world: World, steps: Steps) -> list[str]:
 
 
 def memoryless(advantages: Callable[[World, Steps], FloatArray]) -> Maker:
-    """Groups of whole episodes that are judged by themselves."""
+    """Return a method with groups of complete episodes and no memory."""
 
     def make(world: World, runs: int) -> Method:
         def method(sampler: Sampler, budget: Budget) -> Batch:
@@ -59,26 +59,26 @@ def memoryless(advantages: Callable[[World, Steps], FloatArray]) -> Maker:
 
 
 def grpo_advantages(world: World, steps: Steps, std: Std = "sample") -> FloatArray:
-    """GRPO's advantage of an episode in its group, at each of its steps."""
+    """Return GRPO's advantage of an episode in its group, at each of its steps."""
     ends = np.flatnonzero(steps.following < 0)  # one per episode, in the order of the episodes
     of_episode = grpo(rewards(world, steps)[ends], steps.group[ends], std=std)
     return np.asarray(of_episode[np.searchsorted(ends, np.arange(len(steps)))])
 
 
 def returns_of(world: World, steps: Steps) -> FloatArray:
-    """Σ γ^t·r of what is left of the episode, with γ = 0.95 as in the product's presets."""
-    return discounted_returns(rewards(world, steps), steps.following, np.zeros(len(steps)), gamma=0.95)
+    """Return Σ γ^t·r of the rest of the episode, with γ = 0.95 as in the product's recipes."""
+    return discounted_returns(rewards(world, steps), steps.following, np.zeros(len(steps)), gamma=GAMMA)
 
 
 def gigpo_advantages(world: World, steps: Steps) -> FloatArray:
-    """GiGPO; without deviation as by default."""
+    """GiGPO without division by the deviation, as by default."""
     clusters = anchor_clusters(anchors(world, steps), steps.group)
     whole = grpo_advantages(world, steps, "none")
     return np.asarray(gigpo(whole, returns_of(world, steps), clusters, omega=1.0, std="none"))
 
 
 def hgpo_advantages(world: World, steps: Steps) -> FloatArray:
-    """HGPO with two earlier states, as by default."""
+    """HGPO with a history of two states, as by default."""
     previous = np.where(steps.time > 0, np.arange(-1, len(steps) - 1), -1)
     return np.asarray(
         hgpo(
@@ -89,7 +89,7 @@ def hgpo_advantages(world: World, steps: Steps) -> FloatArray:
 
 
 def whitened(steps: Steps, advantages: FloatArray) -> FloatArray:
-    """Each run's advantages whitened over its batch."""
+    """Return each run's advantages, whitened over its batch."""
     found = np.zeros(len(steps))
     for run in np.unique(steps.run):
         own = steps.run == run
@@ -98,7 +98,7 @@ def whitened(steps: Steps, advantages: FloatArray) -> FloatArray:
 
 
 def steppo_of(gamma: float = 0.99, lam: float = 1.0, rate: float = 0.3, size: int = GROUP) -> Maker:
-    """StepPO: step GAE with a critic that learns from returns, whitened; ``size`` episodes start in one task."""
+    """StepPO: step GAE with a critic that learns from returns, whitened; ``size`` episodes per task."""
 
     def make(world: World, runs: int) -> Method:
         critic = ReturnCritic(world, runs, rate=rate)
@@ -118,7 +118,7 @@ def steppo_of(gamma: float = 0.99, lam: float = 1.0, rate: float = 0.3, size: in
 
 
 def chain_advantages(world: World, critic: ChainCritic, steps: Steps, lam: float) -> FloatArray:
-    """Step GAE over the values of a chain; λ = 0 is γ·V(s') - V(s)."""
+    """Return step GAE with the values of a chain; λ = 0 is γ·V(s') - V(s)."""
     return step_gae(
         rewards(world, steps), critic.values(steps.run, steps.state), steps.following,
         gamma=critic.gamma, lam=lam, final_values=np.zeros(len(steps)),
@@ -126,38 +126,36 @@ def chain_advantages(world: World, critic: ChainCritic, steps: Steps, lam: float
 
 
 def chain_of(
-    lam: float = 0.0, gamma: float = 0.95, keep: float = 0.7, prior: float = 1.0, size: int = 1, first: str = "count",
-    imitate: float = 0.0, bounded: bool = False, ratio: Literal["none", "clip", "truncate"] = "none",
+    lam: float,
+    size: int = 1,
+    imitate: float = 0.0,
+    bounded: bool = False,
+    clipped: bool = False,
     corrected: float = 0.0,
-) -> Maker:  # fmt: skip
-    """Ordinary episodes whose critic is the chain of states.
+) -> Maker:
+    """Return a method whose critic is the chain of states, with γ = 0.95 and a factor of 0.7 on earlier counts.
 
     Args:
-        lam: 0: γ·V(s') - V(s); 1: the return against V(s).
-        keep: factor on earlier counts per iteration.
-        size: episodes that start in one task.
-        first: ``count``: the steps that are judged are counted first; ``judge``: they are counted afterwards.
-        imitate, bounded, ratio: weight of solved episodes of the last four iterations, and how they are learned from
-            (`Solved`); 0: they are not.
-        corrected: k of `Transitions`, whose b(s, s') is added to a step's advantage; 0: nothing is.
+        lam: 0: γ·V(s') - V(s); 1: the return minus V(s).
+        size: episodes per task.
+        imitate, bounded, clipped: weight of successful episodes of the last four iterations, and their use (`Solved`);
+            0: no replay.
+        corrected: k of `Transitions`, whose b(s, s') is added to a step's advantage; 0: no correction.
     """
 
     def make(world: World, runs: int) -> Method:
-        critic = ChainCritic(world, runs, gamma=gamma, keep=keep, prior=prior)
-        solved = Solved(imitate, bounded, ratio) if imitate else None
-        transitions = Transitions(world, runs, keep=keep, prior=corrected) if corrected else None
+        critic = ChainCritic(world, runs, gamma=GAMMA, keep=KEEP)
+        solved = Solved(imitate, bounded, clipped) if imitate else None
+        transitions = Transitions(world, runs, keep=KEEP, prior=corrected) if corrected else None
 
         def method(sampler: Sampler, budget: Budget) -> Batch:
             steps = episodes(sampler, budget, size)
             critic.fade()
-            if first == "count":
-                critic.count(steps)
+            critic.count(steps)
             advantages = chain_advantages(world, critic, steps, lam)
             if transitions is not None:
                 beyond = chain_advantages(world, critic, steps, 1.0) - advantages
                 advantages = advantages + transitions.correction(steps, beyond)
-            if first != "count":
-                critic.count(steps)
             if solved is None:
                 return Batch(steps, advantages)
             old, gained = solved.again(world, sampler, critic, steps)
@@ -169,24 +167,23 @@ def chain_of(
     return make
 
 
-# --- what runs remember
+# --- memories
 
 
 class ChainCritic:
-    """The Markov chain of the steps of this and of earlier iterations, one per run (`rl_agents.advantages.chain`).
+    """The Markov chain of the steps of this and earlier iterations, one per run (`rl_agents.advantages.chain`).
 
     Args:
         gamma: γ per step.
         keep: factor on the counts of earlier iterations.
-        prior: k, steps that lead to an average state.
 
     Attributes:
         worth: V by name, [runs, names].
         counts: N(s, s') by names, [runs, names, names + 2]; the last two are the ends.
     """
 
-    def __init__(self, world: World, runs: int, *, gamma: float, keep: float, prior: float = 1.0) -> None:
-        self.world, self.gamma, self.keep, self.prior = world, gamma, keep, prior
+    def __init__(self, world: World, runs: int, *, gamma: float, keep: float) -> None:
+        self.world, self.gamma, self.keep = world, gamma, keep
         self.names = int(world.names.max()) + 1
         self._name = np.append(world.names, [self.names, self.names + 1])
         self.counts = np.zeros((runs, self.names, self.names + 2))
@@ -196,7 +193,7 @@ class ChainCritic:
         self.counts *= self.keep
 
     def count(self, steps: Steps) -> None:
-        """Count these steps and solve the chains. Where a horizon cut an episode, it ended unsolved."""
+        """Count these steps and solve the chains. An episode that the horizon cut ended unsolved."""
         after = np.where(steps.ended & ~steps.solved(self.world), self.world.won + 1, steps.after)
         place = (steps.run * self.names + self._name[steps.state]) * (self.names + 2) + self._name[after]
         self.counts += np.bincount(place, steps.reach, self.counts.size).reshape(self.counts.shape)
@@ -206,24 +203,24 @@ class ChainCritic:
         self.worth = chain_values(
             total, self.counts[..., self.names].reshape(-1), run * self.names + origin,
             np.where(total[there] > 0, there, -1), self.counts[run, origin, target],
-            gamma=self.gamma, prior=self.prior, chain=np.repeat(np.arange(len(self.counts)), self.names),
+            gamma=self.gamma, prior=1.0, chain=np.repeat(np.arange(len(self.counts)), self.names),
             start=self.worth.reshape(-1),
         ).reshape(self.worth.shape)  # fmt: skip
 
     def values(self, run: IntArray, state: IntArray) -> FloatArray:
-        """V of states [any]; of the ends 1 and 0."""
+        """Return V of states [any]; that of the ends is 1 and 0."""
         padded = np.concatenate([self.worth, np.ones((len(self.worth), 1)), np.zeros((len(self.worth), 1))], axis=1)
         return np.asarray(padded[run, self._name[state]])
 
 
 class Transitions:
-    """What returns said beyond step GAE, by the names of a state and the next one: where V(s') leaves something out.
+    """Correction of step GAE for state aliasing, by the names of a state and the next one.
 
-    b(s, s') = Σ (A^1 - A^λ)/(N(s, s') + k), over this and earlier iterations: 0 in the mean where names say all.
+    b(s, s') = Σ (A^1 - A^λ)/(N(s, s') + k), over this and earlier iterations; its mean is 0 without aliasing.
 
     Args:
         keep: factor on the sums of earlier iterations.
-        prior: k, visits that said nothing.
+        prior: k, visits without information.
     """
 
     def __init__(self, world: World, runs: int, *, keep: float, prior: float) -> None:
@@ -234,7 +231,7 @@ class Transitions:
         self._visits, self._beyond = np.zeros((2, runs * names * (names + 2)))
 
     def correction(self, steps: Steps, beyond: FloatArray) -> FloatArray:
-        """Count A^1 - A^λ of these steps and return b of each."""
+        """Count A^1 - A^λ of these steps; return b of each."""
         after = np.where(steps.ended & ~steps.solved(self.world), self.world.won + 1, steps.after)
         at = (steps.run * self._shape[0] + self._name[steps.state]) * self._shape[1] + self._name[after]
         self._visits = self.keep * self._visits + np.bincount(at, minlength=self._visits.size)
@@ -243,7 +240,7 @@ class Transitions:
 
 
 class ReturnCritic:
-    """V by name as a moving average of returns: what a critic network that is trained on them would know at best.
+    """V by name as a moving average of returns: the best that a critic network trained on them could learn.
 
     Args:
         rate: share of a new mean of returns.
@@ -254,11 +251,11 @@ class ReturnCritic:
         self.worth = np.zeros((runs, int(world.names.max()) + 1))
 
     def values(self, run: IntArray, state: IntArray) -> FloatArray:
-        """V of states that are no ends, [any]."""
+        """Return V of states other than the ends, [any]."""
         return np.asarray(self.worth[run, self.world.names[state]])
 
     def learn(self, steps: Steps, returns: FloatArray) -> None:
-        """Move towards the mean return of these steps, state by state."""
+        """Move V of each state toward the mean return of its steps."""
         place = steps.run * self.worth.shape[1] + self.world.names[steps.state]
         count = np.bincount(place, minlength=self.worth.size).reshape(self.worth.shape)
         total = np.bincount(place, returns, self.worth.size).reshape(self.worth.shape)
@@ -266,30 +263,29 @@ class ReturnCritic:
         self.worth = np.where(count > 0, self.worth + self.rate * (mean - self.worth), self.worth)
 
 
-#: Iterations for which an episode is learned from again.
+#: Iterations for which an episode is replayed.
 WINDOW = 4
-#: Beyond 1 + CLIP a ratio has no gradient; a truncated one weighs CAP at most.
-CLIP, CAP = 0.2, 2.0
+#: A ratio above 1 + CLIP has no gradient.
+CLIP = 0.2
 
 
 @dataclass
 class Solved:
-    """The solved episodes of all runs, and how they are learned from.
+    """The successful episodes of all runs, and their replay.
 
     Attributes:
-        weight: of their steps, beside 1 of new ones.
-        bounded: the newest alone, at most as many as the batch has of its own.
-        ratio: of the policy to the one that sampled: ``none``: not modelled;  ``clip``: PPO's surrogate (as in the
-            product);  ``truncate``: the ratio, at most `CAP`, as a weight.
+        weight: of their steps; new ones have 1.
+        bounded: use only the newest, at most as many as the batch has new episodes.
+        clipped: weigh them by the ratio to the sampling policy with PPO's clip (as in the product).
     """
 
     weight: float
     bounded: bool = False
-    ratio: Literal["none", "clip", "truncate"] = "none"
+    clipped: bool = False
     _kept: list[tuple[Steps, FloatArray]] = field(default_factory=list)
 
     def again(self, world: World, sampler: Sampler, critic: ChainCritic, own: Steps) -> tuple[Steps, FloatArray]:
-        """Return their steps, the oldest first, and max(0, γ^(steps left) - V(s)) of each, times the ratio's factor."""
+        """Return their steps, the oldest first, and max(0, γ^(steps left) - V(s)) of each, times the ratio."""
         old = Steps.joined([steps for steps, _ in self._kept])
         chance = np.concatenate([np.zeros(0), *(chance for _, chance in self._kept)])
         if self.bounded and len(old):
@@ -301,14 +297,12 @@ class Solved:
             gamma=critic.gamma, final_values=np.zeros(len(old)),
         )  # fmt: skip
         ratio = sampler.chosen[old.run, old.state, old.action] / chance
-        if self.ratio == "clip":
+        if self.clipped:
             gained = gained * np.where(ratio < 1 + CLIP, ratio, 0.0)
-        elif self.ratio == "truncate":
-            gained = gained * np.minimum(ratio, CAP)
         return old, gained
 
     def keep(self, world: World, sampler: Sampler, own: Steps) -> None:
-        """Remember the solved ones of a batch's own episodes, with the chances of their actions."""
+        """Keep the successful episodes of a batch, with the probabilities of their actions."""
         won = own.solved(world)[own.following < 0]
         solved = own.taken(won[_episodes(own)])
         self._kept.append((solved, sampler.chosen[solved.run, solved.state, solved.action]))
@@ -316,12 +310,12 @@ class Solved:
 
 
 def _episodes(steps: Steps) -> IntArray:
-    """Number of each step's episode among these steps."""
+    """Return the index of each step's episode among these steps."""
     return np.asarray(np.cumsum(np.append(0, steps.following < 0))[:-1])
 
 
 def _newest(old: Steps, most: IntArray) -> np.ndarray:
-    """Which steps are of each run's newest ``most`` episodes."""
+    """Return a mask of the steps of each run's newest ``most`` episodes."""
     runs = old.run[old.following < 0][::-1]  # newest first
     later = np.array([int((runs[:place] == run).sum()) for place, run in enumerate(runs)])
     return np.asarray((later < most[runs])[::-1][_episodes(old)])

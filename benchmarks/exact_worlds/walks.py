@@ -1,4 +1,4 @@
-"""Sampled steps of many runs at once, in whole episodes."""
+"""Sampled steps of many runs, in complete episodes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rl_agents.advantages.statistics import BoolArray, FloatArray, IntArray
 
 @dataclass
 class Steps:
-    """Sampled steps, all [steps]; the steps of an episode lie one after the other.
+    """Sampled steps, all [steps]; the steps of an episode are contiguous.
 
     Attributes:
         run, group, episode: numbers; a group's episodes start in the same state.
-        time: steps before this one in the episode.
-        after: the state that it led to, or the end (`World.won`, or the number behind it).
-        ended: the episode ends here, by itself or because it was cut.
-        following: index of the next step of the episode, -1 behind the last one.
-        reach: weight of the step in the gradient; 1 in the batch's own episodes.
+        time: number of earlier steps in the episode.
+        after: the next state, or the end (`World.won`, or the next number).
+        ended: the episode ends here, by itself or by the horizon.
+        following: index of the episode's next step; -1 for the last one.
+        reach: weight of the step in the gradient; 1 for new episodes.
     """
 
     run: IntArray
@@ -38,11 +38,11 @@ class Steps:
         return int(self.run.size)
 
     def solved(self, world: World) -> BoolArray:
-        """The episode ends here, solved."""
+        """Return whether the episode ends here, solved."""
         return np.asarray(self.after == world.won)
 
     def taken(self, which: BoolArray) -> Steps:
-        """Only these steps; whole episodes."""
+        """Return only these steps, which form complete episodes."""
         columns = {f.name: getattr(self, f.name)[which] for f in fields(self)}
         place = np.cumsum(which) - 1
         columns["following"] = np.where(columns["following"] < 0, -1, place[columns["following"]])
@@ -55,7 +55,7 @@ class Steps:
 
     @classmethod
     def joined(cls, parts: list[Steps]) -> Steps:
-        """One after the other; numbers of groups and episodes are kept, links are moved."""
+        """Concatenate; numbers of groups and episodes are kept, links are shifted."""
         if not parts:
             return cls.none()
         before = np.cumsum([0, *(len(part) for part in parts)])
@@ -66,7 +66,7 @@ class Steps:
 
 
 class Sampler:
-    """Plays the policies of all runs; they share one stream of chance.
+    """Samples with the policies of all runs, from one random stream.
 
     Args:
         chosen: π(a|s), [runs, states, actions].
@@ -90,7 +90,7 @@ class Sampler:
         return self.generator.choice(self.world.states, size=count, p=self.world.starts)
 
     def one_group(self, runs: IntArray, size: int) -> Steps:
-        """Play one group of episodes for each of these runs; a group starts in one state."""
+        """Sample one group of episodes for each of these runs; a group has one start state."""
         world, run = self.world, np.repeat(runs, size)
         state = np.repeat(self.starts(runs.size), size)
         group = np.repeat(self.groups + np.arange(runs.size), size)
@@ -118,7 +118,7 @@ class Sampler:
 
 @dataclass
 class Budget:
-    """Environment steps per iteration and run; what an iteration took beyond is missing from the next.
+    """Environment steps per iteration and run; steps beyond it are subtracted from the next iteration.
 
     Attributes:
         left: [runs].
@@ -138,7 +138,7 @@ class Budget:
 
 
 def episodes(sampler: Sampler, budget: Budget, size: int) -> Steps:
-    """Groups of whole episodes until every run's budget is spent."""
+    """Sample groups of complete episodes until every run's budget is spent."""
     parts = []
     while (runs := budget.able()).size:
         parts.append(sampler.one_group(runs, size))

@@ -1,7 +1,7 @@
-"""A finite world of known chances, a softmax policy in it, what dynamic programming knows about both, and how a world
-is built from what an action does in a state.
+"""Finite worlds with known transition probabilities, softmax policies, their exact values by dynamic programming, and
+the construction of a world from a step function.
 
-Arrays over runs have a leading axis [runs]: one call looks at the policies of all seeds at once.
+Arrays over runs have a leading axis [runs], so one call evaluates the policies of all seeds.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from rl_agents.advantages.statistics import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class World:
-    """A world that ends solved, ends unsolved, or is cut after ``horizon`` steps, unsolved; success is the only reward.
+    """A world whose episodes end solved, unsolved, or unsolved after ``horizon`` steps; success is the only reward.
 
     Attributes:
         chances: [states, actions, states + 2], P(s'|s, a); the last two are the ends, solved and unsolved.
         starts: [states], P(s_0): one state per task.
-        names: [states], what estimators take for the state; equal names of unequal states are aliases.
-        features: [states, parts]; logits are ``features @ weights``. The identity is a table.
-        weights: [parts, actions], of the policy that every run starts from.
-        task: [states], the task that a state belongs to.
+        names: [states], state keys of the estimators; equal names of different states are aliases.
+        features: [states, parts]; logits are ``features @ weights``. The identity gives a table.
+        weights: [parts, actions], of the initial policy.
+        task: [states], the task of a state.
     """
 
     name: str
@@ -52,7 +52,7 @@ class World:
 
 
 class Values(NamedTuple):
-    """V [horizon + 1, runs, states] and A = Q - V [horizon, runs, states, actions]: success to come, by the step."""
+    """V [horizon + 1, runs, states] and A = Q - V [horizon, runs, states, actions]: future success, by step."""
 
     values: FloatArray
     advantages: FloatArray
@@ -81,7 +81,7 @@ def values(world: World, chosen: FloatArray) -> Values:
 
 
 def success(world: World, chosen: FloatArray) -> FloatArray:
-    """J = Σ_s P(s_0 = s)·V_0(s), [runs]: what a run's policy really achieves."""
+    """J = Σ_s P(s_0 = s)·V_0(s), [runs]: the exact success of a run's policy."""
     table = world.chances.reshape(-1, world.states + 2)
     runs = chosen.shape[0]
     now = np.zeros((runs, world.states))
@@ -92,7 +92,7 @@ def success(world: World, chosen: FloatArray) -> FloatArray:
 
 
 def occupancy(world: World, chosen: FloatArray) -> FloatArray:
-    """d_h(s) = P(s_h = s), [horizon, runs, states]: it sums to less than 1 once episodes have ended."""
+    """d_h(s) = P(s_h = s), [horizon, runs, states]; the sum is below 1 once episodes have ended."""
     table = world.chances[..., : world.states].reshape(-1, world.states)
     found = np.zeros((world.horizon, chosen.shape[0], world.states))
     found[0] = world.starts
@@ -123,11 +123,11 @@ def gradient(
 # --- building
 
 WON, LOST = "won", "lost"
-#: Where an action may lead: (chance, state), or one state for sure.
+#: Outcome of an action: (probability, state) pairs.
 Outcome = Sequence[tuple[float, Hashable]]
-#: Discount of the best policy that a first policy is drawn towards: it takes the short way.
+#: Discount of the best policy, which therefore takes the shortest path.
 HASTE = 0.97
-#: Deviation of a first policy's own habits.
+#: Standard deviation of the initial policy's random logits.
 HABITS = 0.5
 
 
@@ -143,14 +143,14 @@ def build(
     parts_of: Callable[[tuple[int, ...]], Sequence[Hashable]] | None = None,
     task_of: Callable[[tuple[int, ...]], int] | None = None,
 ) -> World:
-    """Walk from the starts to every state, and set the first policy's success.
+    """Explore all states from the starts, and set the success of the initial policy.
 
     Args:
-        step: (state, action) -> where that leads; `WON` and `LOST` are the ends.
-        start: success of the first policy.
-        name_of: what estimators see of a state; None: all.
-        parts_of: features that are 1 in a state; None: the state itself.
-        task_of: the task of a state; None: there is one.
+        step: (state, action) -> next state or `Outcome`; `WON` and `LOST` are the ends.
+        start: success of the initial policy.
+        name_of: state key; None: the state.
+        parts_of: features that are 1 in a state; None: the state.
+        task_of: task of a state; None: there is one task.
     """
     order, table = _explore(starts, actions, step)
     number = {state: index for index, state in enumerate(order)}
@@ -201,7 +201,7 @@ def _features(parts: Sequence[Sequence[Hashable]]) -> FloatArray:
 
 
 def best_actions(world: World) -> FloatArray:
-    """1 where an action is the best one by discounted success, [states, actions]; 0 where all are alike."""
+    """Return 1 for the best actions by discounted success, [states, actions]; 0 if all are equally good."""
     worth = np.zeros(world.states + 2)
     worth[world.won] = 1.0
     q = np.zeros((world.states, world.actions))
@@ -213,10 +213,10 @@ def best_actions(world: World) -> FloatArray:
 
 
 def with_start(world: World, start: float, seed: int = 0) -> World:
-    """The same world with a first policy of that success: habits by chance, and as much insight as that takes.
+    """Return the world with an initial policy of success ``start``: random logits plus a multiple of the best actions.
 
     Raises:
-        ValueError: no amount of insight gives that success.
+        ValueError: no multiple gives that success.
     """
     generator = np.random.default_rng(seed)
     inverse = np.linalg.pinv(world.features)
@@ -228,5 +228,5 @@ def with_start(world: World, start: float, seed: int = 0) -> World:
         reached = success(world, policy(world, (habits + middle * insight)[None]))[0]
         low, high = (middle, high) if reached < start else (low, middle)
     if abs(reached - start) > 1e-3:
-        raise ValueError(f"{world.name}: no first policy of success {start:g}, the nearest has {reached:.3f}")
+        raise ValueError(f"{world.name}: no initial policy with success {start:g}, the closest has {reached:.3f}")
     return replace(world, weights=habits + middle * insight)

@@ -1,4 +1,4 @@
-"""The worlds: what each is made of, how long it lasts and how often its first policy succeeds."""
+"""The worlds: states, horizon and success of the initial policy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.exact_worlds.world import LOST, WON, Outcome, World, build
 
 
 def chain() -> World:
-    """Six locks of ten digits: one of three actions leads on, the next one back, the last nowhere."""
+    """Six locks of ten digits: of three actions, one moves forward, one back, and one does nothing."""
 
     def step(state: tuple[int, ...], action: int) -> Hashable:
         lock, place = state
@@ -22,12 +22,12 @@ def chain() -> World:
     return build("chain", [(lock, 0) for lock in range(6)], 3, step, horizon=30, start=0.08, task_of=lambda s: s[0])
 
 
-#: Where key and door are, task by task.
+#: Places of key and door, by task.
 CORRIDORS = [(key, door) for key in range(7) for door in range(7) if abs(key - door) > 3]
 
 
 def _corridor(state: tuple[int, ...], action: int) -> tuple[int, ...] | str:
-    """Seven places, a key in one, a door in another. Left, right, take, open."""
+    """Seven places with a key and a door. Actions: left, right, take, open."""
     task, place, key = state
     if action < 2:
         return (task, int(np.clip(place + 2 * action - 1, 0, 6)), key)
@@ -37,7 +37,7 @@ def _corridor(state: tuple[int, ...], action: int) -> tuple[int, ...] | str:
 
 
 def _corridor_parts(state: tuple[int, ...]) -> list[Hashable]:
-    """The policy reads where it is, and on which side what it needs next."""
+    """The policy sees its place and the direction of the next goal."""
     task, place, key = state[:3]
     return [("at", place, key), ("wanted", int(np.sign(CORRIDORS[task][key] - place)), key), ("task", task, key)]
 
@@ -56,12 +56,12 @@ def key_door() -> World:
 
 
 def aliased() -> World:
-    """The same corridors; the policy knows whether it has the key, a state's name does not say so."""
+    """The same corridors; the policy knows whether it has the key, but state keys do not contain it."""
     return _corridor_world("aliased", lambda s: s[:2])
 
 
 def noisy() -> World:
-    """Half of these corridors; every state has one of four names, by chance, so that few states are met twice."""
+    """Half of these corridors; every state has one of four random names, so few states are visited twice."""
 
     def step(state: tuple[int, ...], action: int) -> Hashable | Outcome:
         after = _corridor(state[:3], action)
@@ -74,7 +74,7 @@ def noisy() -> World:
 
 
 def deduction() -> World:
-    """Sixteen hypotheses: four questions halve them, a fifth says nothing, an answer is right by chance, and ends."""
+    """Sixteen hypotheses: four questions halve them, a fifth is useless, and an answer ends the episode."""
 
     def step(state: tuple[int, ...], action: int) -> Hashable | Outcome:
         if action == 5:
@@ -88,7 +88,7 @@ def deduction() -> World:
 
 
 def distractors() -> World:
-    """Eight places in a row; in each, something new can be looked at, four times over, and that never helps."""
+    """Eight places in a row; in each, up to four new things can be inspected, which never helps."""
 
     def step(state: tuple[int, ...], action: int) -> Hashable:
         place, seen = state
@@ -104,7 +104,7 @@ def distractors() -> World:
 
 
 def slippery() -> World:
-    """Four ways of eight places; the right action leads on in six of ten times, and back in one."""
+    """Four paths of eight places; the right action moves forward with probability 0.6, and back with 0.1."""
 
     def step(state: tuple[int, ...], action: int) -> Hashable | Outcome:
         way, place = state
@@ -117,12 +117,12 @@ def slippery() -> World:
     return build("slippery", [(way, 0) for way in range(4)], 3, step, horizon=30, start=0.1, task_of=lambda s: s[0])
 
 
-#: Rooms of switch and exit, task by task.
+#: Rooms of switch and exit, by task.
 RINGS = [(3, 9), (5, 2), (8, 4), (10, 7), (2, 11), (6, 1)]
 
 
 def loops() -> World:
-    """Twelve rooms in a ring: a switch in one opens the exit in another. Forth, back, across, use."""
+    """Twelve rooms in a ring; a switch opens the exit in another room. Actions: forward, back, across, use."""
 
     def step(state: tuple[int, ...], action: int) -> Hashable:
         task, room, opened = state
@@ -144,7 +144,7 @@ TRAPS = {(1, 1), (1, 3), (2, 3), (3, 0), (3, 1), (4, 3)}
 
 
 def traps() -> World:
-    """Five by five fields, from corner to corner, past six fields that end it."""
+    """Five by five fields from corner to corner, with six fields that end the episode."""
 
     def step(state: tuple[int, ...], action: int) -> Hashable:
         moves = ((0, 1), (1, 0), (0, -1), (-1, 0))[action]
@@ -158,7 +158,7 @@ QUESTS = [(4, 1, 5, 0), (0, 5, 3, 1), (5, 2, 4, 0), (1, 4, 0, 3)]
 
 
 def quest() -> World:
-    """Four things to do in order, at four of six places: fifty steps, and hardly ever a success."""
+    """Four things to do in order, at four of six places, within fifty steps; success is rare."""
 
     def step(state: tuple[int, ...], action: int) -> Hashable:
         task, place, done = state
@@ -177,9 +177,9 @@ def quest() -> World:
 
 
 def household() -> World:
-    """Twenty tasks: fetch a thing from one of five rooms and put it into another, by way of the hall (room 5).
+    """Twenty tasks: carry a thing from one of five rooms to another through the hall (room 5).
 
-    The policy reads the room that matters next and whether it is there: what it learns in a task holds in others.
+    The policy sees the next goal and whether it is there, so learning transfers between tasks.
     """
     tasks = [(thing, goal) for thing in range(5) for goal in range(5) if thing != goal]
 
@@ -204,13 +204,13 @@ def household() -> World:
 
 
 STANDS = [(0, 0), (0, 4), (4, 0), (4, 3)]
-#: Between fields that lie side by side.
+#: Walls between adjacent fields.
 WALLS = {((0, 1), (0, 2)), ((1, 1), (1, 2)), ((3, 0), (3, 1)), ((4, 0), (4, 1)), ((3, 2), (3, 3)), ((4, 2), (4, 3))}
 FARES = 100
 
 
 def taxi() -> World:
-    """gymnasium's Taxi: a name says where the taxi and the passenger are, and not where to, which the policy knows."""
+    """gymnasium's Taxi: a state key has the positions, but not the destination, which the policy knows."""
 
     def step(state: tuple[int, ...], action: int) -> Hashable:
         row, column, fetch, bring, aboard = state

@@ -1,1 +1,1 @@
-"""Which model families work, and with what: see `benchmarks.model_families.__main__`."""
+"""Support of model families; see `benchmarks.model_families.__main__`."""

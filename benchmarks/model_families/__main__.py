@@ -1,8 +1,8 @@
-"""Which model families work, and with what: ``python -m benchmarks.model_families``.
+"""Support of model families by engine and learner feature: ``python -m benchmarks.model_families``.
 
-Small random models of every family are made from their configurations (nothing is downloaded) and tried on PyTorch and,
-without ``--quick``, with vLLM on this machine. Writes benchmarks/results/model_families.json
-and the tables of docs/reference/models.md; ``--page`` writes only these, from the results on file.
+Small random models of every family are built from configurations (nothing is downloaded) and tested with PyTorch and,
+without ``--quick``, with vLLM. Writes benchmarks/results/model_families.json and the tables of
+docs/reference/models.md; ``--page`` writes only the tables, from the results on file.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def measure(vllm: bool) -> dict[str, Any]:
 
 
 def with_vllm(families: Sequence[Family], cases: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """Return what vLLM gave for each family: the larger difference of before and after a change of weights."""
+    """Return vLLM's result for each family: the larger difference before and after a weight update."""
     from safetensors.torch import save_file
 
     from benchmarks.model_families import checks, engines

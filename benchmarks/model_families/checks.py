@@ -1,4 +1,4 @@
-"""What is tried with a small model of a family, on PyTorch alone: a check gives a number, or says why it is refused."""
+"""Checks of a small model of a family with PyTorch: each returns a number, or the reason of a refusal."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from rl_agents.learner.prefix_sharing import WIDE
 from rl_agents.learner.rl_modules import CausalLMModule, Network, ValueModule
 from rl_agents.rollout.env_runner import TEXT_SPACE
 
-#: Tokens of the longest row, longer than the windows of families that have one; words that rows are made of.
+#: Tokens of the longest row, longer than any window; range of token ids.
 LENGTH, WORDS = 96, (8, 300)
 TEMPERATURE = 0.7
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check gave: a number (mostly a largest difference), and words where there is more to say."""
+    """The result of a check: a number (mostly a largest difference) and a remark."""
 
     value: float | None = None
     said: str = ""
@@ -48,7 +48,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Case:
-    """A family's small model in a folder of its own."""
+    """A family's small model in a folder."""
 
     family: Family
     folder: Path
@@ -68,7 +68,7 @@ class Case:
 
 
 def batch(length: int = LENGTH) -> dict[str, Any]:
-    """Three rows that begin alike; most of their tokens are scored."""
+    """Return three rows with a common beginning; most of their tokens are scored."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(*WORDS, (3, length), generator=generator)
     ids[1, : length // 2] = ids[0, : length // 2]
@@ -84,14 +84,14 @@ def gap(one: Tensor, other: Tensor) -> float:
 
 
 def loads(case: Case) -> Finding:
-    """Parameters of the model, as its configuration says; what a run's checks say before anything starts."""
+    """Number of parameters; the checks before a run pass."""
     check_model(case.folder)
     shape = model_shape(read_config(case.folder))
     return Finding(float(sum(p.numel() for p in case.module.lm.parameters())), "" if shape else "shape not read")
 
 
 def learner(case: Case) -> Finding:
-    """Difference to transformers' own unmasked forward pass; every parameter has a gradient."""
+    """Difference from transformers' own forward pass; every parameter has a gradient."""
     module, data = case.module, batch()
     module.zero_grad()
     module.train()
@@ -106,7 +106,7 @@ def learner(case: Case) -> Finding:
 
 
 def torch_engine(case: Case) -> Finding:
-    """Difference of what the torch engine says of its samples, before and after it got new weights by files' names."""
+    """Difference of the torch engine's logprobs, before and after a weight update by names of files."""
     family, length = case.family, 60 if case.family.window else 120
     engine = TorchEngine(case.folder, max_model_len=length)
     moved = moved_module(case)
@@ -118,7 +118,7 @@ def torch_engine(case: Case) -> Finding:
 
 
 def moved_module(case: Case) -> Any:
-    """The policy after all its weights have moved."""
+    """Return the policy with all weights changed."""
     moved, generator = deepcopy(case.module), torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in moved.lm.parameters():
@@ -127,7 +127,7 @@ def moved_module(case: Case) -> Any:
 
 
 def engine_gap(engine: Any, module: Any, prompts: list[list[int]]) -> float:
-    """Largest difference between an engine's log-probabilities of its samples and the learner's."""
+    """Return the largest difference between the logprobs of engine and learner for sampled tokens."""
 
     async def together() -> list[Any]:
         sampling = [Sampling(max_tokens=12, temperature=TEMPERATURE, seed=i) for i in range(len(prompts))]
@@ -138,7 +138,7 @@ def engine_gap(engine: Any, module: Any, prompts: list[list[int]]) -> float:
 
 
 def samples_gap(module: Any, prompts: list[list[int]], answers: Any) -> float:
-    """As `engine_gap`, of answers as (ids, log-probabilities)."""
+    """As `engine_gap`, for answers as (ids, logprobs)."""
     worst = 0.0
     for prompt, (ids, logprobs) in zip(prompts, answers, strict=True):
         row = torch.tensor([[*prompt, *ids]])
@@ -151,7 +151,7 @@ def samples_gap(module: Any, prompts: list[list[int]], answers: Any) -> float:
 
 
 def shared_rows(case: Case) -> Finding:
-    """Difference of ``prefix_sharing=true`` to flat rows."""
+    """Difference between ``prefix_sharing=true`` and flat rows."""
     length = 60 if case.family.window else LENGTH
     module, data = case.build(shared_rows=length), batch(length)
     packed = pack_rows(data["input_ids"], data["mask"], WIDE)
@@ -164,7 +164,7 @@ def window_said(family: Family) -> str:
 
 
 def in_pieces(case: Case) -> Finding:
-    """Difference of logits in pieces to all at once; refused where the logits are not the head's."""
+    """Difference between chunked and whole logits; refused if the logits are not the head's output."""
     module, whole = case.module, chunked_logprobs.LOGITS_AT_ONCE
     vocabulary = module.lm.config.get_text_config().vocab_size
     chunked_logprobs.LOGITS_AT_ONCE = chunked_logprobs.LOGIT_BYTES * vocabulary * 7
@@ -181,9 +181,9 @@ def in_pieces(case: Case) -> Finding:
 
 
 def lora(case: Case) -> Finding:
-    """Difference between a policy with adapters and the plain model: with them merged, and with peft's folder of them.
+    """Difference between a policy with adapters and the plain model with merged adapters or with peft's folder.
 
-    Also which matrices have adapters.
+    The remark lists the matrices with adapters.
     """
     module, generator = case.build(lora_rank=2, lora_alpha=4.0), torch.Generator().manual_seed(1)
     for name, parameter in module.lm.named_parameters():
@@ -199,7 +199,7 @@ def lora(case: Case) -> Finding:
 
 
 def _with_folder(case: Case, adapted: Any, folder: Path) -> Any:
-    """A new policy whose adapters peft reads from a folder."""
+    """Return a new policy with adapters that peft loads from a folder."""
     from peft import PeftModel
 
     save_adapter(folder, adapted, str(case.folder), str(case.folder))
@@ -217,7 +217,7 @@ def _adapted(model: Any) -> Iterator[str]:
 
 
 def recomputed(case: Case) -> Finding:
-    """Largest difference of gradients with gradient checkpointing, relative to the largest gradient."""
+    """Largest difference of gradients with activation checkpointing, relative to the largest gradient."""
     plain, frugal = case.module, case.build(activation_checkpointing="full")
     found = []
     for module in (plain, frugal):
@@ -229,7 +229,7 @@ def recomputed(case: Case) -> Finding:
 
 
 def round_trip(case: Case) -> Finding:
-    """Difference after saving and loading, with a head tied to the embedding and one of its own; files' names."""
+    """Difference after saving and loading, with tied and untied heads; also compares names of tensors."""
     worst = 0.0
     for tied in (True, False):
         with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
@@ -245,7 +245,7 @@ def round_trip(case: Case) -> Finding:
 
 
 class _NoTokenizer:
-    """Stands for a tokenizer where only its size matters."""
+    """Replaces a tokenizer if only its size matters."""
 
     def __len__(self) -> int:
         return 311
@@ -260,7 +260,7 @@ def names_in(folder: Path) -> set[str]:
 
 
 def sharded(case: Case) -> Finding:
-    """Difference of log-probabilities under FSDP2 (one process, gloo), with adapters; and of what is exported."""
+    """Difference of logprobs and of exported weights with FSDP2 (one process, gloo) and adapters."""
     with one_process():
         module, plain = (case.build(lora_rank=2, lora_alpha=4.0) for _ in range(2))
         plain.load_state_dict(module.state_dict())
@@ -281,7 +281,7 @@ def adapters_of(module: Any) -> dict[str, Tensor]:
 
 @contextmanager
 def one_process() -> Iterator[None]:
-    """A process group of this process alone, unless there is one."""
+    """Open a process group with only this process, unless there is one."""
     made = not distributed.is_initialized()
     if made:
         distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
@@ -293,7 +293,7 @@ def one_process() -> Iterator[None]:
 
 
 def critic(case: Case) -> Finding:
-    """Largest value of a critic on this backbone whose head is not at zero."""
+    """Largest value of a critic with this backbone and a nonzero head."""
     network = case.build(ValueModule)
     torch.nn.init.constant_(network.head.weight, 0.3)
     return Finding(float(network.forward_train(batch())["values"].detach().abs().max()))
@@ -307,7 +307,7 @@ CHECKS: Mapping[str, Callable[[Case], Finding]] = {
 
 
 def check(case: Case) -> dict[str, Finding]:
-    """Run all checks; what is refused says why, and a model that is refused as such is not tried further."""
+    """Run all checks; a refused model is not tested further."""
     found: dict[str, Finding] = {}
     for name, function in CHECKS.items():
         try:

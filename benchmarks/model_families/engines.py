@@ -1,6 +1,6 @@
-"""vLLM's side: a small model of every family is started, given new weights by the files' names, and sampled from.
+"""Tests with vLLM: start a small model of every family, update its weights by names of files, and sample.
 
-Importing vLLM takes ten seconds, so it is imported once and each engine gets a fork of that process.
+Importing vLLM takes ten seconds, so it is imported once, and each engine runs in a fork of that process.
 """
 
 from __future__ import annotations
@@ -15,24 +15,23 @@ from typing import Any
 
 from rl_agents.inference import EngineSettings, Sampling
 
-#: Longer than the windows of families that have one, so that their masks show.
+#: Prompts are longer than any window.
 PROMPT, SAMPLED, REQUESTS = 90, 12, 3
 LIMIT_S = 120.0
 TEMPERATURE = 0.7
 
 
 def engine_settings(folder: Path) -> EngineSettings:
-    """An engine for a small model in float32."""
     return EngineSettings(
         str(folder), kind="vllm", mode="inprocess", max_model_len=120, max_batch=8, kv_cache_gb=0.03125
     )
 
 
 def answer(folder: Path, after: Path, prompts: Sequence[Sequence[int]], report: Path) -> None:
-    """Sample with the folder's weights, take those of ``after``, sample again; write both, or the error."""
+    """Sample with the folder's weights, load those of ``after``, and sample again; write both results, or the error."""
     try:
         said: dict[str, Any] = _sample(folder, after, prompts)
-    except BaseException as error:  # whatever a model's code raises is the finding
+    except BaseException as error:  # the error is the result
         lines = [line for line in str(error).splitlines() if line.strip()] or [""]
         said = {"error": f"{type(error).__name__}: {' '.join(lines[:3])}"[:300]}
     report.write_text(json.dumps(said), encoding="utf-8")
@@ -59,12 +58,12 @@ def _sample(folder: Path, after: Path, prompts: Sequence[Sequence[int]]) -> dict
 
 
 def main() -> None:
-    """Read jobs (name, folder, after, prompts) from the file named first, write a report for each beside it."""
+    """Read jobs (name, folder, after, prompts, report) from the file in the first argument; write a report for each."""
     jobs = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     from rl_agents.inference.vllm_engine import quick_start_args
 
     quick_start_args(engine_settings(Path(jobs[0]["folder"])))
-    from vllm.engine.arg_utils import EngineArgs  # noqa: F401  (what every fork needs)
+    from vllm.engine.arg_utils import EngineArgs  # noqa: F401  (for all forks)
     from vllm.v1.engine.llm_engine import LLMEngine  # noqa: F401
 
     fork = multiprocessing.get_context("fork")

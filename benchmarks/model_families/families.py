@@ -1,4 +1,4 @@
-"""Small random models of each family: two layers of width 64, made from a configuration, never downloaded."""
+"""Small random models of each family: two layers of width 64, built from a configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-#: Two layers, two heads of 32, which vLLM's attention on CPUs takes and smaller ones not, one for keys and values.
+#: Two layers with two heads of 32 (the smallest that vLLM's CPU attention supports) and one key-value head.
 SMALL: Mapping[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -48,17 +48,17 @@ VISION: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of model.
+    """A model family.
 
     Attributes:
         name: key in the results.
         kind: ``model_type`` of its configuration.
-        models: public models of it, for readers.
-        keys: of the configuration, over `SMALL`.
-        nested: keys of parts of it by name, such as ``text_config``.
+        models: its public models.
+        keys: of the configuration, in addition to `SMALL`.
+        nested: part of the configuration, such as ``text_config`` -> keys.
         tied: the vocabulary head is the embedding.
         template: style of its chat template (`benchmarks.model_families.templates`).
-        window: tokens that a layer sees back, where some layer does not see all.
+        window: size of a sliding attention window, if some layer has one.
     """
 
     name: str
@@ -156,9 +156,9 @@ def small_config(family: Family, vocabulary: int, **changes: Any) -> Any:
 
 
 def save_model(family: Family, folder: Path, tokenizer: Any, seed: int = 0, **changes: Any) -> Path:
-    """Write a model of random weights and a tokenizer into a folder, as `transformers` saves its own.
+    """Write a model with random weights and a tokenizer into a folder.
 
-    Weights are normal of standard deviation 0.2, so that distributions are far from uniform and caps and scales show.
+    Weights are normal with standard deviation 0.2, so that distributions are far from uniform and softcaps matter.
     """
     import torch
 
@@ -174,7 +174,7 @@ def save_model(family: Family, folder: Path, tokenizer: Any, seed: int = 0, **ch
 
 
 def new_model(config: Any) -> Any:
-    """Return an untrained model; those that read images too are built whole."""
+    """Return an untrained model, including the vision part of multimodal models."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     kind = (

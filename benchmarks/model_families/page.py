@@ -10,7 +10,7 @@ from benchmarks.report import RESULTS
 from rl_agents.chat.tool_parsing import FAMILIES, REASONING, SAME_CALLS
 
 FILE = RESULTS / "model_families.json"
-#: A difference of log-probabilities up to which two programs agree, in float32.
+#: Largest difference of logprobs, in float32, that counts as agreement.
 AGREES = 1e-3
 COLUMNS = {
     "learner": "learner", "torch_engine": "torch engine", "vllm": "vLLM", "shared_rows": "shared",
@@ -29,7 +29,6 @@ def measured_with() -> str:
 
 
 def families() -> str:
-    """What was found, one line a family."""
     heads = ["family", "models", *COLUMNS.values(), "tools"]
     lines = [_row(heads), _row(["---"] * len(heads))]
     for name, family in stored()["families"].items():
@@ -79,7 +78,7 @@ def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-#: By the name in the page's mark.
+#: Name in the page's mark -> function that makes the table.
 TABLES: Mapping[str, Callable[[], str]] = {
     "model families, versions": measured_with,
     "model families": families,

@@ -1,4 +1,4 @@
-"""Chat templates in the styles of the families: short forms of what their makers ship, with their peculiarities."""
+"""Chat templates in the styles of the families: short forms of the published ones, with their peculiarities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHATML = (
 QWEN_TOOLS = (
     "{% if tools %}<|im_start|>system\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}"
 )
-#: Thoughts are cut from every answer but the last.
+#: Thoughts are removed from every answer except the last.
 QWEN3 = CHATML.replace(
     "{{ m.content }}",
     "{% if m.role == 'assistant' and not loop.last and '</think>' in m.content %}"
@@ -34,7 +34,7 @@ MISTRAL = (
     "{% if m.role == 'assistant' %}{{ m.content }}</s>{% elif m.role == 'tool' %}[TOOL_RESULTS]{{ m.content }}"
     "[/TOOL_RESULTS]{% else %}[INST]{{ m.content }}[/INST]{% endif %}{% endfor %}"
 )
-#: No turn for the system, and roles that alternate.
+#: No system turn, and roles must alternate.
 GEMMA = (
     "<bos>{% set first = messages[0].content + '\n\n' if messages[0].role == 'system' else '' %}"
     "{% for m in messages if m.role != 'system' %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
@@ -46,7 +46,7 @@ PHI = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% else %}<|endoftext|>{% endif %}"
 )
-#: Nothing ends a turn but the beginning of the next.
+#: A turn ends only where the next one begins.
 GLM = (
     "[gMASK]<sop>{% if tools %}<|system|>\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}{% endif %}"
     "{% for m in messages %}<|{{ 'observation' if m.role == 'tool' else m.role }}|>\n{{ m.content }}{% endfor %}"
@@ -94,7 +94,7 @@ VOCABULARY = 311
 
 @cache
 def tokenizer(style: str) -> Any:
-    """A byte-level tokenizer with a family's template; equal vocabularies but for the special tokens."""
+    """Return a byte-level tokenizer with a family's template; vocabularies differ only in special tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -112,11 +112,11 @@ def tokenizer(style: str) -> Any:
 
 
 def dialogue(style: str) -> str:
-    """Say what of a dialogue a template writes: turns, what comes before them, tools and their results.
+    """Return which parts of a dialogue a template supports: growing prompts, system messages, tools and their results.
 
     Raises:
-        InputError: it cannot write the turns.
-        AssertionError: a growing prompt would not be what the template writes of the whole dialogue.
+        InputError: it cannot render the turns.
+        AssertionError: a growing prompt differs from the rendered dialogue.
     """
     template = ChatTemplate(tokenizer(style))
     user, answer, more = ({"role": role, "content": text} for role, text in TURNS)
@@ -144,6 +144,6 @@ TURNS = (("user", "task"), ("assistant", "box"), ("user", "go on"))
 
 
 def drop_thought(template: ChatTemplate, ids: list[int]) -> str:
-    """A prompt as text without the thoughts that some templates open for a new answer only."""
+    """Return a prompt as text without the opening of a thought, which some templates add for a new answer."""
     text: str = template.tokenizer.decode(ids)
     return text.replace("<think>\n", "")

@@ -1,4 +1,4 @@
-"""The command line of rl_agents: picks the command and turns every outcome into an exit code.
+"""The command line of rl_agents: dispatches commands and maps outcomes to exit codes.
 
 0 done, 1 failed, 2 bad input (one line on stderr), 130 interrupted (after a checkpoint).
 """
@@ -21,7 +21,7 @@ EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; never raises for a user error."""
+    """Run one command and return its exit code; user errors are not raised."""
     collect_less_often()
     try:
         own, arguments = _imports(list(sys.argv[1:] if argv is None else argv))
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # argparse leaves this way after --help; Ray's own SIGTERM handler exits with the signal's number.
         return EXIT_INTERRUPTED if stop.code == signal.SIGTERM else int(stop.code or 0)
     except BrokenPipeError:
-        sys.stdout = None  # type: ignore[assignment]  # the reader (`| head`) left: nothing to flush at exit
+        sys.stdout = None  # type: ignore[assignment]  # the reader (`| head`) has closed the pipe: nothing to flush at exit
         return EXIT_DONE
     except Exception as error:
         return report_crash(error)
@@ -54,10 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _imports(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Take every ``--import MODULE`` out of the arguments of any command; return the modules and the rest.
+    """Remove every ``--import MODULE`` from the arguments; return the modules and the rest.
 
     Raises:
-        InputError: the flag without a module.
+        InputError: the flag has no module.
     """
     own: list[str] = []
     rest: list[str] = []
@@ -74,7 +74,7 @@ def _imports(argv: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _split(argv: list[str]) -> tuple[str, list[str]]:
-    """Separate the command from its arguments; arguments that start with a flag belong to ``train``."""
+    """Split off the command; arguments that start with a flag belong to ``train``."""
     if not argv or argv[0].startswith("-"):
         return "train", argv
     if argv[0] not in COMMANDS:

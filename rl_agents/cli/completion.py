@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """Return one parser of everything: the train command's, with the other commands below it."""
+    """Return the train command's parser with all other commands as subparsers."""
     whole = _parser_of("train")
     whole.prog = SCRIPT
     below: Any = whole.add_subparsers(parser_class=cast(Any, lambda prog, command: _parser_of(command)))
@@ -51,7 +51,7 @@ def whole_parser() -> argparse.ArgumentParser:
 
 
 def _parser_of(command: str) -> argparse.ArgumentParser:
-    """The parser of a command with what its values may be; those that read their action first complete files only."""
+    """Return a command's parser with completions of its values; commands with actions only complete files."""
     build = getattr(importlib.import_module(COMMANDS[command][0]), "build_parser", None)
     parser: argparse.ArgumentParser = build() if build else Parser(command)
     for action in parser._actions:
@@ -61,7 +61,7 @@ def _parser_of(command: str) -> argparse.ArgumentParser:
 
 
 def _values(name: str, command: str) -> Any:
-    """Return how shtab completes the argument called ``name``; None for one of which nothing is known."""
+    """Return shtab's completion of the argument ``name``; None: unknown."""
     words: dict[str, Iterable[str]] = {
         "algo": ALGORITHMS, "env": ENVIRONMENTS, "set": [f"{key}=" for key in KEYS],
         "config": preset_files("sweeps" if command == "tune" else "recipes"), "sweep": preset_files("sweeps"),

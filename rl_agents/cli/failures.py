@@ -1,4 +1,4 @@
-"""How a failure is reported to the user: one line, and a file with the traceback."""
+"""Reports of failures: one line for the user, and a file with the traceback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRACEBACK_VARIABLE = "RL_AGENTS_TRACEBACK"
 
 
 def one_line(error: BaseException) -> str:
-    """Return the message of ``error`` on one line; Ray's wrapper around a remote error is taken off."""
+    """Return the message of ``error`` on one line, without Ray's wrapper of a remote error."""
     error = getattr(error, "cause", None) or error
     return " ".join(str(error).split()) or type(error).__name__
 
@@ -24,9 +24,9 @@ def report_crash(error: Exception, folder: Path | None = None, show: bool = Fals
     """Write the traceback to ``error.log``, name the file on one line of stderr, and return exit code 1.
 
     Args:
-        error: what was raised.
-        folder: where ``error.log`` goes; a fresh temporary folder when there is none.
-        show: print the traceback as well (also with RL_AGENTS_TRACEBACK=1).
+        error: the exception.
+        folder: of ``error.log``; default: a new temporary folder.
+        show: also print the traceback (as with RL_AGENTS_TRACEBACK=1).
         hint: a further sentence, such as how to resume.
     """
     text = "".join(traceback.format_exception(error))
@@ -36,7 +36,7 @@ def report_crash(error: Exception, folder: Path | None = None, show: bool = Fals
         folder.mkdir(parents=True, exist_ok=True)
         log = folder / ERROR_LOG
         log.write_text(text, encoding="utf-8")
-    except OSError:  # the disk is full, for one, which may be why
+    except OSError:  # for example, the disk is full
         log = Path(tempfile.mkdtemp(prefix="rl_agents-")) / ERROR_LOG
         log.write_text(text, encoding="utf-8")
     if show or os.environ.get(TRACEBACK_VARIABLE, "0") not in ("", "0"):

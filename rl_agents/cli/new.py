@@ -22,12 +22,12 @@ from rl_agents.rewards.verifiers import VERIFIERS
 
 @dataclass(frozen=True)
 class Kind:
-    """What can be written.
+    """A kind of plugin.
 
     Attributes:
-        text, test: the file and its test.
-        flags: the flags of ``run.py`` that use it.
-        taken: whether there is one of this name.
+        text, test: templates of the file and its test.
+        flags: flags of ``run.py`` that use it.
+        taken: whether a name is already registered.
     """
 
     text: str
@@ -65,10 +65,10 @@ def build_parser() -> Parser:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the new command; return its exit code.
+    """Write a plugin and its test.
 
     Raises:
-        InputError: not a module name, a name that is taken, or a file that exists.
+        InputError: not a module name, a registered name, or an existing file.
     """
     args = build_parser().parse(argv)
     name, kind = args.name, KINDS[args.kind]

@@ -13,10 +13,10 @@ from rl_agents.installation import as_called, called
 
 
 def show_start(notes: TextIO) -> None:
-    """Say that imports take seconds, unless they are done.
+    """Report that libraries are loading, unless they are loaded.
 
     Args:
-        notes: standard output, or standard error where results as JSON have that for themselves.
+        notes: standard output, or standard error for commands that print JSON.
     """
     if "torch" not in sys.modules:
         print("[rl_agents] loading libraries ...", file=notes, flush=True)
@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
     """`argparse.ArgumentParser` that raises `InputError` instead of printing usage and exiting.
 
     Args:
-        command: a name of `COMMANDS`, whose summary is the description unless there is another one.
+        command: a name of `COMMANDS`, whose summary is the default description.
     """
 
     def __init__(self, command: str, description: str = "", epilog: str = "") -> None:
@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
         self._least: dict[str, int] = {}
 
     def format_help(self) -> str:
-        """Return the help, with the command line as it was called."""
+        """Return the help text, with the command as it was called."""
         return as_called(super().format_help())
 
     def error(self, message: str) -> NoReturn:
@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
             mixed: positional arguments may come before, between and after flags.
 
         Raises:
-            InputError: an unknown flag (the nearest is suggested), a stray argument, or a value that is not allowed.
+            InputError: an unknown flag (with the nearest one), an unexpected argument, or an invalid value.
         """
         args, rest = self.parse_known_intermixed_args(argv) if mixed else self.parse_known_args(argv)
         for flag, least in self._least.items():
@@ -70,7 +70,7 @@ class Parser(argparse.ArgumentParser):
         return args
 
     def add_count(self, flag: str, default: int | None, help: str, least: int = 1, metavar: str = "N") -> None:
-        """Add a flag for a whole number of at least ``least``; the help ends with the default, if there is one."""
+        """Add a flag for a whole number of at least ``least``; the help text ends with its default."""
         ending = "" if default is None or "default" in help else f" (default: {default})"
         self.add_argument(flag, type=int, default=default, metavar=metavar, help=help + ending)
         self._least[flag] = least
@@ -85,7 +85,7 @@ class Parser(argparse.ArgumentParser):
         )  # fmt: skip
 
 
-#: Command -> (module with ``run(argv) -> exit code``, what it does).
+#: Command -> (module with ``run(argv) -> exit code``, summary).
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("rl_agents.cli.train", "train an agent (the default command)"),
     "eval": ("rl_agents.cli.evaluate", "evaluate checkpoints or models: mean success with its 95 % interval, as JSON"),
@@ -120,7 +120,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 def main_parser() -> Parser:
-    """Return the parser of the train command and of ``run.py`` itself: here, where nothing slow is imported."""
+    """Return the parser of the train command and of ``run.py`` itself, in this module with fast imports."""
     commands = "\n".join(f"  {name:11}{summary}" for name, (_, summary) in COMMANDS.items())
     parser = Parser(
         "", f"Train an LLM agent with reinforcement learning. First run: {called()} --algo grpo --local --iterations 2",

@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def demo_traces(argv: Sequence[str]) -> int:
-    """Write a scripted expert's traces as JSON lines."""
+    """Write traces of a scripted expert as JSON lines."""
     parser = Parser("pivot demo-traces", "Write traces of an environment's scripted player as OpenAI chat messages.")
     parser.add_argument("--output", type=Path, required=True, metavar="F.jsonl", help="file to write")
     parser.add_argument(
@@ -105,14 +105,13 @@ def extract(argv: Sequence[str]) -> int:
 
 
 def profile(argv: Sequence[str]) -> int:
-    """Run every turn K times; write means and variances."""
     from rl_agents.cli.pivot_profile import run as run_profile
 
     return run_profile(argv)
 
 
 def filter_turns(argv: Sequence[str]) -> int:
-    """Keep the pivots of a profile, or as many turns at random; plot the profile."""
+    """Keep the pivots of a profile, or random turns; plot the profile."""
     args = _filter_parser().parse(argv)
     from rl_agents.pivot.filter import Rule, choose_at_random, choose_pivots, plot_profile, read_profile
     from rl_agents.traces.store import PIVOTS_FILE, PROFILE_FILE, write_table
@@ -209,15 +208,15 @@ def _check_free(path: Path) -> None:
 def demonstrated_records(
     env: str, options: Mapping[str, Any], traces: int, seed: int, mediocre: bool = False, max_turns: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Yield records of OpenAI's chat form, one per episode.
+    """Yield one record in OpenAI's chat format per episode.
 
-    The reward of an episode is 1 where its actions, run again, solve the task; `pivot extract` keeps those.
+    The reward is 1 if the repeated actions solve the task; `pivot extract` keeps those.
 
     Args:
-        env: environment; ``pivot`` is the help desk.
-        options: the environment's own.
-        mediocre: use the demonstrator of the warm-start model even where there is an expert.
-        max_turns: of an episode; 0 takes the environment's.
+        env: name; ``pivot`` is the help desk.
+        options: of the environment.
+        mediocre: use the demonstrator of the warm-start model even if there is an expert.
+        max_turns: of an episode; 0: the environment's.
 
     Raises:
         InputError: the environment has no demonstrator.
@@ -242,11 +241,11 @@ def demonstrated_records(
 
 
 def has_expert(env: str) -> bool:
-    """Whether an environment has a scripted player without bad habits."""
+    """Return whether an environment has a scripted expert."""
     return env == "pivot" or starter_spec(env).expert is not None
 
 
-#: Step -> (its function, what it does).
+#: Step -> (function, summary).
 STEPS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "demo-traces": (demo_traces, "write example traces by a scripted expert"),
     "extract": (extract, "read traces and write their turns"),

@@ -33,9 +33,9 @@ from rl_agents.rewards.verifiers import make_verifier, self_check
 from rl_agents.traces.turns import Turn
 
 CANDIDATES_FILE, SUMMARY_FILE = "candidates.parquet", "profile.json"
-#: Turns that are rolled out at once; part of what an interrupted profile is recognized by.
+#: Concurrent turns; a part of the key that identifies an interrupted profile.
 CHUNK = 64
-#: What a profile depends on besides turns, model and verifier.
+#: Keys that a profile depends on besides turns, model and verifier.
 SAMPLING_KEYS = ("temperature", "top_p", "max_response_tokens", "max_model_len", "dtype")
 
 
@@ -107,7 +107,7 @@ def _loaded(args: argparse.Namespace) -> list[Turn]:
 
 
 def _verified(turns: list[Turn], flags: dict[str, Any], skip_bad: bool) -> tuple[list[Turn], dict[str, int]]:
-    """Return the turns whose demonstration its verifier accepts; all must be, unless bad ones are to be skipped."""
+    """Return the turns whose demonstration the verifier accepts; without ``skip_bad``, all must pass."""
     given = {name.removeprefix("env."): value for name, value in flags.items() if name.startswith("env.")}
     options = read_env_options(env_spec("pivot"), given, chosen=given)
     check = self_check(make_verifier(options), turns)
@@ -147,10 +147,10 @@ def _write_candidates(folder: Path, turns: Sequence[Turn]) -> Path:
 
 
 def _fitting(turns: Sequence[Turn], settings: Settings, skip_bad: bool) -> tuple[list[Turn], int]:
-    """Return the turns whose state and at least one token fit the context, and how many do not.
+    """Return the turns that fit the context with a full response, and the number of others.
 
     Raises:
-        InputError: the chat template cannot write a state.
+        InputError: the chat template cannot render a state.
     """
     template = ChatTemplate(load_tokenizer(_model_dir(settings)), ChatOptions.from_settings(settings))
     kept = []
@@ -193,7 +193,7 @@ def _model_dir(settings: Settings) -> Path:
 
 
 def _weights_digest(folder: Path) -> str:
-    """Return a digest of a model's weights: names, sizes, and both ends of every file."""
+    """Return a digest of a model's weights: names, sizes, and the first and last MiB of every file."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
         size = path.stat().st_size
@@ -227,7 +227,7 @@ def _play(
 
 @dataclass
 class _Progress:
-    """Prints progress and results so far after every chunk."""
+    """Print progress and results so far after every chunk."""
 
     scored: int = 0
     uniform: int = 0

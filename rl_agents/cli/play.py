@@ -24,12 +24,12 @@ from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.turns import end_cause, is_success
 
 POLICIES = ("random", "scripted", "human")
-#: Demonstrated episodes whose actions a random policy draws from.
+#: Demonstrated episodes whose actions the random policy samples.
 DRAWN_FROM = 20
-#: Words of a random action where nothing says what actions look like.
+#: Words of a random action if the format of actions is unknown.
 WORDS = 4
 
-#: What the agent does after an answer and the environment's ``info``; None to stop.
+#: (reply, the environment's ``info``) -> action; None to stop.
 Act = Callable[[EnvReply, Mapping[str, Any]], str | None]
 
 
@@ -50,7 +50,7 @@ def build_parser() -> Parser:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the episodes; return 1 when all of them failed in the environment."""
+    """Run the episodes; return 1 if all of them failed in the environment."""
     args = build_parser().parse(argv)
     if args.policy not in POLICIES:
         raise InputError(f"--policy {args.policy}: {nearest(args.policy, POLICIES)}")
@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
     keys = " ".join(f"env.{name}={value}" for name, value in settings.env_options.items())
     outcomes: list[Outcome] = []
     envs = env_pool(settings)
-    # Not `asyncio.run`, which would hold back Ctrl-C while a person is asked for an action.
+    # Not `asyncio.run`, which would delay Ctrl-C while waiting for a person's action.
     with contextlib.closing(asyncio.new_event_loop()) as loop:
         env = loop.run_until_complete(made(envs, settings.env))
         try:
@@ -82,7 +82,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def play_settings(args: argparse.Namespace) -> tuple[Settings, StarterSpec | None]:
-    """Settings with the environment keys of its warm-start model, overridden by ``--set``.
+    """Return settings with the environment keys of its warm-start model, overridden by ``--set``.
 
     Raises:
         InputError: unknown environment or key.
@@ -101,7 +101,7 @@ def play_settings(args: argparse.Namespace) -> tuple[Settings, StarterSpec | Non
 
 @dataclass
 class Outcome:
-    """How an episode ended."""
+    """The result of an episode."""
 
     total: float
     success: bool
@@ -109,10 +109,10 @@ class Outcome:
 
 
 async def made(envs: EnvPool, name: str) -> TextEnv:
-    """Return an environment, made where training would make it and within its limit.
+    """Return an environment, made in the same way and with the same time limit as in training.
 
     Raises:
-        InputError: it cannot be made.
+        InputError: making it fails.
     """
     try:
         return await envs.take()
@@ -121,7 +121,7 @@ async def made(envs: EnvPool, name: str) -> TextEnv:
 
 
 async def play(env: TextEnv, guard: EnvGuard, act: Act, settings: Settings) -> Outcome:
-    """Run and print one episode; calls are guarded and read as in training."""
+    """Run and print one episode, with the same guards as in training."""
     task, seed = guard.task_id, guard.process.seed
     print(f"\n=== task {task}, seed {seed}")
     total, turns, cause, answer = 0.0, 0, "", EnvReply("")
@@ -152,7 +152,7 @@ async def play(env: TextEnv, guard: EnvGuard, act: Act, settings: Settings) -> O
 
 
 class Policy:
-    """Where actions come from."""
+    """A policy without a model: scripted, random or human."""
 
     def __init__(self, settings: Settings, starter: StarterSpec | None, name: str, tasks: Sequence[str]) -> None:
         self.settings, self.starter, self.name, self.tasks = settings, starter, name, tasks
@@ -162,7 +162,7 @@ class Policy:
             raise InputError(f"environment {settings.env} has no scripted player; use --policy random or human")
 
     def means(self) -> str:
-        """Say what the policy's name means in this environment."""
+        """Describe the policy in this environment."""
         if self.name == "human":
             return "type one line per turn; an empty line stops"
         if self.name == "scripted":
@@ -186,7 +186,7 @@ class Policy:
         return iter([action for _, action in player(task, rng, self.options, self.settings.max_turns)])
 
     def _drawn(self, env: TextEnv, answer: EnvReply, info: Mapping[str, Any], rng: random.Random) -> str:
-        if draw := getattr(env, "random_action", None):  # with a generator of its own: it may be another process's
+        if draw := getattr(env, "random_action", None):  # with a separate generator for environments in processes
             number: str | None = draw(random.Random(rng.getrandbits(32)))
             if number is not None:
                 return number

@@ -1,4 +1,4 @@
-"""``python run.py push runs/NAME OWNER/MODEL``: a checkpoint with its model card, to the Hub or into a folder."""
+"""``python run.py push runs/NAME OWNER/MODEL``: publish a checkpoint with its model card, on the Hub or in a folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rl_agents.reporting.model_card import (
 from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.reporting.run_folder import RunFolder
 
-#: Files of a merged model that an adapter has none of: weights, configuration, our note.
+#: Files of a merged model that an adapter lacks: weights, configuration, our note.
 OF_MODELS = shutil.ignore_patterns("*.safetensors*", "config.json", "generation_config.json", "rl_agents.json")
 WRITE_TOKEN = "write token of your account: `hf auth login`, or HF_TOKEN"
 
@@ -73,10 +73,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def check_repo(name: str) -> str:
-    """Refuse what is no name on the Hub.
+    """Return a valid name on the Hub.
 
     Raises:
-        InputError: what is wrong with it.
+        InputError: it is invalid.
     """
     from huggingface_hub.utils import validate_repo_id
     from huggingface_hub.utils._validators import HFValidationError
@@ -91,10 +91,10 @@ def check_repo(name: str) -> str:
 
 
 def check_weights(folder: RunFolder, checkpoint: Path, adapter: bool) -> None:
-    """Refuse a checkpoint without what is to be published.
+    """Check that a checkpoint has the weights to publish.
 
     Raises:
-        InputError: what it lacks.
+        InputError: it lacks them.
     """
     if not list(checkpoint.glob("hf/*.safetensors*")):
         raise InputError(f"{checkpoint}: no weights (hf/*.safetensors)")
@@ -107,7 +107,7 @@ def check_weights(folder: RunFolder, checkpoint: Path, adapter: bool) -> None:
 
 
 def terms_of(folder: RunFolder, named: str | None) -> dict[str, str]:
-    """Return the card's license fields; prints one line where no license is known."""
+    """Return the card's license fields; print one line if no license is known."""
     if named:
         return {"license": check_license(named)}
     found = license_of(folder.load_settings().model)
@@ -134,7 +134,7 @@ def write_model(card: CardOf, checkpoint: Path, target: Path, name: str) -> None
 
 
 def write_adapter(source: Path, target: Path) -> None:
-    """Copy PEFT's two files; the path of a local base model is reduced to its name."""
+    """Copy PEFT's two files, with only the folder name of a local base model."""
     shutil.copytree(source, target, dirs_exist_ok=True)
     file = target / "adapter_config.json"
     config = json.loads(file.read_text(encoding="utf-8"))
@@ -144,15 +144,15 @@ def write_adapter(source: Path, target: Path) -> None:
 
 
 def upload(model: Path, repo: str, args: argparse.Namespace, message: str) -> str:
-    """Send a folder to the Hub; return its address.
+    """Upload a folder to the Hub; return its address.
 
     Raises:
-        InputError: no token, no right, no network.
+        InputError: no token, no permission, or no network.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
 
-    no_answer: Any = HfHubHTTPError.__bases__[0]  # of the HTTP library that this huggingface_hub uses, whichever it is
+    no_answer: Any = HfHubHTTPError.__bases__[0]  # of the HTTP library that this version uses
     api = HfApi()
     try:
         api.create_repo(repo, private=not args.public, exist_ok=True)

@@ -1,4 +1,4 @@
-"""``python run.py replay RUN --iterations a:b``: repeat a run's learner updates and compare with the record."""
+"""``python run.py replay RUN --iterations A:B``: repeat a run's learner updates and compare them with the record."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def chosen_range(text: str, done: int) -> tuple[int, int]:
     """Read ``A:B``.
 
     Raises:
-        InputError: not two numbers, A not below B, or B beyond what the run did.
+        InputError: not two numbers, A not below B, or B above the run's iterations.
     """
     match = re.fullmatch(r"(\d+):(\d+)", text)
     if match is None:
@@ -111,10 +111,10 @@ def chosen_range(text: str, done: int) -> tuple[int, int]:
 
 
 def settings_of(folder: RunFolder, start: int, end: int, kept: Mapping[int, Path]) -> Settings:
-    """Return the learner's keys in the range: a resumed run may have continued with others.
+    """Return the settings in the range; a resumed run may have changed keys.
 
     Raises:
-        InputError: they changed within it.
+        InputError: keys of the learner changed within the range.
     """
     within = [iteration for iteration in sorted(kept) if start < iteration <= end]
     if not within:
@@ -142,7 +142,7 @@ def learner_keys(settings: Settings) -> set[str]:
 
 
 def verdict(found: Replay, what: str, equal: bool, end: int, kept: Sequence[int]) -> str:
-    """Return the last line; ``kept`` are the completed iterations of the checkpoints that there are."""
+    """Return the last line; ``kept`` are the iterations of existing checkpoints."""
     if not equal:
         return f"{what}: {len(found.differences)} differences from the record; the first: {found.differences[0]}"
     if end in found.equal:

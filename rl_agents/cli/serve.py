@@ -1,4 +1,4 @@
-"""``python run.py serve --checkpoint DIR``: host a trained agent with Ray Serve until it is interrupted."""
+"""``python run.py serve --checkpoint DIR``: serve a trained agent with Ray Serve until interrupted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rl_agents.serving.options import ServingOptions
 from rl_agents.trainer.ray_address import cluster_address, describe_session
 from rl_agents.web.security import check_address
 
-#: Actors that Serve starts alongside the replicas: controller and proxy; the gateway asks for no CPU.
+#: Actors that Serve starts in addition to replicas: controller and proxy.
 SERVE_ACTORS = 2
 APPLICATION = "rl_agents"
 HEALTH_S = 5.0
@@ -62,7 +62,7 @@ def run(argv: Sequence[str]) -> int:
 
     quiet_libraries()
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    application = build(keys)  # user errors are reported before anything starts
+    application = build(keys)  # reports user errors before anything starts
     joined = cluster_address()
     print(f"[rl_agents] {describe_session()}", flush=True)
     with Interrupts() as interrupts:
@@ -79,10 +79,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def check_port(host: str, port: int) -> None:
-    """Refuse an address that cannot be listened on.
+    """Check that a server can listen on an address.
 
     Raises:
-        InputError: why.
+        InputError: it cannot.
     """
     if not 0 < port < 65536:
         raise InputError(f"--port {port}: must be between 1 and 65535")
@@ -99,7 +99,7 @@ def _start(application: Any, args: argparse.Namespace) -> None:
     """Start Serve and wait until all replicas answer.
 
     Raises:
-        InputError: the cluster runs Serve already, whose address cannot be changed.
+        InputError: the cluster already runs Serve, whose address cannot be changed.
     """
     from ray import serve
 
@@ -119,7 +119,7 @@ def _wait(interrupts: Interrupts) -> None:
 
 
 def _stop(joined: str) -> None:
-    """Let running answers end, then end Serve; on a cluster (``joined``: its address) Ray itself continues."""
+    """Finish running responses, then stop Serve; on a cluster (``joined``: its address) Ray itself continues."""
     import ray
     from ray import serve
 

@@ -52,17 +52,17 @@ def run(argv: Sequence[str]) -> int:
 
 
 def plan(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the chosen keys, checked as far as possible before demonstrations are collected.
+    """Return the chosen keys, checked before demonstrations are collected.
 
     Raises:
-        InputError: no scripted player, an unknown or mistyped key, or keys that exclude each other.
+        InputError: no scripted player, an unknown or invalid key, or contradictory keys.
     """
     env_spec(args.env)
     keys = merge_flags(args.set, {"iterations": args.iterations})
     for name in ("algo", "env", "model", "seed"):
         if name in keys:
             raise InputError(f"--set {name}={keys[name]}: the sft command has a flag for it, or does not use it")
-    Settings.from_dict(keys)  # unknown keys and wrong types, before a starter's libraries are imported
+    Settings.from_dict(keys)  # checks keys and types before slow imports
     try:
         starter = starter_spec(args.env, env_keys(keys))
     except InputError:

@@ -1,4 +1,4 @@
-"""Templates of ``run.py new``: a plugin of each kind and its test, which passes as written; ``{name}`` is filled in."""
+"""Templates of ``run.py new``: a plugin of each kind and a test that passes as written; ``{name}`` is replaced."""
 
 ALGORITHM = '''"""An algorithm: {name}."""
 

@@ -31,18 +31,18 @@ from rl_agents.trainer.ray_address import describe_session
 from rl_agents.trainer.unused_keys import layered
 
 if TYPE_CHECKING:
-    from rl_agents.reporting.trainable import TrainableAgent
+    from rl_agents.trainer.algorithm import AgentAlgorithm
 
-#: Printed whether or not they differ from the defaults.
+#: Keys that are printed even if they have their default.
 ESSENTIAL_KEYS = ("algo", "env", "model", "engine", "seed", "iterations")
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """A run that has been checked and not started.
+    """A run that was checked but not started.
 
     Attributes:
-        resumed: completed iterations, and the checkpoint to resume from (None: none was written); None: a new run.
+        resumed: completed iterations, and the checkpoint to resume from (None: there is none); None: a new run.
     """
 
     settings: Settings
@@ -80,12 +80,12 @@ def run(argv: Sequence[str]) -> int:
     except Exception as error:
         saved = RunFolder(plan.output).complete_checkpoints()
         hint = f"Resume with: python run.py --resume {plan.output}" if saved else ""
-        show = args.local and not isinstance(error, EpisodesFail)  # whose own traceback says nothing
+        show = args.local and not isinstance(error, EpisodesFail)  # whose traceback is not useful
         return report_crash(error, plan.output, show=show, hint=hint)
 
 
 def taken_back(plan: RunPlan) -> AbstractContextManager[None]:
-    """Remove a new run's folder when bad input ends it before its first iteration; a resumed run stays as it is."""
+    """Remove a new run's folder if bad input ends it before its first iteration; keep a resumed run."""
     folder = RunFolder(plan.output)
     if plan.resumed:
         return nullcontext()
@@ -93,10 +93,10 @@ def taken_back(plan: RunPlan) -> AbstractContextManager[None]:
 
 
 def plan_new(args: argparse.Namespace) -> RunPlan:
-    """Resolve the configuration of a new run; nothing is written.
+    """Resolve the configuration of a new run without writing anything.
 
     Raises:
-        InputError: anything wrong with flags, preset or output folder.
+        InputError: a problem with flags, recipe or output folder.
     """
     flags, file = named_flags(args), args.config
     if not file:
@@ -114,9 +114,9 @@ def plan_new(args: argparse.Namespace) -> RunPlan:
 
 
 def chosen_algorithm(flags: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the flags, and the preset to use (empty: none) where no recipe is named; prints which.
+    """Return the flags and the algorithm's preset if no recipe is named (empty: none); print which.
 
-    An algorithm that is named without environment and model may bring its preset.
+    An algorithm without environment and model may have a preset.
     """
     algo = ALGORITHMS.get(str(flags.get("algo", "")))
     if algo is None or not algo.preset or not flags.keys().isdisjoint(("env", "model")):
@@ -126,7 +126,7 @@ def chosen_algorithm(flags: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def without_preset(settings: Settings) -> str:
-    """Return one line on the keys of a run without a preset, naming the presets that match."""
+    """Return a note for a run without a recipe, with matching recipes."""
     text = f"no --config for {settings.algo} on {settings.env}: using the algorithm's defaults, not a paper's settings"
     fitting = [
         path.name
@@ -141,10 +141,10 @@ def without_preset(settings: Settings) -> str:
 
 
 def plan_resume(args: argparse.Namespace) -> RunPlan:
-    """Resolve the configuration of a resumed run; nothing is written.
+    """Resolve the configuration of a resumed run without writing anything.
 
     Raises:
-        InputError: not a run with a checkpoint, or flags that would make it another run.
+        InputError: not a run with a checkpoint, or flags that would make it a different run.
     """
     folder, iteration, checkpoint = RunFolder.resumable(args.resume)
     if args.config:
@@ -167,15 +167,15 @@ def plan_resume(args: argparse.Namespace) -> RunPlan:
 
 
 def named_flags(args: argparse.Namespace) -> dict[str, Any]:
-    """Merge ``--set`` with the flags that are keys of their own; raises as `merge_flags`."""
+    """Merge ``--set`` with the flags that are keys; raises as `merge_flags`."""
     names = ("algo", "env", "model", "pool", "iterations", "seed")
     return merge_flags(args.set, {name: getattr(args, name, None) for name in names})
 
 
 def chosen_settings(preset: Mapping[str, Any], flags: Mapping[str, Any], preset_name: str | None) -> Settings:
-    """Stack defaults < preset < flags; `resolve` slips the algorithm's defaults under what was chosen.
+    """Merge defaults < preset < flags; `resolve` adds the algorithm's defaults below the chosen keys.
 
-    Keys of the preset that a flag leaves without effect are dropped (`rl_agents.trainer.unused_keys.layered`).
+    Keys of the preset that have no effect with the flags are dropped (`rl_agents.trainer.unused_keys.layered`).
 
     Raises:
         InputError: unknown key or bad value; a preset's error names its file.
@@ -189,10 +189,10 @@ def chosen_settings(preset: Mapping[str, Any], flags: Mapping[str, Any], preset_
 
 
 def _check_flat(preset: Mapping[str, Any]) -> None:
-    """Refuse sections, as other libraries' files have them.
+    """Refuse sections, which files of other libraries have.
 
     Raises:
-        InputError: the first section, and how its first key is written here.
+        InputError: the first section, with the flat form of its first key.
     """
     for name, value in preset.items():
         if isinstance(value, Mapping) and not name.startswith("env."):
@@ -202,7 +202,7 @@ def _check_flat(preset: Mapping[str, Any]) -> None:
 
 
 def describe(settings: Settings) -> str:
-    """Return the essential keys and those that differ from the defaults, a few lines of text."""
+    """Return the essential keys and those that differ from the defaults as text."""
     defaults = Settings().to_dict()
     items = settings.to_dict().items()
     always = (*ESSENTIAL_KEYS, *ALGORITHMS[settings.algo].variants)
@@ -210,22 +210,22 @@ def describe(settings: Settings) -> str:
     return textwrap.fill(" ".join(shown), 110, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def build_algorithm(settings: Settings) -> TrainableAgent:
+def build_algorithm(settings: Settings) -> AgentAlgorithm:
     from rl_agents.trainer.algorithm import AgentAlgorithm
 
     return AgentAlgorithm.from_settings(settings)
 
 
 def resolve_settings(settings: Settings, notes: TextIO | None = None) -> Settings:
-    """Check the configuration and fill in the algorithm's and the starter model's defaults.
+    """Check the configuration and add the defaults of the algorithm and the warm-start model.
 
     Args:
-        notes: where the "loading libraries" line goes; default: standard output.
+        notes: stream of the "loading libraries" line; default: standard output.
 
     Raises:
-        InputError: anything that cannot work, the cheap checks first.
+        InputError: the configuration cannot work.
     """
-    # Typing errors are reported before torch is imported, which takes seconds.
+    # Report typing errors before importing torch, which takes seconds.
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
     env_spec(settings.env)
@@ -239,7 +239,7 @@ def resolve_settings(settings: Settings, notes: TextIO | None = None) -> Setting
 
 
 def _train(plan: RunPlan, interrupts: Interrupts) -> bool:
-    """Build, restore and run; return False when a signal ended the run early."""
+    """Build, restore and run; return False if a signal ended the run early."""
     from rl_agents.trainer.train_loop import TrainLoop
 
     with interrupts.abortable():
@@ -285,7 +285,7 @@ def _with_interval(summary: Mapping[str, Any], name: str) -> str:
 
 
 def default_output(kind: str) -> Path:
-    """Return a folder below runs/ that is not there, named after ``kind`` and the time."""
+    """Return a new folder name below runs/, made of ``kind`` and the time."""
     stem = f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}".replace(":", "-").replace("/", "-")
     candidates = (Path("runs") / name for name in (stem, *(f"{stem}-{n}" for n in range(2, 1000))))
     return next(path for path in candidates if not path.exists())

@@ -31,7 +31,7 @@ SWEEP_FILE = "sweep.yaml"
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A sweep that has been checked and not started.
+    """A sweep that was checked but not started.
 
     Attributes:
         settings: resolved settings of each trial, by name.
@@ -78,7 +78,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def first_lines(trials: Iterable[Settings]) -> list[str]:
-    """Lines to print before the trials start, each once: engine choice, lengths and warnings."""
+    """Return the lines to print before trials start, each once: engine choice, lengths and warnings."""
     from rl_agents.trainer.resolve import cautions
 
     resolved = list(trials)
@@ -88,16 +88,16 @@ def first_lines(trials: Iterable[Settings]) -> list[str]:
 
 
 def taken_back(plan: SweepPlan) -> AbstractContextManager[None]:
-    """Remove a new sweep's folder when bad input ends it; a resumed sweep stays as it is."""
+    """Remove a new sweep's folder if bad input ends it; keep a resumed sweep."""
     resumed = (plan.output / SWEEP_FILE).exists()
     return nullcontext() if resumed else nothing_left(plan.output)
 
 
 def plan_new(args: argparse.Namespace) -> SweepPlan:
-    """Check a new sweep; nothing is written.
+    """Check a new sweep without writing anything.
 
     Raises:
-        InputError: anything wrong with the file, a key, the output folder, or the settings of any trial.
+        InputError: a problem with the file, a key, the output folder, or a trial.
     """
     if args.sweep and args.config:
         raise InputError(f"--config {args.config} and {args.sweep}: give one sweep")
@@ -114,10 +114,10 @@ def plan_new(args: argparse.Namespace) -> SweepPlan:
 
 
 def plan_resume(args: argparse.Namespace) -> SweepPlan:
-    """Check a resumed sweep; nothing is written.
+    """Check a resumed sweep without writing anything.
 
     Raises:
-        InputError: not the folder of a sweep, or flags that would make it another sweep.
+        InputError: not a sweep's folder, or flags that would make it a different sweep.
     """
     file = args.resume / SWEEP_FILE
     if not file.is_file():
@@ -129,7 +129,7 @@ def plan_resume(args: argparse.Namespace) -> SweepPlan:
     sweep = load_sweep(file)
     if args.local and not sweep.local:
         raise InputError(f"--local with --resume: the trials of {args.resume} use Ray actors")
-    if not chooses_engine(sweep):  # started by an earlier version, which took vLLM wherever it runs
+    if not chooses_engine(sweep):  # of an earlier version, which used vLLM wherever possible
         sweep = sweep.with_keys({"engine": resolve_engine("auto")[0]})
     return SweepPlan(sweep, args.resume.resolve(), resolve_trials(sweep, str(file)))
 
@@ -139,9 +139,9 @@ def chooses_engine(sweep: Sweep) -> bool:
 
 
 def with_one_engine(plan: SweepPlan, source: str) -> SweepPlan:
-    """Give all trials one engine, and name it in the sweep's file: trials are compared, and start at different times.
+    """Choose one engine for all trials and store it in the sweep's file, so that trials are comparable.
 
-    It is vLLM where ``engine=auto`` would take that for one of them.
+    It is vLLM if ``engine=auto`` would choose vLLM for one of them.
     """
     if chooses_engine(plan.sweep):
         return plan
@@ -156,10 +156,10 @@ def with_one_engine(plan: SweepPlan, source: str) -> SweepPlan:
 
 
 def resolve_trials(sweep: Sweep, source: str) -> dict[str, Settings]:
-    """Resolve the settings of every trial, so that a mistake in one ends the sweep before it begins.
+    """Resolve the settings of every trial before the sweep starts.
 
     Raises:
-        InputError: naming the file and the trial.
+        InputError: with the file and the trial.
     """
     resolved = {}
     for spec in sweep.trials:
@@ -171,7 +171,7 @@ def resolve_trials(sweep: Sweep, source: str) -> dict[str, Settings]:
 
 
 def describe(plan: SweepPlan) -> str:
-    """Return two lines: what varies, and how many runs that makes."""
+    """Return two lines: the varied keys with the number of runs, and the output folder."""
     sweep = plan.sweep
     points = len(sweep.trials) // sweep.seeds
     scheduler = "asha" if sweep.asha else "pbt" if sweep.pbt else "no early stopping"
@@ -194,7 +194,7 @@ def _tune(plan: SweepPlan, interrupts: Interrupts) -> dict[str, Any]:
 
     quiet_libraries()
     for settings in {(s.env, s.model): s for s in plan.settings.values()}.values():
-        ensure_model(settings, AgentAlgorithm.from_settings)  # once, before many trials look for it
+        ensure_model(settings, AgentAlgorithm.from_settings)  # once, before many trials need it
     largest = max(sum(b.get("CPU", 0) for b in run_bundles(s)) for s in plan.settings.values())
     ensure_ray(math.ceil(largest) - 1)
     interrupts.install()
@@ -210,13 +210,13 @@ def _tune(plan: SweepPlan, interrupts: Interrupts) -> dict[str, Any]:
 
 
 def all_bad_input(results: Mapping[str, Any]) -> str:
-    """Return the reason when no trial could work with its input."""
+    """Return the reason if all trials have bad input; else empty."""
     trials = [trial for point in results["points"] for trial in point["trials"]]
     return str(trials[0]["reason"]) if all(trial["status"] == "bad_input" for trial in trials) else ""
 
 
 def print_outcome(plan: SweepPlan, results: Mapping[str, Any], interrupted: bool) -> None:
-    """Print the results table and the next commands."""
+    """Print the results and the next commands."""
     print("\n" + (plan.output / "results.md").read_text(encoding="utf-8"))
     if results["best"] is not None:
         so_far = "" if results["status"] == "done" else f" (best of {results['best']['of']})"

@@ -1,19 +1,19 @@
-"""Whether the plain policy has degraded below its start, judged from one sample of its success per iteration.
+"""Detection of a policy that has degraded below its start, from one sample of its success per iteration.
 
 An iteration's sample is the mean over its tasks, m, with a standard error e between tasks and the number of tasks n
 (`rl_agents.data.success`). A window of iterations pools them:
 
     M = Σ n·m / Σ n,    E² = Σ n²·e² / (Σ n)².
 
-Of k sampled iterations the first w and the last w are compared, w = min(`WINDOW`, k // 2): the start is known from two
-iterations on, and ever better until the window is full. The policy is *below* where
+Of k sampled iterations, the first w and the last w are compared, w = min(`WINDOW`, k // 2). So the start is known after
+two iterations, and more precisely until the window is full. The policy is *below* if
 
     M_start - M_now > z·√(E_start² + E_now²)
 
-and has *degraded* where it is so twice in a row. Measured over runs of 100 iterations without any change, z = 3.5
-raises a false alarm in fewer than 1 % of them, z = 3 in 2 to 3 % (tests/reporting/test_collapse_monitor.py).
+and has *degraded* if it is below twice in a row. In runs of 100 iterations without any change, z = 3.5 raises a false
+alarm in fewer than 1 %, z = 3 in 2 to 3 % (tests/reporting/test_collapse_monitor.py).
 
-Everything is a function of the records of metrics.jsonl, so that a resumed run continues with the same verdicts.
+All functions depend only on the records of metrics.jsonl, so a resumed run continues with the same verdicts.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from typing import Any
 
 from rl_agents.data.success import SAMPLE, SAMPLE_SE, TASKS
 
-#: Iterations that are pooled at most; more where they have fewer than `LEAST_TASKS` together.
+#: Most iterations in a window; more if they have fewer than `LEAST_TASKS` together.
 WINDOW = 8
-#: Tasks below which a window says nothing: its standard error is itself too uncertain.
+#: Fewest tasks of a window; with fewer, its standard error is too uncertain.
 LEAST_TASKS = 32
-#: Tags of a record: the window that it ends, the start, whether it is below (1 or 0).
+#: Tags of a record: last window, start, and whether the policy is below (1 or 0).
 SUCCESS, SUCCESS_SE, START, START_SE, BELOW = (
     f"collapse_monitor/{name}" for name in ("success", "success_se", "start", "start_se", "below")
 )
-#: Tag of a record: after this iteration the run went back to the checkpoint of another, which it holds.
+#: Tag of a record: iteration of the checkpoint that the run restored after this iteration.
 RESTORED = "collapse_monitor/restored"
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Success over some tasks, with its standard error."""
+    """Success on some tasks, with its standard error."""
 
     mean: float
     error: float
@@ -48,12 +48,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is known after an iteration.
+    """The comparison after an iteration.
 
     Attributes:
-        start, now: the first window and the last one; None: too few tasks so far.
-        below: the last window is below the first one by more than its noise.
-        fallen: for the second time in a row.
+        start, now: the first and the last window; None: too few tasks so far.
+        below: the last window is below the first one by more than the noise.
+        fallen: below twice in a row.
     """
 
     start: Sample | None = None
@@ -62,7 +62,7 @@ class Verdict:
     fallen: bool = False
 
     def tags(self) -> dict[str, float]:
-        """Return what a record holds of it."""
+        """Return its tags for a record."""
         if self.start is None or self.now is None:
             return {}
         return {
@@ -74,7 +74,7 @@ class Verdict:
         }
 
     def sentence(self) -> str:
-        """Return both numbers, for people."""
+        """Return both numbers as text."""
         assert self.start is not None and self.now is not None
         return (
             f"the policy has degraded below its start: success {self.now.mean:.2f} +- {self.now.error:.2f}, "
@@ -83,7 +83,7 @@ class Verdict:
 
 
 def pooled(samples: Sequence[Sample]) -> Sample:
-    """Return the mean of a window, weighted by tasks, with its standard error; the samples are independent."""
+    """Return the mean of independent samples, weighted by tasks, with its standard error."""
     tasks = sum(sample.tasks for sample in samples)
     mean = sum(sample.tasks * sample.mean for sample in samples) / tasks
     error = math.sqrt(sum((sample.tasks * sample.error) ** 2 for sample in samples)) / tasks
@@ -91,12 +91,12 @@ def pooled(samples: Sequence[Sample]) -> Sample:
 
 
 def compare(samples: Sequence[Sample], z: float, begin: int = 0) -> Verdict:
-    """Compare the last window with the first; `Verdict.fallen` stays false, as only one iteration is looked at.
+    """Compare the last window with the first; `Verdict.fallen` stays false, which needs two iterations.
 
     Args:
         samples: of all iterations that have one, in order.
-        z: combined standard errors that are noise.
-        begin: index of the first sample that may count as now: before it, the run had other weights.
+        z: number of combined standard errors that count as noise.
+        begin: index of the first sample of the current weights; earlier ones cannot be in the last window.
     """
     tasks = sum(sample.tasks for sample in samples)
     window = max(WINDOW, math.ceil(LEAST_TASKS * len(samples) / tasks)) if tasks else WINDOW
@@ -109,7 +109,7 @@ def compare(samples: Sequence[Sample], z: float, begin: int = 0) -> Verdict:
 
 
 def judge(records: Sequence[Mapping[str, Any]], z: float) -> Verdict:
-    """Judge a run by its records, of which the last one may have no sample; then there is no verdict.
+    """Judge a run by its records; without a sample in the last one the verdict is empty.
 
     Args:
         records: lines of metrics.jsonl.
@@ -129,15 +129,15 @@ def judge(records: Sequence[Mapping[str, Any]], z: float) -> Verdict:
 
 
 def restored_to(records: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the iterations whose checkpoints the run went back to."""
+    """Return the iterations of restored checkpoints."""
     return [int(record[RESTORED]) for record in records if record.get(RESTORED) is not None]
 
 
 def best_checkpoint(records: Sequence[Mapping[str, Any]], iterations: Sequence[int]) -> int | None:
     """Return the best of some checkpoints, the earliest of equals; None: there is none.
 
-    By evaluation where trained weights were evaluated (those without an evaluation are excluded), else by the last
-    window that ended with the checkpoint's iteration. The start, which has no window, counts by the first window.
+    If trained weights were evaluated, compare evaluations and exclude checkpoints without one. Otherwise compare the
+    windows that end at the checkpoints; the start counts as the first window.
     """
     rates = {r["iteration"]: r["eval/success_rate"] for r in records if r.get("eval/success_rate") is not None}
     if not any(iteration for iteration in rates):

@@ -1,4 +1,4 @@
-"""Warnings about the episodes of a run or an evaluation: why they fail, and problems that most of them share."""
+"""Warnings about the episodes of a run or an evaluation: causes of failures, and problems of most episodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import EpisodesFail
 from rl_agents.installation import called
 
-#: Training iterations over which failed episodes are counted: one bad minute of a service does not end a run.
+#: Training iterations over which failed episodes are counted, so that a short outage does not end a run.
 WINDOW = 3
 #: Share of the episodes above which a problem is reported.
 MOST = 0.5
@@ -22,18 +22,18 @@ NEWS = 0.25
 
 
 def _cut(episodes: Sequence[Trajectory], invalid_only: bool = False) -> float:
-    """Share with a response that was cut at the token limit, and with ``invalid_only`` made invalid by that."""
+    """Return the share with a response cut at the token limit; with ``invalid_only``, only invalid responses count."""
     cut = [[s for s in t.steps if s.finish_reason == "length"] for t in episodes]
     return _share(any(not (invalid_only and step.valid) for step in steps) for steps in cut)
 
 
 @dataclass(frozen=True)
 class Caution:
-    """One thing that most episodes may have in common.
+    """A problem that most episodes may share.
 
     Attributes:
-        share: of the episodes that have it.
-        text: after "NN % of the episodes"; keys of the run stand in braces.
+        share: of episodes with the problem.
+        text: after "NN % of the episodes", with keys of the run in braces.
     """
 
     name: str
@@ -67,7 +67,7 @@ CAUTIONS = (
 )  # fmt: skip
 
 
-#: Effective sample size over samples (`rl_agents.losses.rollout_correction.effective_share`) below which a line shows.
+#: Effective sample size over samples (`rl_agents.losses.rollout_correction.effective_share`) below which a run warns.
 LEAST_EFFECTIVE = 0.3
 EFFECTIVE = (
     "the effective sample size is {share:.0%} of the samples: the policy is far from the one that sampled them, or is "
@@ -78,7 +78,7 @@ EFFECTIVE = (
 
 @dataclass
 class EpisodeWatch:
-    """Counts failed episodes, and reports each problem once, or again when its share has changed much."""
+    """Count failed episodes, and report each problem once, and again after a large change of its share."""
 
     settings: Settings
     _told: dict[str, float] = field(default_factory=dict)
@@ -99,20 +99,20 @@ class EpisodeWatch:
         return self.after_evaluation(episodes) + self._cautions(episodes, {})
 
     def check_training(self) -> None:
-        """End the run when its last iterations failed too often.
+        """End the run if episodes of its last iterations failed too often.
 
         Raises:
-            EpisodesFail: all of their episodes did, or more than ``max_failed_share``.
+            EpisodesFail: all episodes failed, or more than ``max_failed_share``.
         """
         self._check("episodes", sum(self._recent, FailedEpisodes()))
 
     def check_evaluation(self, episodes: Sequence[Trajectory]) -> None:
-        """The same for one evaluation, whose success rate would say nothing about the policy."""
+        """As `check_training`, for an evaluation, whose success rate would be meaningless."""
         self._check("evaluation episodes", FailedEpisodes.of(episodes))
 
     def _check(self, what: str, failed: FailedEpisodes) -> None:
         limit = self.settings.max_failed_share
-        # An agent's errors depend on the policy, as a parse error does: they end a run only where nothing else is left.
+        # Errors of agents, such as parse errors, depend on the policy: they end a run only if all episodes fail.
         if failed.share == 1.0 or failed.causes.total() - failed.agent_errors > limit * failed.total:
             raise EpisodesFail(f"{failed.sentence(what)} (max_failed_share={limit:g})")
 
@@ -126,7 +126,7 @@ class EpisodeWatch:
         return lines + self._effective(float(record.get("rollout_corr/ess", 1.0)))
 
     def _share_of(self, caution: Caution, played: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
-        """Of a limit that the user chose, count only invalid actions: short answers may be intended."""
+        """With a limit that the user set, count only invalid actions, because short answers may be intended."""
         meant = caution.name == "response" and "max_response_tokens" in self.settings.explicit
         return _cut(played, invalid_only=True) if meant else caution.share(played, record)
 
@@ -135,7 +135,7 @@ class EpisodeWatch:
         return f"{called()} sft --env {self.settings.env}{model}"
 
     def _effective(self, share: float) -> list[str]:
-        """Warn when few samples carry the estimate, and not again before it has recovered."""
+        """Warn if the effective sample size is small, and again only after it has recovered."""
         was_low, low = "effective" in self._told, share < LEAST_EFFECTIVE
         if low:
             self._told["effective"] = share

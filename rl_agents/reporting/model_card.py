@@ -1,4 +1,4 @@
-"""The model card of a checkpoint: what it is, what it was trained from and with, and how well it did."""
+"""The model card of a checkpoint: base model, training, settings and success."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rl_agents.installation import called
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.reporting.trackers import shown_config
 
-#: Keys that say where and how much, not what.
+#: Keys of the installation, not of the method.
 LEFT_OUT = {"trackers", "tracker_project", "plugins", "num_env_runners", "num_engines", "num_learners"}
 
 
@@ -30,9 +30,9 @@ class CardOf:
         iteration: of the checkpoint.
         records: of the run, see `RunFolder.read_metrics`.
         chosen: keys that differ from the defaults, without secrets.
-        build: version and commit that wrote the run.
-        adapter: what is published is peft's adapter alone.
-        license: the card's fields of it (`license_of`); empty: none.
+        build: version and commit of the run.
+        adapter: publish only peft's adapter.
+        license: license fields of the card (`license_of`); empty: none.
     """
 
     folder: RunFolder
@@ -45,7 +45,7 @@ class CardOf:
 
 
 def card_of(folder: RunFolder, iteration: int) -> CardOf:
-    """Read what the card of a checkpoint needs from the run's folder."""
+    """Return the data of a checkpoint's card from the run's folder."""
     settings = folder.load_settings()
     defaults = type(settings)().to_dict()
     chosen = {k: v for k, v in published_config(settings).items() if v != defaults.get(k) and k not in LEFT_OUT}
@@ -54,14 +54,14 @@ def card_of(folder: RunFolder, iteration: int) -> CardOf:
 
 
 def published_config(settings: Settings) -> dict[str, Any]:
-    """The settings of a run for publication: no secrets, and only the folder name of a local model."""
+    """Return the settings of a run for publication: no secrets, and only the folder name of a local model."""
     shown = shown_config(settings.to_dict())
     model = str(shown.get("model", "starter"))
     return {**shown, "model": model if is_public(model) else Path(model).name}
 
 
 def model_card(card: CardOf, name: str) -> str:
-    """Return README.md: metadata as the Hub reads it, figures, keys."""
+    """Return README.md: metadata of the Hub, numbers, keys."""
     base = str(card.chosen.get("model", "starter"))
     algo, env = card.chosen.get("algo", "grpo"), card.chosen.get("env", "guess_numbers")
     front = {
@@ -120,7 +120,7 @@ model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("{named}"
 
 
 def is_public(model: str) -> bool:
-    """Whether a model's name is one of the Hub's, not a folder's."""
+    """Return whether a model's name is one of the Hub, not a folder."""
     return model.count("/") == 1 and not Path(model).exists() and not model.startswith((".", "/"))
 
 
@@ -151,16 +151,16 @@ def _figures(card: CardOf) -> str:
     return "\n".join(lines)
 
 
-#: Fields of a model card that belong together.
+#: License fields of a model card.
 LICENSE_FIELDS = ("license", "license_name", "license_link")
 FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*$", re.DOTALL | re.MULTILINE)
 
 
 def check_license(name: str) -> str:
-    """Return an identifier as the Hub writes them: ``apache-2.0``, ``mit``, ``other``.
+    """Return a license identifier of the Hub: ``apache-2.0``, ``mit``, ``other``.
 
     Raises:
-        InputError: it cannot be one.
+        InputError: it is invalid.
     """
     if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", name.lower()):
         raise InputError(f"--license {name}: an identifier of the Hub's, such as apache-2.0, mit or other")
@@ -168,10 +168,10 @@ def check_license(name: str) -> str:
 
 
 def license_of(model: str) -> dict[str, str]:
-    """Read what a base model's card says of its license, else its config.json; empty where neither does.
+    """Return the license fields of a base model's card, else of its config.json; empty if there are none.
 
     Args:
-        model: a folder, or a public model's name in the cache.
+        model: a folder, or the name of a public model in the cache.
     """
     folder = find_folder(model)
     if folder is None:

@@ -1,4 +1,4 @@
-"""Exit code 2 means that nothing was written: outputs are checked first, and removed when bad input ends the work."""
+"""Exit code 2 means that nothing was written: outputs are checked first, and removed if bad input ends the work."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 
 from rl_agents.errors import InputError
 
-#: The traceback of a failure. A folder that holds nothing else is free.
+#: The traceback of a failure. A folder with only this file is free.
 ERROR_LOG = "error.log"
 
 
 def check_writable(path: Path, flag: str = "--output") -> None:
-    """Refuse an output that cannot be written, whether it is to be a file or a folder; nothing remains of the attempt.
+    """Check that an output file or folder can be written; nothing remains of the attempt.
 
     Raises:
-        InputError: why.
+        InputError: it cannot be written.
     """
-    folder = path if os.path.isdir(path) else path.parent  # pathlib raises where a name is too long
+    folder = path if os.path.isdir(path) else path.parent  # pathlib raises if a name is too long
     try:
         with _taken_back(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -35,12 +35,12 @@ def check_writable(path: Path, flag: str = "--output") -> None:
 
 @contextmanager
 def nothing_left(*outputs: Path, begun: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Remove what the block has written to ``outputs``, and folders made for it, when an `InputError` ends it.
+    """Remove what the block has written to ``outputs``, and their new parent folders, if an `InputError` ends it.
 
     Args:
-        outputs: files or folders; what folders held before stays.
-        begun: whether there is work that can be continued. Then all is kept, and the error becomes a
-            `RuntimeError`: exit code 1.
+        outputs: files or folders; earlier contents of folders stay.
+        begun: whether there is work that can be continued. Then everything is kept, and the error becomes a
+            `RuntimeError` (exit code 1).
     """
     before = {path: set(path.iterdir()) if path.is_dir() else None for path in outputs}
     existed = {path for path in outputs if path.exists()}
@@ -64,7 +64,7 @@ def nothing_left(*outputs: Path, begun: Callable[[], bool] = lambda: False) -> I
 
 @contextmanager
 def _taken_back(folder: Path) -> Iterator[None]:
-    """Remove the folders that the block makes on the way to ``folder``, as far as they are empty."""
+    """Remove the empty folders that the block makes above ``folder``."""
     missing = _missing(folder)
     try:
         yield
@@ -75,7 +75,7 @@ def _taken_back(folder: Path) -> Iterator[None]:
 
 
 def _missing(folder: Path) -> list[Path]:
-    """Return ``folder`` and its parents that do not exist, the innermost first."""
+    """Return ``folder`` and its missing parents, the innermost first."""
     return [path for path in (folder, *folder.parents) if not os.path.exists(path)]
 
 

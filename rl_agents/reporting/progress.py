@@ -1,4 +1,4 @@
-"""Progress of a run on stdout: a live table in a terminal, one line per iteration elsewhere."""
+"""Progress of a run on stdout: a live table in a terminal, else one line per iteration."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ Record = Mapping[str, Any]
 
 
 class Progress(Protocol):
-    """Shows a run."""
+    """Displays a run."""
 
     def start(self, completed: int, total: int) -> None:
-        """The loop begins with ``completed`` of ``total`` iterations behind it."""
+        """Begin after ``completed`` of ``total`` iterations."""
 
     def note(self, text: str) -> None:
         """Print a line of text."""
 
     def update(self, record: Record) -> None:
-        """An iteration is complete."""
+        """Show a completed iteration."""
 
     def stop(self) -> None:
-        """Stop, and leave the output as it is."""
+        """Stop, and keep the output."""
 
 
 def _short_exponent(value: float) -> str:
     return f"{value:.0e}".replace("e-0", "e-").replace("e+00", "").replace("e+0", "e+")
 
 
-#: (label, tag, how to write the value; `z`: without the sign of a zero); a column whose tag is absent is not shown.
+#: (label, tag, format; `z` removes the sign of a zero); a column without its tag is hidden.
 COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("success", "rollout/success_rate", "{:.2f}".format),
     ("policy", "collapse_monitor/success", "{:.2f}".format),
@@ -49,7 +49,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 
 
 def cells(record: Record) -> dict[str, str]:
-    """Return the columns of a record that have a value, as text."""
+    """Return the columns of a record with a value, as text."""
     found = {label: write(record[tag]) for label, tag, write in COLUMNS if record.get(tag) is not None}
     if found.get("failed") == "0":
         del found["failed"]
@@ -57,21 +57,21 @@ def cells(record: Record) -> dict[str, str]:
         del found["below start"]
     elif "below start" in found:
         found["below start"] = f"{record['collapse_monitor/start']:.2f}"
-    if "states" not in found and "below start" not in found:  # otherwise rollouts are the policy's
+    if "states" not in found and "below start" not in found:  # otherwise rollouts show the policy's success
         found.pop("policy", None)
-    # The loss says something about supervised learning only, the logprob difference only about sampled tokens.
+    # The loss is informative only for supervised learning, the logprob difference only for sampled tokens.
     found.pop("loss" if "success" in found else "logprob diff", None)
     return found
 
 
 def evaluation_text(record: Record) -> str:
-    """Return ``0.71 [0.64, 0.78]``, or nothing when the iteration was not evaluated."""
+    """Return ``0.71 [0.64, 0.78]``, or nothing without an evaluation."""
     rate, low, high = (record.get(f"eval/success_{part}") for part in ("rate", "low", "high"))
     return "" if rate is None else f"{rate:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def seconds_text(record: Record) -> str:
-    """Return the seconds of an iteration and of the checkpoint before it, which waits for rollouts under way."""
+    """Return the seconds of an iteration and of the checkpoint before it, which waits for running rollouts."""
     seconds = record.get("timing_s/iteration")
     return "" if seconds is None else f"{seconds + record.get('timing_s/checkpoint', 0.0):.1f}"
 
@@ -103,11 +103,11 @@ class PlainProgress:
         print(plain_line(record, self._total), file=self._stream, flush=True)
 
     def stop(self) -> None:
-        """Every line is out already."""
+        """Nothing to flush."""
 
 
 class RichProgress:
-    """A bar with the time left, above the last iterations as a table."""
+    """A bar with the remaining time, above a table of the last iterations."""
 
     ROWS = 12
 
@@ -158,7 +158,7 @@ class RichProgress:
 
 
 def make_progress(stream: TextIO | None = None) -> Progress:
-    """Return the live view when ``stream`` (stdout) is a terminal, else plain lines."""
+    """Return the live view if ``stream`` (stdout) is a terminal, else plain lines."""
     stream = stream or sys.stdout
     if stream.isatty():
         from rich.console import Console

@@ -1,15 +1,15 @@
-"""A run's output folder, written so that the run can be resumed after a kill at any moment.
+"""A run's output folder, from which the run can be resumed after a kill at any time.
 
 config.yaml            resolved configuration
-build.json             version, commit and libraries that it ran with, since which iteration
-metrics.jsonl          one object per iteration, evaluations merged in
+build.json             version, commit and libraries, with the iteration since when they are used
+metrics.jsonl          one object per iteration, with evaluations
 summary.json           start, end, cost
 success.png            success over iterations
-search_tree.png        searches: one task's explored tree, refreshed with every checkpoint
-checkpoints/000010/    complete when the name is digits only; `hf/` inside is a Hugging Face model
+search_tree.png        searches: explored tree of one task, updated at every checkpoint
+checkpoints/000010/    complete if the name has only digits; `hf/` is a Hugging Face model
 trajectories/          000010.jsonl, eval-000010.jsonl, latest.md
 pool.sqlite            every step, its advantage, and decisions about it (docs/reference/pool.md)
-tokens.sqlite          the learner's values for every token, written by `run.py replay --tokens`
+tokens.sqlite          the learner's values for every token, from `run.py replay --tokens`
 tensorboard/
 error.log              traceback of a failure
 """
@@ -38,7 +38,7 @@ Record = dict[str, Any]
 _COMPLETE = re.compile(r"\d{6,}")
 
 
-#: How tags of metrics began in the version before, and how they begin today.
+#: Old prefix of metric tags -> current prefix.
 RENAMED_TAGS = {
     "guard/": "collapse_monitor/",
     "again/": "success_replay/",
@@ -48,7 +48,7 @@ RENAMED_TAGS = {
 }
 
 
-def _todays_tag(tag: str) -> str:
+def _current_tag(tag: str) -> str:
     if not tag.startswith(tuple(RENAMED_TAGS)):
         return tag
     start = next(start for start in RENAMED_TAGS if tag.startswith(start))
@@ -72,7 +72,7 @@ class RunFolder:
 
     @staticmethod
     def check_free(path: Path) -> None:
-        """Refuse a folder that is not empty, except for the log of a failed start.
+        """Check that a folder is empty, except for the log of a failed start.
 
         Raises:
             InputError: the folder is not empty, is a file, or cannot be written.
@@ -98,7 +98,7 @@ class RunFolder:
         """Find a run by its folder or by one of its checkpoints.
 
         Returns:
-            The run's folder, and iteration and path of the checkpoint: the one named, else the newest complete one.
+            The run's folder, and iteration and path of the named checkpoint, else of the newest complete one.
 
         Raises:
             InputError: no such folder, not a run, or no complete checkpoint.
@@ -118,10 +118,10 @@ class RunFolder:
 
     @classmethod
     def resumable(cls, path: Path) -> tuple[RunFolder, int, Path | None]:
-        """Like `locate`; a run that was killed before its first checkpoint starts again with its pool (None).
+        """As `locate`; a run without a checkpoint starts again with its pool (None).
 
         Raises:
-            InputError: as `locate`, and there is no pool either.
+            InputError: as `locate`, if there is no pool either.
         """
         folder = cls(path.resolve())
         if folder.config_file.is_file() and folder.pool.is_file() and not folder.complete_checkpoints():
@@ -132,32 +132,32 @@ class RunFolder:
         """Read config.yaml.
 
         Raises:
-            InputError: missing or broken.
+            InputError: it is missing or invalid.
         """
         return restored_settings(self.config_file)
 
     def save_settings(self, settings: Settings) -> None:
-        """Write config.yaml, and in build.json what runs it from here on."""
+        """Write config.yaml, and add the current build to build.json."""
         text = yaml.safe_dump(settings.to_dict(), sort_keys=False, allow_unicode=True)
         replace_text(self.config_file, text)
         self._note_build()
 
     def _note_build(self) -> None:
-        """Add this build to build.json, unless it is the last one; a run may continue with another build."""
+        """Add this build to build.json unless it is the last entry; a run may continue with another build."""
         builds = self.read_builds()
         now = {"from_iteration": self.read_metrics()[-1]["iteration"] if self.read_metrics() else 0, **this_build()}
         if not builds or {**builds[-1], "from_iteration": 0} != {**now, "from_iteration": 0}:
             replace_text(self.build_file, json.dumps([*builds, now], indent=2) + "\n")
 
     def read_builds(self) -> list[Record]:
-        """Return build.json; empty where there is none, as in runs of earlier versions."""
+        """Return build.json; empty if it does not exist, as in runs of earlier versions."""
         if not self.build_file.exists():
             return []
         builds: list[Record] = json.loads(self.build_file.read_text(encoding="utf-8"))
         return builds
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
-        """Add one line to metrics.jsonl; it is handed to the system when this returns."""
+        """Append one line to metrics.jsonl."""
         with self.metrics_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(json_safe(record)) + "\n")
 
@@ -165,19 +165,19 @@ class RunFolder:
         replace_text(self.metrics_file, "".join(json.dumps(json_safe(record)) + "\n" for record in records))
 
     def read_metrics(self) -> list[Record]:
-        """Return all records except a last line torn by a kill."""
+        """Return all records, except a last line that a kill has truncated."""
         if not self.metrics_file.exists():
             return []
         records = []
         for line in self.metrics_file.read_text(encoding="utf-8").splitlines():
             try:
-                records.append({_todays_tag(tag): value for tag, value in json.loads(line).items()})
+                records.append({_current_tag(tag): value for tag, value in json.loads(line).items()})
             except json.JSONDecodeError:
                 continue
         return records
 
     def cut_after(self, iteration: int) -> None:
-        """Drop metrics, trajectories and checkpoints of later iterations, so that nothing counts twice."""
+        """Remove metrics, trajectories and checkpoints of later iterations, so that nothing counts twice."""
         kept = [record for record in self.read_metrics() if record["iteration"] <= iteration]
         self.write_metrics(kept)
         for file in self.trajectories.glob("*.jsonl"):
@@ -191,13 +191,13 @@ class RunFolder:
             shutil.rmtree(leftover)
 
     def checkpoint(self, iteration: int) -> Path:
-        """Return where the checkpoint of ``iteration`` belongs."""
+        """Return the path of the checkpoint of ``iteration``."""
         return self.checkpoints / f"{iteration:06d}"
 
     def complete_checkpoints(self) -> list[tuple[int, Path]]:
         """Return (iteration, folder) of every complete checkpoint, oldest first.
 
-        A checkpoint under way has another name until its last file is written.
+        An incomplete checkpoint has a different name until its last file is written.
         """
         if not self.checkpoints.is_dir():
             return []
@@ -205,10 +205,10 @@ class RunFolder:
         return sorted((int(path.name), path) for path in found)
 
     def prune_checkpoints(self, keep: int, kept: Collection[int | None] = ()) -> None:
-        """Delete all but the newest ``keep`` checkpoints and those of the iterations ``kept``; 0 keeps all."""
+        """Delete all except the newest ``keep`` checkpoints and those of the iterations ``kept``; 0 keeps all."""
         older = self.complete_checkpoints()[:-keep] if keep else []
         for path in [path for iteration, path in older if iteration not in kept]:
-            # Under its old name a half-deleted folder would pass for a complete checkpoint.
+            # With its old name, a partly deleted folder would count as a complete checkpoint.
             doomed = path.rename(path.with_name(f"{path.name}.deleted"))
             shutil.rmtree(doomed)
 
@@ -216,7 +216,7 @@ class RunFolder:
         replace_text(self.summary_file, json.dumps(json_safe(summary), indent=2) + "\n")
 
     def read_summary(self) -> Record:
-        """Return summary.json, empty when there is none."""
+        """Return summary.json; empty if it does not exist."""
         if not self.summary_file.exists():
             return {}
         summary: Record = json.loads(self.summary_file.read_text(encoding="utf-8"))
@@ -227,7 +227,7 @@ def restored_settings(config_file: Path) -> Settings:
     """Read the resolved configuration of a run; resolving it again changes nothing.
 
     Raises:
-        InputError: missing or broken.
+        InputError: it is missing or invalid.
     """
     settings = Settings.restored(load_mapping(str(config_file)))
     if settings.algo not in ALGORITHMS:
@@ -236,7 +236,7 @@ def restored_settings(config_file: Path) -> Settings:
 
 
 def json_safe(value: Any) -> Any:
-    """Return ``value`` with NaN and infinities as None, which is all that JSON can say about them."""
+    """Return ``value`` with NaN and infinities as None, because JSON does not have them."""
     if isinstance(value, Mapping):
         return {name: json_safe(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

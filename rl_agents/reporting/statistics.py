@@ -12,7 +12,7 @@ from rl_agents.data.trajectory import Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean with its confidence interval; ``low`` and ``high`` are NaN when ``n`` is too small for one."""
+    """A mean with its confidence interval; ``low`` and ``high`` are NaN if ``n`` is too small."""
 
     mean: float
     low: float
@@ -23,7 +23,7 @@ class Interval:
         return asdict(self)
 
     def clipped(self, low: float, high: float) -> Interval:
-        """Return the interval cut to the possible range, such as [0, 1] for a rate."""
+        """Return the interval clipped to a range, such as [0, 1] for a rate."""
         return Interval(self.mean, max(low, self.low), min(high, self.high), self.n) if self.n > 1 else self
 
 
@@ -45,7 +45,7 @@ def student_interval(values: Sequence[float], confidence: float = 0.95) -> Inter
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:
     """Success rate of ``trials`` independent tries, score interval (Wilson 1927).
 
-    It stays inside [0, 1] and keeps its coverage near 0 and 1, where the normal interval collapses.
+    It stays within [0, 1] and keeps its coverage near 0 and 1, unlike the normal interval.
 
     Raises:
         ValueError: no trials, or more successes than trials.
@@ -62,14 +62,14 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> In
 
 
 def student_quantile(probability: float, degrees: int) -> float:
-    """Quantile of Student's t distribution."""
-    from scipy.special import stdtrit  # late: half a second; `scipy.stats` takes two
+    """Return a quantile of Student's t distribution."""
+    from scipy.special import stdtrit  # half a second; `scipy.stats` takes two
 
     return float(stdtrit(degrees, probability))
 
 
 def success_interval(trajectories: Sequence[Trajectory]) -> Interval:
-    """Success rate with its Wilson interval; an episode that failed in its environment counts as not solved."""
+    """Return the success rate with its Wilson interval; failed episodes count as not solved."""
     return wilson_interval(sum(t.success for t in trajectories), len(trajectories))
 
 

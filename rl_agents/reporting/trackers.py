@@ -1,8 +1,8 @@
-"""The numbers of metrics.jsonl for experiment trackers: Weights & Biases, MLflow, trackio, or your own.
+"""Experiment trackers for the numbers of metrics.jsonl: Weights & Biases, MLflow, trackio, or your own.
 
-TensorBoard and ``metrics.jsonl`` are always written; ``trackers`` adds others (docs/how-to/inspect-a-run.md). A
-tracker that fails or is slow never ends or delays a run: one warning, and the tracker is no longer called.
-Its library is imported when it opens.
+TensorBoard and ``metrics.jsonl`` are always written; ``trackers`` adds others (docs/how-to/inspect-a-run.md). A tracker
+that fails or is slow never ends or delays a run: there is one warning, and the tracker is disabled. Its library is
+imported when it opens.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from rl_agents.errors import InputError, unknown
 from rl_agents.plugins import claim
 from rl_agents.reporting.run_folder import Record
 
-#: In the run's folder: each tracker's id of the run, and the last iteration that was logged there.
+#: File in the run's folder with each tracker's id of the run, and the last logged iteration.
 STATE_FILE = "trackers.json"
-#: A value under such a name, or within a URL, is a secret and never leaves the machine.
+#: Values with such names, and credentials in URLs, are secrets and never leave the machine.
 SECRET = re.compile(r"(?:^|_)(?:key|token|secret|password)$")
 CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 QUERY = re.compile(r"(://[^\s?]+)\?\S+")
-#: Seconds to wait for a tracker's server after the end of a run.
+#: Seconds to wait for trackers after the end of a run.
 PATIENCE_S = 60.0
 
 
@@ -39,12 +39,12 @@ class TrackedRun:
     """A run as a tracker sees it.
 
     Attributes:
-        folder: the run's output folder; what a tracker writes offline belongs below it.
+        folder: the run's output folder, also for offline files of a tracker.
         project: name of the project or experiment.
-        name: the run's name, that of its folder.
-        group: the sweep that it is a trial of; empty: none.
+        name: of the run's folder.
+        group: its sweep; empty: none.
         config: its settings, without secrets.
-        known_as: what the tracker called this run before it was resumed; empty: a new one.
+        known_as: the tracker's id of a resumed run; empty: a new run.
     """
 
     folder: Path
@@ -56,29 +56,29 @@ class TrackedRun:
 
 
 class Tracker(Protocol):
-    """One tracker's view of one run; every call may raise, and is then not made again."""
+    """One run in a tracker; it is disabled if a method raises."""
 
-    #: What the tracker calls the run; a resumed run is given it as ``known_as``.
+    #: The tracker's id of the run; a resumed run gets it as ``known_as``.
     id: str
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
-        """Note numbers of an iteration; iterations come in order, none twice."""
+        """Log numbers of an iteration; iterations are increasing."""
 
     def episodes(self, iteration: int, text: str) -> None:
-        """Note some episodes of an evaluation, as readable Markdown."""
+        """Log some episodes of an evaluation as Markdown."""
 
     def close(self, status: str) -> None:
-        """The run ended: ``done``, ``interrupted``, ``fell`` or ``failed``."""
+        """End the run: ``done``, ``interrupted``, ``fell`` or ``failed``."""
 
 
 @dataclass(frozen=True)
 class TrackerEntry:
-    """A tracker that can be named.
+    """A registered tracker.
 
     Attributes:
-        open: begins or continues a run.
-        library: module that it needs; empty: none.
-        install: what installs it.
+        open: starts or continues a run.
+        library: required module; empty: none.
+        install: command that installs it.
     """
 
     name: str
@@ -91,7 +91,7 @@ TRACKERS: dict[str, TrackerEntry] = {}
 
 
 def register_tracker(entry: TrackerEntry) -> TrackerEntry:
-    """Make a tracker known by its name; a plugin calls this when it is imported.
+    """Register a tracker; a plugin calls this when it is imported.
 
     Raises:
         InputError: the name is taken.
@@ -102,10 +102,10 @@ def register_tracker(entry: TrackerEntry) -> TrackerEntry:
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuse trackers that do not exist or whose library is missing, before anything starts.
+    """Check that trackers and their libraries exist.
 
     Raises:
-        InputError: which one, and the nearest or what to install.
+        InputError: a tracker is unknown (with the nearest name), or its library is missing.
     """
     for name in names:
         if name not in TRACKERS:
@@ -116,7 +116,7 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 def shown_config(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as others may see them: no secrets at any depth, no credentials or queries within URLs."""
+    """Return settings without secrets at any depth, and without credentials and queries in URLs."""
     shown: dict[str, Any] = _shown(settings)
     return shown
 
@@ -132,14 +132,14 @@ def _shown(value: Any) -> Any:
 
 
 class Trackers:
-    """All trackers of a run: each receives everything once, in order, and none can harm the run.
+    """All trackers of a run; each receives all numbers once, in order.
 
-    They are called from a separate thread, so that a slow server delays nothing but its own figures.
+    They are called in a separate thread, so a slow server does not delay the run.
     """
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.folder, self.say = folder, say
-        #: Calls that raised, by tracker; the first one disables it.
+        #: Number of failures by tracker; the first one disables it.
         self.failures: dict[str, int] = {}
         self._open: dict[str, Tracker] = {}
         self._state: dict[str, dict[str, Any]] = {}
@@ -150,7 +150,7 @@ class Trackers:
     def of(
         cls, folder: Path, names: Sequence[str], project: str, config: Mapping[str, Any], say: Callable[[str], None]
     ) -> Trackers:
-        """Open the trackers of ``names`` for the run in ``folder``; a resumed run continues its own records."""
+        """Open the trackers of ``names`` for the run in ``folder``; a resumed run continues its records."""
         trackers = cls(folder, say)
         path = folder / STATE_FILE
         if path.is_file():
@@ -169,7 +169,7 @@ class Trackers:
         """Log the tagged numbers of a record to each tracker, unless it already has the iteration.
 
         Args:
-            late: they belong to an iteration that was logged before, such as an evaluation that a signal cut off.
+            late: the iteration was logged before, such as an evaluation that a signal interrupted.
         """
         metrics = {tag: float(value) for tag, value in record.items() if "/" in tag and value is not None}
         self._calls.put(partial(self._log, int(record["iteration"]), metrics, late))
@@ -179,7 +179,7 @@ class Trackers:
         self._calls.put(partial(self._show, iteration, text))
 
     def close(self, status: str) -> None:
-        """Log how the run ended, and wait up to `PATIENCE_S` until everything is logged."""
+        """Log the end of the run, and wait up to `PATIENCE_S` until everything is logged."""
         if self._thread is None:
             return
         self._calls.put(partial(self._end, status))
@@ -234,7 +234,7 @@ class Trackers:
         replace_text(self.folder / STATE_FILE, json.dumps(self._state, indent=1) + "\n")
 
 
-#: Longest value that MLflow takes for a parameter.
+#: Longest parameter value of MLflow.
 LONGEST_PARAMETER = 500
 ENDED = {"done": "FINISHED", "interrupted": "KILLED", "fell": "FAILED", "failed": "FAILED"}
 
@@ -257,7 +257,7 @@ class WandbTracker:
         self._run.log(dict(metrics), step=iteration)
 
     def episodes(self, iteration: int, text: str) -> None:
-        """A table with one row; the metrics of the iteration come behind it."""
+        """Log a table with one row, before the metrics of the iteration."""
         table = self._wandb.Table(columns=["iteration", "episodes"], data=[[iteration, text]])
         self._run.log({"eval/episodes": table}, step=iteration)
 
@@ -266,7 +266,7 @@ class WandbTracker:
 
 
 class MlflowTracker:
-    """MLflow; ``MLFLOW_TRACKING_URI`` names the server, else MLflow writes to the current folder."""
+    """MLflow; ``MLFLOW_TRACKING_URI`` names the server, else it writes to the current folder."""
 
     def __init__(self, run: TrackedRun) -> None:
         from mlflow.entities import Metric, Param, RunTag
@@ -282,7 +282,7 @@ class MlflowTracker:
         experiment = found.experiment_id if found else self._client.create_experiment(run.project)
         made = self._client.create_run(experiment, tags={"mlflow.runName": run.name, "group": run.group})
         parameters = [parameter(name, str(value)[:LONGEST_PARAMETER]) for name, value in run.config.items()]
-        for start in range(0, len(parameters), 100):  # as many as one call takes
+        for start in range(0, len(parameters), 100):  # the limit of one call
             self._client.log_batch(made.info.run_id, params=parameters[start : start + 100])
         return str(made.info.run_id)
 
@@ -292,7 +292,7 @@ class MlflowTracker:
         self._client.log_batch(self.id, metrics=values)
 
     def episodes(self, iteration: int, text: str) -> None:
-        """An artifact per evaluation."""
+        """Log an artifact per evaluation."""
         self._client.log_text(self.id, text, f"episodes/{iteration:06d}.md")
 
     def close(self, status: str) -> None:
@@ -313,7 +313,7 @@ class TrackioTracker:
         self._run.log(dict(metrics), step=iteration)
 
     def episodes(self, iteration: int, text: str) -> None:
-        """A text next to the numbers."""
+        """Log a text next to the numbers."""
         self._run.log({"eval/episodes": text}, step=iteration)
 
     def close(self, status: str) -> None:

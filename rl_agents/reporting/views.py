@@ -1,4 +1,4 @@
-"""Outputs of a run besides metrics.jsonl: TensorBoard, episodes as text, and a plot of success."""
+"""Further outputs of a run: TensorBoard, episodes as text, and a plot of success."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rl_agents.durable import replace_text
 
 
 class TensorBoardLog:
-    """Writes every tagged number of a record as a scalar at the record's iteration."""
+    """Write every tagged number of a record as a scalar at the record's iteration."""
 
     def __init__(self, folder: Path, resumed_at: int | None = None) -> None:
         """
         Args:
             folder: the run's ``tensorboard/``.
-            resumed_at: iteration that a resumed run starts from; TensorBoard forgets what came after it.
+            resumed_at: iteration from which a resumed run continues; TensorBoard discards later ones.
         """
         from torch.utils.tensorboard import SummaryWriter
 
@@ -33,7 +33,7 @@ class TensorBoardLog:
         self._writer.flush()  # type: ignore[no-untyped-call]
 
     def histogram(self, tag: str, counts: Mapping[int, int], iteration: int) -> None:
-        """Add whole numbers with how often each occurred, a bin per number."""
+        """Add counts of whole numbers, with a bin per number."""
         if not counts:
             return
         low, high = min(counts), max(counts)
@@ -51,13 +51,13 @@ class TensorBoardLog:
 
 
 class TrajectoryLog:
-    """Writes ``<iteration>.jsonl`` (``eval-<iteration>.jsonl``) and ``latest.md`` into one folder."""
+    """Write ``<iteration>.jsonl`` (``eval-<iteration>.jsonl``) and ``latest.md`` into a folder."""
 
     def __init__(self, folder: Path, keep: int) -> None:
         """
         Args:
             folder: the run's ``trajectories/``.
-            keep: episodes of one iteration that are written; 0 writes nothing.
+            keep: episodes per iteration; 0 writes nothing.
         """
         self.folder = folder
         self.keep = keep
@@ -73,7 +73,7 @@ class TrajectoryLog:
 
 
 def readable(title: str, trajectories: Sequence[Trajectory]) -> str:
-    """Render the best, the worst and a failed episode as Markdown."""
+    """Return the best, the worst and a failed episode as Markdown."""
     played = [t for t in trajectories if not t.failed]
     parts = [f"# {title}: {len(trajectories)} episodes, {sum(t.success for t in trajectories)} solved\n"]
     if played:
@@ -105,21 +105,21 @@ def _episode(label: str, trajectory: Trajectory) -> str:
 
 
 def _block(text: str) -> str:
-    # Indented, not fenced: the text may hold fences of its own.
+    # Indented, not fenced, because the text may contain fences.
     return textwrap.indent(text.strip() or "(empty)", "    ", lambda line: True)
 
 
 def plot_success(records: Sequence[Mapping[str, Any]], path: Path, title: str) -> bool:
-    """Draw success over iterations: training rollouts as a line, evaluations as points with their 95 % band, and what
-    the collapse monitor estimates for the plain policy, with two standard errors and its start.
+    """Plot success over iterations: training rollouts as a line, evaluations with their 95 % band, and the collapse
+    monitor's estimate of the policy with two standard errors and its start.
 
     Args:
         records: lines of metrics.jsonl.
-        path: the PNG to write.
-        title: what was trained on what.
+        path: the PNG file.
+        title: algorithm and environment.
 
     Returns:
-        False when the records hold no success rate, and nothing was drawn.
+        False if the records have no success rate, so that nothing was drawn.
     """
     training = [
         (r["iteration"], r["rollout/success_rate"]) for r in records if r.get("rollout/success_rate") is not None

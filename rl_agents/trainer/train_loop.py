@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -19,8 +20,10 @@ from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.reporting.statistics import evaluation_metrics
 from rl_agents.reporting.trackers import Trackers
-from rl_agents.reporting.trainable import TrainableAgent
 from rl_agents.reporting.views import TensorBoardLog, TrajectoryLog, plot_success, readable
+
+if TYPE_CHECKING:
+    from rl_agents.trainer.algorithm import AgentAlgorithm
 
 
 def cpu_seconds() -> float:
@@ -69,7 +72,7 @@ class TrainLoop:
         interrupts: signals; the caller keeps them installed.
     """
 
-    algo: TrainableAgent
+    algo: AgentAlgorithm
     folder: RunFolder
     progress: Progress
     interrupts: Interrupts
@@ -344,7 +347,7 @@ def _due(iteration: int, interval: int, total: int) -> bool:
 
 
 def run_summary(
-    algo: TrainableAgent, folder: RunFolder, records: Sequence[Record], status: str, completed: int, restarts: int,
+    algo: AgentAlgorithm, folder: RunFolder, records: Sequence[Record], status: str, completed: int, restarts: int,
     best_checkpoint: int | None,
 ) -> Record:  # fmt: skip
     """Return what ``summary.json`` holds.

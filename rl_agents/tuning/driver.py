@@ -1,7 +1,7 @@
-"""Running a sweep: hand the remaining trials to Tune, watch them, and stop on a signal.
+"""Running a sweep: pass the remaining trials to Tune, monitor them, and stop on a signal.
 
-Trials run to the end, or ASHA or population based training stops or changes them. Tune does not save its schedulers, so
-`Tuner.restore` would forget what ASHA has seen; a resumed sweep hands the remaining trials to a new `Tuner`.
+Trials run to the end unless ASHA stops them or population-based training changes them. Tune does not save its
+schedulers, so `Tuner.restore` would lose ASHA's results; a resumed sweep passes the remaining trials to a new `Tuner`.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from rl_agents.resources import cluster_nodes, named_bundles, obstacle, run_bund
 from rl_agents.tuning.sweep import Grid, Range, Sweep, TrialSpec
 from rl_agents.tuning.trial import BAD_INPUT, DIVERGED, ITERATION, NOTES, VALUE, SweepTrial
 
-#: Trial name -> (iteration, value) of every iteration before the sweep was stopped.
+#: Trial name -> (iteration, value) of every iteration before the sweep stopped.
 History = Mapping[str, Sequence[tuple[int, float]]]
 
 
 def make_scheduler(sweep: Sweep, iterations: int, history: History) -> TrialScheduler:
-    """Return the scheduler that the sweep asks for.
+    """Return the sweep's scheduler.
 
     Args:
         sweep: the sweep.
         iterations: of the longest trial.
-        history: results of trials before a resumed sweep was stopped.
+        history: earlier results of a resumed sweep.
     """
     if sweep.asha is not None:
         asha = sweep.asha
         return ResumableAsha(
             history, metric=VALUE, mode=sweep.mode, time_attr=ITERATION, max_t=iterations,
             grace_period=min(asha.grace, iterations), reduction_factor=asha.reduction,
-            stop_last_trials=False,  # trials end by themselves, after their last evaluation
+            stop_last_trials=False,  # trials end after their last evaluation
         )  # fmt: skip
     if sweep.pbt is not None:
         pbt = sweep.pbt
@@ -67,7 +67,7 @@ def make_scheduler(sweep: Sweep, iterations: int, history: History) -> TrialSche
 
 
 class ResumableAsha(AsyncHyperBandScheduler):
-    """ASHA that counts the results of all trials of a stopped sweep, including finished ones."""
+    """ASHA with the earlier results of a resumed sweep, including those of finished trials."""
 
     def __init__(self, history: History, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -78,7 +78,7 @@ class ResumableAsha(AsyncHyperBandScheduler):
             self._replay(stand_in, name)
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        """Add a trial; a resumed one counts once at each rung, so its stand-in is removed."""
+        """Add a trial; a resumed one replaces its stand-in, so that it counts once at each rung."""
         super().on_trial_add(tune_controller, trial)
         name = trial.custom_dirname
         if name in self._history:
@@ -99,7 +99,7 @@ def _mutation(choice: Grid | Range) -> Sequence[Any] | Callable[[], Any]:
 
 
 class _ClampToRange:
-    """Keeps keys in their range: PBT multiplies by 0.8 and 1.2 without looking at it."""
+    """Keep keys in their range, which PBT ignores when it multiplies by 0.8 or 1.2."""
 
     def __init__(self, sweep: Sweep) -> None:
         self._ranges = {name: choice for name, choice in sweep.space.items() if isinstance(choice, Range)}
@@ -112,17 +112,17 @@ class _ClampToRange:
         return config
 
 
-#: Seconds between two looks at the cluster, and for which it must be too small before the sweep is given up.
+#: Seconds between checks of the cluster, and for which it must be too small before the sweep ends.
 LOOK_S, PATIENCE_S = 10.0, 60.0
 STOPPED_EARLY, FAILED = "stopped early", "failed"
 
 
 @dataclass
 class SweepFolder:
-    """Paths of a sweep.
+    """The folder of a sweep.
 
     Attributes:
-        path: ``sweep.yaml``, ``outcomes.json``, ``results.*``, ``best.yaml`` and the plot are here.
+        path: contains ``sweep.yaml``, ``outcomes.json``, ``results.*``, ``best.yaml`` and the plot.
     """
 
     path: Path
@@ -131,7 +131,7 @@ class SweepFolder:
     def __post_init__(self) -> None:
         self.sweep_file = self.path / "sweep.yaml"
         self.outcomes_file = self.path / "outcomes.json"
-        #: Trial name -> ``status`` and ``reason`` of trials that are over without being done.
+        #: Trial name -> ``status`` and ``reason`` of trials that ended early.
         self.outcomes = json.loads(self.outcomes_file.read_text()) if self.outcomes_file.exists() else {}
 
     def trial(self, spec: TrialSpec) -> RunFolder:
@@ -145,14 +145,14 @@ class SweepFolder:
         self._write()
 
     def begin(self, sweep: Sweep) -> None:
-        """Write what a resumed sweep needs, and let failed trials try again."""
+        """Write the files of a resumable sweep, and reset failed trials."""
         (self.path / "trials").mkdir(parents=True, exist_ok=True)
         replace_text(self.sweep_file, sweep.to_yaml())
         self.outcomes = {name: o for name, o in self.outcomes.items() if o["status"] not in (FAILED, BAD_INPUT)}
         self._write()
 
     def left(self, sweep: Sweep) -> list[TrialSpec]:
-        """Return the trials that are neither done nor over for another reason."""
+        """Return the trials that are not finished; failed ones are repeated."""
         over = {name for name, o in self.outcomes.items() if o["status"] not in (FAILED, BAD_INPUT)}
         return [spec for spec in sweep.trials if spec.name not in over and not self.is_done(spec)]
 
@@ -161,16 +161,16 @@ class SweepFolder:
 
 
 def run_sweep(sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings], interrupts: Interrupts) -> str:
-    """Run every trial that is not over; return when all are, or when a signal has stopped the sweep.
+    """Run all unfinished trials, until they end or a signal stops the sweep.
 
     Args:
         sweep: the sweep.
-        folder: its folder; trials with a checkpoint there continue from it.
+        folder: its folder; trials continue from their checkpoints there.
         settings: resolved settings of each trial, by name.
-        interrupts: signals; a first one stops all trials after their iteration under way.
+        interrupts: signals; the first one stops all trials after their current iteration.
 
     Returns:
-        Why trials that are left can no longer start, because the cluster shrank; else nothing.
+        Why the remaining trials can no longer start because the cluster shrank; else empty.
 
     Raises:
         InputError: a trial can never start; nothing is written.
@@ -187,7 +187,7 @@ def run_sweep(sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings
     watch = SweepMonitor(sweep, folder, settings, interrupts)
     internal = folder.path / ".tune"
     shutil.rmtree(internal, ignore_errors=True)
-    random.seed(sweep.first_seed)  # population based training draws from the global generator
+    random.seed(sweep.first_seed)  # population-based training uses the global generator
     quiet_tune()
     _tuner(sweep, folder, left, settings, watch, gpus).fit()
     shutil.rmtree(internal, ignore_errors=True)
@@ -195,10 +195,10 @@ def run_sweep(sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings
 
 
 def check_room(specs: Sequence[TrialSpec], settings: Mapping[str, Settings]) -> None:
-    """Refuse trials that can never start on the cluster as it is.
+    """Check that all trials can start on the current cluster.
 
     Raises:
-        InputError: what the first of them needs and what there is.
+        InputError: a trial does not fit; the message has the required and available resources.
     """
     nodes = cluster_nodes()
     for spec in specs:
@@ -223,7 +223,7 @@ def _tuner(
         tune_config=tune.TuneConfig(
             scheduler=make_scheduler(sweep, iterations, history),
             max_concurrent_trials=sweep.max_concurrent or None,
-            # A process that imports torch and RLlib once can serve many small trials.
+            # A process imports torch and RLlib once for many small trials.
             reuse_actors=sweep.local,
             trial_dirname_creator=_trial_name,
             trial_name_creator=_trial_name,
@@ -232,7 +232,7 @@ def _tuner(
             name=".tune",
             storage_path=str(folder.path),
             failure_config=tune.FailureConfig(max_failures=sweep.max_failures),
-            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run folder has one
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run folder has its own
             callbacks=[watch],
             stop=StopWhenAsked(watch),
             verbose=0,
@@ -245,7 +245,7 @@ def _trial_name(trial: Trial) -> str:
 
 
 def current_keys(sweep: Sweep, folder: SweepFolder, spec: TrialSpec) -> dict[str, Any]:
-    """Return the values of the space's keys that a trial has now; population based training changes them."""
+    """Return a trial's current values of the space's keys, which population-based training changes."""
     run = folder.trial(spec)
     if sweep.pbt is None or not run.complete_checkpoints():
         return dict(spec.keys)
@@ -254,7 +254,7 @@ def current_keys(sweep: Sweep, folder: SweepFolder, spec: TrialSpec) -> dict[str
 
 
 def known_values(sweep: Sweep, folder: SweepFolder, spec: TrialSpec) -> list[tuple[int, float]]:
-    """Return (iteration, last known value of the metric) of every iteration that a trial has done."""
+    """Return (iteration, last known value of the metric) of every completed iteration."""
     values, last = [], None
     for record in folder.trial(spec).read_metrics():
         last = record.get(sweep.metric, last)
@@ -263,7 +263,7 @@ def known_values(sweep: Sweep, folder: SweepFolder, spec: TrialSpec) -> list[tup
     return values
 
 
-#: No loggers besides the run folders', no handler of SIGINT besides ours, no change of folder, no reports besides ours.
+#: Disable Tune's loggers, SIGINT handler, change of folder and reports.
 TUNE_ENVIRONMENT: Mapping[str, str] = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
@@ -275,30 +275,30 @@ TUNE_ENVIRONMENT: Mapping[str, str] = {
 
 
 def quiet_tune() -> None:
-    """Set what Tune reads from the environment, and silence what `SweepMonitor` prints already."""
+    """Set Tune's environment variables, and silence messages that `SweepMonitor` replaces."""
     os.environ.update(TUNE_ENVIRONMENT)
     for name in ("ray.tune.tune", "ray.tune.execution.tune_controller"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 class SweepMonitor(Callback):
-    """Prints the progress of trials, records how they end, and notices when the rest can never start."""
+    """Print the progress of trials, record their end, and detect trials that can never start."""
 
     def __init__(
         self, sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings], interrupts: Interrupts
     ) -> None:
         self.sweep, self.folder, self.settings, self.interrupts = sweep, folder, settings, interrupts
-        #: Why no trial that is left can ever start.
+        #: Why the remaining trials can never start.
         self.too_small = ""
         self._looked = time.monotonic()
         self._small_since: float | None = None
         self._order = {spec.name: number for number, spec in enumerate(sweep.trials, start=1)}
         self._shown: dict[str, float] = {}
-        #: Notes without their numbers, and the trials that had them.
+        #: Note without numbers -> trials that had it.
         self._noted: dict[str, set[str]] = {}
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Check every `LOOK_S` whether the cluster has become too small; a node may have died."""
+        """Check every `LOOK_S` whether the cluster has become too small, for example because a node died."""
         now = time.monotonic()
         if self.sweep.autoscaling or now - self._looked < LOOK_S:
             return
@@ -316,7 +316,7 @@ class SweepMonitor(Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        """Show a new value of the metric, and record a trial that ended by itself without being done."""
+        """Print a new value of the metric, and record a trial that diverged or has bad input."""
         name, value = trial.custom_dirname, float(result[VALUE])
         self._pass_on(name, result.get(NOTES, ()))
         for why in (DIVERGED, BAD_INPUT):
@@ -354,7 +354,7 @@ class SweepMonitor(Callback):
         self._say(name, f"{FAILED} {self.sweep.max_failures + 1} times, not restarted: {reason}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Tune saves its run configuration; this object belongs to this process."""
+        """Tune pickles its run configuration; this object stays in this process."""
         return Callback, ()
 
     def _say(self, name: str, text: str) -> None:
@@ -369,7 +369,7 @@ def _last_line(trial: Trial) -> str:
 
 
 class StopWhenAsked(Stopper):
-    """Ends the sweep after a signal, or when the cluster has become too small."""
+    """End the sweep after a signal, or if the cluster has become too small."""
 
     def __init__(self, watch: SweepMonitor | None = None) -> None:
         self._watch = watch
@@ -381,5 +381,5 @@ class StopWhenAsked(Stopper):
         return self._watch is not None and bool(self._watch.interrupts.requested or self._watch.too_small)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Like that of `SweepMonitor`."""
+        """As in `SweepMonitor`."""
         return StopWhenAsked, ()

@@ -1,6 +1,6 @@
-"""Results of a sweep: one per trial and, over its seeds, per point; the best point as a recipe; plots.
+"""Results of a sweep: trials, points (means over seeds), the best point as a recipe, and a plot.
 
-The plot is a heat map when two keys vary over grids, else one panel for each key.
+The plot is a heat map if two keys have grids, else it has one panel per key.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ RATE = "eval/success_rate"
 
 @dataclass
 class TrialResult:
-    """How one run ended.
+    """The result of a run.
 
     Attributes:
         name: its folder under ``trials/``.
         status: ``done``, ``stopped early``, ``failed``, ``diverged``, ``bad_input`` or ``unfinished``.
-        reason: why it is not done, where that is known.
-        value: the metric's last value; None when there is none, or it is not finite.
+        reason: why it is not done, if known.
+        value: the metric's last value; None if there is none, or it is not finite.
         iteration: of that value.
-        seconds: of the loop.
-        episodes: of the evaluation that the value is of, for success rates.
+        seconds: of training.
+        episodes: of the evaluation, for success rates.
         not_finite: tag -> first iteration at which it was NaN or infinite.
-        lineage: the trials that it copied (population based training).
+        lineage: trials that it copied (population-based training).
     """
 
     name: str
@@ -57,13 +57,13 @@ class TrialResult:
 
 @dataclass
 class PointResult:
-    """One point of the space: its runs with all seeds.
+    """A point of the space, with its runs.
 
     Attributes:
-        keys: values of the space's keys (population based training: the last ones).
-        interval: mean over the seeds that have a value, with the 95 % interval (Student-t). Of success rates it holds
-            the interval over the episodes of all their evaluations, too (Wilson): a few seeds may agree by chance.
-            Of other metrics there are no bounds where all seeds agree.
+        keys: values of the space's keys (population-based training: the last ones).
+        interval: mean over seeds with a value, with the 95 % interval (Student-t). For success rates it contains the
+            interval over the episodes of all evaluations (Wilson), because a few seeds may agree by chance. For other
+            metrics there are no bounds if all seeds agree.
         status: the trials' common status, or the first that is not ``done``.
     """
 
@@ -74,7 +74,7 @@ class PointResult:
 
 
 def collect(sweep: Sweep, folder: SweepFolder) -> list[PointResult]:
-    """Read all run folders of a sweep; one result for each point, in the sweep's order."""
+    """Return the result of each point, in the sweep's order."""
     points: dict[int, list[TrialSpec]] = {}
     for spec in sweep.trials:
         points.setdefault(spec.point, []).append(spec)
@@ -117,7 +117,7 @@ def _trial(sweep: Sweep, folder: SweepFolder, spec: TrialSpec) -> TrialResult:
 
 
 def not_finite(records: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the tags that were NaN or infinite, which metrics.jsonl writes as null, and since when."""
+    """Return tag -> first iteration at which it was NaN or infinite (null in metrics.jsonl)."""
     found: dict[str, int] = {}
     for record in records:
         for tag, value in record.items():
@@ -127,7 +127,7 @@ def not_finite(records: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def best_point(sweep: Sweep, points: Sequence[PointResult]) -> PointResult | None:
-    """Return the point with the best mean among those whose trials are all done; None when there is none."""
+    """Return the point with the best mean among those whose trials are all done; None if there is none."""
     done = [point for point in points if point.status == DONE and point.interval is not None]
     sign = 1 if sweep.mode == "max" else -1
     return max(done, key=lambda point: sign * mean(point), default=None)
@@ -138,7 +138,7 @@ def mean(point: PointResult) -> float:
 
 
 def write_results(sweep: Sweep, folder: SweepFolder) -> dict[str, Any]:
-    """Write results.json, results.md, best.yaml and the plot into the sweep's folder; return the first."""
+    """Write results.json, results.md, best.yaml and the plot into the sweep's folder; return the results."""
     points = collect(sweep, folder)
     best = best_point(sweep, points)
     complete = all(trial.status not in (UNFINISHED, FAILED) for point in points for trial in point.trials)
@@ -169,7 +169,7 @@ def _bounds(point: PointResult) -> dict[str, float] | None:
 
 
 def markdown(sweep: Sweep, points: Sequence[PointResult]) -> str:
-    """Return the results as a table, the best point first, and below it everything that went wrong."""
+    """Return the results as a table, best point first, and problems below."""
     sign = -1 if sweep.mode == "max" else 1
     ordered = sorted(points, key=lambda p: (p.status != DONE, p.interval is None, sign * mean(p) if p.interval else 0))
     names = list(sweep.space)
@@ -208,7 +208,7 @@ def _row(names: Sequence[str], point: PointResult) -> list[str]:
 
 
 def trial_notes(trial: TrialResult) -> list[str]:
-    """Return sentences about what went wrong in a trial, and which trials it copied."""
+    """Return a trial's problems, and the trials that it copied, as sentences."""
     notes = []
     if trial.reason and trial.status not in (DONE, STOPPED_EARLY):
         notes.append(f"{trial.name}: {trial.status}: {trial.reason}")
@@ -220,7 +220,7 @@ def trial_notes(trial: TrialResult) -> list[str]:
 
 
 def recipe(sweep: Sweep, best: PointResult, of: str) -> str:
-    """Return the best point as a recipe for ``run.py --config``; ``of`` counts the candidates."""
+    """Return the best point as a recipe for ``run.py --config``; ``of`` is the number of candidates."""
     keys = {name: value for name, value in {**sweep.keys, **best.keys}.items() if name != "seed"}
     idle = idle_of(sweep.run_keys(keys))
     keys = {name: value for name, value in keys.items() if name not in idle}
@@ -235,7 +235,7 @@ def recipe(sweep: Sweep, best: PointResult, of: str) -> str:
     return "\n".join([*comment, yaml.safe_dump(keys, sort_keys=False, allow_unicode=True)])
 
 
-#: Okabe and Ito's colors, which color-blind readers can tell apart; dashes where there are more lines than colors.
+#: Okabe and Ito's colors for color-blind readers; dashes distinguish further lines.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9", "#5b6770")
 DASHES = ("-", "--", ":", "-.")
 BLUE = COLORS[0]
@@ -246,7 +246,7 @@ def plot_points(sweep: Sweep, points: Sequence[PointResult], folder: Path) -> st
     """Draw a sweep.
 
     Returns:
-        The file's name in ``folder``, ``heatmap.png`` or ``sweep.png``; None when no trial has a value yet.
+        The file's name in ``folder``, ``heatmap.png`` or ``sweep.png``; None if no trial has a value yet.
     """
     if all(point.interval is None for point in points):
         return None
@@ -270,7 +270,7 @@ def _save(draw: Any, path: Path, size: tuple[float, float]) -> str:
 
 
 def _heat_map(figure: Any, sweep: Sweep, points: Sequence[PointResult]) -> None:
-    """Rows are the first key's values, columns the second's; a cell shows the mean and its interval."""
+    """Draw the mean and its interval for each value of the first key (rows) and the second key (columns)."""
     (row_key, rows), (column_key, columns) = (
         (name, list(choice.values)) for name, choice in sweep.space.items() if isinstance(choice, Grid)
     )
@@ -305,7 +305,7 @@ def _heat_map(figure: Any, sweep: Sweep, points: Sequence[PointResult]) -> None:
 
 
 def _color_range(points: Sequence[PointResult]) -> tuple[float, float]:
-    """Widen the range of the means by the median half interval: what is within the noise looks alike."""
+    """Return the range of means, widened by the median half interval, so that noise has similar colors."""
     intervals = [point.interval for point in points if point.interval is not None]
     halves = [(i.high - i.low) / 2 for i in intervals if not math.isnan(i.low)]
     margin = median(halves) if halves else 0.0
@@ -314,7 +314,7 @@ def _color_range(points: Sequence[PointResult]) -> tuple[float, float]:
 
 
 def _panels(figure: Any, sweep: Sweep, points: Sequence[PointResult]) -> None:
-    """One panel for each key: the metric against it, with intervals; joined when no other key varies."""
+    """Draw a panel per key with the metric and its intervals, joined if no other key varies."""
     shown = [point for point in points if point.interval is not None]
     panels = figure.subplots(1, len(sweep.space), sharey=True, squeeze=False)[0]
     for axes, (name, choice) in zip(panels, sweep.space.items(), strict=True):
@@ -342,12 +342,12 @@ def _whisker(axes: Any, place: float, point: PointResult) -> None:
     assert interval is not None
     if not math.isnan(interval.low):
         axes.plot([place, place], [interval.low, interval.high], color=BLUE, alpha=0.4, linewidth=2)
-    # Hollow: not trained to the end, so not comparable with the rest.
+    # Hollow: not trained to the end.
     axes.plot([place], [interval.mean], "o", color=BLUE, markerfacecolor=BLUE if done else "white", markersize=6)
 
 
 def _population(figure: Any, sweep: Sweep, points: Sequence[PointResult], folder: Path) -> None:
-    """The metric of every trial over iterations; a circle where it copied a better one."""
+    """Draw the metric of every trial over iterations, with a circle where it copied a better one."""
     axes = figure.add_subplot()
     drawn = 0
     for point in points:

@@ -1,4 +1,4 @@
-"""A sweep file: the recipe, the keys that vary, the number of runs, and the scheduler."""
+"""Sweep files: recipe, varied keys, number of runs, and scheduler."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from rl_agents.config.settings import LOCAL_KEYS
 from rl_agents.errors import InputError, unknown
 from rl_agents.trainer.unused_keys import idle_of
 
-#: A sweep beyond this is a mistyped range rather than a plan.
+#: A larger sweep is probably a typo.
 MAX_TRIALS = 10_000
 RANGE_KEYS = ("low", "high", "log")
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Every one of some values."""
+    """A list of values."""
 
     values: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers drawn from [low, high], evenly or evenly in their logarithm; rounded for a key of whole numbers."""
+    """Numbers from [low, high], uniform or log-uniform; rounded for a key of whole numbers."""
 
     low: float
     high: float
@@ -46,12 +46,12 @@ class Range:
     whole: bool = False
 
     def at(self, share: float) -> float:
-        """Return the value below which ``share`` (0 to 1) of all draws lie."""
+        """Return the quantile of ``share`` (0 to 1)."""
         if self.log:
             value = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
         else:
             value = self.low + share * (self.high - self.low)
-        # Five digits are more than any sweep resolves, and can be read in tables and folder names.
+        # Five digits suffice, and are readable in tables and folder names.
         return round(value) if self.whole else float(f"{value:.5g}")
 
     def clamp(self, value: float) -> float:
@@ -67,9 +67,9 @@ class TrialSpec:
     """One run of a sweep.
 
     Attributes:
-        name: its folder under ``trials/``, in the order of the sweep.
-        point: the number of its point; trials of one point differ by their seed alone.
-        keys: the values of the space's keys.
+        name: its folder under ``trials/``, which sorts in the order of the sweep.
+        point: number of its point; trials of a point differ only in their seed.
+        keys: values of the space's keys.
         seed: of the run.
     """
 
@@ -80,10 +80,10 @@ class TrialSpec:
 
 
 def parse_choice(name: str, value: Any) -> Choice:
-    """Read one entry of ``space``: a list of values, or a mapping with ``low``, ``high`` and perhaps ``log``.
+    """Read an entry of ``space``: a list of values, or a mapping with ``low``, ``high`` and optionally ``log``.
 
     Raises:
-        InputError: neither, or a range that is none.
+        InputError: neither, or an invalid range.
     """
     if isinstance(value, list):
         if not value:
@@ -120,10 +120,10 @@ def _parse_range(name: str, value: Mapping[str, Any]) -> Range:
 
 
 def expand(space: Mapping[str, Choice], samples: int, seeds: int, first_seed: int) -> list[TrialSpec]:
-    """Return all trials: every combination of the grids, ``samples`` draws of the ranges for each, all seeds of both.
+    """Return all trials: every combination of the grids with ``samples`` draws of the ranges each, with all seeds.
 
-    Draws depend on the names of the keys and ``first_seed`` alone, so a resumed sweep has the same trials. The
-    draws of one key are stratified (Latin hypercube): one in each of as many equal parts of its range.
+    Draws depend only on the names of the keys and ``first_seed``, so a resumed sweep has the same trials. The draws
+    of a key are stratified (Latin hypercube), with one in each of equally many parts of its range.
 
     Raises:
         InputError: more than 10,000 trials.
@@ -155,7 +155,7 @@ def _stratified(choice: Range, count: int, stream: str) -> list[float]:
 
 
 def trial_name(index: int, keys: Mapping[str, Any], seed: int | None) -> str:
-    """Return ``003-vspo_alpha=2.0,seed=1``: sorts in the order of the sweep, is a file name, and is not too long.
+    """Return ``003-vspo_alpha=2.0,seed=1``, a short file name that sorts in the order of the sweep.
 
     >>> trial_name(3, {"vspo_alpha": 2.0, "model": "a/b"}, 1)
     '003-vspo_alpha=2.0,model=a_b,seed=1'
@@ -166,7 +166,7 @@ def trial_name(index: int, keys: Mapping[str, Any], seed: int | None) -> str:
 
 
 def short(value: Any) -> str:
-    """Write a value of the space for people: 5 digits of a number, no blanks in a list."""
+    """Return a value of the space as text: 5 digits of a number, no spaces in a list."""
     if isinstance(value, float):
         return repr(float(f"{value:.5g}"))
     return ",".join(map(short, value)) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)
@@ -184,7 +184,7 @@ class Asha:
 
 @dataclass(frozen=True)
 class Pbt:
-    """Population based training (Jaderberg et al. 2017, arXiv 1711.09846)."""
+    """Population-based training (Jaderberg et al. 2017, arXiv 1711.09846)."""
 
     interval: int = key(10, "iterations between two comparisons of the population", ge=1)
     quantile: float = key(
@@ -216,7 +216,7 @@ class SweepOptions:
     local: bool = key(False, "run every trial in a single process with the torch engine")
 
 
-#: Keys of a sweep that are read as they are, with their types from `Sweep`.
+#: Keys of a sweep with plain values.
 PLAIN_KEYS = tuple(keys_of(SweepOptions))
 NESTED_KEYS = ("recipe", "set", "space", "asha", "pbt")
 
@@ -226,10 +226,10 @@ class Sweep(SweepOptions):
     """A checked sweep.
 
     Attributes:
-        keys: the keys that all trials share: recipe, ``set``, and ``--set`` of the command line.
-        space: the keys that vary.
+        keys: keys of all trials, from the recipe, ``set``, and ``--set`` of the command line.
+        space: varied keys.
         asha, pbt: the scheduler, if any.
-        source: the file as it was read.
+        source: contents of the file.
     """
 
     keys: Mapping[str, Any] = field(default_factory=dict)
@@ -240,7 +240,7 @@ class Sweep(SweepOptions):
 
     @cached_property
     def trials(self) -> list[TrialSpec]:
-        """All runs, in order; the same at every call and on every machine."""
+        """All runs in order, the same on every machine."""
         return expand(self.space, self.samples, self.seeds, self.first_seed)
 
     @property
@@ -251,11 +251,11 @@ class Sweep(SweepOptions):
         return next(trial for trial in self.trials if trial.name == name)
 
     def settings(self, trial: TrialSpec, keys: Mapping[str, Any] | None = None) -> Settings:
-        """Return the settings of a trial, not resolved yet, without keys that have no effect on it.
+        """Return the unresolved settings of a trial, without keys that have no effect.
 
         Args:
-            trial: which one.
-            keys: values of the space's keys when they are no longer the trial's own (population based training).
+            trial: the trial.
+            keys: current values of the space's keys (population-based training); default: the trial's.
 
         Raises:
             InputError: a key is unknown or its value has the wrong type.
@@ -265,7 +265,7 @@ class Sweep(SweepOptions):
         settings = Settings.from_dict({name: value for name, value in given.items() if name not in idle})
         if self.local:
             settings.make_local(given)
-        if Path(settings.model).is_dir():  # trials run in other processes, elsewhere
+        if Path(settings.model).is_dir():  # trials run in other processes
             settings.model = str(Path(settings.model).resolve())
         return settings
 
@@ -273,11 +273,11 @@ class Sweep(SweepOptions):
         return replace(self, keys={**self.keys, **keys})
 
     def run_keys(self, keys: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``keys`` as the trials take them: with `LOCAL_KEYS` where the sweep is local."""
+        """Return ``keys`` with `LOCAL_KEYS` if the sweep is local."""
         return {**keys, **(LOCAL_KEYS if self.local else {})}
 
     def to_yaml(self) -> str:
-        """Return the text of an equal sweep file that does not need the recipe's file."""
+        """Return an equal sweep file that does not need the recipe's file."""
         plain = {name: getattr(self, name) for name in PLAIN_KEYS}
         parts = {name: asdict(part) for name in ("asha", "pbt") if (part := getattr(self, name)) is not None}
         data = {"set": dict(self.keys), "space": self.source["space"], **plain, **parts}
@@ -288,12 +288,12 @@ def load_sweep(path: Path, assignments: Mapping[str, Any] | None = None, local: 
     """Read a sweep file.
 
     Args:
-        path: the file; ``recipe`` in it is relative to its folder.
+        path: the file; its ``recipe`` is relative to its folder.
         assignments: ``--set`` of the command line.
-        local: run every trial in one process, regardless of the file.
+        local: run every trial in a single process, regardless of the file.
 
     Raises:
-        InputError: naming the file and the key that cannot work.
+        InputError: with the file and the key.
     """
     data = load_recipe(str(path))
     try:
@@ -310,7 +310,7 @@ def _sweep(data: dict[str, Any], folder: Path, assignments: Mapping[str, Any], l
     space = {str(name): parse_choice(str(name), value) for name, value in canonical(_mapping(data, "space")).items()}
     keys = {**_recipe(data, folder), **canonical(_mapping(data, "set")), **assignments}
     if plugins := Settings.from_dict({"plugins": keys.get("plugins", [])}).plugins:
-        keys["plugins"] = plugins  # with those of --import, which trials receive in no other way
+        keys["plugins"] = plugins  # including those of --import
     options = read_options(SweepOptions, {name: data[name] for name in PLAIN_KEYS if name in data})
     sweep = Sweep(
         keys=keys, space=space, asha=_part(data, "asha", Asha), pbt=_part(data, "pbt", Pbt), source=data,
@@ -357,7 +357,7 @@ def _check(sweep: Sweep, assignments: Mapping[str, Any]) -> None:
         raise InputError("space: seed cannot vary; write `seeds: N` for N runs of each point")
     _check_samples(sweep)
     _check_idle(sweep)
-    _ = sweep.trials  # too many are refused here
+    _ = sweep.trials  # raises if there are too many
     _check_schedulers(sweep)
 
 
@@ -391,5 +391,5 @@ def _check_schedulers(sweep: Sweep) -> None:
 
 
 def fixed_keys() -> set[str]:
-    """Keys that identify a run, so that no checkpoint with another value can be copied."""
+    """Return keys that cannot change when a checkpoint is copied."""
     return {name for section in (RunKeys, ModelKeys, EngineKeys) for name in keys_of(section)}

@@ -1,4 +1,4 @@
-"""One trial of a sweep: the train loop of ``run.py``, driven by Tune one iteration at a time."""
+"""A trial of a sweep: the train loop of ``run.py``, one iteration per Tune step."""
 
 from __future__ import annotations
 
@@ -8,81 +8,83 @@ import math
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
 from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.run_folder import Record, RunFolder
-from rl_agents.reporting.trainable import TrainableAgent
 from rl_agents.resources import placement, set_engine_gpus
 from rl_agents.store.files import Lock
 from rl_agents.trainer.lengths import KEYS
 from rl_agents.trainer.train_loop import TrainLoop
 from rl_agents.tuning.sweep import Sweep
 
-#: In the folder that Tune takes for a checkpoint: where the run's own checkpoint is.
+if TYPE_CHECKING:
+    from rl_agents.trainer.algorithm import AgentAlgorithm
+
+#: File in Tune's checkpoint with the path of the run's checkpoint.
 POINTER = "checkpoint.json"
-#: In the run's folder: the trials that a trial of population based training copied, and when.
+#: File in the run's folder with the trials that it copied (population-based training).
 LINEAGE = "lineage.jsonl"
-#: Checkpoints that trials keep at least, as others may copy them.
+#: Fewest checkpoints to keep, because other trials may copy them.
 PBT_CHECKPOINTS = 5
-#: Seconds that a trial waits for its previous process, which may still write its last checkpoint.
+#: Seconds to wait for the trial's previous process, which may still write its last checkpoint.
 PREDECESSOR_S = 300.0
-#: Keys of a trial's result that schedulers read.
+#: Keys of a result that schedulers read.
 ITERATION, VALUE = "iteration", "value"
-#: Why a trial ended without being done.
+#: Reasons for an early end.
 DIVERGED, BAD_INPUT = "diverged", "bad_input"
-#: Key of a result: lines for the user since the last one.
+#: Key of a result: new lines for the user.
 NOTES = "notes"
 
 
 class SweepTrial(tune.Trainable):
     """A run in ``OUTPUT/trials/NAME``, an ordinary run folder.
 
-    Tune's config holds what all trials share (``sweep``, ``output``, ``cluster_gpus``) and ``trial``: ``keys`` (values
-    of the space's keys) and ``bundles``. Population based training replaces it by a copy of another trial's; what the
-    trial is otherwise follows from its own name.
+    Tune's config has shared values (``sweep``, ``output``, ``cluster_gpus``) and ``trial``: ``keys`` (values of the
+    space's keys) and ``bundles``. Population-based training replaces it by a copy of another trial's config; everything
+    else follows from the trial's name.
 
     Tune's checkpoints are pointers to the run's checkpoints, which every node can read.
     """
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> Any:
-        """All bundles of the run, so that Tune starts it only when its actors have room too."""
+        """Return all bundles of the run, so that Tune starts it only if its actors also fit."""
         return placement(config["trial"]["bundles"])
 
     def _setup_logdir(self) -> None:
-        """Outside Tune no folder in ~/ray_results is wanted."""
+        """Create no folder in ~/ray_results outside of Tune."""
         if self._storage is not None:
             super()._setup_logdir()
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Build the run's algorithm; Tune may call `load_checkpoint` next, and then `step`."""
+        """Build the run's algorithm; Tune then calls `step`, or `load_checkpoint` first."""
         self.sweep: Sweep = config["sweep"]
         self.output, self.cluster_gpus = Path(config["output"]), float(config["cluster_gpus"])
         self._build(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Become another trial, in the same process, which spares its imports."""
+        """Become another trial in the same process, without new imports."""
         self.cleanup()
         self._build(new_config)
         return True
 
     def _build(self, config: Mapping[str, Any]) -> None:
         self.loop: TrainLoop | None = None
-        self.algo: TrainableAgent | None = None
+        self.algo: AgentAlgorithm | None = None
         self.lock: Lock | None = None
         self.value, self.notes, self.problem = math.nan, Notes(), ""
-        #: The checkpoint to continue from; None: a new run.
+        #: Checkpoint to continue from; None: a new run.
         self.start: Path | None = None
         name = self._storage.trial_dir_name if self._storage is not None else config["trial"]["name"]
         self.folder = RunFolder(self.output / "trials" / name)
         try:
-            # Tune starts a member of a population again while its former process still ends, in the same folder.
+            # Tune restarts a member of a population while its previous process is still ending in the same folder.
             self.folder.path.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(OSError):  # a shared file system that knows no locks
+            with contextlib.suppress(OSError):  # a shared file system without locks
                 self.lock = Lock(self.folder.path / "trial", PREDECESSOR_S, "a trial has one process")
             complete = self.folder.complete_checkpoints()
             self.start = complete[-1][1] if complete else None
@@ -93,23 +95,23 @@ class SweepTrial(tune.Trainable):
             self._keep_traceback()
             raise
 
-    def _algorithm(self, keys: Mapping[str, Any]) -> TrainableAgent:
+    def _algorithm(self, keys: Mapping[str, Any]) -> AgentAlgorithm:
         from rl_agents.trainer.algorithm import AgentAlgorithm
 
         settings = self.sweep.settings(self.sweep.trial(self.folder.path.name), keys)
         if self.start is not None and self.folder.config_file.is_file():
-            begun = self.folder.load_settings()  # lengths that were measured when it began are not measured again
+            begun = self.folder.load_settings()  # do not measure lengths again
             settings.update({name: getattr(begun, name) for name in KEYS if name not in settings.explicit})
         set_engine_gpus(settings, self.cluster_gpus)
         if self.sweep.pbt is not None and settings.keep_checkpoints:
             settings.keep_checkpoints = max(settings.keep_checkpoints, PBT_CHECKPOINTS)
-        algo: TrainableAgent = AgentAlgorithm.from_settings(settings)
+        algo: AgentAlgorithm = AgentAlgorithm.from_settings(settings)
         return algo
 
     # --- training ----------------------------------------------------------------------------------------------
 
     def step(self) -> dict[str, Any]:
-        """Do one iteration; the result holds its number, the last known value of the sweep's metric, and notes."""
+        """Run one iteration; the result has its number, the last value of the sweep's metric, and notes."""
         result = self._step()
         return {**result, NOTES: self.notes.taken()} if self.notes.lines else result
 
@@ -143,7 +145,7 @@ class SweepTrial(tune.Trainable):
             self.algo.restore_run_checkpoint(self.start)
         for part in (self.folder.checkpoints, self.folder.trajectories, self.folder.tensorboard):
             part.mkdir(parents=True, exist_ok=True)
-        # -1: nothing of a run that failed before its first checkpoint counts.
+        # -1: discard everything of a run without a checkpoint.
         self.folder.cut_after(self.algo.iteration if self.start is not None else -1)
         self.folder.save_settings(self.algo.settings)
         known = [record for record in self.folder.read_metrics() if record.get(self.sweep.metric) is not None]
@@ -162,7 +164,7 @@ class SweepTrial(tune.Trainable):
                 raise unknown("metric", metric, tags)
 
     def _end(self, why: str, reason: str) -> dict[str, Any]:
-        """End the trial; a restart would end the same way."""
+        """End the trial without a restart, which would end the same way."""
         iteration = self.algo.iteration if self.algo is not None else 0
         if self.loop is not None:
             self.loop.save()
@@ -177,7 +179,7 @@ class SweepTrial(tune.Trainable):
     # --- checkpoints -------------------------------------------------------------------------------------------
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Write the run's checkpoint, and where it is into Tune's folder."""
+        """Write the run's checkpoint, and its path into Tune's folder."""
         assert self.algo is not None and self.loop is not None
         self.loop.save()
         target = self.folder.checkpoint(self.algo.iteration)
@@ -185,9 +187,9 @@ class SweepTrial(tune.Trainable):
         (Path(checkpoint_dir) / POINTER).write_text(json.dumps(pointer), encoding="utf-8")
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:  # type: ignore[override]
-        """Continue from the checkpoint that Tune names: its own, or that of a better trial of the population.
+        """Continue from the checkpoint that Tune names: the trial's own, or that of a better trial of the population.
 
-        After a crash Tune names what it knew last; then the run's own later checkpoints win.
+        After a crash Tune may name an old checkpoint; then the run's later checkpoints take precedence.
         """
         pointer = json.loads((Path(checkpoint_dir) / POINTER).read_text(encoding="utf-8"))
         named = self.output / pointer["checkpoint"]
@@ -203,12 +205,12 @@ class SweepTrial(tune.Trainable):
                 file.write(json.dumps({"iteration": iteration, "from": donor, "keys": keys}) + "\n")
 
     def _took_over(self, donor: str, iteration: int) -> bool:
-        """The newest event of the lineage is this one, so that later checkpoints descend from it."""
+        """Return whether the last event of the lineage is this one, so that later checkpoints descend from it."""
         events = read_lineage(self.folder.path)
         return bool(events) and (events[-1]["from"], events[-1]["iteration"]) == (donor, iteration)
 
     def cleanup(self) -> None:
-        """Save an unfinished run, free its actors, and let another process continue it."""
+        """Save an unfinished run, free its actors, and release its lock."""
         try:
             if self.loop is not None:
                 self.loop.save()
@@ -225,7 +227,7 @@ class SweepTrial(tune.Trainable):
 
 
 class Notes:
-    """Progress of a trial: the driver of the sweep prints its notes and reports for all trials."""
+    """Progress of a trial: the driver of the sweep prints its notes."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -244,10 +246,10 @@ class Notes:
         """Nothing to show."""
 
     def stop(self) -> None:
-        """Nothing to leave."""
+        """Nothing to stop."""
 
 
 def read_lineage(folder: Path) -> list[dict[str, Any]]:
-    """Return which trials the one in ``folder`` copied: ``iteration``, ``from`` (a trial's name) and new ``keys``."""
+    """Return the copies of the trial in ``folder``: ``iteration``, ``from`` (a trial's name) and new ``keys``."""
     path = folder / LINEAGE
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

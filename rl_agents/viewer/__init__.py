@@ -1,1 +1,1 @@
-"""The run explorer: pages over what runs leave behind, read-only, without torch and Ray (``run.py view``)."""
+"""The run explorer (``run.py view``): read-only web pages about runs, without torch and Ray."""

@@ -1,8 +1,8 @@
-"""Why a step got its advantage: which of the methods' formulas gives the recorded number.
+"""Explanations of advantages: the formula that gives the recorded number.
 
-A pool holds the advantage, not how it came about. Each explanation here is a formula computed again from what the pool
-holds; it is given only where it agrees with the record. Where none does (whitening over a batch, penalties, weights,
-a method of one's own) a page shows what the formulas read, and claims nothing.
+A pool records advantages, but not their computation. Each explanation repeats a formula with the data of the pool, and
+is returned only if it agrees with the record. If none does (whitening over a batch, penalties, weights, or a method of
+a plugin), a page shows the inputs without a formula.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from rl_agents.advantages.gae import step_gae
 from rl_agents.advantages.group import grpo, leave_one_out, rloo
 from rl_agents.advantages.statistics import FloatArray
 
-#: How far a number that was computed again, in another order and precision, may be off.
+#: Tolerance for a different order and precision of the computation.
 TOLERANCE = 2e-3
 
 
 class Unit(NamedTuple):
-    """A member of a group: its return (of a sibling: its reward) and the advantage of the step in question."""
+    """A member of a group: its return (a sibling's reward) and the advantage of the step to explain."""
 
     name: str
     total: float
@@ -30,7 +30,7 @@ class Unit(NamedTuple):
 
 
 Formula = Callable[[Sequence[float]], FloatArray]
-#: Name, formula in words, and what it computes from the returns of a group.
+#: Name, formula in words, and function of a group's returns.
 GROUP_FORMULAS: tuple[tuple[str, str, Formula], ...] = (
     ("standardized", "(R − mean of the group) / standard deviation", lambda r: grpo(r, [0] * len(r))),
     ("standardized", "(R − mean of the group) / population deviation",
@@ -42,9 +42,9 @@ GROUP_FORMULAS: tuple[tuple[str, str, Formula], ...] = (
 
 
 def from_group(units: Sequence[Unit], name: str) -> dict[str, Any] | None:
-    """Explain an advantage by the group's returns; None where no formula gives the recorded value.
+    """Explain an advantage by the group's returns; None if no formula gives the recorded value.
 
-    Every member with an advantage is compared, so that a chance hit of one does not pass.
+    All members with an advantage are compared, so that an accidental match of one does not count.
     """
     totals = [unit.total for unit in units]
     known = [index for index, unit in enumerate(units) if unit.advantage is not None]
@@ -63,13 +63,13 @@ def from_group(units: Sequence[Unit], name: str) -> dict[str, Any] | None:
 
 
 def from_weighted_group(units: Sequence[Unit], name: str, factors: Sequence[float]) -> dict[str, Any] | None:
-    """Explain an advantage by the group's returns and a factor that all of its advantages have in common.
+    """Explain an advantage by the group's returns and a common factor of its advantages.
 
     Args:
-        factors: that of a task that was drawn once, twice, ... (VSPO); [1] where none is made.
+        factors: of a task that was drawn once, twice, ... (VSPO); [1] without factors.
 
     Returns:
-        What `from_group` does, with ``times`` and ``factor`` where one other than 1 fits.
+        The result of `from_group`, with ``times`` and ``factor`` if the factor is not 1.
     """
     for times, factor in enumerate(factors, start=1):
         plain = [u._replace(advantage=None if u.advantage is None else u.advantage / factor) for u in units]
@@ -91,17 +91,17 @@ def group_figures(totals: Sequence[float]) -> dict[str, Any]:
 def from_values(
     episodes: Sequence[Sequence[tuple[float, float | None, float | None]]], settings: Mapping[str, Any]
 ) -> list[list[dict[str, float]]] | None:
-    """Explain advantages by the critic: TD errors and their sums, step by step; None where they do not fit.
+    """Explain advantages by the critic: TD errors and their sums for each step; None if they do not fit.
 
     Args:
-        episodes: (reward, value, advantage) of every step of the batch's episodes that are at hand, plain dialogues.
+        episodes: (reward, value, advantage) of every step of the available episodes of the batch, linear dialogues.
         settings: the run's, for γ and λ.
 
     Returns:
-        For every step: TD error ``delta``, sum ``gae`` and, after whitening, ``result``. Whitening subtracts a mean and
-        divides by a deviation of the whole batch, which is not at hand: both are read off the recorded advantages,
-        and must then be right for all of them. chain-gae's correction by transitions is not at hand, either: where
-        there is one (``transition_prior``), steps have no ``result``.
+        For every step: TD error ``delta``, sum ``gae`` and, after whitening, ``result``. Whitening uses the mean and
+        the deviation of the whole batch, which are unknown here. Both are fitted to the recorded advantages and must
+        then agree with all of them. chain-gae's transition correction is also unknown, so with one
+        (``transition_prior``) steps have no ``result``.
     """
     gamma, lam = float(settings.get("gamma", 1.0)), float(settings.get("gae_lambda", 1.0))
     found, recorded, computed = [], [], []
@@ -127,11 +127,11 @@ def from_values(
 
 
 def _affine(computed: Sequence[float], recorded: Sequence[float]) -> tuple[float, float] | None:
-    """Return (slope, offset) that map the computed values to the recorded ones everywhere; None where none do."""
+    """Return (slope, offset) that map all computed values to the recorded ones; None if there are none."""
     x, y = np.asarray(computed), np.asarray(recorded)
     if np.allclose(x, y, atol=TOLERANCE):
         return 1.0, 0.0
-    if x.size < 4 or float(np.ptp(x)) < 1e-9:  # two numbers fit anything
+    if x.size < 4 or float(np.ptp(x)) < 1e-9:  # two numbers always fit
         return None
     slope, offset = (float(v) for v in np.polyfit(x, y, 1))
     return (slope, offset) if slope > 1e-6 and np.allclose(slope * x + offset, y, atol=TOLERANCE) else None

@@ -1,4 +1,4 @@
-"""Every view that a page may request, and the function that answers it; server and export use the same."""
+"""The views that a page may request, and the functions that compute them, for both server and export."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import json_safe
 from rl_agents.viewer import curves, episodes, groups, tasks, tokens, trees
-from rl_agents.viewer.query_params import Asked
+from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.runs import RESULTS, Catalog
 from rl_agents.web.errors import ApiError
 
 
-def sweep(asked: Asked) -> dict[str, Any]:
-    """What ``results.json`` of a sweep says, with the names of the runs that are shown of it."""
-    name = asked.text("sweep")
-    if name not in asked.catalog.sweeps:
+def sweep(params: Params) -> dict[str, Any]:
+    """Return ``results.json`` of a sweep, and the names of its runs."""
+    name = params.text("sweep")
+    if name not in params.catalog.sweeps:
         raise ApiError(404, f"unknown sweep '{name}'", "unknown_sweep", "sweep")
-    file = asked.catalog.sweeps[name] / RESULTS
+    file = params.catalog.sweeps[name] / RESULTS
     try:
         results = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (json.JSONDecodeError, OSError):
         results = {}
-    runs = {run.folder.path.name: run.name for run in asked.catalog.runs.values() if run.sweep == name}
+    runs = {run.folder.path.name: run.name for run in params.catalog.runs.values() if run.sweep == name}
     return {"sweep": name, "results": results, "runs": runs}
 
 
-VIEWS: dict[str, Callable[[Asked], dict[str, Any]]] = {
+VIEWS: dict[str, Callable[[Params], dict[str, Any]]] = {
     "runs": curves.runs,
     "state": curves.state,
     "series": curves.series,
@@ -49,7 +49,7 @@ VIEWS: dict[str, Callable[[Asked], dict[str, Any]]] = {
 
 
 def answer(catalog: Catalog, view: str, values: Mapping[str, str]) -> str:
-    """Return a view's data as JSON, in ASCII: whatever a model wrote, the page parses it.
+    """Return a view's data as JSON in ASCII, which a page can parse regardless of the model's output.
 
     Raises:
         ApiError: an unknown view, run, session or parameter, or a pool that cannot be read.
@@ -57,7 +57,7 @@ def answer(catalog: Catalog, view: str, values: Mapping[str, str]) -> str:
     if view not in VIEWS:
         raise ApiError(404, f"unknown view '{view[:40]}'", "unknown_view")
     try:
-        return compact(VIEWS[view](Asked(catalog, values)))
+        return compact(VIEWS[view](Params(catalog, values)))
     except InputError as error:
         raise ApiError(409, str(error), "unreadable_pool") from None
     except sqlite3.Error as error:
@@ -65,5 +65,5 @@ def answer(catalog: Catalog, view: str, values: Mapping[str, str]) -> str:
 
 
 def compact(data: Any) -> str:
-    """Return data as JSON in ASCII; numbers that JSON does not know are null."""
+    """Return data as JSON in ASCII; NaN and infinities are null."""
     return json.dumps(json_safe(data), separators=(",", ":"), allow_nan=False)

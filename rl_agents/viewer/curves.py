@@ -1,4 +1,4 @@
-"""The start page: what each run says about itself, and its curves."""
+"""The start page: summaries of runs, and their curves."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rl_agents.viewer.query_params import Asked
+from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.runs import Run
 
-#: Points of a curve that a page gets at most, about as many as it has pixels.
+#: Most points of a curve, about the number of pixels.
 POINTS = 400
-#: Tags of the shares of episodes that ended so; causes that a chart tells apart.
+#: Prefix of the tags of end causes; most causes in a chart.
 END, CAUSES = "end_cause/", 7
-#: Keys of a configuration that a page shows first.
+#: Keys of a run's configuration on the start page.
 KEYS = ("algo", "env", "seed", "model", "iterations", "tasks_per_iteration", "group_size", "lr", "gamma", "gae_lambda")
-#: Keys that may differ between runs of one band.
+#: Keys that may differ between the runs of a band.
 SEED_KEYS = frozenset({"seed"})
-#: What a page names of every iteration.
+#: Metrics of every iteration on a run's page.
 HEADLINES = (
     "rollout/success_rate", "rollout/return_mean", "rollout/turns_mean", "rollout/zero_advantage_share",
     "rollout/invalid_action_share", "rollout/failed_episodes", "actor/entropy", "actor/ppo_kl",
@@ -26,9 +26,9 @@ HEADLINES = (
 )  # fmt: skip
 
 
-def runs(asked: Asked) -> dict[str, Any]:
-    """What the start page shows of every run, except the curves."""
-    catalog = asked.catalog
+def runs(params: Params) -> dict[str, Any]:
+    """Return the summaries of all runs, without curves."""
+    catalog = params.catalog
     catalog.refresh()
     found = list(catalog.runs.values())
     return {
@@ -39,14 +39,14 @@ def runs(asked: Asked) -> dict[str, Any]:
     }
 
 
-def state(asked: Asked) -> dict[str, Any]:
-    """Words that change when runs write something; a page asks for them again and again."""
-    asked.catalog.refresh()
-    return {"stamps": {name: run.stamp() for name, run in asked.catalog.runs.items()}}
+def state(params: Params) -> dict[str, Any]:
+    """Return stamps that change when runs write something; pages poll them."""
+    params.catalog.refresh()
+    return {"stamps": {name: run.stamp() for name, run in params.catalog.runs.items()}}
 
 
 def about(run: Run) -> dict[str, Any]:
-    """One run in a few figures."""
+    """Return a run's summary."""
     settings, records, summary = run.settings(), run.records(), run.summary()
     newest = records[-1] if records else {}
     return {
@@ -73,9 +73,9 @@ def last_iteration(run: Run) -> int | None:
     return found
 
 
-def series(asked: Asked) -> dict[str, Any]:
-    """All curves of a run: tag -> [[iteration, value]...], without values that are not numbers."""
-    run = asked.run
+def series(params: Params) -> dict[str, Any]:
+    """Return all curves of a run: tag -> [[iteration, value]...], only numbers."""
+    run = params.run
     points: dict[str, list[tuple[int, float]]] = {}
     for record in run.records():
         for tag, value in record.items():
@@ -89,9 +89,9 @@ def series(asked: Asked) -> dict[str, Any]:
 
 
 def ends(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How episodes ended: ``causes``, the most frequent first, and ``points`` [[iteration, share of each cause...]...].
+    """Return end causes: ``causes``, the most frequent first, and ``points`` [[iteration, share of each cause...]...].
 
-    An iteration's metrics name the causes that it met. Beyond `CAUSES` the rest are ``other``.
+    A cause that an iteration's metrics lack has share 0. Causes beyond `CAUSES` are ``other``.
     """
     found = [(r["iteration"], {t[len(END) :]: v for t, v in r.items() if t.startswith(END)}) for r in records]
     found = [(iteration, shares) for iteration, shares in found if shares]
@@ -107,12 +107,12 @@ def ends(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"causes": named, "points": points}
 
 
-def iterations(asked: Asked) -> dict[str, Any]:
-    """The iterations of a run, newest first, with their headlines; those of the pool alone, too.
+def iterations(params: Params) -> dict[str, Any]:
+    """Return the iterations of a run, newest first, with their `HEADLINES`; also those with only a pool.
 
-    The pool counts iterations from 0; metrics count completed ones, so that iteration i of the pool is record i + 1.
+    The pool counts iterations from 0 and metrics count completed ones, so iteration i of the pool is record i + 1.
     """
-    run = asked.run
+    run = params.run
     records = {record["iteration"] - 1: record for record in run.records() if record["iteration"] > 0}
     sampled: set[int] = set()
     if run.has_pool:
@@ -122,7 +122,7 @@ def iterations(asked: Asked) -> dict[str, Any]:
     return {"run": run.name, "tags": HEADLINES, "rows": rows[::-1], "settings": run.settings(), "about": about(run)}
 
 
-#: Every iteration once, each found in the index by the one before.
+#: Distinct iterations, each found in the index from the previous one.
 DISTINCT = (
     "WITH RECURSIVE t(i) AS (SELECT min(iteration) FROM sessions UNION ALL "
     "SELECT (SELECT min(iteration) FROM sessions WHERE iteration > t.i) FROM t WHERE t.i IS NOT NULL) "
@@ -137,7 +137,7 @@ def _row(number: int, record: Mapping[str, Any], sampled: bool) -> dict[str, Any
 
 
 def bands(found: Sequence[Run]) -> list[list[str]]:
-    """Return runs whose configurations differ in nothing but the seed, together."""
+    """Group runs whose configurations differ only in the seed."""
     groups: dict[str, list[str]] = {}
     for run in found:
         keys = {name: value for name, value in run.settings().items() if name not in SEED_KEYS}
@@ -146,7 +146,7 @@ def bands(found: Sequence[Run]) -> list[list[str]]:
 
 
 def thinned(points: Sequence[tuple[int, float]], most: int = POINTS) -> list[list[float]]:
-    """Return at most ``most`` points: means of neighbors, the first and the last one as they are."""
+    """Return at most ``most`` points: means of neighbors, with the first and last point unchanged."""
     finite = [(at, value) for at, value in points if math.isfinite(value)]
     if len(finite) <= most:
         return [[at, _short(value)] for at, value in finite]

@@ -1,4 +1,4 @@
-"""A group's members side by side, and one episode step by step."""
+"""The members of a group, and the steps of an episode."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rl_agents.store.schema import load_text
 from rl_agents.viewer.advantage_explanation import Unit, from_values, from_weighted_group, group_figures
 from rl_agents.viewer.groups import members_of, session_row
 from rl_agents.viewer.methods import marks
-from rl_agents.viewer.query_params import Asked
+from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.step_values import Worth, split_thoughts, worth_of
 from rl_agents.web.errors import ApiError
 
-#: Characters of a text that a page gets at first; the rest it asks for in pieces.
+#: Characters of a text in the first answer, and in further pieces.
 SHORT, LONG, PIECE = 1_500, 12_000, 200_000
 FIELDS = ("observation", "action", "anchor")
-#: Members of a group that are shown side by side at most.
+#: Most members of a group on a page.
 MEMBERS = 64
 
 
@@ -32,11 +32,11 @@ def find(reader: PoolReader, session: str) -> Stored:
     return found
 
 
-def group(asked: Asked) -> dict[str, Any]:
-    """The members of a group with their steps; which actions differ is the page's to say."""
-    iteration, number = asked.whole("iteration"), asked.whole("group")
-    with asked.run.reader() as reader:
-        kind = asked.text("kind", "episode")
+def group(params: Params) -> dict[str, Any]:
+    """Return the members of a group with their steps; the page compares them."""
+    iteration, number = params.whole("iteration"), params.whole("group")
+    with params.run.reader() as reader:
+        kind = params.text("kind", "episode")
         members = members_of(reader, iteration, number, kind)
         if not members:
             raise ApiError(404, f"iteration {iteration} has no group {number} of kind {kind}", "unknown_group", "group")
@@ -47,17 +47,17 @@ def group(asked: Asked) -> dict[str, Any]:
             for m in shown
         ]
         return {
-            "run": asked.run.name, "iteration": iteration, "group": number, "kind": kind,
+            "run": params.run.name, "iteration": iteration, "group": number, "kind": kind,
             "task": members[0].session.task_id, "members": rows, "left_out": len(members) - len(shown),
             "figures": group_figures([member.total for member in members]),
         }  # fmt: skip
 
 
-def episode(asked: Asked) -> dict[str, Any]:
-    """One session with all that is known of it, and why its steps got their advantages."""
-    run = asked.run
+def episode(params: Params) -> dict[str, Any]:
+    """Return a session with its steps, and explanations of their advantages."""
+    run = params.run
     with run.reader() as reader:
-        stored = find(reader, asked.text("session"))
+        stored = find(reader, params.text("session"))
         s = stored.session
         members = members_of(reader, s.iteration, s.group_id, s.kind) or [stored]
         worth = worth_of(reader, [member.session.id for member in members[:MEMBERS]])
@@ -77,13 +77,13 @@ def episode(asked: Asked) -> dict[str, Any]:
         }  # fmt: skip
 
 
-def text(asked: Asked) -> dict[str, Any]:
-    name, start = asked.text("field"), max(0, asked.whole("start", 0))
+def text(params: Params) -> dict[str, Any]:
+    name, start = params.text("field"), max(0, params.whole("start", 0))
     if name not in FIELDS:
         raise ApiError(400, f"no field '{name[:40]}': one of {', '.join(FIELDS)}", "unknown_field", "field")
-    with asked.run.reader() as reader:
-        outcomes = reader.outcomes(asked.text("session"))
-    ordinal = asked.whole("ordinal")
+    with params.run.reader() as reader:
+        outcomes = reader.outcomes(params.text("session"))
+    ordinal = params.whole("ordinal")
     if not 0 <= ordinal < len(outcomes):
         raise ApiError(404, f"no step {ordinal}", "unknown_step", "ordinal")
     whole = str(getattr(outcomes[ordinal], name))
@@ -93,9 +93,10 @@ def text(asked: Asked) -> dict[str, Any]:
 def steps_of(
     reader: PoolReader, stored: Stored, worth: Mapping[str, Mapping[int, Worth]], most: int, apart: bool = False
 ) -> list[dict[str, Any]]:
-    """Return a session's steps, decisions applied, with at most ``most`` characters of each text.
+    """Return a session's steps with decisions applied, and at most ``most`` characters of each text.
 
-    ``apart``: an action comes without its thoughts, which are a text of their own.
+    Args:
+        apart: separate the thoughts from the actions.
     """
     outcomes = reader.outcomes(stored.session.id)
     rewards = stored.decision.rewards_of(len(outcomes))
@@ -132,7 +133,7 @@ def _credit(worth: Worth | None) -> dict[str, Any]:
 
 
 def samples_of(reader: PoolReader, seed: int) -> dict[str, tuple[str, float]]:
-    """Call -> (session, reward) of the samples of a search, which are sessions of their own."""
+    """Return call -> (session, reward) of the samples of a search, which are separate sessions."""
     query = (
         "SELECT o.call, s.id, o.reward FROM sessions s JOIN outcomes o ON o.session = s.id "
         "WHERE s.seed = ? AND s.kind = 'sample'"
@@ -141,7 +142,7 @@ def samples_of(reader: PoolReader, seed: int) -> dict[str, tuple[str, float]]:
 
 
 def _from_samples(reader: PoolReader, session: Session, steps: Sequence[dict[str, Any]]) -> None:
-    """Give a search's path what its steps were worth among their siblings."""
+    """Give the steps of a search's path their advantages among siblings."""
     samples = samples_of(reader, session.seed)
     met = [samples[step["call"]][0] for step in steps if step["call"] in samples]
     worth = worth_of(reader, met)
@@ -152,7 +153,7 @@ def _from_samples(reader: PoolReader, session: Session, steps: Sequence[dict[str
 
 
 def _calls(reader: PoolReader, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Sizes and versions of calls, without their ids; the mean log-probability says how sure the policy was."""
+    """Return sizes, versions and mean log-probabilities of calls, without token ids."""
     found: dict[int, dict[str, Any]] = {}
     for call in reader.calls(ids):
         mean = sum(call.logprobs) / len(call.logprobs) if call.logprobs else None
@@ -174,7 +175,7 @@ def explain(
     reader: PoolReader, stored: Stored, steps: Sequence[dict[str, Any]], members: Sequence[Stored],
     worth: Mapping[str, Mapping[int, Worth]], settings: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Put under ``why`` of each step how its advantage came about, where a formula gives the recorded number."""
+    """Set ``why`` of each step to the explanation of its advantage, if there is one."""
     name, factors = stored.session.id, draw_factors(settings)
     for step in steps:
         units = [_unit(member, worth.get(member.session.id, {}), step["ordinal"]) for member in members]
@@ -197,7 +198,7 @@ def explain(
 
 
 def draw_factors(settings: Mapping[str, Any]) -> list[float]:
-    """Factors that a task's advantages may have been weighed with: of VSPO by how often it was drawn."""
+    """Return possible factors of a task's advantages: VSPO's weights by number of draws."""
     if settings.get("algo") != "vspo" or settings.get("vspo_mode") == "none":
         return [1.0]
     alpha, clip = float(settings.get("vspo_alpha", 2.0)), bool(settings.get("vspo_clip", True))
@@ -206,7 +207,7 @@ def draw_factors(settings: Mapping[str, Any]) -> list[float]:
 
 
 def _unit(member: Stored, worth: Mapping[int, Worth], ordinal: int) -> Unit:
-    """A member and its advantage at a step; where an episode is shorter, that of its last step."""
+    """Return a member with its advantage at a step, or at its last step if it is shorter."""
     known = worth.get(ordinal) or (worth[max(worth)] if worth else None)
     return Unit(member.session.id, member.total, known.advantage if known else None)
 

@@ -1,9 +1,8 @@
-"""A folder of pages that opens from disk: the same scripts, with their answers in files next to them.
+"""Export of the pages into a folder that opens from disk: the same scripts, with all answers in files.
 
-A page that is opened from disk may not fetch files, but it may load scripts: answers stand in ``data/N.js``, each of
-which hands over a dictionary from question to answer; ``data/index.js`` says which question is in which file. Answers
-repeat each other (an episode names its siblings, a prompt holds those before it), so both are JSON, deflated, in
-base64: a sixteenth of the JSON.
+A page from disk cannot fetch files, but it can load scripts. Each ``data/N.js`` has a dictionary from question to
+answer, and ``data/index.js`` maps questions to files. Answers are redundant (an episode names its siblings, a prompt
+contains earlier ones), so both are compressed JSON in base64, a sixteenth of the size.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from rl_agents.viewer.runs import Catalog, Run
 from rl_agents.viewer.server import STATIC
 from rl_agents.web.errors import ApiError
 
-#: The same as the server sends, as far as a page can say so itself; of a page from disk ``self`` is its folder's files.
+#: The server's policy as far as a page can set it; ``self`` are the files of the page's folder.
 POLICY = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file:; base-uri 'none'; "
     "form-action 'none'; require-trusted-types-for 'script'; trusted-types bundle"
 )
-#: Characters of JSON in one file; what a page opens first is one file away, and files are few.
+#: Characters of JSON per file.
 PIECE = 2_000_000
-#: Searches whose trees are kept.
+#: Most searches with trees.
 TREES = 30
 
 Question = tuple[str, Mapping[str, Any]]
@@ -40,12 +39,12 @@ Question = tuple[str, Mapping[str, Any]]
 
 @dataclass
 class Bundle:
-    """What is written, file by file.
+    """The files of an export.
 
     Attributes:
         places: question -> number of its file.
-        waiting: answers, as JSON, of the file that is not written yet.
-        files: written ones.
+        waiting: question -> JSON of the next file.
+        files: number of written files.
         size: their characters.
     """
 
@@ -61,14 +60,14 @@ class Bundle:
         return data
 
     def write(self, answers: Mapping[str, Any]) -> None:
-        """Take answers in, and write a file where there are enough of them."""
+        """Add answers, and write a file if they are large enough."""
         self.waiting.update({key: json.dumps(value, separators=(",", ":")) for key, value in answers.items()})
         self.places.update(dict.fromkeys(answers, self.files + 1))
         if sum(map(len, self.waiting.values())) >= PIECE:
             self._write_piece()
 
     def write_index(self, note: str) -> None:
-        """Write what is left, and which question is in which file."""
+        """Write the last file and the index."""
         self._write_piece()
         places = json.dumps(self.places, separators=(",", ":"))
         text = f'window.exported={{"note":{json.dumps(note)},"places":"{packed(places)}","shards":{{}}}};\n'
@@ -90,25 +89,25 @@ class Bundle:
 
 
 def question(view: str, **values: Any) -> str:
-    """Return a question as the page writes it (``view.query`` in core.js): sorted, and encoded in the same way."""
+    """Return a question as the page writes it (``view.query`` in core.js): sorted and URL-encoded."""
     pairs = sorted(f"{quote(name, safe=SAFE)}={quote(str(value), safe=SAFE)}" for name, value in values.items())
     return f"{view}?{'&'.join(pairs)}"
 
 
-#: What encodeURIComponent leaves as it is, besides letters and digits.
+#: Characters that encodeURIComponent keeps, besides letters and digits.
 SAFE = "-_.!~*'()"
 
 
 def packed(text: str) -> str:
-    """Return ASCII text, deflated, in base64: it may stand in a script, whatever a model wrote."""
+    """Return compressed ASCII text in base64, which is safe in a script."""
     return base64.b64encode(zlib.compress(text.encode("ascii"), 9)).decode("ascii")
 
 
 def export(catalog: Catalog, folder: Path, last: int) -> str:
-    """Write the pages; return a sentence about what was written.
+    """Write the pages; return a summary sentence.
 
     Args:
-        last: the newest iterations of each run whose episodes are kept; 0: all.
+        last: newest iterations of each run whose episodes are exported; 0: all.
 
     Raises:
         InputError: the folder is not empty, or cannot be written.
@@ -143,7 +142,7 @@ def _export(bundle: Bundle, last: int) -> str:
 
 
 def _run(bundle: Bundle, run: Run, last: int) -> int:
-    """Write a run; return how many sessions."""
+    """Write a run; return the number of sessions."""
     name = run.name
     data = bundle.ask("iterations", run=name)
     sampled = [row["iteration"] for row in data["rows"] if row["sampled"]]
@@ -160,7 +159,7 @@ def _run(bundle: Bundle, run: Run, last: int) -> int:
 
 
 def _iteration(bundle: Bundle, run: str, iteration: int, tasks: set[str]) -> int:
-    """Write an iteration; return how many sessions. ``tasks`` collects the tasks that it met."""
+    """Write an iteration; return the number of sessions. ``tasks`` collects its tasks."""
     steps = {question("steps", run=run, iteration=iteration): bundle.ask("steps", run=run, iteration=iteration)}
     first = bundle.ask("groups", run=run, iteration=iteration)
     sessions, pages = 0, dict[str, Any](steps)
@@ -202,7 +201,7 @@ def _group(
 
 
 def _tasks(bundle: Bundle, tasks: set[str], kept: set[int]) -> None:
-    """Write the histories of tasks, as far as their episodes are here."""
+    """Write the histories of tasks, only with exported iterations."""
     found = {}
     for task in sorted(tasks):
         if (key := question("task", task=task)) not in bundle.places:
@@ -220,5 +219,5 @@ def _searches(bundle: Bundle, run: str, kept: set[int]) -> None:
     for row in data["rows"]:
         try:
             bundle.write({question("tree", run=run, seed=row["seed"]): bundle.ask("tree", run=run, seed=row["seed"])})
-        except ApiError:  # a resumption took it back meanwhile
+        except ApiError:  # a resumed run has discarded it
             continue

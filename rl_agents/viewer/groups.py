@@ -1,4 +1,4 @@
-"""One iteration: its groups as rows, filtered, page by page."""
+"""The groups of an iteration, filtered and paginated."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 
 from rl_agents.store.reader import TAKEN_BACK, PoolReader, Stored, Where, marks, parts
 from rl_agents.store.schema import load_text
-from rl_agents.viewer.query_params import Asked
+from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.step_values import Worth, extremes, worth_of
 
-#: Groups of a page, and how many are read at once to find them.
+#: Groups per page, and per read.
 PAGE, READ = 60, 20
-#: Seconds after which a page that finds too few goes back with what it has.
+#: Seconds after which a page returns with the groups found so far.
 PATIENCE_S = 0.25
 KINDS = ("episode", "sample", "gateway", "evaluation")
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which groups; each test holds for at least one member, `flat` for the group as a whole.
+    """A filter of groups: each test must hold for at least one member, and `flat` for the group.
 
     Attributes:
-        flat: all of its advantages are 0, so that it gave no gradient.
+        flat: all advantages are 0, so there is no gradient.
     """
 
     outcome: str = ""
@@ -35,15 +35,15 @@ class Filter:
     flat: bool = False
 
     @classmethod
-    def of(cls, asked: Asked) -> Filter:
-        """Read a page's filters; raises `ApiError` (400)."""
+    def of(cls, params: Params) -> Filter:
+        """Read the filters of a request; raises `ApiError` (400)."""
         return cls(
-            asked.text("outcome", ""), asked.text("cause", ""), asked.text("text", ""), asked.number("min"),
-            asked.number("max"), asked.text("flat", "") == "1",
+            params.text("outcome", ""), params.text("cause", ""), params.text("text", ""), params.number("min"),
+            params.number("max"), params.text("flat", "") == "1",
         )  # fmt: skip
 
     def takes(self, members: Sequence[Stored], worth: Mapping[str, Mapping[int, Worth]], bad: set[str]) -> bool:
-        """Whether a group is shown; ``bad``: sessions with an action that could not be parsed."""
+        """Return whether a group passes; ``bad``: sessions with an invalid action."""
         if self.flat and any(w.advantage for m in members for w in worth.get(m.session.id, {}).values()):
             return False
         return any(self._takes(member, bad) for member in members)
@@ -63,13 +63,13 @@ class Filter:
         )
 
 
-def groups(asked: Asked) -> dict[str, Any]:
-    """A page of an iteration's groups, in the order of their numbers."""
-    run, iteration = asked.run, asked.whole("iteration")
-    wanted, after = Filter.of(asked), asked.whole("after", -(2**62))
+def groups(params: Params) -> dict[str, Any]:
+    """Return a page of an iteration's groups, ordered by number."""
+    run, iteration = params.run, params.whole("iteration")
+    wanted, after = Filter.of(params), params.whole("after", -(2**62))
     with run.reader() as reader:
         kinds = _kinds(reader, iteration)
-        kind = asked.text("kind", "") or next((k for k in KINDS if k in kinds), "episode")
+        kind = params.text("kind", "") or next((k for k in KINDS if k in kinds), "episode")
         rows, last, more = _page(reader, iteration, kind, wanted, after)
         return {
             "run": run.name, "iteration": iteration, "kind": kind, "kinds": kinds, "rows": rows,
@@ -78,10 +78,10 @@ def groups(asked: Asked) -> dict[str, Any]:
         }  # fmt: skip
 
 
-def steps(asked: Asked) -> dict[str, Any]:
-    """The steps of an iteration with the lowest and the highest advantages."""
-    with asked.run.reader() as reader:
-        return extremes(reader, asked.whole("iteration"))
+def steps(params: Params) -> dict[str, Any]:
+    """Return the steps of an iteration with the lowest and the highest advantages."""
+    with params.run.reader() as reader:
+        return extremes(reader, params.whole("iteration"))
 
 
 def around(reader: PoolReader, iteration: int) -> dict[str, int | None]:
@@ -103,7 +103,7 @@ def session_row(stored: Stored, worth: Mapping[int, Worth]) -> dict[str, Any]:
 
 
 def members_of(reader: PoolReader, iteration: int, group: int, kind: str) -> list[Stored]:
-    """The sessions of one group, failures first."""
+    """Return the sessions of one group, failures first."""
     return sorted(reader.stored(Where(iteration=iteration, group=group, kind=kind)), key=_failures_first)
 
 
@@ -118,7 +118,7 @@ def _kinds(reader: PoolReader, iteration: int) -> dict[str, int]:
 
 
 def _causes(reader: PoolReader, iteration: int, kind: str) -> dict[str, int]:
-    """How the sessions ended: the causes without their details, the most frequent first."""
+    """Return end causes without details and their counts, the most frequent first."""
     query = "SELECT end_cause, count(*) FROM sessions WHERE iteration = ? AND kind = ? GROUP BY end_cause"
     found: dict[str, int] = {}
     for cause, count in reader.rows(query, iteration, kind):
@@ -130,7 +130,7 @@ def _causes(reader: PoolReader, iteration: int, kind: str) -> dict[str, int]:
 def _page(
     reader: PoolReader, iteration: int, kind: str, wanted: Filter, after: int
 ) -> tuple[list[dict[str, Any]], int, bool]:
-    """Rows of a page, the last group that was looked at, and whether there may be more."""
+    """Return the rows of a page, the last group that was read, and whether there may be more."""
     deadline, rows, last = time.monotonic() + PATIENCE_S, list[dict[str, Any]](), after
     while len(rows) < PAGE and (not rows or time.monotonic() < deadline):
         names = _sessions(reader, iteration, kind, last)
@@ -146,7 +146,7 @@ def _page(
 
 
 def _sessions(reader: PoolReader, iteration: int, kind: str, after: int) -> dict[int, list[str]]:
-    """Ids of the sessions of the next groups."""
+    """Return group -> session ids of the next groups."""
     numbers = "SELECT DISTINCT group_id FROM sessions WHERE iteration = ? AND group_id > ? ORDER BY group_id LIMIT ?"
     chosen = [row[0] for row in reader.rows(numbers, iteration, after, READ)]
     found: dict[int, list[str]] = {number: [] for number in chosen}

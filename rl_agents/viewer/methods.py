@@ -1,6 +1,6 @@
-"""What a step-level method did with a session: how VSPO drew its task, whether its turn is a pivot, which stages of
-PRS it reached, why T3 cut it. Taken from the pool, the configuration and a pivot's profile; what is not there is left
-out.
+"""Effects of step-level methods on a session: VSPO's draw of its task, the pivot's profile, stages of PRS, truncation.
+
+The data come from the pool, the configuration and a pivot's profile; missing data are omitted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rl_agents.algorithms.vspo import MINIMUM_VARIANCE, softmax, value_scores
 from rl_agents.store.reader import TAKEN_BACK, PoolReader, Stored
 from rl_agents.store.records import Session
 
-#: What decides about a cut, by rule.
+#: Rule -> keys that affect truncation.
 RULE_KEYS = {
     "t3": ("truncation_window", "truncation_stall", "truncation_min_turns"),
     "similarity": ("truncation_similarity", "truncation_embedder", "truncation_min_turns"),
@@ -27,7 +27,7 @@ RULE_KEYS = {
 def marks(
     reader: PoolReader, stored: Stored, members: Sequence[Stored], settings: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Return what each method did, by its name; of a session that no method touched nothing."""
+    """Return method -> its effects on the session; methods without effects are omitted."""
     session = stored.session
     found = {
         "vspo": vspo(reader, session, settings),
@@ -39,10 +39,10 @@ def marks(
 
 
 def vspo(reader: PoolReader, session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The task's value V_x = (R_max − μ_x)·σ²_x among those of its iteration, and the probability of drawing it.
+    """Return the task's value V_x = (R_max − μ_x)·σ²_x in its iteration, and its probability of being drawn.
 
-    ``value``, ``variance``, ``probability`` (None where tasks were not drawn), ``tasks`` and how many of them
-    ``agree``, ``temperature``, ``alpha`` and ``clip``. How often it was drawn is read off its advantages (``why``).
+    ``value``, ``variance``, ``probability`` (None without draws), ``tasks`` and how many of them ``agree``,
+    ``temperature``, ``alpha`` and ``clip``. The number of draws follows from the advantages (``why``).
     """
     if settings.get("algo") != "vspo" or session.kind != "episode":
         return {}
@@ -74,7 +74,7 @@ def vspo(reader: PoolReader, session: Session, settings: Mapping[str, Any]) -> d
 
 
 def pivot(session: Session, members: Sequence[Stored], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The turn's mean and population variance of scores: now, among its members, and in the profile that chose it."""
+    """Return mean and population variance of the turn's scores: now, in its group, and in the profile."""
     if settings.get("env") != "pivot" or session.kind != "episode":
         return {}
     scores = [member.total for member in members if not member.session.failed]
@@ -86,7 +86,7 @@ def pivot(session: Session, members: Sequence[Stored], settings: Mapping[str, An
 
 
 def _profile(file: str, turn: str) -> dict[str, Any] | None:
-    """What `run.py pivot profile` found of a turn; None where the file is not there or holds no profile."""
+    """Return a turn's result of `run.py pivot profile`; None without a profile."""
     path = Path(file)
     if not file or not path.is_file():
         return None
@@ -109,7 +109,7 @@ def _profiles(file: str, _changed: int) -> dict[str, dict[str, Any]]:
 
 
 def stages(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The stages of progressive reward shaping in their order: value (None: not reached) and what each one needs."""
+    """Return the stages of progressive reward shaping: value (None: not reached) and condition of each."""
     parts = session.facts.get("prs")
     if not isinstance(parts, Mapping):
         return {}
@@ -131,7 +131,7 @@ def stages(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def truncation(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Where a rule cut the episode and why: the fact that the run left, and the keys of the rule."""
+    """Return where and why a rule truncated the episode: the recorded fact, and the keys of the rule."""
     fact = session.facts.get("truncation")
     if not isinstance(fact, Mapping):
         return {}

@@ -1,4 +1,4 @@
-"""What a page asks for: a view's name and its parameters, checked as they are read."""
+"""Parameters of a request, validated when they are read."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rl_agents.web.errors import bad_request
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question to a view.
+class Params:
+    """The parameters of a request to a view.
 
     Attributes:
         catalog: all runs.
-        values: parameters as text.
+        values: as text.
     """
 
     catalog: Catalog
@@ -24,11 +24,11 @@ class Asked:
 
     @property
     def run(self) -> Run:
-        """The run that is asked about; raises `ApiError` (404)."""
+        """The requested run; raises `ApiError` (404)."""
         return self.catalog.run(self.text("run"))
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a parameter; raises `ApiError` (400) where it is missing and has no default."""
+        """Return a parameter; raises `ApiError` (400) if it is missing and has no default."""
         found = self.values.get(name, default)
         if found is None:
             raise bad_request(f"parameter '{name}' is missing", name, "missing_parameter")

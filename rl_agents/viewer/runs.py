@@ -1,4 +1,4 @@
-"""The runs that are shown: their folders, what they say about themselves, and whether they are being written."""
+"""The displayed runs: their folders, files, and whether they are running."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rl_agents.store.files import POOL_FILE
 from rl_agents.store.reader import PoolReader
 from rl_agents.web.errors import ApiError
 
-#: A run counts as live for so many seconds after something was written to it.
+#: Seconds after its last write for which a run counts as live.
 LIVE_S = 90.0
 #: (bytes, time of the last change in ns) of a file.
 Written = tuple[int, int]
@@ -30,11 +30,11 @@ class Run:
     """One run.
 
     Attributes:
-        name: in addresses and titles; unique among the runs that are shown.
-        folder: its output folder; of a pool alone the folder that contains it.
-        pool: its pool's file, whether or not it is there.
-        alone: there is no run folder, only a pool.
-        sweep: name of the sweep that it is a trial of; empty: none.
+        name: unique name in addresses and titles.
+        folder: its output folder; for a single pool, the folder that contains it.
+        pool: its pool's file, which may not exist.
+        alone: there is only a pool, no run folder.
+        sweep: name of its sweep; empty: none.
     """
 
     name: str
@@ -46,14 +46,14 @@ class Run:
     _settings: tuple[Written, Record] = field(default_factory=lambda: ((-1, -1), {}), repr=False)
 
     def settings(self) -> Record:
-        """Return config.yaml as it stands, read again only when it changed; empty where it cannot be read."""
+        """Return config.yaml, read again only if it changed; empty if it cannot be read."""
         key = (0, 0) if self.alone else _written(self.folder.config_file)
         if self._settings[0] != key:
             self._settings = (key, _plain_yaml(self.folder.config_file) if key != (0, 0) else {})
         return self._settings[1]
 
     def records(self) -> list[Record]:
-        """Return the lines of metrics.jsonl, read again only when they changed."""
+        """Return the lines of metrics.jsonl, read again only if they changed."""
         if self.alone:
             return []
         key = _written(self.folder.metrics_file)
@@ -73,7 +73,7 @@ class Run:
         return self.pool.is_file()
 
     def reader(self) -> PoolReader:
-        """Open its pool; each answer opens it again, so that no state of the file is held.
+        """Open its pool; each answer opens it again, so that no file state is kept.
 
         Raises:
             ApiError: there is none, or it cannot be read.
@@ -86,16 +86,16 @@ class Run:
             raise ApiError(409, str(error), "unreadable_pool") from None
 
     def stamp(self) -> str:
-        """Return a word that changes when the run writes something."""
+        """Return a text that changes when the run writes something."""
         return "-".join(f"{size:x}.{at // 1_000_000:x}" for size, at in self._files())
 
     def is_live(self) -> bool:
-        """Whether it was written to within `LIVE_S`."""
+        """Return whether it was written within `LIVE_S`."""
         newest = max(at for _, at in self._files())
         return time.time() - newest / 1e9 < LIVE_S and self.summary().get("status") != "done"
 
     def _files(self) -> list[Written]:
-        """How the files stand that a run writes all the time, or the tables."""
+        """Return the state of the files that a run writes continuously."""
         return [_written(file) for file in (self.folder.metrics_file, self.pool, Path(f"{self.pool}-wal"))]
 
 
@@ -109,7 +109,7 @@ def _plain_yaml(path: Path) -> Record:
 
 
 def _written(path: Path) -> Written:
-    """Size and time of change of a file; zeros where there is none."""
+    """Return size and time of change of a file; zeros if it does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -119,12 +119,12 @@ def _written(path: Path) -> Written:
 
 @dataclass
 class Catalog:
-    """All that is shown.
+    """All displayed runs.
 
     Attributes:
         runs: by name, in the order of the command line.
-        sweeps: folders of sweeps, by name.
-        edit: decisions may be made on the page.
+        sweeps: name -> folder of a sweep.
+        edit: the page allows decisions.
     """
 
     runs: dict[str, Run]
@@ -135,14 +135,14 @@ class Catalog:
         """Return a run.
 
         Raises:
-            ApiError: there is none of that name.
+            ApiError: unknown name.
         """
         if name not in self.runs:
             raise ApiError(404, f"unknown run '{name}': {nearest(name, self.runs)}", "unknown_run", "run")
         return self.runs[name]
 
     def refresh(self) -> None:
-        """Add the trials of sweeps that have begun since."""
+        """Add new trials of sweeps."""
         known = {run.folder.path for run in self.runs.values() if not run.alone}
         for name, path in self.sweeps.items():
             for folder in _trials(path):
@@ -151,7 +151,7 @@ class Catalog:
 
 
 def find_runs(places: Sequence[str], edit: bool = False) -> Catalog:
-    """Return the runs that paths mean: folders of runs or sweeps, or pools' files.
+    """Return the runs of paths: folders of runs or sweeps, or files of pools.
 
     Raises:
         InputError: a path is none of these.
@@ -173,7 +173,7 @@ def find_runs(places: Sequence[str], edit: bool = False) -> Catalog:
 
 
 def _neighbors(path: Path) -> str:
-    """Suggest an existing folder with a name like a missing one's."""
+    """Suggest an existing folder with a similar name."""
     if not path.parent.is_dir():
         return ""
     names = [entry.name for entry in path.parent.iterdir() if entry.is_dir()]
@@ -195,7 +195,7 @@ def _trials(path: Path) -> list[Path]:
 
 def _run(path: Path) -> Run:
     if path.is_file():
-        PoolReader(path).close()  # refuses what is no pool
+        PoolReader(path).close()  # refuses other files
         return Run(
             path.stem if path.name != POOL_FILE else path.resolve().parent.name, RunFolder(path.parent), path, True
         )
@@ -209,7 +209,7 @@ def _run(path: Path) -> Run:
 
 def _add(catalog: Catalog, run: Run, sweep: str) -> None:
     run.name, run.sweep = _free(f"{sweep}/{run.name}" if sweep else run.name, catalog.runs), sweep
-    catalog.runs = {**catalog.runs, run.name: run}  # others may be going through the old one
+    catalog.runs = {**catalog.runs, run.name: run}  # other threads may be iterating over the old one
 
 
 def _free(name: str, taken: dict[str, Any]) -> str:

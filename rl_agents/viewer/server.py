@@ -1,4 +1,4 @@
-"""The pages over HTTP: for this machine or with a token, and never for another page."""
+"""The pages over HTTP, for this machine or with a token, and never for pages of other origins."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from rl_agents.web.security import Guard, Keys, digest
 logger = logging.getLogger("rl_agents.viewer")
 
 STATIC = Path(__file__).parent / "static"
-#: The page's scripts, in their order; the server sends them as one file: twenty requests take longer than all the rest.
+#: The page's scripts in order, which the server sends as one file, because twenty requests are slow.
 SCRIPTS, ALL = re.compile(r'<script src="static/(\w+\.js)" defer></script>\n'), "all.js"
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 MAX_BODY_BYTES = 100_000
-#: Answers that are worked out at once; a page asks for a few at a time.
+#: Concurrent answers.
 THREADS = 4
-#: Scripts of our own files alone, no text that becomes one, no frame, no form that goes anywhere.
+#: Only scripts from our own files; no inline scripts, frames or form targets.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -56,7 +56,7 @@ def make_app(catalog: Catalog, token: str = "") -> Any:
     """Build the ASGI application.
 
     Args:
-        token: asked for as ``Authorization: Bearer``; empty: none, and this machine alone is answered.
+        token: required as ``Authorization: Bearer``; empty: none, and only this machine is answered.
     """
     page, files = pages()
     routes = [
@@ -72,7 +72,7 @@ def make_app(catalog: Catalog, token: str = "") -> Any:
 
 
 def pages() -> tuple[str, dict[str, bytes]]:
-    """Return the page, and the files that it loads by their names; its scripts are one."""
+    """Return the page, and its files by name, with all scripts in one."""
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     names = SCRIPTS.findall(page)
     files = {
@@ -127,7 +127,7 @@ def _decide(catalog: Catalog) -> Handler:
 
 
 def _check_origin(request: Request) -> None:
-    """Refuse what another page asks for, also one of another server on this machine.
+    """Refuse requests of other pages, including those of other servers on this machine.
 
     Raises:
         ApiError: 403.
@@ -153,7 +153,7 @@ async def _on_bug(request: Request, error: Exception) -> Response:
     return await _on_api_error(request, ApiError(500, "internal error; see the terminal", "internal_error"))
 
 
-#: Decisions made on the page, if ``--edit`` allows them.
+#: Decisions on the page, with ``--edit``.
 VERDICTS = ("exclude", "keep", "reward", "weight", "note")
 WHY = 2_000
 
@@ -163,10 +163,10 @@ def decide(catalog: Catalog, data: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         data: ``run``, ``session`` and either ``verdict`` (with ``value``, ``ordinal``, ``why``) or ``undo``, a number.
-            A ``note`` changes nothing and needs its text in ``why``.
+            A ``note`` has its text in ``why``.
 
     Raises:
-        ApiError: 403 without ``--edit``, 400 for what makes no sense, 404 for what is not there.
+        ApiError: 403 without ``--edit``, 400 for invalid data, 404 for an unknown run or session.
     """
     if not catalog.edit:
         raise ApiError(403, "this page is read-only: start `run.py view` with --edit", "read_only")

@@ -1,4 +1,4 @@
-"""Advantages and values of steps: the last ones of every step, read for many sessions at once."""
+"""Advantages and values of steps, read for many sessions at once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Any
 from rl_agents.store.reader import TAKEN_BACK, PoolReader, marks, parts
 from rl_agents.store.schema import load_text
 
-#: So many of the lowest and of the highest advantages of an iteration are named, and so many rows are read to find
-#: them: many methods give all steps of an episode the same.
+#: Number of lowest and of highest advantages of an iteration, and of rows that are read to find them; many methods give
+#: all steps of an episode the same advantage.
 EXTREMES, READ = 8, 400
-#: Characters of what they say.
+#: Characters of their actions.
 SAID = 160
-#: Thoughts in a response: tagged ones (to the end where the tag is never closed), those whose tag the prompt opened,
-#: and ReAct's.
+#: Thoughts: with tags (to the end if the tag is not closed), with a tag that the prompt opened, and ReAct's.
 THOUGHT = re.compile(
     r"<(think|thought|reasoning)>.*?(?:</\1>|\Z)|\A(?:(?!<think>).)*?</think>|^Thought:.*?(?=^Action|\Z)",
     re.DOTALL | re.IGNORECASE | re.MULTILINE,
@@ -24,7 +23,7 @@ THOUGHT = re.compile(
 
 
 def split_thoughts(response: str) -> tuple[str, str]:
-    """Return what a response does and what it thinks; a response without an action is all thought."""
+    """Return the action and the thoughts of a response."""
     thoughts = " ".join(match[0].strip() for match in THOUGHT.finditer(response))
     return (THOUGHT.sub("", response).strip(), thoughts) if thoughts else (response, "")
 
@@ -36,7 +35,7 @@ def excerpt(response: str, most: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Of one step: means over its sampled tokens, in the last update that trained on it."""
+    """Means over a step's sampled tokens, in the last update that trained on it."""
 
     advantage: float
     value: float | None
@@ -61,8 +60,8 @@ def worth_of(reader: PoolReader, sessions: Sequence[str]) -> dict[str, dict[int,
 def extremes(reader: PoolReader, iteration: int, most: int = EXTREMES) -> dict[str, Any]:
     """Return the steps of an iteration's sessions with the lowest and with the highest advantages, without zeros.
 
-    Steps of a session with the same advantage are one row, that of the first, which says in ``alike`` how many. Where
-    some advantages are below zero, the lowest are; the same above it. ``learned``: an update has trained on it.
+    Steps of a session with the same advantage are one row, that of the first step, with their number in ``alike``. The
+    lowest are negative if any advantage is, and the highest positive. ``learned``: an update has trained on them.
     """
     query = "SELECT 1 FROM sessions s JOIN credit c ON c.session = s.id WHERE s.iteration = ? LIMIT 1"
     learned = reader.one(query, iteration)
@@ -74,7 +73,7 @@ def extremes(reader: PoolReader, iteration: int, most: int = EXTREMES) -> dict[s
 
 
 def _merged(rows: Sequence[dict[str, Any]], sign: int, most: int) -> list[dict[str, Any]]:
-    """Return the first rows, one for all steps of a session with the same advantage."""
+    """Merge the steps of a session with the same advantage; return the first rows."""
     signed = [row for row in rows if row["advantage"] * sign > 0]
     found: dict[tuple[str, float], dict[str, Any]] = {}
     for row in signed or rows:
@@ -84,7 +83,7 @@ def _merged(rows: Sequence[dict[str, Any]], sign: int, most: int) -> list[dict[s
 
 
 def _ordered(reader: PoolReader, iteration: int, order: str) -> list[dict[str, Any]]:
-    # Of a session that was trained on again after a resumption the last row counts.
+    # If a session was trained on again after a resumption, the last row counts.
     query = (
         "SELECT c.session, c.ordinal, c.advantage, c.value, sessions.task_id, sessions.kind, o.action, "
         "o.reward FROM sessions JOIN credit c ON c.session = sessions.id "
@@ -98,7 +97,7 @@ def _ordered(reader: PoolReader, iteration: int, order: str) -> list[dict[str, A
     rows = [dict(zip(names, row, strict=True)) for row in reader.rows(query, iteration, READ)]
     for row in rows:
         row.update({name: load_text(row[name]) for name in ("session", "task", "kind", "action")})
-        # Not by the database, which may hold bytes and would cut a character.
+        # Not in the database, which may store bytes and would cut a character.
         row["action"] = excerpt(row["action"], SAID)
         row["reward"], row["advantage"] = float(row["reward"]), float(row["advantage"])
     return rows

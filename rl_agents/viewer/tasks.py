@@ -1,4 +1,4 @@
-"""One task over iterations and runs, and a search for words in all episodes."""
+"""The history of a task over iterations and runs, and full-text search."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 from rl_agents.store.reader import TAKEN_BACK, PoolReader, Where
 from rl_agents.store.schema import load_text
 from rl_agents.viewer.groups import session_row
-from rl_agents.viewer.query_params import Asked
+from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.runs import Run
 from rl_agents.viewer.step_values import worth_of
 from rl_agents.web.errors import bad_request
 
-#: Sessions of a task that a page gets at most; hits of one search, its seconds, and the rows that it reads at once.
+#: Most sessions of a task; hits and seconds of a search, and rows per read.
 LISTED, HITS, SEARCH_S, CHUNK = 400, 50, 0.4, 4_000
 AROUND = 90
 
 
-def task(asked: Asked) -> dict[str, Any]:
-    """Every episode of one task, of all runs that are shown or only of one, by iteration."""
-    name, only = asked.text("task"), asked.text("run", "")
-    runs = [asked.catalog.run(only)] if only else list(asked.catalog.runs.values())
+def task(params: Params) -> dict[str, Any]:
+    """Return every episode of a task by iteration, of all runs or of one."""
+    name, only = params.text("task"), params.text("run", "")
+    runs = [params.catalog.run(only)] if only else list(params.catalog.runs.values())
     found = {run.name: rows for run in runs if run.has_pool and (rows := _history(run, name))}
     return {"task": name, "runs": found}
 
@@ -30,7 +30,7 @@ def _history(run: Run, name: str) -> list[dict[str, Any]]:
     query = f"SELECT id FROM sessions WHERE task_id = ? AND NOT EXISTS ({TAKEN_BACK}) ORDER BY number"
     with run.reader() as reader:
         ids = [load_text(row[0]) for row in reader.rows(query, name)]
-        if len(ids) > LISTED:  # spread over the run, the newest one among them
+        if len(ids) > LISTED:  # spread over the run, including the newest
             ids = [ids[len(ids) * place // LISTED] for place in range(LISTED - 1)] + ids[-1:]
         worth = worth_of(reader, ids)
         return [
@@ -40,20 +40,20 @@ def _history(run: Run, name: str) -> list[dict[str, Any]]:
         ]  # fmt: skip
 
 
-def search(asked: Asked) -> dict[str, Any]:
-    """Words in what agents read and wrote, the newest first, for up to `SEARCH_S`; ``next`` continues from there."""
-    words = asked.text("text").strip()
+def search(params: Params) -> dict[str, Any]:
+    """Find words in observations and actions, the newest first, for up to `SEARCH_S`; ``next`` continues."""
+    words = params.text("text").strip()
     if not words:
         raise bad_request("search text is required", "text")
-    with asked.run.reader() as reader:
+    with params.run.reader() as reader:
         newest = reader.one("SELECT max(number) FROM outcomes")[0] or 0
-        before = asked.whole("before", newest + 1)
+        before = params.whole("before", newest + 1)
         hits, before = _scan(reader, words, before)
-    return {"run": asked.run.name, "hits": hits, "next": before if before > 1 else None, "newest": newest}
+    return {"run": params.run.name, "hits": hits, "next": before if before > 1 else None, "newest": newest}
 
 
 def _scan(reader: PoolReader, words: str, before: int) -> tuple[list[dict[str, Any]], int]:
-    """Hits below a number, and the number down to which was searched."""
+    """Return hits below a number, and the number where the search stopped."""
     query = (
         "SELECT o.number, o.session, o.ordinal, o.action, o.observation, s.iteration FROM outcomes o "
         "LEFT JOIN sessions s ON s.id = o.session WHERE o.number IN "
@@ -80,7 +80,7 @@ def _scan(reader: PoolReader, words: str, before: int) -> tuple[list[dict[str, A
 
 
 def _found(texts: dict[str, str], words: str) -> dict[str, Any]:
-    """The place of the words, with the text around them."""
+    """Return the place of the words, with the surrounding text."""
     for part, text in texts.items():
         if (place := text.lower().find(words.lower())) >= 0:
             start = max(0, place - AROUND)

@@ -1,4 +1,4 @@
-"""The tokens of a step: exact ids, their texts, and what the pool holds about each of them."""
+"""The tokens of a step: exact ids, texts, and recorded values."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import Call
 from rl_agents.store.token_scores import LAYERS, TOKENS_FILE, read_step
 from rl_agents.viewer.episodes import find, samples_of
-from rl_agents.viewer.query_params import Asked
+from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.runs import Run
 from rl_agents.viewer.step_values import worth_of
 from rl_agents.web.errors import ApiError
 
-#: Tokens of a prompt that a page gets at first: the last ones, which the answer follows.
+#: Last tokens of a prompt in the first answer.
 PROMPT = 600
-#: Digits of the learner's numbers.
+#: Significant digits of the learner's values.
 DIGITS = 4
-#: Sampled tokens of a step that a page gets at most.
+#: Most sampled tokens of a step.
 RESPONSE = 20_000
 _DECODING = threading.Lock()
 
 
-def tokens(asked: Asked) -> dict[str, Any]:
-    """One step's tokens; log-probabilities, versions and, after a replay, ``scores`` accompany the sampled ones."""
-    run, ordinal, whole = asked.run, asked.whole("ordinal"), asked.text("whole", "") == "1"
+def tokens(params: Params) -> dict[str, Any]:
+    """Return a step's tokens; sampled ones have log-probabilities, versions and, after a replay, ``scores``."""
+    run, ordinal, whole = params.run, params.whole("ordinal"), params.text("whole", "") == "1"
     with run.reader() as reader:
-        stored = find(reader, asked.text("session"))
+        stored = find(reader, params.text("session"))
         outcomes = reader.outcomes(stored.session.id)
         if not 0 <= ordinal < len(outcomes):
             raise ApiError(404, f"no step {ordinal}: there are {len(outcomes)}", "unknown_step", "ordinal")
         call = _call(reader, outcomes[ordinal].call)
         learned = (stored.session.id, ordinal)
         worth = worth_of(reader, learned[:1]).get(learned[0], {}).get(learned[1])
-        if worth is None and stored.session.kind == "episode":  # a step of a search is trained on among its siblings
+        if worth is None and stored.session.kind == "episode":  # a step of a search is trained on with its siblings
             samples = samples_of(reader, stored.session.seed)
             learned = (samples[str(call.id)][0], 0) if str(call.id) in samples else learned
             worth = worth_of(reader, learned[:1]).get(learned[0], {}).get(learned[1])
@@ -63,7 +63,7 @@ def tokens(asked: Asked) -> dict[str, Any]:
 
 
 def scores(run: Run, session: str, ordinal: int, sampled: int) -> dict[str, Any] | None:
-    """The learner's values for a step's tokens, as written by a replay; None without one."""
+    """Return the learner's values of a step's tokens from a replay; None without one."""
     if run.alone or (found := read_step(run.folder.path / TOKENS_FILE, session, ordinal)) is None:
         return None
     if found.numbers.shape[1] != sampled:  # of another pool
@@ -74,7 +74,7 @@ def scores(run: Run, session: str, ordinal: int, sampled: int) -> dict[str, Any]
 
 
 def replay_command(run: Run, iteration: int) -> str | None:
-    """What writes the scores of an iteration's tokens: a replay from the checkpoint before it."""
+    """Return the command that writes an iteration's scores: a replay from the previous checkpoint."""
     if run.alone:
         return None
     kept = [number for number, _ in run.folder.complete_checkpoints() if number <= iteration]
@@ -90,16 +90,16 @@ def _call(reader: PoolReader, name: int) -> Call:
 
 
 def _versions(call: Call) -> list[int]:
-    """The policy version of every sampled token."""
+    """Return the policy version of every sampled token."""
     if not call.version_spans:
         return [call.policy_version] * len(call.response_ids)
     return [version for version, count in call.version_spans for _ in range(count)]
 
 
 def texts(run: Run, ids: Sequence[int]) -> list[str] | None:
-    """Return each token's text; None where the run has left no tokenizer.
+    """Return each token's text; None if the run has no tokenizer.
 
-    A token that is a part of a character has U+FFFD in its place.
+    A part of a character becomes U+FFFD.
     """
     file = tokenizer_file(run)
     if file is None:
@@ -107,7 +107,7 @@ def texts(run: Run, ids: Sequence[int]) -> list[str] | None:
     with _DECODING:
         try:
             tokenizer = _tokenizer(str(file), file.stat().st_mtime_ns)
-        except Exception:  # the library raises plain `Exception` for what it cannot read
+        except Exception:  # the library raises plain `Exception`
             return None
         known: dict[int, str] = {}
         for token in ids:
@@ -119,7 +119,7 @@ def texts(run: Run, ids: Sequence[int]) -> list[str] | None:
 def _text(tokenizer: Any, token: int) -> str:
     text: str = tokenizer.decode([token], skip_special_tokens=False)
     raw = tokenizer.id_to_token(token)
-    # Decoders take the space off that a word begins with.
+    # Decoders remove a word's leading space.
     if raw is not None and raw[:1] in ("\u2581", "\u0120") and not text.startswith(" "):
         return f" {text}"
     return text or str(raw or "")
@@ -133,7 +133,7 @@ def _tokenizer(file: str, _changed: int) -> Any:
 
 
 def tokenizer_file(run: Run) -> Path | None:
-    """Return the run's tokenizer file: of its newest checkpoint, or of the model that it started from."""
+    """Return the tokenizer file of the run's newest checkpoint, or of its initial model."""
     if run.alone:
         return None
     model = run.settings().get("model")

@@ -1,8 +1,8 @@
-"""The trees of a search, put together from the pool: who was sampled where, with which score, and what came of it.
+"""The trees of a search, reconstructed from the pool: sampled actions, scores and outcomes.
 
-A state is named by the call that led to it (0: the start). Its children are the calls that were sampled there, those
-of samples (the siblings that the learner compares) and those of episodes (paths that ended). Scores S(s) stand in the
-facts of both; those of states that were only walked through are known once a path through them has ended.
+A state is named by the call that led to it (0: the start). Its children are the calls that were sampled there: those of
+samples (siblings that the learner compares) and of episodes (finished paths). The facts of both contain the scores
+S(s); the score of a state without samples is known once a path through it has ended.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 from rl_agents.store.reader import TAKEN_BACK, PoolReader, Stored, Where, marks, parts
 from rl_agents.store.schema import load_text
-from rl_agents.viewer.query_params import Asked
+from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.step_values import excerpt, worth_of
 from rl_agents.web.errors import ApiError
 
-#: Searches in the list, characters of an action or an observation, and rows after the last known call that are looked
-#: through for open ones.
+#: Most searches in the list, characters of an action or an observation, and rows after the last known call that are
+#: searched for open calls.
 LISTED, TEXT, AFTER = 300, 400, 20_000
-#: Parents that are no calls: of the start and of what was not looked up yet; of calls that the pool does not hold.
+#: Parents without a call: of the start and of unresolved nodes; of calls that are not in the pool.
 UNKNOWN, LOST = -1, -2
 
 
@@ -30,9 +30,9 @@ class Node:
 
     Attributes:
         parent: the call that led to the state before; 0: the start.
-        order: of the call in the pool, which says when.
-        outcome: ``success``, ``failure`` (an end), or ``open``.
-        score: S(s), when it was expanded.
+        order: number of the call in the pool.
+        outcome: ``success``, ``failure`` (ends), or ``open``.
+        score: S(s) at its expansion.
     """
 
     parent: int
@@ -48,8 +48,8 @@ class Node:
     iteration: int | None = None
 
 
-def searches(asked: Asked) -> dict[str, Any]:
-    """The searches of a run, the newest first; a search is named by its seed."""
+def searches(params: Params) -> dict[str, Any]:
+    """Return the searches of a run, newest first; a search is named by its seed."""
     query = (
         f"SELECT seed, min(task_id), min(iteration), max(iteration), {_count('sample')}, {_count('episode')}, "
         f"{_count('episode', 'AND success = 1')}, max(number) AS newest FROM sessions "
@@ -57,23 +57,23 @@ def searches(asked: Asked) -> dict[str, Any]:
         f"HAVING {_count('sample')} > 0 ORDER BY newest DESC LIMIT {LISTED}"
     )
     names = ("seed", "task", "first", "last", "samples", "finished", "solved", "newest")
-    with asked.run.reader() as reader:
+    with params.run.reader() as reader:
         if reader.one("SELECT 1 FROM sessions WHERE kind = 'sample' LIMIT 1") is None:
-            return {"run": asked.run.name, "rows": []}
+            return {"run": params.run.name, "rows": []}
         rows = [dict(zip(names, row, strict=True)) for row in reader.rows(query)]
     for row in rows:
         row.update(seed=str(row["seed"]), task=load_text(row["task"]))
-    return {"run": asked.run.name, "rows": rows}
+    return {"run": params.run.name, "rows": rows}
 
 
 def _count(kind: str, test: str = "") -> str:
     return f"sum(CASE WHEN kind = '{kind}' {test} THEN 1 ELSE 0 END)"
 
 
-def tree(asked: Asked) -> dict[str, Any]:
-    """One search's tree: nodes with their parents before them, in the order in which they were reached."""
-    seed = asked.whole("seed")
-    with asked.run.reader() as reader:
+def tree(params: Params) -> dict[str, Any]:
+    """Return a search's tree: nodes after their parents, in the order in which they were reached."""
+    seed = params.whole("seed")
+    with params.run.reader() as reader:
         ids = reader.rows(f"SELECT id FROM sessions WHERE seed = ? AND NOT EXISTS ({TAKEN_BACK})", seed)
         stored = list(reader.stored(Where(ids=[load_text(row[0]) for row in ids])))
         if not stored:
@@ -86,7 +86,7 @@ def tree(asked: Asked) -> dict[str, Any]:
         _open_calls(reader, nodes)
     first = stored[0].session
     return {
-        "run": asked.run.name, "seed": str(seed), "task": first.task_id, "nodes": _listed(nodes),
+        "run": params.run.name, "seed": str(seed), "task": first.task_id, "nodes": _listed(nodes),
         "scores": any(node.score is not None for node in nodes.values()),
         "finished": sum(one.session.kind == "episode" for one in stored),
         "solved": sum(one.session.kind == "episode" and one.session.success for one in stored),
@@ -118,7 +118,7 @@ def _take(reader: PoolReader, nodes: dict[int, Node], stored: Stored) -> None:
 
 
 def _score(facts: Mapping[str, Any], number: int, sample: bool) -> float | None:
-    """S(s) of the state that a step was sampled at, as a session's facts have it."""
+    """Return S(s) of a step's state from a session's facts."""
     if sample:
         return facts.get("score")
     scores = facts.get("scores") or ()
@@ -126,7 +126,7 @@ def _score(facts: Mapping[str, Any], number: int, sample: bool) -> float | None:
 
 
 def _heads(reader: PoolReader, ids: Sequence[int]) -> dict[int, tuple[int, int, int]]:
-    """Call -> (number in the pool, parent, policy version)."""
+    """Return call -> (number in the pool, parent, policy version)."""
     found: dict[int, tuple[int, int, int]] = {}
     for part in parts(ids):
         query = f"SELECT id, number, parent, policy_version FROM calls WHERE id IN ({marks(part)})"
@@ -135,7 +135,7 @@ def _heads(reader: PoolReader, ids: Sequence[int]) -> dict[int, tuple[int, int, 
 
 
 def _adopt(reader: PoolReader, nodes: dict[int, Node]) -> None:
-    """Find the parents of states that are known only because something was sampled in them, up to known ones."""
+    """Resolve the ancestors of states that are only known as parents."""
     while unknown := [call for call, node in nodes.items() if node.parent == UNKNOWN and call != 0]:
         heads = _heads(reader, unknown)
         for call in unknown:
@@ -153,7 +153,7 @@ def _credit(reader: PoolReader, nodes: Mapping[int, Node], sessions: Sequence[st
 
 
 def _open_calls(reader: PoolReader, nodes: dict[int, Node]) -> None:
-    """Add calls that no path and no sample holds yet: states that were walked through on the way to one."""
+    """Add calls that are not yet part of a path or a sample."""
     orders = [node.order for node in nodes.values() if node.order]
     if not orders:
         return

@@ -1,4 +1,4 @@
-"""A run does no more work than its budget says (benchmarks/results/budget.json), and the check can fail."""
+"""Runs stay within the work budgets of benchmarks/results/budget.json, and the check can fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/research/claims.md is what benchmarks/claims makes of the results on file, by the rules that it states."""
+"""docs/research/claims.md equals the output of benchmarks/claims; its intervals and verdicts follow its rules."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import doc_tables
-from benchmarks.claims import evidence, page
+from benchmarks.claims import page
 from benchmarks.claims.judge import CONTRADICTED, DIRECTION, HOLDS, NOTHING, TOO_FEW, UNTOLD, find, seeds_for, together
-from benchmarks.claims.registry import CLAIMS, Comparison
+from benchmarks.claims.registry import CLAIMS, Comparison, panel
 from benchmarks.grid import RESULTS
 
 
@@ -78,8 +78,8 @@ def test_what_is_kept_of_the_other_domains(tmp_path: Path, monkeypatch: pytest.M
     """From 0.5 and 0.3 to 0.4 and 0.3, and to 0.2 and 0.3: the mean falls by 0.05 and by 0.15."""
 
     def run(inside: float, first: float, second: float) -> dict[str, object]:
-        panel = {"a": first, "b": second}
-        return {"success": {"0": inside}, "retained": {"0": (first + second) / 2}, "panel": panel}
+        each = {"a": first, "b": second}
+        return {"success": {"0": inside}, "retained": {"0": (first + second) / 2}, "panel": each}
 
     arms = {
         "base": {"runs": {"0": run(0.1, 0.5, 0.3), "1": run(0.1, 0.5, 0.3)}},
@@ -88,7 +88,7 @@ def test_what_is_kept_of_the_other_domains(tmp_path: Path, monkeypatch: pytest.M
     }
     (tmp_path / "x.json").write_text(json.dumps({"arms": arms}), encoding="utf-8")
     monkeypatch.setattr(doc_tables, "RESULTS", tmp_path)
-    _, _, base, sft, pivotrl = evidence.panel("x").splitlines()
+    _, _, base, sft, pivotrl = panel("x").splitlines()
     assert base == "| base | 2 | 0.10 [0.10, 0.10] | 0.40 [0.40, 0.40] |  | 0.50 | 0.30 |"
     # s of -0.05 and -0.15 is 0.0707, half width 12.706 * 0.0707 / sqrt(2) = 0.635
     assert sft == "| sft | 2 | 0.90 [0.90, 0.90] | 0.30 [-0.34, 0.94] | -0.10 [-0.74, 0.54] | 0.30 | 0.30 |"

@@ -1,4 +1,4 @@
-"""The docs' tables are those of the results on file."""
+"""The docs' tables equal those made from the result files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environments that one small model plays: words of all, tasks and demonstrations of each alike."""
+"""The environments that one small model plays: a joint vocabulary, and equal numbers of tasks and demonstrations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule of ``engine=auto`` is what was measured: no larger models, no longer contexts, the torch engine ahead."""
+"""``engine=auto`` follows the measurements: it picks torch only for model and context sizes where torch was faster."""
 
 from __future__ import annotations
 

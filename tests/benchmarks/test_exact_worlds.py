@@ -1,4 +1,4 @@
-"""The exact worlds: values against hand-worked numbers, gradients against differences, samplers against chances."""
+"""The exact worlds: values worked by hand, gradients against differences, samplers against probabilities."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_curves_move_and_the_budget_is_kept() -> None:
 
 
 def test_3spo_learns_where_its_published_reading_does_not() -> None:
-    """traps: success 0.1 at first; dividing by the siblings' deviation and paying for closed states ends lower."""
+    """traps: success starts at 0.1; dividing by the siblings' deviation and rewarding closed states ends lower."""
     world = WORLDS["traps"]()
     learned, published = (
         ARMS[name].curve(world, seeds=1, iterations=8).success[-1, 0] for name in ("3spo", "published")
@@ -141,7 +141,7 @@ def test_results_are_added_to_and_seeds_are_not_mixed(tmp_path: Path, monkeypatc
 
 
 def played(world: World, steps: Steps) -> list[Trajectory]:
-    """The same episodes as a run would have them."""
+    """Convert episodes to those of a run."""
     found: dict[int, Trajectory] = {}
     names, solved = world.names.tolist(), steps.solved(world)
     for n, (group, number, state) in enumerate(zip(steps.group, steps.episode, steps.state, strict=True)):
@@ -160,7 +160,7 @@ def played(world: World, steps: Steps) -> list[Trajectory]:
 def test_the_chain_as_critic_is_that_of_the_algorithm(
     name: str, imitate: float, iterations: int, lam: float, corrected: float
 ) -> None:
-    """The advantages of the same episodes, and of those that were solved in the last four iterations."""
+    """The advantages of episodes, and of replayed successes from the last four iterations, are equal."""
     world = WORLDS[name]()
     sampler = Sampler(world, policy(world, world.weights[None]), np.random.default_rng(0))
     again = {"success_replay": 4, "success_replay_weight": imitate} if imitate else {"success_replay": 0}

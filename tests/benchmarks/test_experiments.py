@@ -1,4 +1,4 @@
-"""Experiments: arms are what is on file, so that a second command continues a grid; wrong names are refused."""
+"""Experiments: a second command continues a grid from its result file; wrong names are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measurements for GPUs run on any computer with ``--tiny``, without Ray, and their figures are what they say."""
+"""With ``--tiny`` the GPU benchmarks run on any computer, without Ray, and their figures are consistent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def tiny(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """Rows of a measurement's file, whose table was printed."""
+    """Return the rows of a benchmark's file, and check that their table was printed."""
     gpu.main([name, "--tiny", "--out", str(folder)])
     printed = capsys.readouterr().out
     data = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))

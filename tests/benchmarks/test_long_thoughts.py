@@ -1,4 +1,4 @@
-"""The world of long steps, and what is read of the credit in it."""
+"""The world of long steps and its credit measurements."""
 
 from __future__ import annotations
 
@@ -66,6 +66,6 @@ def test_doors_are_read_at_the_last_token_of_a_step() -> None:
 
 
 def test_true_advantages_by_hand() -> None:
-    """Half of the doors are right: one that is adds (1 - 1/2) / 3 to what is expected."""
+    """Half of the doors are right: a right one adds (1 - 1/2) / 3 to the expected return."""
     right = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
     assert true_advantages(right) * 6 == pytest.approx(np.array([[1, -1, 0], [-1, 1, 0]]))

@@ -1,4 +1,4 @@
-"""The demonstrator that loses the thread: an episode is won soon, or goes on to the limit with one wrong guess."""
+"""The demonstrator that loses the thread: it wins early, or repeats one wrong guess up to the limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rl_agents.envs.guess_numbers import GuessNumbersOptions
 
 @pytest.fixture
 def lost_threads() -> Iterator[ModuleType]:
-    """The plugin; the registry is as before afterwards: other tests go through all of it."""
+    """Load the plugin; restore the registry afterwards, as other tests iterate over it."""
     before = dict(base.ENVIRONMENTS)
     from benchmarks import lost_threads
 

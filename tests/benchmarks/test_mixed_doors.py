@@ -1,4 +1,4 @@
-"""The world of mixed difficulty: how well each floor is known, and what groups of eight make of it."""
+"""The world of mixed difficulty: success per floor, and the signal of groups of eight."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_player_knows_a_place_as_well_as_it_says() -> None:
 
 
 def test_most_groups_of_eight_agree_at_the_start() -> None:
-    """Of the demonstrator's own play, over all tasks; the starter that imitates it is near."""
+    """For the demonstrator over all tasks; the starter that imitates it is similar."""
     solved = [
         known(f"{floor}-{a}") * known(f"{floor}-{b}") * known(f"{floor}-{c}")
         for floor in FLOORS

@@ -1,4 +1,4 @@
-"""docs/research/speed.md and its appendix are what the results on file say."""
+"""docs/research/speed.md and its appendix match the result files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A learner small enough to read at a glance: a biased coin that every iteration makes a little fairer to heads."""
+"""A minimal learner: a biased coin whose probability of heads rises with every iteration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl_agents.data.trajectory import Step, Trajectory
 
 
 class CoinAgent:
-    """Implements `rl_agents.reporting.trainable.TrainableAgent`.
+    """Has the methods of `AgentAlgorithm` that the train loop calls.
 
     ``signal_at`` sends this process a SIGTERM in that iteration: in its rollouts, or in its optimizer step
     when ``signal_while_learning`` (``signals`` times). ``fail_at`` raises ``failure`` in that iteration.

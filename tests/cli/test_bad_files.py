@@ -1,4 +1,4 @@
-"""Files that cannot be read: the one line of complaint names the file, the place and the reason."""
+"""Unreadable files: the one-line error names the file, the line and the reason."""
 
 from __future__ import annotations
 
@@ -21,63 +21,39 @@ PRESETS: list[tuple[bytes, str]] = [
     (b"lr: 1\nlr: 2\n", ":2: broken YAML: key 'lr' occurs twice"),
     (b"- lr\n- 3\n", "a mapping of keys to values is needed, found list"),
     (b"lr\n", "a mapping of keys to values is needed, found str"),
-    (b"3\n", "a mapping of keys to values is needed, found int"),
-    (b"\xff\xfe\x00l", "broken YAML"),
     (b"lr: !!python/object/apply:os.system ['true']\n", "broken YAML: could not determine a constructor"),
     (b"lr: *other\n", "broken YAML: found undefined alias"),
-    (b"lr: 1e-4\n\tseed: 3\n", "broken YAML"),
     (b"lr:\n", ":1: broken YAML: 'lr' has no value; write a space after the colon, or null"),
     (b"lr: fast\n", "lr='fast': must be a valid number"),
     (b"lr: .nan\n", "lr=.nan: must be a finite number"),
-    (b"lr: -.inf\n", "lr=-.inf: must be a finite number"),
     (b"group_size: 2.5\n", "group_size=2.5: must be a valid integer"),
-    (b"group_size: yes\n", "group_size='yes': must be a valid integer"),
     (b"3: 4\n", "unknown key '3': `run.py list --keys` shows all"),
     (b"true: 4\n", "unknown key 'True'"),
-    (b"null: 4\n", "unknown key 'None'"),
     (b"? [a, b]\n: 4\n", "broken YAML: found unhashable key"),
     (b"actor:\n  lr: 1.0e-6\n", "'actor' is a section, but keys are flat: write `lr: ...` at the top level"),
     (b"env:\n  prompt: paper\n", "'env' is a section, but keys are flat: write `env.prompt: ...`"),
-    (b"lr: {}\n", "'lr' is a section"),
     (b"batch_size: 1\n", "unknown key 'batch_size': set tasks_per_iteration"),
     (b"lr: 1e-3\ngroup_size: [4\nseed: 1\n", "file.yaml:3: broken YAML"),
     (b"gruop_size: 4\n", "file.yaml: unknown key 'gruop_size': did you mean 'group_size'?"),
-    (b"algo: grop\n", "unknown algorithm 'grop': did you mean 'grpo'?"),
-    (b"env: gues\n", "unknown environment 'gues'"),
-    (b"env.prompt: chatty\n", "env.prompt='chatty': valid: paper, compact"),
     (b"env.prompt: [paper]\n", "env.prompt=['paper']: valid: paper, compact"),
-    (b"critic_lr: 0.1\nalgo: grpo\n", "critic_lr"),
     (b"seed: 2024-01-01\n", "seed='2024-01-01': must be a valid integer"),
-    (b"kl_estimator: k2\n", "key 'kl_estimator' has no effect without kl_coef"),
-    (b"temperature: 0\n", "temperature=0"),
-    (PARQUET, "broken YAML"),
     (GZIP, "broken YAML"),
 ]
 
 SWEEPS: list[tuple[bytes, str]] = [
     (b"", "no key varies"),
-    (b"space: {}\n", "no key varies"),
     (b"space: [lr]\n", "space: a mapping of keys is needed, found list"),
     (b"space: {lrr: [1, 2]}\n", "space: unknown key 'lrr': did you mean 'lr'?"),
     (b"space: {lr: []}\n", "lr"),
-    (b"space: {lr: [1, 2]}\nseeds: 0\n", "seeds=0: must be at least 1"),
-    (b"space: {lr: [1, 2]}\nseedz: 2\n", "unknown key of a sweep 'seedz': did you mean 'seeds'?"),
-    (b"space: {lr: [1, 2]}\nlr: 2\n", "keys of the runs belong under `set` or `space`"),
-    (b"space: {lr: [1, 2]}\nmode: most\n", "mode='most': valid: max, min"),
     (b"space: {lr: [1, 2]}\nname: a/b\n", "only letters, digits, dots and dashes"),
     (b"space: {lr: [1, 2]}\nrecipe: nowhere.yaml\n", "nowhere.yaml: no such file"),
-    (b"space: {lr: [1, 2]}\nasha: {graze: 3}\n", "asha.graze"),
     (b"space: {lr: [1, 2]}\nset: {group_size: x}\n", "group_size='x': must be a valid integer"),
-    (b"space: {lr: [fast]}\n", "lr='fast': must be a valid number"),
-    (b"space: {seed: [1, 2]}\n", "seed"),
 ]
 
 QUESTIONS: list[tuple[str, bytes, str]] = [
     ("q.jsonl", b"{", "line 1: not JSON"),
     ("q.jsonl", b'{"question": "a", "answer": "b"}\n{"question": "a"', "line 2: not JSON"),
     ("q.jsonl", b"[1]\n", "line 1: a question is list, not an object"),
-    ("q.jsonl", b"3\n", "line 1: a question is int, not an object"),
-    ("q.jsonl", b'"text"\n', "line 1: a question is str, not an object"),
     ("q.jsonl", b"\xff\n", "line 1: not UTF-8"),
     ("q.jsonl", b'{"question": NaN}\n', "NaN is not JSON"),
     ("q.jsonl", b'{"a": 1, "a": 2}\n', "'a' occurs twice"),
@@ -87,14 +63,12 @@ QUESTIONS: list[tuple[str, bytes, str]] = [
     ("q.jsonl", b'{"question": "q", "answer": {"a": 1}}\n', "answer is dict, not a text or a list of texts"),
     ("q.jsonl", b'{"question": "q", "answer": "a", "answer_aliases": "b"}\n', "not a text or a list of texts"),
     ("q.jsonl", b'{"question": "q", "answer": "a", "supporting": 3}\n', "supporting is not a list of passage ids"),
-    ("q.jsonl", PARQUET, "not a readable Parquet file"),
     ("q.parquet", PARQUET, "not a readable Parquet file"),
     ("q.json", GZIP, "a gzip archive, not JSON or JSONL; unpack it first"),
     ("q.jsonl", b"PK\x03\x04rest", "a zip archive, not JSON or JSONL"),
     ("q.json", b"", "it ends in the middle, at character 0: is the download complete?"),
     ("q.json", b"hello", "neither a JSON list nor a JSON object"),
     ("q.json", b'{"question": {"a": "b"}}', "a JSON object, not a list; one object a line is JSONL"),
-    ("q.json", b'[{"question": "a", "answer": "b"}', "it ends in the middle"),
     ("q.json", b'[{"question": "a", "answer": "b', "it ends in the middle: is the download complete?"),
     ("q.json", b'[{"question": "a", "answer": "b"} {', "',' or ']' is missing after a value"),
     ("q.json", b'[{"question": "a" "answer": "b"}]', "a value cannot be read (Expecting ',' delimiter)"),
@@ -116,9 +90,7 @@ PASSAGES: list[tuple[str, bytes, str]] = [
 
 SERVERS: list[tuple[bytes, str]] = [
     (b"", "not JSON"),
-    (b"[]", '{"mcpServers": {NAME: {...}}}'),
     (b"{}", '{"mcpServers": {NAME: {...}}}'),
-    (b'{"mcpServers": []}', '{"mcpServers": {NAME: {...}}}'),
     (b'{"mcpServers": {}}', "1 to"),
     (b'{"mcpServers": {"a": 3}}', "a"),
     (b'{"mcpServers": {"a": {}}}', "a"),
@@ -131,18 +103,13 @@ SERVERS: list[tuple[bytes, str]] = [
 
 TRACES: list[tuple[bytes, str]] = [
     (b"", "no traces in it"),
-    (b"\n\n", "no traces in it"),
     (b"{", ":1: not JSON"),
-    (b"3\n", ":1: "),
     (b"null\n", ":1: "),
-    (b"{}\n", ":1: "),
     (b'{"messages": 3}\n', ":1: "),
     (b'{"messages": []}\n', ":1: "),
-    (b'{"messages": [3]}\n', ":1: "),
     (b'{"messages": [{"role": "robot", "content": "x"}]}\n', "robot"),
     (b'{"messages": [{"role": "user"}]}\n', ":1: "),
     (b"\xff\n", "not UTF-8"),
-    (b"[1", ":1: "),
     (PARQUET, "not a readable Parquet file"),
     (GZIP, "a gzip archive, not JSON or JSONL"),
 ]
@@ -157,7 +124,7 @@ def one_line(error: InputError, path: Path, words: str) -> None:
 
 
 def refused(command: list[str], content: bytes, words: str, folder: Path, capsys) -> None:
-    """A command that reads ``content`` says ``words`` on one line, and writes nothing."""
+    """Check that a command reading ``content`` prints ``words`` on one line and writes nothing."""
     (folder / "file.yaml").write_bytes(content)
     assert main([*command, str(folder / "file.yaml"), "--output", str(folder / "out")]) == 2
     said = capsys.readouterr().err

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch  # noqa: F401  (the first command that imports it says so on standard output)
+import torch  # noqa: F401  (otherwise the first command to import it prints to standard output)
 from bad_command_lines import ROWS
 
 from rl_agents.cli import main
@@ -19,7 +19,7 @@ RUN = Path(__file__).parents[2] / "run.py"
 
 @pytest.fixture
 def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line that is accepted by mistake fails here, and neither trains nor plays."""
+    """Make a command line that is accepted by mistake fail, instead of training or playing."""
 
     def started(*_: object, **__: object) -> None:
         raise AssertionError("accepted")

@@ -1,4 +1,4 @@
-"""list, eval and doctor, and what `main` does with what they raise."""
+"""list, eval and doctor, and how `main` handles the exceptions that they raise."""
 
 from __future__ import annotations
 

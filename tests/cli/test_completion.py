@@ -1,4 +1,4 @@
-"""What bash completes, asked of bash itself."""
+"""Completions in a real bash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeded mutations of command lines, presets and data files: never a traceback, always one line and exit code 2."""
+"""Seeded mutations of command lines, recipes and data files: always one line and exit code 2, never a traceback."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KEYS = [
 
 @pytest.fixture
 def starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What would have been trained, instead of training it; nothing is written anywhere else."""
+    """Replace training: collect the algorithms of accepted runs. The working folder is empty."""
     begun: list[str] = []
     monkeypatch.setattr("rl_agents.cli.train._train", lambda plan, _: bool(begun.append(plan.settings.algo)) or True)
     monkeypatch.chdir(tmp_path)

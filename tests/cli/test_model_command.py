@@ -1,4 +1,4 @@
-"""`run.py model`: what is missing or wrong is one line, and leaves nothing; what it writes is what the file says."""
+"""`run.py model`: errors are one line and leave no files; the written model equals the file's weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exit code 2 means that nothing was written: no folder that neither a new run nor --resume can use."""
+"""Exit code 2 leaves no output folder that neither a new run nor --resume could use."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Faulty(gymnasium.Env):
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder to work in, with what the commands read beside it, in ``../given``."""
+    """Return an empty working folder; the files that the commands read are in ``../given``."""
     given, here = tmp_path / "given", tmp_path / "here"
     given.mkdir()
     here.mkdir()
@@ -120,7 +120,7 @@ INPUTS = {
 
 
 def argv(command: str) -> list[str]:
-    """Split at spaces, but not within braces."""
+    """Split at spaces outside of braces."""
     parts: list[str] = []
     for word in command.split(" "):
         if parts and parts[-1].count("{") > parts[-1].count("}"):
@@ -145,7 +145,7 @@ def test_exit_code_2_leaves_nothing(name: str, place: Path, capsys: pytest.Captu
 
 @pytest.mark.rllib
 def test_an_input_error_after_an_iteration_keeps_the_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two evaluations' and one iteration's steps pass: there is something to resume."""
+    """The failure comes after two evaluations and one iteration, so there is a checkpoint to resume."""
     late = "eval_interval=0 checkpoint_interval=1 env.kwargs={at: step, after: 12}"
     assert main(argv(f"{TRAIN} {late}")) == 1
     assert "the step has no data" in (said := capsys.readouterr().err) and "--resume new/out" in said

@@ -1,4 +1,4 @@
-"""``run.py pool``: what people read, decide and export; every mistake is one line and exit code 2."""
+"""``run.py pool``: reading, decisions and exports; every error is one line with exit code 2."""
 
 from __future__ import annotations
 

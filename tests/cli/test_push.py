@@ -1,4 +1,4 @@
-"""A checkpoint with its card: as a folder that transformers reads, and on a Hub that says no."""
+"""A checkpoint with its model card: as a folder that transformers loads, and uploaded to a Hub that refuses it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Path:
-    """A run's folder: two evaluations, a checkpoint at iteration 10."""
+    """Return a run's folder with two evaluations and a checkpoint at iteration 10."""
     path = tmp_path_factory.mktemp("push") / "demo"
     keys = {"algo": "steppo", "model": "Qwen/Qwen2.5-0.5B", "lr": 0.002, "pool": "postgresql://me:word@host/db"}
     folder = RunFolder.create(path, Settings.from_dict({**keys, "env.prompt": "compact"}))
@@ -64,7 +64,7 @@ def test_a_folder_that_transformers_reads_with_its_card(
 
 @pytest.fixture(scope="module")
 def adapted(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Path:
-    """The folder of a LoRA run on a model in a local folder whose card names a license."""
+    """Return the folder of a LoRA run whose base model is a local folder with a license in its card."""
     import torch
     from transformers import AutoModelForCausalLM
 

@@ -1,4 +1,4 @@
-"""Replays of real small runs: equal bit for bit, of a stream too; and a record that was tampered with is named."""
+"""Replays of small real runs: bit-equal, also with streaming; a modified record is named."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rl_agents.viewer.answers import answer
 from rl_agents.viewer.runs import find_runs
 
 KEYS = ["eval_episodes=0", "tasks_per_iteration=4", "group_size=4", "checkpoint_interval=1", "keep_checkpoints=0"]
-#: What decides about an update beside its rows, each in a run of its own.
+#: Settings that change an update apart from its rows, one run for each.
 RUNS: dict[str, list[str]] = {
     "grpo, several optimizer steps": ["algo=grpo", "minibatches=3", "epochs=2", "old_logprobs=learner", "kl_coef=0.01"],
     "ppo": ["algo=ppo", "critic_warmup=1"],
@@ -76,7 +76,7 @@ def test_learning_again_gives_the_same_weights(
 def test_a_stream_is_replayed_with_the_groups_that_it_took(
     ray_session: None, beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Dynamic sampling passes some over; what the learner got, and in which order, is in the pool."""
+    """With dynamic sampling some groups are skipped; the pool has the learner's batches in their order."""
     argv = ["--model", str(beginner_model_dir), "--env", "guess_numbers", "--output", str(tmp_path / "run")]
     stream = ["stream=true", "max_staleness=3", "num_env_runners=1", "engine=torch", "num_learners=0"]
     assert main([*argv, "--iterations", "3", "--set", *KEYS, *RUNS["dapo"], *stream]) == 0
@@ -95,7 +95,7 @@ def test_from_checkpoint_to_checkpoint(run: Path, capsys: pytest.CaptureFixture[
 
 
 def test_what_the_learner_made_of_every_token_is_written(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One optimizer step: what has a positive advantage became more likely, and engine and learner agree."""
+    """After one optimizer step, tokens with a positive advantage are more likely, and engine and learner agree."""
     assert main(["replay", str(run), "--iterations", "1:2", "--tokens"]) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == "replay of 1:2: equal bit for bit, advantages and weights"
@@ -153,20 +153,20 @@ def test_what_credit_remembers_comes_from_the_checkpoint_and_is_compared(
     for iteration, first in ((2, "checkpoint 2: memory.json: "), (1, "i1.g")):
         memory = folder / "checkpoints" / f"00000{iteration}" / "memory.json"
         data = json.loads(memory.read_text(encoding="utf-8"))
-        next(iter(data["states"].values()))[1] += 3.0  # rewards that nobody earned
+        next(iter(data["states"].values()))[1] += 3.0  # rewards that were not recorded
         memory.write_text(json.dumps(data), encoding="utf-8")
         assert main(["replay", str(folder), "--iterations", "1:3"]) == 1
         assert f"first: {first}" in capsys.readouterr().out
 
 
 def edit(folder: Path, *statement: Any) -> int:
-    """Change the pool behind everybody's back; return the number of rows."""
+    """Change the pool's database directly; return the number of rows."""
     with sqlite3.connect(folder / "pool.sqlite") as connection:
         return connection.execute(*statement).rowcount
 
 
 def learned_from(folder: Path, iteration: int) -> tuple[str, int]:
-    """A session of an update whose credit is not 0, and the call of its first step."""
+    """Return a session of an update whose credit is not 0, and the call of its first step."""
     with sqlite3.connect(folder / "pool.sqlite") as connection:
         return connection.execute(
             "SELECT c.session, o.call FROM credit c JOIN outcomes o ON o.session = c.session AND o.ordinal = 0 "

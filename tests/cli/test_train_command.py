@@ -1,4 +1,4 @@
-"""The train command from flags to folder, with a small learner in the place of the RLlib algorithm."""
+"""The train command from flags to output folder, with a small learner instead of the RLlib algorithm."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEYS = ["--set", "eval_episodes=32", "save_trajectories=2", "eval_interval=2", "
 
 @pytest.fixture
 def agents(monkeypatch: pytest.MonkeyPatch) -> list[CoinAgent]:
-    """Every agent that the command built."""
+    """Collect the agents that the command builds."""
     built: list[CoinAgent] = []
 
     def build(settings):
@@ -277,7 +277,7 @@ def test_output_has_a_name_of_its_own_by_default(agents, tmp_path, monkeypatch) 
 
 
 def test_the_best_checkpoint_is_kept_beside_the_newest(agents, tmp_path, monkeypatch) -> None:
-    # The best evaluation is that of iteration 2, which the interval of checkpoints leaves out.
+    # Iteration 2 has the best evaluation, and the checkpoint interval skips it.
     rates = {0: 0.9, 2: 0.6, 4: 0.5, 6: 0.6, 8: 0.3}
 
     def evaluate(self, **_):
@@ -294,7 +294,7 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(agents, tmp_path, monkeyp
 
 
 def test_3spo_is_one_configuration_however_it_is_started(tmp_path) -> None:
-    """From flags, Python, a recipe, a sweep, and README's job line, which brings a preset."""
+    """From flags, Python, a recipe, a sweep, and the README's job command, which sets a recipe."""
     algorithm_keys = [field.name for field in fields(ALGORITHMS["3spo"].keys)]
 
     def planned(*flags: str):

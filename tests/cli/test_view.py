@@ -1,4 +1,4 @@
-"""``run.py view``: the digest, the export, and every mistake as one line with exit code 2."""
+"""``run.py view``: the text digest, the export, and errors of one line with exit code 2."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from viewer.made_run import HOSTILE, write_run
 
 from rl_agents.cli import main
-from rl_agents.viewer.digest import _reason
+from rl_agents.cli.view import _reason
 
 
 @pytest.fixture

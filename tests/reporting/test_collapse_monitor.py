@@ -1,4 +1,4 @@
-"""The guard's arithmetic by hand, and how often it is wrong and right over whole runs."""
+"""The collapse monitor's arithmetic by hand, and its false and true alarm rates over whole runs."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_tasks_that_happen_to_agree_still_have_noise() -> None:
 
 
 def first_alarm(rng: np.random.Generator, success: list[float], tasks: int, group_size: int) -> int | None:
-    """Simulate a run, groups of tasks that differ as widely as can be; return the iteration of the alarm."""
+    """Simulate a run whose tasks differ as widely as possible; return the iteration of the alarm."""
     samples: list[Sample] = []
     below = False
     for number, mean in enumerate(success, 1):

@@ -95,7 +95,7 @@ def test_a_policy_far_from_the_one_that_sampled_is_named_whenever_it_gets_there(
     assert lines(0.6) == [] == lines(0.3)
     (line,) = lines(0.12)
     assert line.startswith("the effective sample size is 12% of the samples")
-    assert lines(0.1) == [] == lines(0.29), "it is said once"
+    assert lines(0.1) == [] == lines(0.29), "it is printed once"
     assert lines(0.31) == []
     assert len(lines(0.29)) == 1, "and again when it was better meanwhile"
 

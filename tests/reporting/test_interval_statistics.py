@@ -51,7 +51,7 @@ def test_wilson_interval_at_the_edges() -> None:
 
 @pytest.mark.parametrize(("rates", "shown"), [((2, 2), False), ((1, 3), True)])
 def test_seeds_that_agree_are_no_interval_of_an_evaluation(rates: tuple[int, int], shown: bool) -> None:
-    """Two seeds with the same rate: the interval over the episodes alone is printed."""
+    """With two seeds of the same rate, the interval over episodes is printed."""
     by_seed = [[Trajectory("t", 0, 0, 0, success=n < rate) for n in range(4)] for rate in rates]
     said = sentence(evaluation_report(by_seed))
     assert said.startswith("success 0.500 [0.215, 0.785] over 8 episodes")

@@ -1,4 +1,4 @@
-"""What people see in pictures that runs leave: titles, axes with units, colors for everybody, no legend over data."""
+"""The plots of a run: titles, axes with units, color-blind-safe colors, no legend over data."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rl_agents.rollout.tree_search.tree import Mark
 from rl_agents.tuning.report import collect, plot_points
 from rl_agents.tuning.sweep import Grid
 
-#: Okabe and Ito's, darkened where lines are thin, and greys.
+#: Okabe and Ito's colors, darker for thin lines, and grays.
 SAFE = {"#0072b2", "#00476e", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9"}
-#: A picture is shown as a thumbnail of about half its size: points that can be read there.
+#: Smallest font size, in points, that is legible in a thumbnail of half the size.
 SMALLEST = 11.0
 
 
@@ -73,7 +73,7 @@ def test_a_picture_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     fonts = [text.get_fontsize() for text in texts(figure)]
     assert min(fonts) >= SMALLEST, [(t.get_text(), t.get_fontsize()) for t in texts(figure)]
     assert not [axes for axes in figure.axes if axes.get_legend() is not None]
-    for legend in figure.legends:  # beside the axes, not over them
+    for legend in figure.legends:  # next to the axes, not over them
         box = legend.get_window_extent()
         assert not any(box.overlaps(axes.get_window_extent()) for axes in figure.axes)
     assert all(safe(color) for color in colors(main)), [to_hex(c) for c in colors(main)]
@@ -84,7 +84,7 @@ def test_a_picture_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 def texts(figure: Figure) -> list[Any]:
-    """All words of a picture, but for those in small dots."""
+    """Return the titles and the labels of axes, ticks and legends that are shown."""
     found: list[Any] = [figure._suptitle] if figure.get_suptitle() else []
     found += [part for axes in figure.axes for part in (axes.title, axes.xaxis.label, axes.yaxis.label)]
     found += ticks(figure)
@@ -93,18 +93,18 @@ def texts(figure: Figure) -> list[Any]:
 
 
 def ticks(figure: Figure) -> list[Any]:
-    """The numbers at the axes, also those outside of their limits, which are not drawn."""
+    """Return the tick labels of the axes, including those outside of their limits."""
     return [label for axes in figure.axes for label in (*axes.get_xticklabels(), *axes.get_yticklabels())]
 
 
 def colors(axes: Any) -> list[Any]:
-    """Colors of lines and discs; a color map says the same as the numbers in its cells and beside it."""
+    """Return the colors of lines and markers; color maps are skipped, as their cells show the numbers."""
     lines = [line.get_color() for line in axes.lines]
     return lines + [c for discs in axes.collections if discs.get_array() is None for c in discs.get_facecolor()]
 
 
 def safe(color: Any) -> bool:
-    """Whether it is one of `SAFE`, or a grey."""
+    """Whether a color is in `SAFE` or gray."""
     name = to_hex(color)
     parts = [int(name[i : i + 2], 16) for i in (1, 3, 5)]
     return name in SAFE or max(parts) - min(parts) < 45

@@ -1,4 +1,4 @@
-"""The output folder survives kills, prunes and resumes."""
+"""Output folders after kills, pruning and resumption."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_what_a_run_was_made_with_and_what_it_goes_on_with(folder: RunFolder, mo
     assert first["from_iteration"] == 0 and first["version"] and first["packages"]["torch"] and "commit" in first
     folder.append_metrics({"iteration": 3})
     folder.save_settings(Settings())
-    assert folder.read_builds() == [first], "the same build goes on"
+    assert folder.read_builds() == [first], "the same build continues"
     monkeypatch.setattr("rl_agents.installation.__version__", "9.9")
     folder.save_settings(Settings())
     assert [(b["from_iteration"], b["version"]) for b in folder.read_builds()] == [(0, first["version"]), (3, "9.9")]

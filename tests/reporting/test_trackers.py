@@ -1,4 +1,4 @@
-"""Trackers: the real libraries, offline, told a run and its resumption; one that fails; one of the user's own."""
+"""Trackers: the real libraries, offline, with a run and its resumption; a failing one; a user's own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rl_agents.reporting.trackers import TRACKERS, TrackedRun, TrackerEntry, Tra
 from tests.cli.coin_agent import CoinAgent
 
 ROOT = Path(__file__).parents[2]
-#: `make clients` brings the libraries into an environment of its own.
+#: `make clients` installs the libraries into a separate environment.
 PYTHON = ROOT / ".venv-clients" / "bin" / "python"
 #: Prints the records of .wandb files: seven bytes, then chunks within blocks of 32 KiB, as in LevelDB's log.
 READ_WANDB = """
@@ -46,7 +46,7 @@ SUCCESSES = [(0, 0.0), (2, 0.2), (4, 0.4)]
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that the three libraries were told, in two parts, without a network."""
+    """Return the folder of a run logged in two parts to the three libraries, offline."""
     python = PYTHON if PYTHON.is_file() else Path(sys.executable)
     if subprocess.run([python, "-c", "import wandb, mlflow, trackio"], capture_output=True, check=False).returncode:
         pytest.skip("no wandb, mlflow and trackio here (make clients)")
@@ -107,7 +107,7 @@ def test_trackio_holds_every_iteration_once(told: Path) -> None:
 
 
 class Lines:
-    """Keeps what it is told; raises from the second iteration on where it shall."""
+    """Keeps what it is given; if asked to, raises from the second iteration on."""
 
     told: list[Any]
     breaks = False

@@ -1,4 +1,4 @@
-"""What people look at: lines, table, picture, TensorBoard, episodes."""
+"""A run's views: progress lines, table, plot, TensorBoard, episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program for `test_trackers`: tells a run, and what it was resumed to, to the trackers that are named."""
+"""A program for `test_trackers`: logs a run and its resumption to the named trackers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver of a sweep keeps, and what it sees while trials run."""
+"""What a sweep's driver saves, and what it reads while trials run."""
 
 from __future__ import annotations
 

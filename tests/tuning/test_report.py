@@ -1,4 +1,4 @@
-"""Tables, the best recipe and plots, from run folders written here."""
+"""Tables, the best recipe and plots of run folders."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_points_are_means_over_seeds_with_their_interval(tmp_path: Path) -> None
     assert interval is not None and interval.mean == pytest.approx(0.5)
     # t(0.975, 1) = 12.706, s = 0.1414: ± 1.27, cut to what a rate can be.
     assert (interval.low, interval.high) == (0.0, 1.0)
-    # Two seeds that agree say nothing of the spread over seeds: the interval is that of their 40 episodes.
+    # Two equal seeds show no spread over seeds, so the interval is that of their 40 episodes.
     equal, episodes = points[1].interval, wilson_interval(20, 40)
     assert equal is not None and (equal.low, equal.high, equal.n) == (episodes.low, episodes.high, 2)
     best = best_point(sweep, points)

@@ -1,4 +1,4 @@
-"""Early stopping and population based training, as the sweep file asks for them."""
+"""Early stopping and population-based training as set in a sweep file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_resumed_asha_decides_like_one_that_was_never_stopped() -> None:
         assert feed(resumed, name, [(1, value)]) == feed(straight, name, [(1, value)])
     assert feed(resumed, "b", [(2, 0.5)]) == feed(straight, "b", [(2, 0.5)]) == [TrialScheduler.STOP]
     rungs = {milestone: len(recorded) for milestone, recorded in resumed._brackets[0]._rungs}
-    assert rungs[1] == 4, "a trial that goes on counts once"
+    assert rungs[1] == 4, "a trial that continues counts once"
 
 
 def test_population_based_training_stays_inside_the_range() -> None:

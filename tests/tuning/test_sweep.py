@@ -1,4 +1,4 @@
-"""Sweep files: what they may say, what they make, and how mistakes are told."""
+"""Sweep files: valid keys, the trials that they define, and errors."""
 
 from __future__ import annotations
 

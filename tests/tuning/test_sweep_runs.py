@@ -156,7 +156,7 @@ def test_asha_stops_what_is_worse(beginner_model_dir: Path, tmp_path: Path) -> N
 
 @contextmanager
 def one_cpu_left() -> Iterator[None]:
-    """Leave room for one member, so that members take turns: after two iterations each, whoever is faster."""
+    """Leave room for one member at a time, so that members alternate every two iterations."""
     taken = ray.util.placement_group([{"CPU": ray.available_resources()["CPU"] - 1}])  # others may hold some still
     ray.get(taken.ready())
     try:
@@ -179,11 +179,11 @@ def test_population_based_training_takes_over_weights_and_a_new_rate(beginner_mo
         if (run.path / "lineage.jsonl").exists()
         for line in (run.path / "lineage.jsonl").read_text().splitlines()
     ]
-    assert events, "nobody took anybody over"
+    assert events, "no member copied another"
     run, event = max(events, key=lambda item: item[1]["iteration"])
     start, after = event["iteration"], event["iteration"] + 1
     donor = RunFolder(output / "trials" / event["from"])
-    # Members do not wait for each other: who takes over one that is ahead never does the iterations between.
+    # Members do not wait for each other: one that copies a member ahead of it skips the iterations between.
     done = iterations(run)
     assert (done[0], done[-1]) == (0, 6) and done == sorted(set(done)) and after in done
     assert run.load_settings().lr == event["keys"]["lr"]

@@ -1,4 +1,4 @@
-"""One trial, stepped here without Tune: an ordinary run, which knows how to go on and when to give up."""
+"""A trial, stepped without Tune: an ordinary run that can be resumed and stopped."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_stopped_trial_is_saved_and_marked(beginner_model_dir: Path, tmp_path:
 
 
 def test_a_trial_waits_until_the_process_before_has_ended(beginner_model_dir: Path, tmp_path: Path) -> None:
-    """Tune begins the new one at once, while the old one still saves and closes."""
+    """Tune starts the new trial at once, while the old one still saves and closes."""
     sweep = make_sweep(beginner_model_dir, (1e-3,), run={"checkpoint_interval": 0})
     first = start(sweep, tmp_path)
     first.train()
@@ -148,7 +148,7 @@ def test_taking_over_a_better_member_restores_weights_and_uses_the_new_rate(
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_metric_that_is_not_finite_ends_the_trial(beginner_model_dir: Path, tmp_path: Path) -> None:
-    """A critic that a huge learning rate blows up makes advantages and so the policy's loss NaN."""
+    """A critic that diverges under a huge learning rate makes the advantages and the policy's loss NaN."""
     run = {"algo": "ppo", "critic_lr": 3e37}
     sweep = make_sweep(beginner_model_dir, (1e-3,), run=run, metric="actor/pg_loss", mode="min")
     trial = start(sweep, tmp_path)

@@ -1,4 +1,4 @@
-"""A run's folder as a test writes it: GRPO on two tasks, a search, and a model that tries everything against a page."""
+"""Run folders for the viewer's tests: GRPO on two tasks, a search, and a model with hostile output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.store.records import Batch, Credit, Event, Record, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 
-#: What a hostile model writes: markup, marks that turn text around, half a surrogate pair, bytes that were no UTF-8.
+#: Hostile model output: markup, bidirectional marks, half a surrogate pair, invalid UTF-8.
 HOSTILE = (
     "<script>window.struck = 1</script><img src=x onerror='window.struck = 1'> </script> \u202eevil\u202c \x1b[31m "
     "\ud83d \ufffd \u2028 ${window.struck=1} javascript:window.struck=1 &lt;b&gt;"
@@ -64,7 +64,7 @@ def write_run(
 
 
 def group_records(iteration: int, group: int, seed: int = 0, factor: float = 1.0) -> Iterator[Record]:
-    """A group of the tasks: member 0 loses by a hostile first step, the others solve group 0 and all lose group 1."""
+    """Return a group: in group 0 all but member 0, whose first step is hostile, succeed; in group 1 all fail."""
     episodes = [episode(iteration, group, member, seed) for member in range(MEMBERS)]
     advantages = grpo([e.episode_return for e in episodes], [0] * MEMBERS)
     for member, (played, advantage) in enumerate(zip(episodes, advantages, strict=True)):
@@ -76,7 +76,7 @@ def group_records(iteration: int, group: int, seed: int = 0, factor: float = 1.0
 
 
 def episode(iteration: int, group: int, member: int, seed: int = 0) -> Trajectory:
-    """An episode of two steps (member 3: three)."""
+    """Return an episode of two steps (member 3: three)."""
     number = ((seed * 100 + iteration) * 10 + group) * 10 + member
     won = group == 0 and member > 0
     words = [HOSTILE if member == 0 else "look around", "take the lamp", "drop it"][: 3 if member == 3 else 2]
@@ -92,7 +92,7 @@ def episode(iteration: int, group: int, member: int, seed: int = 0) -> Trajector
 
 
 def step(number: int, ordinal: int, text: str) -> Step:
-    """A step with ids and log-probabilities that follow from its numbers."""
+    """Return a step whose ids and log-probabilities are derived from its numbers."""
     prompt, response, room = list(range(5 + ordinal)), [10 + ordinal, 11, 12], f"room {ordinal}"
     return Step(
         prompt, response, [-0.5, -0.25, -3.0], number // 100, "stop", f"you see {room}", room, text,
@@ -101,7 +101,7 @@ def step(number: int, ordinal: int, text: str) -> Step:
 
 
 def gateway_records() -> Iterator[Record]:
-    """A session of an agent that asks a subagent (steps 2 and 3), whose report step 4 reads; step 1 was given up."""
+    """Return a session with a subagent (steps 2 and 3), whose report step 4 reads; step 1 was abandoned."""
     steps = [step(900, ordinal, text) for ordinal, text in enumerate(("plan", "plan again", "sub 1", "sub 2", "done"))]
     steps = [replace(one, next_step=after) for one, after in zip(steps, (4, -2, None, None, -1), strict=True)]
     played = Trajectory("task/a", 50, 0, 900, steps, True, False, "terminated", success=True)
@@ -132,7 +132,7 @@ def write_sweep(folder: Path) -> Path:
 
 
 def search_records(seed: int = 77) -> Iterator[Record]:
-    """A search: three siblings at the start; the second is gone on from, and one of its two children solves."""
+    """Return a search of three siblings at the start; the second has two children, of which one succeeds."""
     siblings = [step(seed, ordinal, f"first {ordinal}") for ordinal in range(3)]
     children = [step(seed + 1, ordinal, f"second {ordinal}") for ordinal in range(2)]
     yield from sample_group(seed, 0, 40, siblings, 0, (1.0, 3), ("branched",) * 3)
@@ -146,7 +146,7 @@ def sample_group(
     seed: int, update: int, group: int, steps: Sequence[Step], parent: int, chosen: tuple[float, int],
     causes: Sequence[str],
 ) -> Iterator[Record]:  # fmt: skip
-    """The siblings of one state: the first gets reward 1, the others 0."""
+    """Return the siblings of one state: the first gets reward 1, the others 0."""
     rewards = [1.0] + [0.0] * (len(steps) - 1)
     advantages = grpo(rewards, [0] * len(steps))
     for member, (one, cause) in enumerate(zip(steps, causes, strict=True)):

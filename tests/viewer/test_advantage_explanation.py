@@ -1,4 +1,4 @@
-"""Formulas that explain an advantage are named where they give the recorded number, and only there."""
+"""An advantage's formula is named if and only if it gives the recorded number."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_of_a_group(returns, advantages, formula):
     [
         ([0, 1, 1, 1], [-1.4, 0.5, 0.5, 0.5]),  # another number
         ([0, 1, 1, 1], [-1.5, 0.5, 0.5, 0.4]),  # right for this one by chance alone
-        ([0, 1, 1, 1], [None, 0.5, 0.5, 0.5]),  # nobody learned from it
+        ([0, 1, 1, 1], [None, 0.5, 0.5, 0.5]),  # not used for learning
         ([1.0], [0.0]),
         ([float("nan"), 1], [-0.7, 0.7]),
     ],
@@ -44,7 +44,7 @@ def test_no_formula_is_claimed_that_does_not_fit(returns, advantages):
 
 
 def test_of_values():
-    """Whitened step GAE of two episodes, γ = 0.9 and λ = 0.8; the last step's TD error is r - V by hand."""
+    """Whitened step GAE of two episodes, γ = 0.9 and λ = 0.8; the last step's TD error is r - V."""
     keys, episodes = {"gamma": 0.9, "gae_lambda": 0.8}, [([0.0, 0.0, 1.0], [0.5, 0.6, 0.7]), ([0.0, 0.0], [0.4, 0.2])]
     raw = [
         step_gae(r, v, [*range(1, len(r)), -1], final_values=[0.0] * len(r), gamma=0.9, lam=0.8).advantages.tolist()

@@ -1,4 +1,4 @@
-"""What the pages are told: figures of runs, groups, episodes, tokens, trees and tasks, and what refuses to be told."""
+"""The data of the viewer's pages: runs, groups, episodes, tokens, trees and tasks, and refused requests."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def test_a_sweep_shows_trials_that_began_after_the_page(tmp_path):
     (tmp_path / "sweep" / "trials" / "002-c").mkdir()  # a trial that has nothing to show yet
     assert ask(sweep, "state")["stamps"] == before and list(before) == ["sweep/000-a"]
     write_run(tmp_path / "sweep" / "trials" / "001-b", seed=1)
-    assert list(ask(sweep, "state")["stamps"]) == ["sweep/000-a", "sweep/001-b"]  # so that the page draws anew
+    assert list(ask(sweep, "state")["stamps"]) == ["sweep/000-a", "sweep/001-b"]  # the page redraws when one changes
     assert [run["name"] for run in ask(sweep, "runs")["runs"]] == ["sweep/000-a", "sweep/001-b"]
     assert ask(sweep, "sweep", sweep="sweep")["runs"] == {"000-a": "sweep/000-a", "001-b": "sweep/001-b"}
 
 
 def test_how_episodes_ended(catalog):
-    """A cause that an iteration does not name had no share; what is beyond seven causes is one."""
+    """A cause missing from an iteration has share 0; causes beyond the first seven are summed into one."""
     found = ask(catalog, "series", run="one")["ends"]
     assert found == {
         "causes": ["truncated_by_rule", "terminated"], "points": [[1, 0, 0.375], [2, 0.625, 0.375], [3, 0.625, 0.375]],
@@ -94,7 +94,7 @@ def test_groups_and_their_filters(catalog):
 def test_the_steps_with_the_lowest_and_highest_advantages(catalog):
     steps = ask(catalog, "steps", run="two", iteration=2)
     found = [(row["session"], row["ordinal"], row["alike"]) for row in steps["lowest"]]
-    assert found == [("i2.g0.m0", 0, 2)]  # its steps are one row; nobody else is below zero
+    assert found == [("i2.g0.m0", 0, 2)]  # its steps are one row; all others have nonnegative advantages
     assert steps["lowest"][0]["advantage"] == pytest.approx(-1.5, abs=1e-4)
     assert [row["advantage"] for row in steps["highest"]] == pytest.approx([0.5] * 3, abs=1e-4)
     assert steps["learned"] and all(row["advantage"] for row in steps["lowest"])  # group 1 has none
@@ -129,7 +129,7 @@ def test_a_group_side_by_side(catalog):
 
 
 def test_failures_come_first_and_actions_before_thoughts(tmp_path):
-    """Members by outcome; a response that thinks first is told with its action first, whole thoughts apart."""
+    """Members are sorted by outcome; a response with thoughts is shown action first, its thoughts separately."""
     folder = write_run(tmp_path / "run", iterations=1)
     thought = "<think>" + "so " * 600 + "</think>"
     with PoolWriter(folder / "pool.sqlite") as pool:

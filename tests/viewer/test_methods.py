@@ -1,4 +1,4 @@
-"""What methods did with an episode, as the page says it; figures by hand."""
+"""How the page explains a method's treatment of an episode; numbers worked by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ask(folder, **values):
 
 
 def test_vspo(tmp_path):
-    """Returns 0, 1, 1, 1 and four times 0: V = (1 - 3/4)·3/16; the other task agrees, and this one is drawn for it."""
+    """Returns 0, 1, 1, 1 and four times 0: V = (1 - 3/4)·3/16; the other task agrees and is drawn instead."""
     keys = {"algo": "vspo", "vspo_alpha": 2.0, "vspo_temperature": 0.5, "tasks_per_iteration": 2}
     folder = write_run(tmp_path / "run", iterations=1, factor=1.5, **keys)  # 2 - 1/N with N = 2
     data = ask(folder, session="i0.g0.m1")

@@ -1,4 +1,4 @@
-"""Every page in a real Chromium, from a server and from disk, with model output that tries to be more than text."""
+"""Every page in a real Chromium, from a server and from disk, with hostile model output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rl_agents.viewer.runs import find_runs
 
 pytestmark = pytest.mark.servers
 ROOT = Path(__file__).parents[2]
-#: Address and a text that the page shows.
+#: Addresses, each with a text that its page shows.
 PAGES = {
     "#/": "rollout/success_rate",
     "#/run/run": "Test success after 0 iterations",
@@ -87,7 +87,7 @@ def server(folder: Path) -> Iterator[str]:
 
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
-    """A page that must neither fail nor break its policy, nor ask anybody else for anything."""
+    """Return a page that may not raise errors, violate its content policy or request other hosts."""
     page, wrong = browser.new_page(), list[str]()
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
@@ -101,7 +101,7 @@ def page(browser: Any) -> Iterator[Any]:
 LOCAL = r"http://127\.0\.0\.1:\d+/|file:///"
 
 
-#: What one can act on and nobody can name: links, buttons, fields and pictures without words.
+#: Links, buttons, fields and pictures without an accessible name.
 UNNAMED = """() => {
   const labeled = (e) => [...(e.labels || [])].map((l) => l.innerText).join("");
   const words = (e) => e.getAttribute("aria-label") || labeled(e) || e.title || e.textContent.trim();
@@ -172,7 +172,7 @@ def test_keys(page, server):
 
 
 def test_a_tree_without_a_mouse(page, server):
-    """One stop for the tree; arrows go through it, and what is chosen is told beside it and in the address."""
+    """The tree is one tab stop; arrow keys move in it, and the selection is shown next to it and in the address."""
     page.goto(server)
     page.goto(server.partition("#")[0] + "#/tree/run/77")
     page.wait_for_selector("svg.tree .node")
@@ -205,7 +205,7 @@ def test_decisions_on_the_page(page, server):
 
 
 def test_what_the_learner_made_of_tokens(page, server):
-    """Colors by layer, numbers where one points or moves to, and all of them as a table."""
+    """Colors by layer, numbers on hover and focus, and a table of all numbers."""
     page.goto(server)
     page.goto(server.partition("#")[0] + "#/t/run/i1.g0.m0/0?layer=ratio")
     page.wait_for_selector(".tokens [data-kind=sampled]")
@@ -287,5 +287,5 @@ def test_what_a_tree_and_a_heat_map_say_of_their_colors(page, server):
     page.goto(server.partition("#")[0] + "#/sweep/sweep")
     page.wait_for_selector("td.heat")
     shades = page.locator("td.heat").evaluate_all("all => all.map((one) => one.style.backgroundColor)")
-    # Means of 0 to 0.3 in intervals from 0 to 0.5: the best is at 0.6 of the colors, not at their end.
+    # Means of 0 to 0.3 within intervals from 0 to 0.5: the best has the color at 0.6 of the scale, not at its end.
     assert shades[0] == "rgb(0, 32, 77)" and shades[-1] == "rgb(148, 143, 117)"

@@ -1,4 +1,4 @@
-"""Who is answered: this machine under its own name, or a token; never another page."""
+"""Access control: this machine under its own name, or a token; never another site's page."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@
     try {
       localStorage.setItem(THEME, dark ? "light" : "dark");
     } catch {
-      // it holds for this page then
+      // then it applies to this page only
     }
   });
 
@@ -97,7 +97,7 @@
     })
     .catch(() => {});
   Promise.all([first, V.watch()]).then(() => {
-    // From here on, so that no late first drawing takes away what somebody has begun to type.
+    // Only after the first drawing, which would otherwise discard text that is being typed.
     window.addEventListener("hashchange", () => V.draw());
     return V.draw();
   });

@@ -1,5 +1,5 @@
 "use strict";
-// Small line charts: one curve per run, or per band of runs that differ in their seed alone.
+// Small line charts: one curve per run, or a band for runs that differ only in their seed.
 (() => {
   const V = window.view;
   const { el, svg } = V;
@@ -9,7 +9,7 @@
     RIGHT = 10,
     TOP = 10,
     BOTTOM = 22;
-  // Okabe and Ito's colors; dashes tell apart what has the same color.
+  // Okabe and Ito's colors; dashes distinguish curves of the same color.
   V.colors = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9", "#7b5ea7", "#5b6770"];
   const DASHES = ["", "6 3", "2 2", "8 3 2 3"];
   V.stroke = (index) => ({
@@ -17,7 +17,7 @@
     "stroke-dasharray": DASHES[Math.floor(index / V.colors.length) % DASHES.length] || null,
   });
 
-  // [[at, low, mean, high]...] of several curves, at the places that any of them has.
+  // [[at, low, mean, high]...] over several curves, at every position of any of them.
   V.band = (curves) => {
     const at = new Map();
     for (const curve of curves) for (const [x, y] of curve) at.set(x, [...(at.get(x) || []), y]);
@@ -128,7 +128,7 @@
     return best;
   }
 
-  // Arrows go from value to value, Enter to the iteration.
+  // Arrow keys move between values, Enter opens the iteration.
   function listen(picture, lines, tell, open) {
     const places = [...new Set(lines.flatMap((line) => line.points.map(([x]) => x)))].sort((a, b) => a - b);
     let place = places.length;
@@ -156,20 +156,20 @@
     );
   }
 
-  // A mean with its interval, at a scale that lines of a table share.
+  // A mean with its interval; all lines of a table share a scale.
   V.interval = ({ mean, low, high }, [first, last]) => {
     const x = (v) => 4 + ((v - first) / (last - first || 1)) * 92;
     const known = Number.isFinite(low) && Number.isFinite(high);
     return svg(
       "svg",
-      { viewBox: "0 0 100 14", class: "strip", "aria-hidden": "true" }, // the numbers stand beside it
+      { viewBox: "0 0 100 14", class: "strip", "aria-hidden": "true" }, // the numbers are next to it
       svg("line", { class: "grid", x1: 4, x2: 96, y1: 7, y2: 7 }),
       known ? svg("path", { d: `M${x(low)} 7H${x(high)}M${x(low)} 4v6M${x(high)} 4v6`, class: "span" }) : null,
       svg("circle", { cx: x(mean), cy: 7, r: 3.4, class: "dot" }),
     );
   };
 
-  // Where values lie between low and high: a strip for one line of a table.
+  // A strip for one line of a table: the positions of values between low and high.
   V.strip = (values, low, high, mark = null) => {
     const x = (v) => 4 + ((v - low) / (high - low || 1)) * 92;
     const label = `returns ${values.map((v) => V.num(v)).join(", ")}`;

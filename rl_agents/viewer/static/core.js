@@ -1,6 +1,6 @@
 "use strict";
-// The namespace of all scripts, the making of elements, questions to the server (or to an export), and routes.
-// Nothing here ever parses text as HTML: elements are made by name, and text is text.
+// The namespace of all scripts, element creation, requests to the server (or an export), and routes.
+// Text is never parsed as HTML: elements are created by name, and text becomes text nodes.
 window.view = {};
 
 (() => {
@@ -30,7 +30,7 @@ window.view = {};
   V.svg = (name, options, ...children) => fill(document.createElementNS(SVG, name), options, children);
   V.link = (href, options, ...children) => V.el("a", { href, ...options }, ...children);
 
-  // --- questions ---------------------------------------------------------------------------------------------------
+  // --- requests ----------------------------------------------------------------------------------------------------
 
   const exported = () => window.exported; // set by data/index.js of an export
   V.isExport = () => Boolean(exported());
@@ -64,7 +64,7 @@ window.view = {};
     return token ? { Authorization: `Bearer ${token}` } : {};
   }
 
-  // The only scripts that are added: files of answers, by their numbers.
+  // The only scripts that are added: answer files, by number.
   const numbered = (url) => {
     if (!/^data\/\d+\.js$/.test(url)) throw new TypeError(url);
     return url;
@@ -101,7 +101,7 @@ window.view = {};
     });
   }
 
-  // A token in the address's fragment is kept for this tab and taken out of sight.
+  // A token in the address's fragment is stored for this tab and removed from the address.
   V.takeToken = () => {
     const found = /^#token=([\w-]+)$/.exec(location.hash);
     if (!found) return;
@@ -122,7 +122,7 @@ window.view = {};
     const [name, ...parts] = path.split("/").map(decoded);
     return { name: name || "start", parts, values: Object.fromEntries(new URLSearchParams(query)) };
   };
-  // Changes the address's query without another entry in the history, and without drawing anew.
+  // Changes the address's query without a history entry and without redrawing.
   V.note = (values) => {
     const { name, parts, values: before } = V.place();
     history.replaceState(null, "", V.to(name, parts, { ...before, ...values }));
@@ -137,7 +137,7 @@ window.view = {};
   }
 
   let drawing = 0;
-  // Draws the page of the address; `again`: it is there already and only what changed on disk is to be shown.
+  // Draws the page of the address; `again`: it is already shown, and its files have changed.
   V.draw = async (again = false) => {
     const mine = ++drawing;
     const place = V.place();
@@ -178,14 +178,14 @@ window.view = {};
     tell(page.news || "", again);
   }
 
-  // Says aloud what a page that follows a run calls new, once.
+  // Announces news of a followed run to screen readers, once.
   let news = "";
   function tell(text, again) {
     if (again && text && text !== news) document.getElementById("news").textContent = text;
     news = text;
   }
 
-  // What stands in the fields of forms (`data-form` names a form), to be written again on the page drawn anew.
+  // The contents of form fields (`data-form` names a form), to be restored after redrawing.
   const written = (main) =>
     [...main.querySelectorAll("[data-form] input")]
       .filter((field) => field.value || field === document.activeElement)
@@ -211,11 +211,10 @@ window.view = {};
   let restsUntil = 0;
   V.watch = async () => {
     if (exported()) return;
-    await look(); // how things stood before the first page was drawn
+    await look(); // the state before the first page is drawn
     setInterval(look, POLL_MS);
   };
-  // Asks whether something was written, and draws anew; about a hundredth of the time is spent on drawing, so that a run that
-  // shares the machine does not feel it.
+  // Asks for changes and redraws; drawing takes about 1 % of the time, so that a run on the same machine is not slowed.
   async function look() {
     if (document.hidden) return;
     const live = document.getElementById("live");

@@ -1,5 +1,5 @@
 "use strict";
-// Decisions about an episode: shown to everybody, made where the command line allows it.
+// Decisions about an episode: always shown, editable with --edit.
 (() => {
   const V = window.view;
   const { el } = V;
@@ -68,7 +68,7 @@
     );
   }
 
-  // `told` empties the form that was sent; what stands in the others outlives the drawing.
+  // `told` empties the submitted form; the other forms keep their contents when the page is redrawn.
   async function send(values, told = () => {}) {
     await V.tell(values);
     told();

@@ -1,5 +1,5 @@
 "use strict";
-// One episode: what the agent saw and did, what that was worth, and why.
+// One episode: observations, actions, rewards and advantages, and their explanation.
 (() => {
   const V = window.view;
   const { el, svg } = V;
@@ -52,7 +52,7 @@
         el("h1", {}, V.result(data), " ", data.id, el("span", { class: "quiet" }, ` \u00b7 ${V.kindName(data.kind, 1)}`)),
         el(
           "nav",
-          { "aria-label": "Members beside" },
+          { "aria-label": "Neighboring members" },
           beside(data.siblings[place - 1], "prev", "\u2190 member"),
           " ",
           beside(data.siblings[place + 1], "next", "member \u2192"),
@@ -99,7 +99,7 @@
       : null;
   }
 
-  // Bars of the advantages, step by step; a link each.
+  // A bar per step's advantage, each a link.
   function timeline(data, limit) {
     const steps = data.steps;
     if (steps.length < 2 || !limit) return null;

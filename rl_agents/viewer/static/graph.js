@@ -1,5 +1,5 @@
 "use strict";
-// A session whose calls form a tree: one lane per conversation, joins where a report is read.
+// A session whose calls form a tree: one lane per conversation, joined where a report is read.
 (() => {
   const V = window.view;
   const { el, svg } = V;
@@ -7,10 +7,10 @@
     ROW = 26,
     R = 7;
 
-  // The lane of each step: that of the step it goes on from (by its call's parent), else a new one.
+  // The lane of each step: that of the step that it continues (by its call's parent), else a new one.
   function lanes(steps) {
     const byCall = new Map(steps.map((s) => [s.call, s]));
-    const ends = new Map(); // call -> lane that it is the end of
+    const ends = new Map(); // call -> the lane that it ends
     let count = 0;
     return steps.map((step) => {
       const parent = byCall.get(step.parent);

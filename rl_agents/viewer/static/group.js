@@ -1,5 +1,5 @@
 "use strict";
-// A group: its members side by side, aligned by step; what departs from the others is marked.
+// A group: its members side by side, aligned by step; deviations are marked.
 (() => {
   const V = window.view;
   const { el } = V;
@@ -82,7 +82,7 @@
     );
   }
 
-  // The step at which each member first does something else than most of those with the same past; -1: never.
+  // The first step at which each member differs from most members with the same past; -1: none.
   function partings(actions) {
     const found = actions.map(() => -1);
     let together = [actions.map((_, i) => i)];

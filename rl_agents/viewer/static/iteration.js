@@ -56,7 +56,7 @@
       el("nav", { "aria-label": "Kinds of sessions" }, kinds),
       el(
         "nav",
-        { "aria-label": "Iterations beside" },
+        { "aria-label": "Neighboring iterations" },
         go(data.around.before, "prev", "\u2190 previous"),
         " ",
         go(data.around.after, "next", "next \u2192"),
@@ -98,7 +98,7 @@
     );
   }
 
-  // A step, or all those of an episode that got the same advantage.
+  // A step, or all steps of an episode with the same advantage.
   const placed = (row) => (row.alike > 1 ? V.count(row.alike, "step") : `step ${row.ordinal}`);
 
   function filters(run, iteration, values, data) {

@@ -1,5 +1,5 @@
 "use strict";
-// What a token can be colored by: numbers, colors (told apart by everybody; numbers stand beside) and legends.
+// Layers by which tokens are colored: numbers, color-blind-safe colors and legends.
 (() => {
   const V = window.view;
   const { el } = V;
@@ -9,7 +9,7 @@
   const steps = (v) => V.num(v, 3);
   const small = (v) => (Math.abs(v) < 1e-3 && v ? V.num(v) : V.signed(v, 3));
 
-  // The largest |value| of a layer, at least `floor`: what has the full color.
+  // The largest |value| of a layer, at least `floor`; it has the full color.
   const reach = (values, floor) => Math.max(floor, V.largest(values));
 
   // --- from zero upwards -----------------------------------------------------------------------------------------
@@ -29,7 +29,7 @@
   });
 
   const factor = (v) => `\u00d7 ${V.num(Math.exp(v), Math.abs(v) < 0.01 ? 4 : 3)}`;
-  // A ratio is as far from 1 as its logarithm is from 0.
+  // Ratios are colored by their logarithms.
   const ratio = (values) => {
     const logs = values.map((v) => Math.log(Math.max(v, 1e-30)));
     return around(logs, reach(logs, 1e-3), factor, (i) =>
@@ -61,7 +61,7 @@
     };
   };
 
-  // Name -> { title, about, color(i), legend(), tell(i) }; those of the learner are there after a replay.
+  // Name -> { title, about, color(i), legend(), tell(i) }; the learner's exist after a replay.
   V.layersOf = (data) => {
     const surprise = data.logprobs.map((v) => -v);
     const found = {
@@ -119,7 +119,7 @@
         el("span", { class: "patch" }, el("span", { class: "key", style: { "background-color": background } }), name),
       );
 
-  // Every number of every sampled token, for who reads and does not look; made when it is opened.
+  // Every number of every sampled token as a table, for screen readers; built when opened.
   V.tokenTable = (data, layers, text) => {
     const box = el("details", { class: "quiet-box", "data-key": "numbers" }, el("summary", {}, "All numbers as a table"));
     box.addEventListener("toggle", () => {

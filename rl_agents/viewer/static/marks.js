@@ -1,5 +1,5 @@
 "use strict";
-// What a step-level method did with an episode: VSPO, PivotRL, PRS and T3, as far as the pool and the run's files say.
+// How VSPO, PivotRL, PRS and T3 treated an episode, as far as the pool and the run's files record it.
 (() => {
   const V = window.view;
   const { el } = V;
@@ -62,7 +62,7 @@
     );
   }
 
-  // Why a rule fired, in words; what an older run or a plugin has left is shown as it is.
+  // Why a rule fired; unknown causes of older runs and plugins are shown unchanged.
   V.cutBecause = (m) => {
     const b = m.because || {};
     if (b.stalled_turns)
@@ -92,7 +92,7 @@
       ]),
     );
 
-  // Badges of one step: where a rule cut, and the turns that it counted.
+  // Badges of one step: a rule's cut, and the turns that it counted.
   V.stepMarks = (data, step) => {
     const cut = data.marks.truncation;
     if (!cut) return null;

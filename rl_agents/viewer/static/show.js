@@ -1,5 +1,5 @@
 "use strict";
-// How figures and texts are written: numbers, advantages, model output with everything invisible made visible.
+// Formatting of numbers, advantages and model output, whose invisible characters are made visible.
 (() => {
   const V = window.view;
   const { el } = V;
@@ -7,7 +7,7 @@
   const MINUS = "\u2212";
   const signless = (value, digits) => Math.abs(value).toFixed(digits);
 
-  // A number with about three digits that matter; an em dash where there is none.
+  // A number with about three significant digits; an em dash if there is none.
   V.num = (value, digits = null) => {
     if (value === null || value === undefined || Number.isNaN(value)) return "\u2013";
     if (Number.isInteger(value) && digits === null) return (value < 0 ? MINUS : "") + Math.abs(value).toLocaleString("en");
@@ -26,7 +26,7 @@
   };
   V.count = (n, one, many = `${one}s`) => `${V.num(n)} ${n === 1 ? one : many}`;
 
-  // Blue above zero, orange below: told apart by everybody; the sign is always written beside.
+  // Blue above zero, orange below (color-blind-safe); the sign is always written as well.
   V.diverging = (value, limit) => {
     if (!value || !limit) return "transparent";
     const share = Math.min(1, Math.abs(value) / limit);
@@ -45,7 +45,7 @@
     const mixed = CIVIDIS[low].map((c, i) => Math.round(c + (CIVIDIS[low + 1][i] - c) * (at - low)));
     return `rgb(${mixed.join(" ")})`;
   };
-  // Black or white, whichever is told apart better (the luminance at which both have the same contrast is 0.18).
+  // Black or white, whichever has more contrast (both are equal at luminance 0.18).
   V.onSequential = (share) => {
     const linear = (c) => (c <= 10 ? c / 3294 : ((c / 255 + 0.055) / 1.055) ** 2.4);
     const [red, green, blue] = V.sequential(share).match(/\d+/g).map((c) => linear(Number(c)));
@@ -83,7 +83,7 @@
     return parts;
   };
 
-  // A block of text; `more` fetches what was left out of a long one.
+  // A block of text; `more` fetches the omitted part of a long one.
   V.block = (text, options = {}) => {
     const pre = el(
       "pre",
@@ -148,7 +148,7 @@
         }),
       ),
     );
-  // A table with these heads (# before those of numbers, ~ before those for screen readers only) and this tbody; a wide one scrolls by itself.
+  // A scrollable table of these heads (# marks numbers, ~ screen readers only) and this tbody.
   V.table = (names, body) => el("div", { class: "wide" }, el("table", { class: "rows" }, V.head(...names), body));
   V.facts = (pairs) =>
     el(

@@ -1,5 +1,5 @@
 "use strict";
-// How episodes ended, iteration by iteration: shares stacked to 1, the causes named and told apart by place and gaps, too.
+// How episodes ended in each iteration: shares stacked to 1, with named causes separated by gaps.
 (() => {
   const V = window.view;
   const { el, svg } = V;
@@ -11,7 +11,7 @@
     BOTTOM = 20,
     WIDEST = 34;
   const AXES = "share of episodes, against completed iterations";
-  // What most runs have keeps its color from run to run.
+  // Common causes have the same color in all runs.
   const KNOWN = { terminated: 2, max_turns: 1, truncated_by_rule: 3, context_length: 4, branched: 5, other: 7 };
   const FREE = [0, 6, 5, 4, 3];
 
@@ -21,7 +21,7 @@
     return causes.map((cause) => V.colors[KNOWN[cause] ?? free.shift() ?? 7]);
   };
 
-  // `ends`: { causes, points: [[iteration, share of each cause...]...] }; `open(iteration)` leads there.
+  // `ends`: { causes, points: [[iteration, share of each cause...]...] }; `open(iteration)` opens an iteration.
   V.ends = (name, ends, open = null) => {
     if (!ends || !ends.points.length) return null;
     const { causes, points } = ends;
@@ -78,7 +78,7 @@
     return el("figure", { class: "plot ends-plot" }, said, picture, legend(causes, colors), el("p", { class: "quiet axis" }, AXES));
   };
 
-  // As many iterations as there is room for, the first and the last among them.
+  // As many iterations as fit, including the first and the last.
   function labels(points, size) {
     const every = Math.max(1, Math.ceil(28 / size));
     return points.map(([iteration], place) =>

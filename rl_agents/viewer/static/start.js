@@ -111,7 +111,7 @@
   function curves(data, series) {
     const tags = [...new Set([...series.values()].flatMap((s) => Object.keys(s)))].sort();
     if (!tags.length) return V.empty("No curve yet.", "metrics.jsonl gets a line when an iteration is complete.");
-    // Runs on different environments share no axis: their returns, lengths and rates do not compare.
+    // Runs on different environments share no axis, because their values are not comparable.
     const bands = data.bands.map((names, index) => ({ names, index, env: environment(data, names[0]) }));
     const environments = [...new Set(bands.map((band) => band.env))];
     const sections = el("div", {});
@@ -140,7 +140,7 @@
   }
   const environment = (data, run) => data.runs.find((one) => one.name === run).settings.env || "";
 
-  // Where a click on an iteration of the metrics leads: to what was sampled for it, as far as the pool has it.
+  // The link of an iteration: its groups, if the pool has them.
   const opens = (data, run) => (at) => {
     const last = data.runs.find((one) => one.name === run).last;
     if (last !== null && last !== undefined) location.hash = V.to("i", [run, Math.max(0, Math.min(at - 1, last))]);
@@ -236,7 +236,7 @@
     { live: true },
   );
 
-  // What a reader asks first: how well it does on test tasks, and how far it is.
+  // The headline: success on test tasks, and progress.
   function headline(about) {
     const e = about.evaluation;
     const stat = (name, value, note) => el("div", {}, el("dt", {}, name), el("dd", {}, value), note ? el("dd", { class: "quiet" }, note) : null);
@@ -251,7 +251,7 @@
     );
   }
 
-  // Test tasks with their interval, and rollouts.
+  // Success on test tasks with its interval, and of rollouts.
   function success(series, open) {
     const [low, high] = ["low", "high"].map((part) => new Map(series[`eval/success_${part}`] || []));
     const tested = (series["eval/success_rate"] || []).map(([at, rate]) => [at, low.get(at) ?? rate, rate, high.get(at) ?? rate]);

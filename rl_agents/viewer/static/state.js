@@ -1,10 +1,10 @@
 "use strict";
-// One state of a search: what it showed, what was sampled in it, and its siblings.
+// One state of a search: its observation, the actions sampled in it, and its siblings.
 (() => {
   const V = window.view;
   const { el } = V;
 
-  // The action leads to the page of what was sampled, where it says why it got its advantage.
+  // The action links to its step's page, which explains its advantage.
   function row(run, c, here) {
     const action = V.line(c.action || "(not part of a path yet)", 120);
     return el(

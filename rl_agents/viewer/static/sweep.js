@@ -119,7 +119,7 @@
   function table(points, keys, r, runs) {
     const sign = r.mode === "min" ? 1 : -1;
     const ordered = [...points].sort((a, b) => sign * ((mean(a) ?? -Infinity) - (mean(b) ?? -Infinity)));
-    // The keys stand in the line: of a trial's name its number is enough.
+    // The line already has the keys, so the trial's number is enough.
     const called = (name) => (/^\d+(?=-)/.exec(name) || [name])[0];
     const trials = (point) =>
       point.trials.map((t, i) => [

@@ -1,5 +1,5 @@
 "use strict";
-// One task over iterations and runs; two episodes of it beside each other; words in all episodes.
+// One task over iterations and runs; two of its episodes side by side; full-text search in all episodes.
 (() => {
   const V = window.view;
   const { el } = V;
@@ -154,7 +154,7 @@
     );
   }
 
-  // What both begin and end with stays plain; what stands between is marked, in whole words.
+  // The common beginning and end stay plain; the words between are marked.
   function differing(text, other, name) {
     if (other === undefined || other === text) return V.block(text, { class: name });
     const words = text.split(/(\s+)/),

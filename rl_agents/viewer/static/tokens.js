@@ -1,5 +1,5 @@
 "use strict";
-// The tokens of a step as a heat map of one of the layers that layers.js knows.
+// The tokens of a step as a heat map of one of the layers of layers.js.
 (() => {
   const V = window.view;
   const { el } = V;
@@ -37,7 +37,7 @@
         el("h1", {}, `Tokens of step ${ordinal}`, el("span", { class: "quiet" }, ` of ${session}`)),
         el(
           "nav",
-          { "aria-label": "Steps beside" },
+          { "aria-label": "Neighboring steps" },
           beside(ordinal - 1, "prev", "\u2190 step"),
           " ",
           beside(ordinal + 1, "next", "step \u2192"),

@@ -1,5 +1,5 @@
 "use strict";
-// A search's tree: who was sampled where, S(s), n(s), how it ended; a slider goes through its ticks.
+// A search's tree: samples, S(s), n(s) and outcomes per state; a slider selects the tick.
 (() => {
   const V = window.view;
   const { el, svg } = V;
@@ -76,7 +76,7 @@
       detail.replaceChildren(...V.stateDetails(run, nodes, node));
       draw();
       picture.querySelector(".node.chosen").focus();
-      const below = detail.getBoundingClientRect().top - 0.6 * window.innerHeight; // where it stands under the tree
+      const below = detail.getBoundingClientRect().top - 0.6 * window.innerHeight; // its position below the tree
       if (below > 0) window.scrollBy(0, below);
     };
     const draw = () => {
@@ -135,7 +135,7 @@
   }
 
   // Subtrees as close to each other as their outlines allow, depth by depth; a parent in the middle of its children
-  // (Reingold and Tilford, 1981). So a long path down one side takes no more room than its widest depth.
+  // (Reingold and Tilford, 1981), so that a long path on one side takes no more room than its widest depth.
   function place(list) {
     const nodes = new Map(list.map((n) => [n.id, { ...n, children: [] }]));
     for (const n of nodes.values()) if (n.parent !== null && nodes.has(n.parent)) nodes.get(n.parent).children.push(n);
@@ -153,7 +153,7 @@
     return nodes;
   }
 
-  // Sets the places of a state's children, `shift`, and how far its subtree reaches at each depth, `left` and `right`;
+  // Sets the positions of a state's children, `shift`, and the extent of its subtree at each depth, `left` and `right`;
   // both relative to the state.
   function outline(n) {
     const left = [],
@@ -173,7 +173,7 @@
     n.right = [half, ...right.map((reach) => reach - middle)];
   }
 
-  // Up to the state before, down to the first one after it, left and right among siblings.
+  // Arrow keys: up to the parent, down to the first child, left and right among siblings.
   function neighbor(key, n, nodes) {
     const parent = nodes.get(n.parent);
     if (key === "ArrowUp") return parent;

@@ -1,5 +1,5 @@
 "use strict";
-// Why a step got its advantage: the formula that gives it, or what is known where none does.
+// Why a step got its advantage: the formula that gives it, or the known facts.
 (() => {
   const V = window.view;
   const { el } = V;
@@ -20,7 +20,7 @@
     );
   };
 
-  // A term that is taken away: below zero in brackets.
+  // A subtracted term, in brackets if negative.
   const signedTerm = (value) => (value < 0 ? `(${V.num(value)})` : V.num(value));
 
   function byGroup(data, w) {
