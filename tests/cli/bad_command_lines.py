@@ -71,7 +71,6 @@ ROWS = """
 --set placement=colocate engine_mode=async => placement=colocate: engine_mode=async has processes of its own
 --set placement=colocate engine_mode=async tensor_parallel=2 => placement=colocate: engine_mode=async has processes of
 --set placement=colocate gpus_per_engine=1 => placement=colocate: for engines on CPUs; leave gpus_per_engine=0
---set placement=colocate weight_transfer=nccl => placement=colocate: weights come from the object store, not by
 --set dtype=float8 => dtype='float8': valid: float32, bfloat16
 --set optimizer=sgd => optimizer='sgd': valid: adamw, muon
 --set num_env_runners=-1 => num_env_runners=-1: must be at least 0
@@ -92,7 +91,6 @@ ROWS = """
 --set reward=prs prs_form=general judge=openai => judge=openai needs judge_url
 --set judge_timeout_s=-1 => judge_timeout_s=-1: must be above 0
 --set prompting=cot => prompting='cot': valid: direct, react, reflexion
---set prompting_shots=2 => key 'prompting_shots' has no effect without prompting=react or reflexion
 --set prompting=reflexion truncation=t3 => prompting=reflexion runs several attempts in one episode; it needs truncat
 --set rollout_correction=tis => rollout_correction='tis': valid: none, token_tis, step_tis, sequence_tis, seq_mis, geo_
 --set rollout_correction=token_tis => rollout_correction=token_tis needs old_logprobs=learner: with the engine's logpro
