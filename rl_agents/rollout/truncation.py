@@ -1,9 +1,8 @@
-"""T3: when to stop an episode whose belief no longer moves (definition 2, section 3 and table 3), and other rules.
+"""T3: rules for when to truncate an episode that no longer makes progress (definition 2, section 3 and table 3).
 
-What happens then (ask for the answer now, or end with reward 0) is the agent loop's business. Truncation is for
-training only, never for evaluation. Stall windows are pure; rules feed them with what an environment reports. A turn
-that the environment could not parse never fires a rule and never counts as a stall or as progress, so that a malformed
-action has the same consequences with and without truncation.
+The agent loop handles what follows (asking for the answer now, or ending with reward 0). Truncation is for training
+only, never for evaluation. A turn that the environment could not parse never fires a rule, and counts neither as a
+stall nor as progress, so that a malformed action has the same consequences with and without truncation.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Vector = NDArray[np.float32]
 
 
 class Embedder(Protocol):
-    """Text -> vector of length 1, or of length 0 for a text without content."""
+    """Maps a text to a vector of length 1, or of length 0 for a text without content."""
 
     def embed(self, text: str) -> Vector: ...
 
@@ -39,8 +38,8 @@ class Embedder(Protocol):
 class HashedNgrams:
     """Counts of a text's character n-grams, hashed into ``dimensions`` buckets and scaled to length 1.
 
-    Needs no model and no download. It sees wording, not meaning: a paraphrase counts as a new question. Case and white
-    space do not matter.
+    Needs no model and no download. It compares wording, not meaning: a paraphrase counts as a new question. Case and
+    white space do not matter.
     """
 
     def __init__(self, sizes: tuple[int, ...] = (2, 3), dimensions: int = 4096) -> None:
@@ -79,9 +78,9 @@ def normalized(vector: Vector) -> Vector:
     return vector / length if length else vector
 
 
-@lru_cache(maxsize=2)  # every env runner of a process asks
+@lru_cache(maxsize=2)  # shared by the env runners of a process
 def make_embedder(name: str) -> Embedder:
-    """Return the embedder that the key ``truncation_embedder`` names.
+    """Return the embedder of the key ``truncation_embedder``.
 
     Raises:
         InputError: see `SentenceTransformerEmbedder`.
@@ -94,7 +93,7 @@ StallMode = Literal["consecutive", "cumulative"]
 
 @dataclass(slots=True)
 class StallWindow:
-    """Fires at the k-th step without progress; one object per episode.
+    """Fires at the k-th step without progress; one instance per episode.
 
     Attributes:
         k: number of stalls that fires, >= 1.
@@ -120,11 +119,11 @@ class StallWindow:
             raise ValueError(f"unknown stall mode '{self.mode}': valid: consecutive, cumulative")
 
     def skip(self) -> None:
-        """Record a step that says nothing about belief, such as one that could not be parsed."""
+        """Record a step that is neither a stall nor progress, such as one that could not be parsed."""
         self.turns += 1
 
     def update(self, progress: bool) -> bool:
-        """Record one step and return whether the episode is to be truncated after it."""
+        """Record one step; return whether the episode is truncated after it."""
         self.turns += 1
         if not progress:
             self.stalls += 1
@@ -134,31 +133,31 @@ class StallWindow:
 
 
 def similarity_trigger(cosine: float, threshold: float) -> bool:
-    """Fire when the new question resembles an earlier one: cosine > α, α in {0.9, 0.93, 0.96}."""
+    """Return whether the new question resembles an earlier one: cosine > α, α in {0.9, 0.93, 0.96}."""
     return cosine > threshold
 
 
 def random_trigger(stream: random.Random, beta: float) -> bool:
-    """Fire with probability β at every step: the control that shows whether the rule or the cut itself helps."""
+    """Return True with probability β: the control that separates the effect of the rule from that of truncation."""
     if not 0.0 <= beta <= 1.0:
         raise ValueError(f"beta must be in [0, 1], got {beta}")
     return stream.random() < beta
 
 
-#: How the agent is asked for its answer where the environment has no words of its own.
+#: The request for the answer if the environment has no instruction of its own.
 ANSWER_INSTRUCTION = "You have no further turns to ask or act. Give your final answer now, in the form the task asks."
 
 
 @dataclass(frozen=True, slots=True)
 class TurnFacts:
-    """What a rule may look at.
+    """The facts about a turn that a rule uses.
 
     Attributes:
         number: 1 for the first turn.
         valid: the environment could parse the action.
-        progress: ``info["progress"]``; None where the environment cannot say.
+        progress: ``info["progress"]``; None if the environment does not report it.
         action: the whole response.
-        query: the question in it as the environment names it; empty when it does not.
+        query: the question in it as reported by the environment; empty if it reports none.
     """
 
     number: int
@@ -170,7 +169,7 @@ class TurnFacts:
 
 class Rule(Protocol):
     def fires(self, turn: TurnFacts) -> bool:
-        """Take note of a turn and say whether the episode is to be truncated after it."""
+        """Note a turn; return whether the episode is truncated after it."""
         ...
 
 
@@ -198,7 +197,7 @@ class StallRule:
 
 @dataclass(slots=True)
 class SimilarityRule:
-    """The question resembles an earlier one of the episode: max cosine > α (table 3, "α")."""
+    """Fires if the question resembles an earlier one of the episode: max cosine > α (table 3, "α")."""
 
     embedder: Embedder
     threshold: float
@@ -225,7 +224,7 @@ class SimilarityRule:
 
 @dataclass(slots=True)
 class RandomRule:
-    """With probability β at every step (table 3, "β"), from the episode's own stream."""
+    """Fires with probability β at every step (table 3, "β"), from the episode's own stream."""
 
     stream: random.Random
     beta: float
@@ -239,7 +238,7 @@ class RandomRule:
 
 
 def reasons(rule: Rule | None) -> dict[str, Any]:
-    """Return the values that made a rule fire, as plain JSON; of a plugin's rule what its ``reasons()`` says."""
+    """Return the values that made a rule fire, as plain JSON; for a plugin's rule those of its ``reasons()``."""
     said = getattr(rule, "reasons", None)
     return dict(said()) if said is not None else {}
 
@@ -250,7 +249,7 @@ class Truncation:
 
     Attributes:
         after: ``force_answer``, ``zero`` or ``keep_prefix``, see `rl_agents.rollout.agent_loop`.
-        start: (the episode's seed) -> a fresh rule.
+        start: creates a fresh rule from the episode's seed.
     """
 
     name: str
@@ -308,7 +307,7 @@ def _random(settings: Settings) -> Callable[[int], Rule]:
 
 
 def _rule_seed(episode_seed: int) -> int:
-    """A stream of its own: no relation to the sampling seeds of the steps."""
+    """Derive a stream that is independent of the sampling seeds of the steps."""
     return int(np.random.SeedSequence(episode_seed, spawn_key=(0, 1)).generate_state(1, np.uint64)[0])
 
 
@@ -356,10 +355,6 @@ def register(entry: RuleEntry) -> None:
 
 
 def check_rule(settings: Settings) -> None:
-    """Refuse a rule that there is none of.
-
-    Raises:
-        InputError: the nearest is named.
-    """
+    """Raise `InputError` with the nearest name if the rule of ``truncation`` does not exist."""
     if settings.truncation not in ("none", *RULES):
         raise unknown("truncation", settings.truncation, ["none", *RULES])

@@ -18,7 +18,7 @@ from rl_agents.data.tasks import step_seed
 from rl_agents.gateway.process_supervisor import CommandAgent
 from rl_agents.inference.base import EngineError
 from rl_agents.inference.torch_engine import TorchEngine
-from rl_agents.orchestrator.rollout_metrics import rollout_metrics
+from rl_agents.orchestrator.rollout_batch import rollout_metrics
 from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, StallWindow, Truncation

@@ -16,7 +16,7 @@ from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.envs.base import named_env
 from rl_agents.errors import InputError
-from rl_agents.orchestrator.rollout_metrics import rollout_metrics, truncation_metrics
+from rl_agents.orchestrator.rollout_batch import rollout_metrics, truncation_metrics
 from rl_agents.rollout.agent_loop import Limits, play_episodes
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, HashedNgrams, Truncation, make_embedder, question_of
 from rl_agents.trainer.resolve import resolve
