@@ -187,14 +187,8 @@ class Episode:
         self.must_answer = True
 
     def _end_by_rule(self, outcome: str, zero: bool) -> None:
-        trajectory = self.trajectory
-        fact = trajectory.facts["truncation"]
-        fact["outcome"] = outcome
-        trajectory.end_cause = f"truncated_by_rule: {fact['rule']} after turn {fact['turn']}, {outcome}"
-        trajectory.terminated = True
+        end_by_rule(self.trajectory, outcome, zero)
         if zero:
-            for step in trajectory.steps:
-                step.reward = 0.0
             self.answer = replace(self.answer, success=False)
 
     def _end_at_limit(self, cause: str) -> None:
@@ -211,6 +205,16 @@ class Episode:
             trajectory.facts["evidence"] = self.answer.evidence
         won = is_success(self.answer, trajectory.episode_return)
         trajectory.success = bool(trajectory.steps) and not trajectory.failed and won
+
+
+def end_by_rule(trajectory: Trajectory, outcome: str, zero: bool) -> None:
+    """End a trajectory that a truncation rule has cut; ``zero`` sets its return to 0."""
+    fact = trajectory.facts["truncation"]
+    fact["outcome"] = outcome
+    trajectory.end_cause = f"truncated_by_rule: {fact['rule']} after turn {fact['turn']}, {outcome}"
+    trajectory.terminated, trajectory.truncated = True, False
+    for step in trajectory.steps if zero else ():
+        step.reward = 0.0
 
 
 async def play_episodes(

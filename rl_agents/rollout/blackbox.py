@@ -38,7 +38,7 @@ from rl_agents.gateway.results import AgentResult
 from rl_agents.gateway.server import serving
 from rl_agents.gateway.sessions import OpenSession
 from rl_agents.inference.base import Engine, EngineError
-from rl_agents.rollout.agent_loop import Rollouts, rollouts_of
+from rl_agents.rollout.agent_loop import Rollouts, end_by_rule, rollouts_of
 from rl_agents.rollout.prompting import episode_turns
 from rl_agents.rollout.recording import CallsOnly, Recorder
 from rl_agents.rollout.request_queue import gathered
@@ -334,13 +334,8 @@ def _end_by_rule(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, ste
     else:
         outcome, zero = ("answered", False) if answered else ("no answer", True)
     why = reasons(steering.state)
-    fact = {"rule": steering.rule, "turn": steering.turn, "because": why, "outcome": outcome}
-    trajectory.facts["truncation"] = fact
-    trajectory.end_cause = f"truncated_by_rule: {fact['rule']} after turn {fact['turn']}, {outcome}"
-    trajectory.terminated, trajectory.truncated = True, False
-    if zero:
-        for step in trajectory.steps:
-            step.reward = 0.0
+    trajectory.facts["truncation"] = {"rule": steering.rule, "turn": steering.turn, "because": why}
+    end_by_rule(trajectory, outcome, zero)
     return zero
 
 

@@ -91,59 +91,6 @@ def make_embedder(name: str) -> Embedder:
 StallMode = Literal["consecutive", "cumulative"]
 
 
-@dataclass(slots=True)
-class StallWindow:
-    """Fires at the k-th step without progress; one instance per episode.
-
-    Attributes:
-        k: number of stalls that fires, >= 1.
-        mode: ``consecutive``: progress resets the count (paper);  ``cumulative``: it does not (released code for
-            CircuitDecoding).
-        minimum_turns: never fire before this many steps (τ² uses 6).
-
-    >>> window = StallWindow(k=2)
-    >>> [window.update(progress) for progress in (False, True, False, False)]
-    [False, False, False, True]
-    """
-
-    k: int
-    mode: StallMode = "consecutive"
-    minimum_turns: int = 0
-    stalls: int = 0
-    turns: int = 0
-
-    def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ValueError(f"k must be at least 1, got {self.k}")
-        if self.mode not in ("consecutive", "cumulative"):
-            raise ValueError(f"unknown stall mode '{self.mode}': valid: consecutive, cumulative")
-
-    def skip(self) -> None:
-        """Record a step that is neither a stall nor progress, such as one that could not be parsed."""
-        self.turns += 1
-
-    def update(self, progress: bool) -> bool:
-        """Record one step; return whether the episode is truncated after it."""
-        self.turns += 1
-        if not progress:
-            self.stalls += 1
-        elif self.mode == "consecutive":
-            self.stalls = 0
-        return self.stalls >= self.k and self.turns >= self.minimum_turns
-
-
-def similarity_trigger(cosine: float, threshold: float) -> bool:
-    """Return whether the new question resembles an earlier one: cosine > α, α in {0.9, 0.93, 0.96}."""
-    return cosine > threshold
-
-
-def random_trigger(stream: random.Random, beta: float) -> bool:
-    """Return True with probability β: the control that separates the effect of the rule from that of truncation."""
-    if not 0.0 <= beta <= 1.0:
-        raise ValueError(f"beta must be in [0, 1], got {beta}")
-    return stream.random() < beta
-
-
 #: The request for the answer if the environment has no instruction of its own.
 ANSWER_INSTRUCTION = "You have no further turns to ask or act. Give your final answer now, in the form the task asks."
 
@@ -175,29 +122,41 @@ class Rule(Protocol):
 
 @dataclass(slots=True)
 class StallRule:
-    """T3, definition 2: k steps without progress (`StallWindow`)."""
+    """T3, definition 2: fires at the k-th step without progress.
 
-    window: StallWindow
+    Attributes:
+        k: number of stalls that fires, >= 1.
+        mode: ``consecutive``: progress resets the count (paper);  ``cumulative``: it does not (released code for
+            CircuitDecoding).
+        minimum_turns: never fire before this turn (τ² uses 6).
+
+    >>> rule = StallRule(k=2)
+    >>> [rule.fires(TurnFacts(n, True, moved, "")) for n, moved in enumerate((False, True, False, False), 1)]
+    [False, False, False, True]
+    """
+
+    k: int
+    mode: StallMode = "consecutive"
+    minimum_turns: int = 0
     stalled: list[int] = field(default_factory=list)
 
     def fires(self, turn: TurnFacts) -> bool:
         """See `Rule.fires`; ``progress`` None is neither a stall nor progress."""
         if not turn.valid or turn.progress is None:
-            self.window.skip()
             return False
         if not turn.progress:
             self.stalled.append(turn.number)
-        elif self.window.mode == "consecutive":
+        elif self.mode == "consecutive":
             self.stalled.clear()
-        return self.window.update(turn.progress)
+        return len(self.stalled) >= self.k and turn.number >= self.minimum_turns
 
     def reasons(self) -> dict[str, Any]:
-        return {"stalled_turns": list(self.stalled), "window": self.window.k}
+        return {"stalled_turns": list(self.stalled), "window": self.k}
 
 
 @dataclass(slots=True)
 class SimilarityRule:
-    """Fires if the question resembles an earlier one of the episode: max cosine > α (table 3, "α")."""
+    """Fires if the question resembles an earlier one of the episode: max cosine > α (table 3: 0.9, 0.93, 0.96)."""
 
     embedder: Embedder
     threshold: float
@@ -216,7 +175,7 @@ class SimilarityRule:
         self.like = self.turns[cosines.index(self.nearest)] if cosines else 0
         self.asked.append(vector)
         self.turns.append(turn.number)
-        return turn.number >= self.minimum_turns and similarity_trigger(self.nearest, self.threshold)
+        return turn.number >= self.minimum_turns and self.nearest > self.threshold
 
     def reasons(self) -> dict[str, Any]:
         return {"cosine": round(self.nearest, 4), "like_turn": self.like, "threshold": self.threshold}
@@ -224,14 +183,14 @@ class SimilarityRule:
 
 @dataclass(slots=True)
 class RandomRule:
-    """Fires with probability β at every step (table 3, "β"), from the episode's own stream."""
+    """Fires with probability β at every step (table 3), the control for the other rules."""
 
     stream: random.Random
     beta: float
     minimum_turns: int = 0
 
     def fires(self, turn: TurnFacts) -> bool:
-        return turn.valid and random_trigger(self.stream, self.beta) and turn.number >= self.minimum_turns
+        return turn.valid and self.stream.random() < self.beta and turn.number >= self.minimum_turns
 
     def reasons(self) -> dict[str, Any]:
         return {"beta": self.beta}
@@ -292,7 +251,7 @@ def _stall(settings: Settings) -> Callable[[int], Rule]:
     window = progress_window(settings, env_spec(settings.env))
     mode: StallMode = settings.truncation_stall
     minimum = settings.truncation_min_turns
-    return lambda seed: StallRule(StallWindow(window, mode, minimum))
+    return lambda seed: StallRule(window, mode, minimum)
 
 
 def _similarity(settings: Settings) -> Callable[[int], Rule]:

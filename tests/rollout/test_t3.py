@@ -321,7 +321,7 @@ def test_the_window_comes_from_the_environment_or_the_key():
     keys = {"env": "gymnasium:CartPole-v1", "truncation": "t3"}
     with pytest.raises(InputError, match="has no progress rule"):
         truncation(**keys)
-    assert truncation(**keys, truncation_window=2).start(0).window.k == 2
+    assert truncation(**keys, truncation_window=2).start(0).k == 2
 
 
 def test_truncation_metrics():
