@@ -130,8 +130,9 @@ class RemoteEngine:
                     exchanges.add(asyncio.ensure_future(link.handle.exchange.remote(self._client_id, requests)))
                 exchanges -= await self._step(link, exchanges)
         except Exception as error:  # no request may wait forever, whatever the error
-            count = len(link.waiters)
-            self._fail(link, f"{link.name} failed in generate, {count} requests outstanding: {brief(error)}")
+            text = f"{link.name} failed in generate, {len(link.waiters)} requests outstanding: {brief(error)}"
+            for request_id in list(link.waiters):
+                self._deliver(link, request_id, EngineError(text))
             link.cooldown_until, link.place, link.held_s = time.monotonic() + COOLDOWN_S, "", None
         finally:
             for exchange in exchanges:
@@ -151,35 +152,27 @@ class RemoteEngine:
             replies, held_s = exchange.result()
             link.hear(held_s)
             for request_id, reply in replies:
-                self._deliver(link, request_id, reply)
+                result = EngineError(f"{reply} [{link.name}]") if isinstance(reply, str) else reply
+                self._deliver(link, request_id, result)
         self._expire(link)
         if over:
             await asyncio.sleep(0)  # the answered coroutines' next requests share the next exchange
         return over
 
-    def _deliver(self, link: _Link, request_id: int, reply: Completion | str) -> None:
+    def _deliver(self, link: _Link, request_id: int, result: Completion | EngineError) -> None:
         waiter = link.waiters.pop(request_id, None)
         if waiter is None or waiter.future.done():
             return
-        if isinstance(reply, str):
-            waiter.future.set_exception(EngineError(f"{reply} [{link.name}]"))
+        if isinstance(result, EngineError):
+            waiter.future.set_exception(result)
         else:
-            waiter.future.set_result(reply)
+            waiter.future.set_result(result)
 
     def _expire(self, link: _Link) -> None:
         now, count = time.monotonic(), len(link.waiters)
         for request_id in [key for key, waiter in link.waiters.items() if link.deadline(waiter) <= now]:
             text = f"{link.name} did not answer generate within {self._timeout_s:g} s, {count} requests outstanding"
-            self._deliver_error(link, request_id, text)
-
-    def _fail(self, link: _Link, text: str) -> None:
-        for request_id in list(link.waiters):
-            self._deliver_error(link, request_id, text)
-
-    def _deliver_error(self, link: _Link, request_id: int, text: str) -> None:
-        waiter = link.waiters.pop(request_id)
-        if not waiter.future.done():
-            waiter.future.set_exception(EngineError(text))
+            self._deliver(link, request_id, EngineError(text))
 
     async def _identify(self, link: _Link) -> None:
         """Ask once where the engine runs, for error messages, and how long it has held back calls so far."""

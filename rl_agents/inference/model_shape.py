@@ -114,10 +114,15 @@ def context_limit(config: Mapping[str, Any]) -> int | None:
     positions = config.get("max_position_embeddings") or config.get("n_positions")
     if not isinstance(positions, int):
         return None
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, Mapping) else "default"
-    factor = rope.get("factor") if isinstance(rope, Mapping) and kind not in SCALED_ALREADY else None
+    kind, rope = _rope(config)
+    factor = rope.get("factor") if kind not in SCALED_ALREADY else None
     return int(positions * (factor or 1))
+
+
+def _rope(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return kind and parameters of the position scaling; ("", {}) without one."""
+    rope = config.get("rope_scaling") or config.get("rope_parameters")
+    return (rope.get("rope_type", rope.get("type", "")), rope) if isinstance(rope, Mapping) else ("", {})
 
 
 def rope_limit(config: Mapping[str, Any]) -> int | None:
@@ -126,8 +131,7 @@ def rope_limit(config: Mapping[str, Any]) -> int | None:
     transformers uses the frequencies of a batch's longest row, vLLM those of ``max_model_len`` for every row.
     """
     config = config.get("text_config") or config
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    kind = rope.get("rope_type", rope.get("type")) if isinstance(rope, Mapping) else None
+    kind, rope = _rope(config)
     if kind not in ("longrope", "su", "dynamic"):
         return None
     limit = (
