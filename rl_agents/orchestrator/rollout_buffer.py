@@ -369,7 +369,7 @@ class BatchBuffer(RolloutBuffer[Batch]):
         #: The learners' weights and their version, once exported.
         self._exported: tuple[Any, int] | None = None
         admission = Admission(1, self.async_level, fifo=True)
-        admission.go_on(self.iteration, self.iteration, {})
+        admission.resume(self.iteration, self.iteration, {})
         return admission
 
     def _make(self, number: int) -> Batch:

@@ -74,7 +74,7 @@ class Admission:
         self.bound = self.slack + math.ceil((self.window - 1) / self.batch)
         assert self.bound <= self.staleness
 
-    def go_on(self, iteration: int, position: int, waiting: dict[int, int]) -> None:
+    def resume(self, iteration: int, position: int, waiting: dict[int, int]) -> None:
         """Continue after a checkpoint.
 
         Args:

@@ -68,7 +68,7 @@ class StreamBuffer(RolloutBuffer[Group]):
         waiting = list(zip(before[::3], before[1::3], before[2::3], strict=True))
         self._table = {number: self._make(number, version) for number, _, version in waiting}
         admission = Admission(self.settings.tasks_per_iteration, self.settings.max_staleness)
-        admission.go_on(self.iteration, self.place.position, {number: admitted for number, admitted, _ in waiting})
+        admission.resume(self.iteration, self.place.position, {number: admitted for number, admitted, _ in waiting})
         return admission
 
     def _make(self, number: int, version: int | None = None) -> Group:

@@ -340,9 +340,9 @@ class EnvGuard:
     async def _awaited(self, call: Callable[..., Any], awaitable: Awaitable[Any]) -> Any:
         """Await what a coroutine function returned; between its awaits it is guarded like a plain call."""
         self.watch.waited = True
-        pieces = Pieces(awaitable, lambda go_on, value: self._here(call_with_timeout, go_on, value))
+        pieces = Pieces(awaitable, lambda send, value: self._here(call_with_timeout, send, value))
 
-        async def told() -> Any:
+        async def answered() -> Any:
             try:
                 return await pieces
             except (InputError, EnvFailure):
@@ -352,7 +352,7 @@ class EnvGuard:
 
         deadline = Deadline(0 if debugger_active() else self.timeout_s)
         try:
-            return await within(deadline, pieces, told())
+            return await within(deadline, pieces, answered())
         except TimeoutError:
             failure = timed_out(call, deadline)
             raise failure from failure.__cause__
@@ -372,15 +372,15 @@ class EnvGuard:
 
 class _Job:
     def __init__(self, call: Callable[[], Any]) -> None:
-        self.call, self.loop, self.standing = call, asyncio.get_running_loop(), current() or QueueWait()
+        self.call, self.loop, self.queue_wait = call, asyncio.get_running_loop(), current() or QueueWait()
         self.answer: asyncio.Future[Any] = self.loop.create_future()
 
-    def told(self, result: Any, error: BaseException | None) -> None:
+    def deliver(self, result: Any, error: BaseException | None) -> None:
         """Deliver the answer if the caller still waits; called in the thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self.loop.call_soon_threadsafe(self._tell, result, error)
+            self.loop.call_soon_threadsafe(self._set, result, error)
 
-    def _tell(self, result: Any, error: BaseException | None) -> None:
+    def _set(self, result: Any, error: BaseException | None) -> None:
         if self.answer.done():
             return
         if error is None:
@@ -502,13 +502,13 @@ class ThreadHost:
     def _answer(self, job: _Job) -> None:
         try:
             self._calling = True
-            with job.standing.used():  # in the thread's own context, which keeps what the environment sets there
+            with job.queue_wait.used():  # in the thread's own context, which keeps what the environment sets there
                 result, error = job.call(), None
         except BaseException as raised:
             result, error = None, raised
         finally:
             self._calling = False
-        job.told(result, error)
+        job.deliver(result, error)
 
     def _close(self) -> None:
         env, self.env = self.env, None
@@ -516,9 +516,9 @@ class ThreadHost:
             self._finished(env.close)
 
 
-async def _part_of(standing: QueueWait | None, answer: Awaitable[Any]) -> Any:
+async def _part_of(queue_wait: QueueWait | None, answer: Awaitable[Any]) -> Any:
     """Await a part of a call whose `QueueWait` this context lacks."""
-    with (standing or QueueWait()).used():
+    with (queue_wait or QueueWait()).used():
         return await answer
 
 

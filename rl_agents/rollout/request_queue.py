@@ -95,7 +95,7 @@ class RequestQueue:
             BaseException: raised by a batch; all other batches are canceled.
         """
         try:
-            self._loop.run(self._go_on(batches, wait_s, enough, drop))
+            self._loop.run(self._advance(batches, wait_s, enough, drop))
             done = [number for number, task in self._tasks.items() if task.done()]
             return {number: self._tasks.pop(number).result() for number in done}
         except BaseException:
@@ -109,7 +109,7 @@ class RequestQueue:
         self._tasks.clear()
         self._loop.run(_ended())
 
-    async def _go_on(
+    async def _advance(
         self, batches: Sequence[JobBatch], wait_s: float | None, enough: int | None, drop: Collection[int]
     ) -> None:
         for number in drop:
