@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,18 +28,13 @@ from rl_agents.inference.model_shape import padding_begins
 from rl_agents.inference.vllm_common import ABANDON, FILE, RECEIVER, TENSORS
 from rl_agents.inference.weights import Entry, views
 
-if TYPE_CHECKING:
-    Receiver: TypeAlias = WeightTransferEngine[Any, Any]
-else:
-    Receiver = WeightTransferEngine
-
 
 @dataclass
 class Nothing(WeightTransferInitInfo, WeightTransferUpdateInfo):
     """vLLM's types of calls that this receiver does not use: there is no group to join."""
 
 
-class StoreReceiver(Receiver):
+class StoreReceiver(WeightTransferEngine[Any, Any]):
     """Loads weights by vLLM's layerwise reload, and corrects what the reload does wrong.
 
     Attributes:
