@@ -6,6 +6,7 @@ import contextlib
 import pickle
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from typing import Any
 
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
@@ -126,11 +127,12 @@ async def _check_episode(
             return state
         actions = [step.action for step in trajectory.steps]
         state = replace(state, actions=tuple(actions[: min(PREFIX, len(actions) - 1) + 1]))
-        first, second = (Seat(env, pool.guard(env, spec.task_id, spec.seed, timeout_s)) for env in envs[:2])
-        bystander = Bystander(envs[2], trajectory, pool.guard(envs[2], spec.task_id, trajectory.seed + 1, timeout_s))
+        seeds = (spec.seed, spec.seed, spec.seed + 1)
+        guards = [pool.guard(env, spec.task_id, seed, timeout_s) for env, seed in zip(envs, seeds, strict=True)]
+        first, second, third = map(Seat, envs, guards)
+        move = bystander(third, trajectory)
         state = await _reach(first, state)
-        difference = await _difference(second, state, bystander.move)
-        difference = difference or await _difference(first, state, bystander.move)
+        difference = await _difference(second, state, move) or await _difference(first, state, move)
     except EnvFailure as failure:
         difference = str(failure)
     finally:
@@ -155,27 +157,24 @@ class Seat:
     guard: EnvGuard
 
 
-class Bystander:
-    """Another episode of the task, interleaved as in a training run, to detect shared state."""
-
-    def __init__(self, env: TextEnv, trajectory: Trajectory, guard: EnvGuard) -> None:
-        self.env, self.options, self.guard = env, {"task_id": trajectory.task_id}, guard
-        self.actions = [step.action for step in trajectory.steps]
-        self.calls = 0
-
-    async def move(self) -> None:
-        """Reset or step, and ignore the result."""
-        turn = self.calls % (len(self.actions) + 1)
-        self.calls += 1
-        with contextlib.suppress(EnvFailure):
-            if turn == 0:
-                await self.guard.call(self.env.reset, seed=self.guard.process.seed, options=self.options)
-            else:
-                await self.guard.call(self.env.step, self.actions[turn - 1])
-
-
 #: Called between two steps of the check.
 Between = Callable[[], Awaitable[None]]
+
+
+def bystander(seat: Seat, trajectory: Trajectory) -> Between:
+    """Return what moves another episode of the task by one call, as in a training run, to detect shared state."""
+    actions = cycle([None, *(step.action for step in trajectory.steps)])
+
+    async def move() -> None:
+        action = next(actions)
+        with contextlib.suppress(EnvFailure):
+            if action is None:
+                options = {"task_id": trajectory.task_id}
+                await seat.guard.call(seat.env.reset, seed=seat.guard.process.seed, options=options)
+            else:
+                await seat.guard.call(seat.env.step, action)
+
+    return move
 
 
 async def undisturbed() -> None:
