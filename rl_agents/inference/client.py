@@ -152,8 +152,9 @@ class RemoteEngine:
             replies, held_s = exchange.result()
             link.hear(held_s)
             for request_id, reply in replies:
-                result = EngineError(f"{reply} [{link.name}]") if isinstance(reply, str) else reply
-                self._deliver(link, request_id, result)
+                self._deliver(
+                    link, request_id, EngineError(f"{reply} [{link.name}]") if isinstance(reply, str) else reply
+                )
         self._expire(link)
         if over:
             await asyncio.sleep(0)  # the answered coroutines' next requests share the next exchange
