@@ -39,11 +39,10 @@ from rl_agents.gateway.server import serving
 from rl_agents.gateway.sessions import OpenSession
 from rl_agents.inference.base import Engine, EngineError
 from rl_agents.rollout.agent_loop import Rollouts, end_by_rule, rollouts_of
-from rl_agents.rollout.prompting import episode_turns
 from rl_agents.rollout.recording import CallsOnly, Recorder
 from rl_agents.rollout.request_queue import gathered
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, Rule, Truncation, TurnFacts, reasons
-from rl_agents.rollout.turns import Limits
+from rl_agents.rollout.turns import Limits, episode_turns
 from rl_agents.store.records import Opening
 from rl_agents.store.trajectory_store import PoolSink
 from rl_agents.web.errors import ApiError

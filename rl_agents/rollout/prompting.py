@@ -144,12 +144,6 @@ def env_factory(settings: Settings) -> Callable[[], TextEnv]:
     return lambda: Reflexion(ReAct(bare()), max_turns)
 
 
-def episode_turns(settings: Settings) -> int:
-    """Return the turn limit of a whole episode; with Reflexion, all attempts and the reflections between them."""
-    turns = settings.max_turns or env_spec(settings.env).max_turns
-    return TRIALS * turns + TRIALS - 1 if settings.prompting == "reflexion" else turns
-
-
 def _retold(observation: str, info: dict[str, Any], write: Callable[[str], str]) -> tuple[str, dict[str, Any]]:
     """Apply ``write`` to the observation, and to the last of its messages if it has any."""
     if info.get("messages"):

@@ -7,14 +7,20 @@ from dataclasses import dataclass, replace
 from rl_agents.chat.template import ContextPolicy, Dialogue
 from rl_agents.config import Settings
 from rl_agents.data.trajectory import Step
-from rl_agents.envs.base import TextEnv
+from rl_agents.envs.base import TextEnv, env_spec
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion, Engine, Sampling, check_completion, least_room
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_step
 from rl_agents.rollout.env_worker import EnvGuard
-from rl_agents.rollout.prompting import episode_turns
+from rl_agents.rollout.prompting import TRIALS
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.truncation import Truncation
+
+
+def episode_turns(settings: Settings) -> int:
+    """Return the turn limit of a whole episode; with Reflexion, all attempts and the reflections between them."""
+    turns = settings.max_turns or env_spec(settings.env).max_turns
+    return TRIALS * turns + TRIALS - 1 if settings.prompting == "reflexion" else turns
 
 
 @dataclass(frozen=True, slots=True)
