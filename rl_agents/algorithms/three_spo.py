@@ -270,7 +270,7 @@ class StateStatistics:
     """
 
     def __init__(self, settings: ThreeSpoKeys, max_states: int = MAX_STATES) -> None:
-        from rl_agents.rollout.prompting import episode_turns  # imports gymnasium: reading algorithms does without
+        from rl_agents.rollout.turns import episode_turns  # imports gymnasium: reading algorithms does without
 
         self.settings, self.max_states = settings, max_states
         self.turns = episode_turns(cast("Settings", settings))

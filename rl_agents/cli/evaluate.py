@@ -23,7 +23,6 @@ from rl_agents.reporting.episode_diagnostics import EpisodeWatch
 from rl_agents.reporting.run_folder import RunFolder, json_safe, restored_settings
 from rl_agents.reporting.statistics import student_interval, success_interval
 from rl_agents.trainer.ray_address import describe_session
-from rl_agents.trainer.unused_keys import idle_keys
 
 #: An evaluation has no learner actors, no truncation, and no judge of training rewards.
 EVALUATION_KEYS = {"num_learners": 0, "truncation": "none", "reward": "environment"}
@@ -112,9 +111,6 @@ def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, 
     flags |= {"env": args.env} if args.env else {}
     flags |= {} if args.temperature is None else {"eval_temperature": args.temperature}
     settings = policy_settings(path, flags, args)
-    if args.compare:  # examples and trials apply only to policies that use them
-        idle = idle_keys(settings).keys() & {"prompting_shots", "prompting_trials"}
-        settings = policy_settings(path, {name: flags[name] for name in flags if name not in idle}, args)
     settings.update(EVALUATION_KEYS)
     if settings.eval_temperature < 0:
         raise InputError(f"temperature={settings.eval_temperature}: must not be negative")

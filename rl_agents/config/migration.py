@@ -9,7 +9,7 @@ from rl_agents.config.aliases import canonical
 from rl_agents.errors import InputError
 
 #: Keys that have been removed, with any value.
-RETIRED = frozenset({"gpu_memory_fraction", "kl_target", "kl_horizon"})
+RETIRED = frozenset({"gpu_memory_fraction", "kl_target", "kl_horizon", "weight_transfer"})
 #: Keys that have been removed, with the only value with which a run can continue, the default.
 DROPPED: Mapping[str, Any] = {
     "divide_by_rows": True,
@@ -17,6 +17,8 @@ DROPPED: Mapping[str, Any] = {
     "kl_in_reward_estimator": "k1",
     "mismatch_normalise": False,
     "overlong_length": 0,
+    "prompting_shots": 0,
+    "prompting_trials": 3,
     "prs_smoothing": 0.0,
     "return_at_observation": "skip",
 }
@@ -74,8 +76,6 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
     if found.get("env") == "webshop" and found.get("env.data") and "lag" in found and "env.hold_out_eval" not in found:
         raise _refusal("env.hold_out_eval", True, (False,))  # before the key all runs held these goals out
     found = canonical(todays_options(found), note=False)
-    if found.get("weight_transfer") == "gloo":
-        found["weight_transfer"] = "object_store"  # the same weights by another way
     if "reading" in found and found.get("sibling_norm") != "update":
         return found
     if found.get("algo") in FORMER:

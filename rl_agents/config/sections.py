@@ -90,10 +90,9 @@ class RolloutKeys:
         "", "Date (YYYY-MM-DD) for chat templates that include one; if unset: the day the run starts"
     )
     prompting: Literal["direct", "react", "reflexion"] = key(
-        "direct", "Prompting method; `react`: reasoning before actions; `reflexion`: retries with notes on failures"
+        "direct",
+        "Prompting method; `react`: reasoning before actions; `reflexion`: up to 3 attempts with notes on failures",
     )
-    prompting_shots: int = key(0, "Number of solved examples before the task", ge=0, needs="prompting=react|reflexion")
-    prompting_trials: int = key(3, "Maximum attempts per task", ge=1, needs="prompting=reflexion")
     env_timeout_s: float = key(60.0, "Timeout of an environment's reset or step in seconds; 0: no limit", ge=0)
     env_start_timeout_s: float = key(
         1800.0, "Timeout for creating an environment in seconds, including the data it loads; 0: no limit", ge=0
@@ -251,9 +250,6 @@ class EngineKeys:
         needs="engine!=torch",
     )
     gpus_per_engine: float = key(0.0, "GPUs reserved per engine actor; 0: tensor_parallel if there are GPUs", ge=0)
-    weight_transfer: Literal["auto", "object_store", "nccl", "ipc"] = key(
-        "auto", "Transport of weights to vLLM: Ray's object store, `nccl` between GPUs, `ipc` on one GPU"
-    )
     engine_sleep: int = key(
         0,
         "Sleep level while learners use the same GPU: 1 offloads weights to the CPU, 2 drops them; 0: off",

@@ -1,4 +1,4 @@
-"""The Ray actor around an engine. One call carries many requests; callers share the engine's batches."""
+"""The Ray actor around an engine. One call carries many requests, and callers share the engine's batches."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl_agents.inference.base import Completion, EngineError, EngineSettings, Sampling
-from rl_agents.inference.weight_port import Call, State
 from rl_agents.inference.weight_update_gate import OverlapClock
 
 #: A request on the wire: its id (unique within a client), prompt tokens, sampling.
 Request = tuple[int, list[int], Sampling]
 #: A reply on the wire: the request's id, and the completion or the error's text.
 Reply = tuple[int, "Completion | str"]
-#: What an exchange brings: replies, and the seconds for which the engine has held calls back for new weights so far.
+#: The result of an exchange: replies, and the seconds for which the engine has held back calls for new weights so far.
 Answer = tuple[list[Reply], float]
 
 #: Seconds that `EngineActor.exchange` waits for a first result before it returns nothing.
 MAX_WAIT_S = 1.0
-#: Results wait until they are this share of what their client has outstanding, for `LINGER_S` at most. An exchange
-#: costs 2 ms of CPU (as much as a dozen tokens of a tiny model), and requests that come together share a prefill.
+#: Results wait until they are this share of their client's outstanding requests, for at most `LINGER_S`. An exchange
+#: costs 2 ms of CPU (as much as a dozen tokens of a tiny model), and requests that arrive together share a prefill.
 READY_SHARE = 0.25
 LINGER_S = 0.02
 #: Seconds without an exchange after which a client counts as dead and its requests are dropped.
@@ -38,12 +37,12 @@ _NO_WEIGHTS = "restarted, and has not received the last weights yet"
 class _Client:
     tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     ready: list[Reply] = field(default_factory=list)
-    #: Set when there is a reply, or when a newer exchange takes over; each exchange has its own.
+    #: Of the present exchange; set when there is a reply, or when a newer exchange replaces it.
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     last_seen: float = field(default_factory=time.monotonic)
 
     def add(self, reply: Reply) -> None:
-        """Keep a reply for the exchange that waits, and let that go now or soon."""
+        """Store a reply, and wake the waiting exchange now or soon."""
         self.ready.append(reply)
         if self.enough_ready():
             self.wake.set()
@@ -51,7 +50,7 @@ class _Client:
             asyncio.get_running_loop().call_later(LINGER_S, self._flush)
 
     def enough_ready(self) -> bool:
-        """Whether enough is ready; ``tasks`` still holds what is."""
+        """Whether enough replies are ready; ``tasks`` still contains theirs."""
         return len(self.ready) >= max(1.0, READY_SHARE * len(self.tasks))
 
     def _flush(self) -> None:
@@ -86,21 +85,18 @@ class EngineActor:
         return "pong"
 
     async def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call ``func`` with this actor (the protocol of RLlib's ``FaultTolerantActorManager``).
-
-        Unlike RLlib's ``FaultAwareApply``, an exception reaches the caller and leaves the actor alive.
-        """
+        """Call ``func`` with this actor."""
         result = func(self, *args, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
     async def exchange(self, client_id: str, requests: Sequence[Request]) -> Answer:
-        """Take new requests; return when enough of this client's have finished (see `READY_SHARE`), with all that have.
+        """Take new requests; return all finished ones of this client when there are enough (see `READY_SHARE`).
 
-        Returns no replies after `MAX_WAIT_S`, and when a newer exchange of the same client takes over:
-        a client may send new requests while it waits. Requests that are known already are not started twice.
+        Returns no replies after `MAX_WAIT_S`, or when a newer exchange of the same client replaces this one: a client
+        may send new requests while it waits. Known requests are not started twice.
 
         Args:
-            client_id: ``<caller>/<anything>``; a new id of the same caller drops what the old one asked for.
+            client_id: ``<caller>/<anything>``; a new id of the same caller drops the requests of the old one.
             requests: may be empty, to fetch only.
         """
         client = self._client(client_id)
@@ -115,7 +111,7 @@ class EngineActor:
                 await asyncio.wait_for(wake.wait(), LINGER_S if client.ready else MAX_WAIT_S)
         if wake is not client.wake:
             return [], self._held_s()
-        await asyncio.sleep(0)  # let all that the same step finished arrive
+        await asyncio.sleep(0)  # let all replies of the same step arrive
         replies, client.ready = client.ready, []
         for request_id, _ in replies:
             client.tasks.pop(request_id, None)
@@ -134,47 +130,33 @@ class EngineActor:
         self._version, self._needs_weights = version, False
         return version
 
-    async def transfer(self, call: Call, version: int) -> None:
-        """Make one call of a weight transfer between GPUs (`rl_agents.inference.weight_port.Port.run`).
-
-        Raises:
-            EngineError: what went wrong.
-        """
-        await self._engine.port.run(call, version=version)
-        if call[0] == "finish":
-            self._version, self._needs_weights = version, False
-
     async def sleep(self, level: int) -> None:
-        """Free the GPU until the next weights arrive; see `Port.sleep`."""
-        await self._engine.port.sleep(level)
+        """Free the GPU until the next weights arrive; see `VLLMEngine.sleep`."""
+        await self._engine.sleep(level)
 
     async def trust_checkpoint(self) -> None:
-        """After a restart: sample from the checkpoint's weights, since no others were ever pushed."""
+        """After a restart, sample from the checkpoint's weights, because no others were ever pushed."""
         self._needs_weights = False
-
-    async def policy_version(self) -> int:
-        return self._version
 
     async def health(self) -> tuple[bool, int]:
         """Return whether the engine may sample, and its version.
 
-        After a restart it may not, nor after an update that failed half-way, until the last weights are pushed again.
+        After a restart, and after an update that failed midway, it may not until the last weights are pushed again.
 
         Raises:
             EngineError: the engine inside has died.
         """
         await self.ping()
-        port = getattr(self._engine, "port", None)
-        return not self._needs_weights and (port is None or port.state is not State.BROKEN), self._version
+        return not (self._needs_weights or getattr(self._engine, "unsound", "")), self._version
 
     async def place(self) -> tuple[str, float]:
-        """Return process and node, for error messages, and the seconds that `exchange` tells, as a client begins."""
+        """Return process and node for error messages, and the seconds that `exchange` also returns."""
         import ray
 
         return f"pid {os.getpid()}, node {ray.util.get_node_ip_address()}", self._held_s()
 
     async def stats(self) -> dict[str, float]:
-        """Return totals since the start: tokens sampled, prompt tokens, and how many of these were cached."""
+        """Return totals since the start: sampled tokens, prompt tokens, cached prompt tokens; and open requests."""
         counters = getattr(self._engine, "counters", self._engine)
         return {
             "sampled_tokens": counters.sampled_tokens,
@@ -203,12 +185,12 @@ class EngineActor:
         client.add((request_id, reply))
 
     def _held_s(self) -> float:
-        """Seconds for which the engine has held calls back for new weights so far."""
+        """Return the seconds for which the engine has held back calls for new weights so far."""
         held = getattr(self._engine, "held", None)
         return held.seconds() if held is not None else 0.0
 
     def _client(self, client_id: str) -> _Client:
-        """Return the client's record; drop those that it replaces and those that have gone silent."""
+        """Return the client's record; drop clients that it replaces and clients that are silent for long."""
         now = time.monotonic()
         if client_id not in self._clients:
             caller = client_id.rpartition("/")[0]
@@ -227,7 +209,7 @@ class EngineActor:
 
 
 def _was_restarted() -> bool:
-    """Whether Ray restarted this actor: it has the weights of the checkpoint then, not the last ones."""
+    """Whether Ray restarted this actor, which then has the checkpoint's weights instead of the last ones."""
     import ray
 
     return ray.is_initialized() and bool(ray.get_runtime_context().was_current_actor_reconstructed)

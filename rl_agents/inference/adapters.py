@@ -1,4 +1,4 @@
-"""LoRA adapters that one vLLM engine holds over its base: peft's folders, checked before anything starts."""
+"""LoRA adapters of a vLLM engine: peft's folders, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rl_agents.errors import InputError
 from rl_agents.inference.base import Adapter, RequestRefused, Sampling
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
-#: Ranks that vLLM makes room for.
+#: Ranks that vLLM supports.
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-#: What peft puts before a module's name, and behind it.
+#: Prefix and suffixes that peft adds to a module's name.
 PREFIX, PARTS = "base_model.model.", (".lora_A.weight", ".lora_B.weight")
 
 
 def read_adapter(name: str, folder: Path, label: str = "") -> Adapter:
-    """Read what an engine must know of peft's folder.
+    """Read peft's folder.
 
     Raises:
-        InputError: it is none, or of a kind that vLLM does not add to its base.
+        InputError: it is no adapter, or of a kind that vLLM does not support.
     """
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
@@ -41,13 +41,13 @@ def read_adapter(name: str, folder: Path, label: str = "") -> Adapter:
 
 
 def check_fits(adapter: Adapter, base: Mapping[str, Sequence[int]]) -> None:
-    """Refuse an adapter of another base: vLLM would fail at its first request, and end with it.
+    """Refuse an adapter of another base model, which would end vLLM at its first request.
 
     Args:
         base: shapes of the base's tensors by their names in files.
 
     Raises:
-        InputError: the first matrix that does not fit.
+        InputError: a matrix does not fit; the message names the first one.
     """
     for name, shape in _shapes(adapter).items():
         part = next((part for part in PARTS if name.endswith(part)), None)
@@ -78,25 +78,25 @@ def _shapes(adapter: Adapter) -> dict[str, list[int]]:
 
 
 def vllm_fields(adapters: Sequence[Adapter], is_cpu: bool) -> dict[str, Any]:
-    """Return the fields of vLLM's ``EngineArgs`` that make room for all ``adapters`` at once.
+    """Return the fields of vLLM's ``EngineArgs`` that reserve memory for all ``adapters`` at once.
 
-    On a CPU vLLM 0.32 gives requests without adapter, where others have one, the adapter of the last place
-    (``torch_ops/lora_ops.py`` reads place -1). There is one place more than adapters, so that it stays at zero.
+    On a CPU vLLM 0.32 applies the adapter of the last slot to requests without adapter if others have one
+    (``torch_ops/lora_ops.py`` reads slot -1). There is one slot more than adapters, so that the last one stays zero.
     """
     if not adapters:
         return {}
     longest = max(adapter.rank for adapter in adapters)
-    places = len(adapters) + 1 if is_cpu else len(adapters)
+    slots = len(adapters) + 1 if is_cpu else len(adapters)
     return {
         "enable_lora": True,
-        "max_loras": places,
-        "max_cpu_loras": places,
+        "max_loras": slots,
+        "max_cpu_loras": slots,
         "max_lora_rank": next(rank for rank in RANKS if rank >= longest),
     }
 
 
 def lora_requests(adapters: Sequence[Adapter]) -> dict[str, Any]:
-    """Return vLLM's requests by the adapters' names; "" is the base alone."""
+    """Return vLLM's requests by the adapters' names; "" is the base model."""
     requests: dict[str, Any] = {"": None}
     if adapters:
         from vllm.lora.request import LoRARequest
@@ -106,11 +106,7 @@ def lora_requests(adapters: Sequence[Adapter]) -> dict[str, Any]:
 
 
 def lora_of(requests: Mapping[str, Any], sampling: Sampling) -> Any:
-    """Return vLLM's request of the adapter that ``sampling`` asks for.
-
-    Raises:
-        RequestRefused: this engine does not hold it.
-    """
+    """Return vLLM's request for the adapter of ``sampling``; raises `RequestRefused` if the engine has none such."""
     name = sampling.extras.adapter if sampling.extras is not None else ""
     if name not in requests:
         raise RequestRefused(f"no adapter '{name}' in this engine; it holds: {', '.join(filter(None, requests))}")

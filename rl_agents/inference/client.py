@@ -1,4 +1,4 @@
-"""The engine interface over one or more engine actors, for use inside a synchronous actor's ``asyncio.run``."""
+"""The engine interface over engine actors, for use inside a synchronous actor's ``asyncio.run``."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import RayTaskError
 
 from rl_agents.inference.actor import Answer, Request
-from rl_agents.inference.base import Completion, EngineError, Sampling, Weights
+from rl_agents.inference.base import Completion, EngineError, Sampling
 
-#: Seconds for which an engine that died gets no requests, unless no other is left.
+#: Seconds for which an engine that died gets no requests, unless there is no other.
 COOLDOWN_S = 5.0
-#: Exchanges with one engine at a time; one is answered at once when the next one arrives.
+#: Concurrent exchanges with one engine; the older one returns as soon as the newer one arrives.
 MAX_EXCHANGES = 2
 
 
 @dataclass
 class _Waiter:
-    """A coroutine's wait for one completion; ``held_s``: `_Link.held_s` when it began, None: not known yet."""
+    """A coroutine's wait for one completion; ``held_s`` is `_Link.held_s` at its start, None while unknown."""
 
     future: asyncio.Future[Completion]
     deadline: float
@@ -41,18 +40,18 @@ class _Link:
     pump: asyncio.Task[None] | None = None
     work: asyncio.Event = field(default_factory=asyncio.Event)
     cooldown_until: float = 0.0
-    #: Seconds for which the engine has held calls back for new weights, as it said last; None: it said nothing yet.
+    #: Seconds for which the engine has held back calls for new weights, as last reported; None: not reported yet.
     held_s: float | None = None
 
     def hear(self, held_s: float) -> None:
-        """Note what the engine says of the seconds for which it held calls back; a new engine counts from 0."""
+        """Note the engine's report of the seconds for which it held back calls; a new engine counts from 0."""
         for waiter in self.waiters.values():
             if waiter.held_s is None or held_s < waiter.held_s:
                 waiter.held_s = held_s
         self.held_s = held_s
 
     def deadline(self, waiter: _Waiter) -> float:
-        """When a call has waited too long: time in which the engine switches weights does not count."""
+        """Return when a call has waited too long, without the time in which the engine loads weights."""
         if self.held_s is None or waiter.held_s is None:
             return waiter.deadline
         return waiter.deadline + self.held_s - waiter.held_s
@@ -69,9 +68,9 @@ class RemoteEngine:
         """Use the actors ``handles`` (`InferenceGroup.handles`).
 
         Args:
-            caller: stable name of the env runner: when it comes back after a crash, what it had asked for is
-                dropped. Empty: every instance is its own caller.
-            timeout_s: longest wait for one completion, in seconds, without those in which a sync held it back.
+            caller: stable name of the env runner. When it returns after a crash, its earlier requests are dropped.
+                Empty: every instance is its own caller.
+            timeout_s: maximum wait for one completion, in seconds, without the time in which a sync held it back.
         """
         self._client_id = f"{caller or uuid.uuid4().hex}/{uuid.uuid4().hex}"
         self._timeout_s = timeout_s
@@ -80,7 +79,7 @@ class RemoteEngine:
         self.set_handles(handles)
 
     def set_handles(self, handles: Sequence[Any]) -> None:
-        """Use these actors from now on, e.g. after `InferenceGroup.restore` had to replace one.
+        """Use these actors from now on, for example after `InferenceGroup.restore` replaced one.
 
         Raises:
             ValueError: there are no handles.
@@ -110,21 +109,6 @@ class RemoteEngine:
         finally:
             link.waiters.pop(request_id, None)
 
-    async def sync(self, weights: Weights, version: int) -> None:
-        """Push ``weights`` to all engines. `InferenceGroup.sync` does this with a timeout; prefer it.
-
-        Raises:
-            EngineError: an engine died or cannot load them.
-        """
-        from rl_agents.inference.weights import pack
-
-        packed = ray.put(pack(weights))
-        for link in self._links:
-            try:
-                await link.handle.sync_packed.remote(packed, version)
-            except RayError as error:
-                raise EngineError(f"{link.name} failed in sync to version {version}: {error}") from error
-
     def close(self) -> None:
         """Forget the actors; they belong to `InferenceGroup`."""
         for link in self._links:
@@ -145,9 +129,10 @@ class RemoteEngine:
                     requests, link.inbox = link.inbox, []
                     exchanges.add(asyncio.ensure_future(link.handle.exchange.remote(self._client_id, requests)))
                 exchanges -= await self._step(link, exchanges)
-        except Exception as error:  # no request may wait for ever, whatever the error
-            count = len(link.waiters)
-            self._fail(link, f"{link.name} failed in generate, {count} requests outstanding: {brief(error)}")
+        except Exception as error:  # no request may wait forever, whatever the error
+            text = f"{link.name} failed in generate, {len(link.waiters)} requests outstanding: {brief(error)}"
+            for request_id in list(link.waiters):
+                self._deliver(link, request_id, EngineError(text))
             link.cooldown_until, link.place, link.held_s = time.monotonic() + COOLDOWN_S, "", None
         finally:
             for exchange in exchanges:
@@ -167,44 +152,37 @@ class RemoteEngine:
             replies, held_s = exchange.result()
             link.hear(held_s)
             for request_id, reply in replies:
-                self._deliver(link, request_id, reply)
+                self._deliver(
+                    link, request_id, EngineError(f"{reply} [{link.name}]") if isinstance(reply, str) else reply
+                )
         self._expire(link)
         if over:
             await asyncio.sleep(0)  # the answered coroutines' next requests share the next exchange
         return over
 
-    def _deliver(self, link: _Link, request_id: int, reply: Completion | str) -> None:
+    def _deliver(self, link: _Link, request_id: int, result: Completion | EngineError) -> None:
         waiter = link.waiters.pop(request_id, None)
         if waiter is None or waiter.future.done():
             return
-        if isinstance(reply, str):
-            waiter.future.set_exception(EngineError(f"{reply} [{link.name}]"))
+        if isinstance(result, EngineError):
+            waiter.future.set_exception(result)
         else:
-            waiter.future.set_result(reply)
+            waiter.future.set_result(result)
 
     def _expire(self, link: _Link) -> None:
         now, count = time.monotonic(), len(link.waiters)
         for request_id in [key for key, waiter in link.waiters.items() if link.deadline(waiter) <= now]:
             text = f"{link.name} did not answer generate within {self._timeout_s:g} s, {count} requests outstanding"
-            self._deliver_error(link, request_id, text)
-
-    def _fail(self, link: _Link, text: str) -> None:
-        for request_id in list(link.waiters):
-            self._deliver_error(link, request_id, text)
-
-    def _deliver_error(self, link: _Link, request_id: int, text: str) -> None:
-        waiter = link.waiters.pop(request_id)
-        if not waiter.future.done():
-            waiter.future.set_exception(EngineError(text))
+            self._deliver(link, request_id, EngineError(text))
 
     async def _identify(self, link: _Link) -> None:
-        """Learn where the engine runs, for error messages, and how long it has held calls back so far; once."""
+        """Ask once where the engine runs, for error messages, and how long it has held back calls so far."""
         if not link.place:
             link.place, held_s = await asyncio.wait_for(link.handle.place.remote(), self._timeout_s)
             link.hear(held_s)
 
 
 def brief(error: Exception) -> str:
-    """Return the line of an error that says most: Ray's own errors begin with it, tracebacks end with it."""
+    """Return the most informative line of an error: the first of Ray's own errors, the last of a traceback."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[-1 if isinstance(error, RayTaskError) else 0].strip()}"

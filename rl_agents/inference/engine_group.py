@@ -1,33 +1,76 @@
-"""The engine actors of one run: start, push weights, restore after a crash, stop."""
+"""The engine actors of one run: start them, push weights, restore them after a crash, stop them.
+
+Weights travel through Ray's object store: each engine gets a reference to one copy. No wait for an engine exceeds a
+deadline. Engines that do not get the weights in time are reported by number, and `InferenceGroup.restore` sends them
+again.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, RayActorError, RayError
-from ray.rllib.utils.actor_manager import FaultTolerantActorManager
+from ray.exceptions import ActorDiedError, ObjectLostError, RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rl_agents.errors import LearnerLost
 from rl_agents.inference.actor import EngineActor
 from rl_agents.inference.base import EngineError, EngineSettings
-from rl_agents.inference.weight_sync import Outcome, await_all, push
+from rl_agents.inference.client import brief
 from rl_agents.inference.weights import PackedWeights
 
 #: Seconds that a healthy engine may take to answer a ping.
 PING_S = 10.0
-#: Seconds that one may take to tell a figure that nothing depends on.
+#: Seconds that an engine may take to report a number that only metrics use.
 FIGURE_S = 1.0
-#: Seconds after which an engine that starts is asked again: a call made while Ray restarts it may be lost.
+#: Seconds after which a starting engine is asked again, because a call made while Ray restarts it may be lost.
 STARTED_S = 30.0
-#: Calls in a row that must fail with `ActorDiedError` before an actor counts as gone for good: a call that was
-#: under way fails with it too when Ray is about to restart the actor.
+#: Calls in a row that must fail with `ActorDiedError` before an actor counts as gone for good. A call in progress also
+#: fails with it when Ray is about to restart the actor.
 CALLS_UNTIL_GONE = 3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of one engine's call.
+
+    Attributes:
+        kind: ``ok``; ``failed``: the engine lives; ``gone``: it lives, but the weights that it was to load are lost;
+            ``dead``; ``late``: no answer in time.
+        text: the reason.
+    """
+
+    kind: str
+    text: str = ""
+
+    @property
+    def lost(self) -> bool:
+        return self.kind in ("dead", "late")
+
+
+def outcome_of(reference: Any) -> Outcome:
+    try:
+        ray.get(reference)
+    except RayActorError as error:
+        return Outcome("dead", brief(error))
+    except ObjectLostError as error:  # of the call's argument: its cause is that error itself
+        return Outcome("gone", brief(getattr(error, "cause", error)))
+    except Exception as error:
+        return Outcome("failed", brief(error))
+    return Outcome("ok")
+
+
+def await_all(calls: Mapping[int, Any], timeout_s: float) -> dict[int, Outcome]:
+    """Wait for calls of several engines; return the outcomes that are not ``ok``, by engine."""
+    pending = {reference: engine for engine, reference in calls.items()}
+    ready, late = ray.wait(list(pending), num_returns=len(pending), timeout=timeout_s, fetch_local=False)
+    outcomes = {pending[reference]: outcome_of(reference) for reference in ready}
+    problems = {engine: outcome for engine, outcome in outcomes.items() if outcome.kind != "ok"}
+    return problems | {pending[reference]: Outcome("late", f"no answer within {timeout_s:g} s") for reference in late}
 
 
 class InferenceGroup:
@@ -49,8 +92,8 @@ class InferenceGroup:
         Args:
             settings: of every engine; engine ``i`` gets ``seed + i``.
             first_bundle: bundle of engine 0 in the current placement group; engine ``i`` takes the ``i``-th after
-                it. Required inside a placement group (a Tune trial): an actor without an index may take an env
-                runner's bundle, and both wait for ever.
+                it. Required inside a placement group (a Tune trial), because an actor without an index may take an env
+                runner's bundle, and then both wait forever.
             num_gpus: per engine; None: ``tensor_parallel`` where torch sees a GPU, else 0.
             num_cpus: per engine, for Ray's accounting; None: ``settings.threads``.
             start_timeout_s: for one engine to start, in seconds.
@@ -69,8 +112,7 @@ class InferenceGroup:
         self._resources = dict(resources or {})
         self._last: tuple[Any, int] | None = None
         self._hung: set[int] = set()
-        self._manager = FaultTolerantActorManager([self._create(index) for index in range(num_engines)])
-        self._actor_ids = self._manager.actor_ids()
+        self._actors = [self._create(index) for index in range(num_engines)]
         if wait:
             self.await_start()
 
@@ -80,47 +122,33 @@ class InferenceGroup:
         Raises:
             EngineError: an engine does not start.
         """
-        for index in range(len(self._actor_ids)):
+        for index in range(len(self._actors)):
             self._await_start(index)
 
     def handles(self) -> list[Any]:
         """Return the actors, for `RemoteEngine`. They change only when `restore` had to replace one."""
-        return [self._handle(index) for index in range(len(self._actor_ids))]
+        return list(self._actors)
 
     def sync(self, packed: PackedWeights | ray.ObjectRef, version: int, timeout_s: float = 120.0) -> None:
-        """Give all engines weights, or those that a reference names, through one copy in the object store.
+        """Give all engines new weights.
 
         Args:
-            timeout_s: to load them; running calls have a further `EngineSettings.switch_timeout_s` to end.
+            packed: the weights or a reference to them.
+            timeout_s: for loading them; running calls have another `EngineSettings.switch_timeout_s` to end.
 
         Raises:
             EngineError: an engine died, refused, or did not answer in time; the others have the new weights.
-                Call `restore` before sampling from the ones named.
+                Call `restore` before sampling from the named engines.
         """
         self._last = (packed, version)
-        self._complain(self._push(list(range(len(self._actor_ids))), timeout_s), _sync_to(version))
-
-    def sync_by(
-        self, send: Callable[[list[Any]], Mapping[int, Outcome]], export: Callable[[], Any], version: int
-    ) -> None:
-        """Have a learner give all engines the weights.
-
-        Args:
-            send: gets the actors, and returns the outcomes of those that do not have the weights then.
-            export: returns the same weights for the object store, if an engine has to be restored.
-
-        Raises:
-            EngineError: see `sync`.
-        """
-        self._last = (export, version)
-        self._complain(send(self.handles()), _sync_to(version))
+        self._complain(self._push(range(len(self._actors)), timeout_s), _sync_to(version))
 
     def sleep(self, level: int) -> None:
         """Have all engines free their GPUs until the next weights arrive.
 
         Raises:
             EngineError: an engine died, refused, or did not answer in time; the others sleep. The next `sync` wakes
-                who lives, and finds who does not.
+                living engines and reports dead ones.
         """
         calls = {index: handle.sleep.remote(level) for index, handle in enumerate(self.handles())}
         self._complain(await_all(calls, self._start_timeout_s), "sleep")
@@ -141,32 +169,27 @@ class InferenceGroup:
             # Not while Ray restarts it already: a second kill then loses the actor's start for minutes.
             if states[index] == "stuck":
                 with contextlib.suppress(RayError):
-                    ray.kill(self._handle(index), no_restart=False)
+                    ray.kill(self._actors[index], no_restart=False)
         for index in broken:
             self._await_start(index)
-            self._manager.set_actor_state(self._actor_ids[index], healthy=True)
         self._hung.clear()
         if broken and self._last is not None:
             problems = self._push(broken, self._start_timeout_s)
             self._check_weights(problems)
             self._complain(problems, _sync_to(self._last[1]))
         for index in broken if self._last is None else []:
-            ray.get(self._handle(index).trust_checkpoint.remote())
+            ray.get(self._actors[index].trust_checkpoint.remote())
         return broken
 
     def busy_seconds(self) -> dict[int, float]:
-        """Return `EngineActor.busy_seconds` by engine, without those that do not answer at once."""
-        calls = {index: handle.busy_seconds.remote() for index, handle in enumerate(self.handles())}
-        done, _ = ray.wait(list(calls.values()), num_returns=len(calls), timeout=FIGURE_S)
-        told = {}
-        for index, call in calls.items():
-            with contextlib.suppress(RayError):  # dead: the next call to the engine finds out
-                told.update({index: ray.get(call)} if call in done else {})
-        return told
+        """Return `EngineActor.busy_seconds` by engine, without engines that do not answer at once."""
+        found = self._ask_all("busy_seconds", FIGURE_S)
+        return {index: answer for index, answer in enumerate(found) if isinstance(answer, float)}
 
     def stop(self) -> None:
-        self._manager.clear()
-        self._actor_ids = []
+        for actor in self._actors:
+            ray.kill(actor)
+        self._actors = []
 
     def _create(self, index: int) -> Any:
         options: dict[str, Any] = {
@@ -183,18 +206,25 @@ class InferenceGroup:
         settings = replace(self._settings, seed=self._settings.seed + index)
         return ray.remote(EngineActor).options(**options).remote(settings, f"engine {index}")
 
-    def _handle(self, index: int) -> Any:
-        return self._manager.actors()[self._actor_ids[index]]
+    def _ask_all(self, method: str, timeout_s: float) -> list[Any]:
+        """Call a method of every engine; return each answer, the `RayError` of a failed call, or None if it is late."""
+        calls = [getattr(actor, method).remote() for actor in self._actors]
+        done = set(ray.wait(calls, num_returns=len(calls), timeout=timeout_s)[0])
+        answers: list[Any] = []
+        for call in calls:
+            try:
+                answers.append(ray.get(call) if call in done else None)
+            except RayError as error:
+                answers.append(error)
+        return answers
 
     def _states(self) -> list[str]:
         """Ask every engine for its version and return one word for each.
 
-        ``ok``; ``stale``: alive, but restarted by Ray; ``gone``: Ray has noticed, and restarts it where it
-        can; ``stuck``: its process lives and must be killed.
+        ``ok``; ``stale``: alive, but restarted by Ray; ``gone``: Ray has noticed, and restarts it if it can; ``stuck``:
+        its process lives and must be killed.
         """
-        results = self._manager.foreach_actor("health", healthy_only=False, timeout_seconds=PING_S)
-        answers = {result.actor_id: result.get() for result in results}
-        return [self._state(index, answers.get(actor_id)) for index, actor_id in enumerate(self._actor_ids)]
+        return [self._state(index, answer) for index, answer in enumerate(self._ask_all("health", PING_S))]
 
     def _state(self, index: int, answer: Any) -> str:
         if isinstance(answer, RayActorError):
@@ -205,23 +235,22 @@ class InferenceGroup:
         wanted = None if self._last is None else self._last[1]
         return "ok" if alive and wanted in (None, version) else "stale"
 
-    def _push(self, indices: list[int], timeout_s: float) -> dict[int, Outcome]:
-        """Send the last weights to engines ``indices`` through one copy in the object store; return what went wrong."""
+    def _push(self, indices: Iterable[int], timeout_s: float) -> dict[int, Outcome]:
+        """Send the last weights to engines ``indices``; return the outcomes that are not ``ok``."""
         assert self._last is not None
         packed, version = self._last
         timeout_s += self._settings.switch_timeout_s if self._settings.weight_switch == "wait" else 0
-        packed = packed() if callable(packed) else packed
         reference = packed if isinstance(packed, ray.ObjectRef) else ray.put(packed)
         self._last = (reference, version)
-        return push({index: self._handle(index) for index in indices}, reference, version, timeout_s)
+        return await_all({i: self._actors[i].sync_packed.remote(reference, version) for i in indices}, timeout_s)
 
     def _check_weights(self, problems: Mapping[int, Outcome]) -> None:
-        """See whether engines found the last weights gone: a learner owns what it exported, and takes it along.
+        """Check whether engines found the last weights gone, which are lost with the learner that exported them.
 
-        The engines find out, since they load them: this process has only the reference.
+        Only the engines can tell, because this process has just the reference.
 
         Raises:
-            LearnerLost: they did.
+            LearnerLost: the weights are gone.
         """
         gone = {index: outcome for index, outcome in problems.items() if outcome.kind == "gone"}
         if gone and self._last is not None:
@@ -231,11 +260,7 @@ class InferenceGroup:
             )
 
     def _complain(self, problems: Mapping[int, Outcome], call: str) -> None:
-        """Name the engines that did not do what they were asked.
-
-        Raises:
-            EngineError: there are any.
-        """
+        """Raise `EngineError` with the engines that did not do what they were asked, if there are any."""
         self._hung |= {index for index, outcome in problems.items() if outcome.kind == "late"}
         texts = [
             f"engine {index} did not answer {call}: {outcome.text}"
@@ -247,28 +272,23 @@ class InferenceGroup:
             raise EngineError("; ".join(texts))
 
     def _await_start(self, index: int) -> None:
-        """Wait until engine ``index`` answers; replace its actor when Ray has given it up."""
+        """Wait until engine ``index`` answers; replace its actor if Ray no longer restarts it."""
         deadline, died, reason = time.monotonic() + self._start_timeout_s, 0, "no answer"
         while (left := deadline - time.monotonic()) > 0:
             try:
-                ray.get(self._handle(index).ping.remote(), timeout=min(left, STARTED_S))
+                ray.get(self._actors[index].ping.remote(), timeout=min(left, STARTED_S))
                 return
             except ActorDiedError as error:
                 if "error in its creation task" in str(error) or "__init__" in str(error):
                     raise EngineError(f"engine {index} cannot start: {str(error).strip().splitlines()[-1]}") from error
                 died, reason = died + 1, str(error)
                 if died >= CALLS_UNTIL_GONE:
-                    self._replace(index)
+                    self._actors[index] = self._create(index)
                     died = 0
             except RayError as error:  # restarting, or no answer within the time
                 died, reason = 0, str(error)
             time.sleep(0.5)
         raise EngineError(f"engine {index} did not start within {self._start_timeout_s:g} s: {reason}")
-
-    def _replace(self, index: int) -> None:
-        self._manager.remove_actor(self._actor_ids[index])
-        self._manager.add_actors([self._create(index)])
-        self._actor_ids[index] = max(self._manager.actor_ids())
 
 
 def _sync_to(version: int) -> str:

@@ -1,6 +1,6 @@
-"""Models by their public names: found in the cache that `hf download` fills, never fetched by a run.
+"""Models by their public names, from the cache that `hf download` fills. A run downloads nothing.
 
-``model=NAME`` or ``model=NAME@REVISION``, as in Qwen/Qwen3-4B@main. A run writes down the commit that it found.
+``model=NAME`` or ``model=NAME@REVISION``, as in Qwen/Qwen3-4B@main. A run records the commit that it found.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HUB_NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<r
 
 
 def find_folder(model: str | Path) -> Path | None:
-    """Return the folder that ``model`` names: a folder, or a public model's in the cache; None: it is not here."""
+    """Return the folder of ``model``: a folder itself, or a public model in the cache; None if it is not here."""
     if Path(model).is_dir():
         return Path(model)
     if not (match := HUB_NAME.fullmatch(str(model))):
@@ -31,10 +31,10 @@ def find_folder(model: str | Path) -> Path | None:
 
 
 def model_folder(model: str | Path) -> Path:
-    """Return the folder that ``model`` names.
+    """Return the folder of ``model``.
 
     Raises:
-        InputError: there is none; for what may be a public name, how to get it.
+        InputError: there is none; the message says how to download a public model.
     """
     if (folder := find_folder(model)) is not None:
         return folder
@@ -42,7 +42,7 @@ def model_folder(model: str | Path) -> Path:
 
 
 def how_to_get(model: str) -> str:
-    """Say how a public model comes into the cache; empty where ``model`` cannot be a public name."""
+    """Say how to download a public model; empty if ``model`` cannot be a public name."""
     if not (match := HUB_NAME.fullmatch(model)):
         return ""
     from huggingface_hub import constants
@@ -50,13 +50,13 @@ def how_to_get(model: str) -> str:
     offline = "unset HF_HUB_OFFLINE, then " if os.environ.get("HF_HUB_OFFLINE") else ""
     return (
         f", and the Hugging Face cache ({constants.HF_HUB_CACHE}) does not have it; runs download nothing: {offline}"
-        f"`{_download(match)}` (before that `hf auth login`, where its owner asks for consent), or "
+        f"`{_download(match)}` (before that `hf auth login`, if its owner requires consent), or "
         "copy a cache here and set HF_HOME"
     )
 
 
 def again(folder: Path, model: str | Path) -> str:
-    """Say how half a download becomes a whole one; empty for folders that are no downloads."""
+    """Say how to complete an interrupted download; empty for folders that are no downloads."""
     match = HUB_NAME.fullmatch(str(model))
     if match is None or folder == Path(model):
         return ""
@@ -69,7 +69,7 @@ def _download(match: re.Match[str]) -> str:
 
 
 def pinned(model: str) -> str:
-    """Return a public name with the commit that the cache has; a folder's as it is."""
+    """Return a public name with the commit that the cache has; a folder unchanged."""
     match, folder = HUB_NAME.fullmatch(model), find_folder(model)
     return f"{match['name']}@{folder.name}" if match and folder and not Path(model).is_dir() else model
 

@@ -1,4 +1,4 @@
-"""What a model's config.json says about its size: context length, parameters, bytes of a token's keys and values."""
+"""A model's size from its config.json: context length, parameters, bytes of a token's keys and values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from rl_agents.inference.hub import again, model_folder
 
 #: Bytes of a number by dtype.
 WIDTHS: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
-#: Kinds of position scaling whose ``max_position_embeddings`` is the scaled length already (as in vLLM).
+#: Kinds of position scaling whose ``max_position_embeddings`` already is the scaled length (as in vLLM).
 SCALED_ALREADY = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
-
-
-#: What configurations call the number of experts of a layer.
+#: Names of a layer's number of experts in config.json.
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
@@ -27,7 +25,7 @@ class ModelShape:
 
     Attributes:
         feed_forward: width of the feed-forward layer; of all experts together in a mixture of experts.
-        context: tokens that it reads at most; None where config.json does not say.
+        context: maximum context in tokens; None if config.json does not say.
         tied: the vocabulary head is the embedding.
     """
 
@@ -48,12 +46,12 @@ class ModelShape:
         return self.layers * layer + self.vocabulary * self.hidden * (1 if self.tied else 2)
 
     def kv_bytes(self, dtype: str) -> int:
-        """Bytes of one token in an engine's KV cache: K and V, all layers."""
+        """Return the bytes of one token in an engine's KV cache: keys and values of all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim * WIDTHS[dtype]
 
 
 def check_model_dir(model_dir: str | Path) -> Path:
-    """Return the folder, or that of a public model in the cache (`rl_agents.inference.hub`).
+    """Return the folder of a model, which may be a public one in the cache (`rl_agents.inference.hub`).
 
     Raises:
         InputError: the folder or its config.json or its safetensors weights are missing.
@@ -71,7 +69,7 @@ def check_model_dir(model_dir: str | Path) -> Path:
 
 
 def model_shape(config: Mapping[str, Any]) -> ModelShape | None:
-    """Read a Hugging Face configuration; None where it is no decoder of the usual form."""
+    """Read a Hugging Face configuration; None if it is no decoder of the usual form."""
     config = config.get("text_config") or config
     try:
         hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
@@ -93,9 +91,9 @@ def model_shape(config: Mapping[str, Any]) -> ModelShape | None:
 
 
 def padding_begins(model_dir: str | Path) -> int | None:
-    """Return the first id that the model embeds and its tokenizer does not have; None: there is none, or no telling.
+    """Return the first id that the model embeds and its tokenizer lacks; None if there is none, or it is unknown.
 
-    Embeddings are padded to round numbers. Such ids have no text: engines and learner leave them out.
+    Embeddings are padded to round numbers. Padding ids have no text, so engines and learner exclude them.
     """
     folder = Path(model_dir)
     if not (folder / "tokenizer.json").is_file():
@@ -111,25 +109,29 @@ def padding_begins(model_dir: str | Path) -> int | None:
 
 
 def context_limit(config: Mapping[str, Any]) -> int | None:
-    """Return the tokens that a model reads at most, position scaling included; None where it does not say."""
+    """Return a model's maximum context in tokens, including position scaling; None if its configuration has none."""
     config = config.get("text_config") or config
     positions = config.get("max_position_embeddings") or config.get("n_positions")
     if not isinstance(positions, int):
         return None
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, Mapping) else "default"
-    factor = rope.get("factor") if isinstance(rope, Mapping) and kind not in SCALED_ALREADY else None
+    kind, rope = _rope(config)
+    factor = rope.get("factor") if kind not in SCALED_ALREADY else None
     return int(positions * (factor or 1))
 
 
-def rope_limit(config: Mapping[str, Any]) -> int | None:
-    """Return the length beyond which rotary frequencies depend on a sequence's length; None: they never do.
+def _rope(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return kind and parameters of the position scaling; ("", {}) without one."""
+    rope = config.get("rope_scaling") or config.get("rope_parameters")
+    return (rope.get("rope_type", rope.get("type", "")), rope) if isinstance(rope, Mapping) else ("", {})
 
-    transformers takes the frequencies of the longest row of a batch, vLLM those of ``max_model_len`` for every row.
+
+def rope_limit(config: Mapping[str, Any]) -> int | None:
+    """Return the length beyond which rotary frequencies depend on a sequence's length; None if they never do.
+
+    transformers uses the frequencies of a batch's longest row, vLLM those of ``max_model_len`` for every row.
     """
     config = config.get("text_config") or config
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    kind = rope.get("rope_type", rope.get("type")) if isinstance(rope, Mapping) else None
+    kind, rope = _rope(config)
     if kind not in ("longrope", "su", "dynamic"):
         return None
     limit = (
@@ -141,9 +143,9 @@ def rope_limit(config: Mapping[str, Any]) -> int | None:
 
 
 def attention(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return a model loader's options of attention.
+    """Return a model loader's options for attention.
 
-    PyTorch's own attention has no cap on its logits (Gemma 2), and transformers leaves the cap out without a word.
+    PyTorch's own attention cannot cap its logits (Gemma 2), and transformers omits the cap without a warning.
     """
     return {"attn_implementation": "eager"} if config.get("attn_logit_softcapping") else {}
 

@@ -1,14 +1,14 @@
 """A KV-cache engine in plain torch over any Hugging Face causal language model with full attention.
 
 Best for models of up to about two million parameters: nothing to install, no second process, and weights
-that are copied in place. Requests run on the event loop itself (no threads, no timers): the same coroutines
+that are copied in place. Requests run on the event loop itself (no threads, no timers), so that the same coroutines
 in the same order give the same bits. Each decoding step takes all running requests; waiting ones join between
-steps. A slot keeps its keys and values when its request is done, so that the next turn of an episode, whose
-prompt begins with the same tokens, computes only what is new. Requests that join together with the same prompt
-(members of a group, siblings of a searched state) have it computed once, and each gets a copy. While the batch stays
-the same, a step's tokens go into the next pass as they were drawn.
+steps. A slot keeps its keys and values when its request is done. The next turn of an episode, whose prompt begins with
+the same tokens, computes only the new ones. A prompt that several joining requests share (members of a group, siblings
+of a searched state) is computed once, and each gets a copy. While the batch stays the same, a step's tokens are the
+next pass's input without a copy.
 
-Tokens are drawn so that a request's depend on its own seed only, not on what shares the batch.
+The tokens of a request depend only on its own seed, not on other requests in the batch.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from rl_agents.inference.torch_model import check_attention, fitting_parameters,
 from rl_agents.inference.weight_update_gate import OverlapClock, Running, overdue
 from rl_agents.inference.weights import FileNames
 
-#: Most prompt tokens (padding included) in one forward pass: bounds the memory of a prefill.
+#: Maximum prompt tokens (including padding) in one forward pass, which bounds the memory of a prefill.
 PREFILL_TOKENS = 16384
-#: What a forward pass costs in addition to its tokens, in tokens: 1.8 ms and 7.3 us a token at 0.1 million parameters.
+#: Fixed cost of a forward pass in tokens: 1.8 ms, at 7.3 us a token with 0.1 million parameters.
 PASS_TOKENS = 256
 
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """A request on its way: ``tokens`` is the prompt and what has been sampled so far."""
+    """A request in progress; ``tokens`` are its prompt and the tokens sampled so far."""
 
     tokens: list[int]
     prompt_length: int
@@ -57,14 +57,14 @@ class Request:
     future: asyncio.Future[Completion]
     on_tokens: OnTokens | None = None
     logprobs: list[float] = field(default_factory=list)
-    #: (version, first token that it sampled): more than one where weights change inside the response.
+    #: (version, index of the first token that it sampled); several if weights change during the response.
     starts: list[tuple[int, int]] = field(default_factory=list)
     since: float = 0.0
 
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """One row of the cache. ``tokens``: whose keys it holds; while a request runs, all of it but the last token."""
+    """One row of the cache. ``tokens``: those whose keys it holds after a request has ended."""
 
     request: Request | None = None
     tokens: tuple[int, ...] = ()
@@ -80,7 +80,7 @@ def completion_of(request: Request, reason: str) -> Completion:
 
 
 def twins(requests: Sequence[Request]) -> list[int]:
-    """Return for each request the first one that has the same tokens: the prompt of siblings is computed once."""
+    """Return for each request the index of the first one with the same tokens, which is computed once."""
     first: dict[tuple[int, ...], int] = {}
     return [first.setdefault(tuple(request.tokens), index) for index, request in enumerate(requests)]
 
@@ -88,7 +88,7 @@ def twins(requests: Sequence[Request]) -> list[int]:
 def choose_slots(slots: list[Slot], running: int, requests: list[Request], first: list[int]) -> list[int]:
     """Return a free slot for each request: the one with the longest prefix of its tokens, else the oldest.
 
-    A slot taken for its age is emptied; any other chosen one keeps ``length`` tokens for reuse.
+    A slot chosen for its age is emptied. Any other keeps ``length`` tokens for reuse.
 
     Args:
         first: see `twins`; only the first of equal requests needs a prefix.
@@ -112,7 +112,7 @@ def _emptied(slots: list[Slot], index: int) -> int:
 
 
 def within_budget(chosen: list[int], requests: list[Request], slots: list[Slot], first: list[int]) -> list[int]:
-    """Cut the list where one pass over all different requests would exceed `PREFILL_TOKENS`; keep at least one."""
+    """Cut the list so that one pass over the distinct requests stays within `PREFILL_TOKENS`; keep at least one."""
     width = different = 0
     for count, (index, request) in enumerate(zip(chosen, requests, strict=False)):
         if first[count] != count:
@@ -124,7 +124,7 @@ def within_budget(chosen: list[int], requests: list[Request], slots: list[Slot],
 
 
 def by_width(widths: Sequence[int]) -> list[list[int]]:
-    """Indices per forward pass, the widest first: cut where that saves more padding than a pass costs.
+    """Return indices for each forward pass, widest first, cut where that saves more padding than a pass costs.
 
     >>> by_width([3, 400, 3, 390])
     [[1, 3], [0, 2]]
@@ -141,9 +141,9 @@ def _cut(order: list[int], widths: list[int]) -> list[list[int]]:
 
 
 def uniforms(seed: int, count: int) -> list[float]:
-    """Return the ``count`` numbers in [0, 1) that decide a request's tokens: one per position.
+    """Return ``count`` numbers in [0, 1) that decide a request's tokens, one per position.
 
-    The generator is counter-based (Philox), so position ``i`` is the same however many are asked for.
+    The generator is counter-based (Philox), so the number at position ``i`` does not depend on ``count``.
     """
     return np.random.Generator(np.random.Philox(key=seed % 2**128)).random(count).tolist()
 
@@ -155,13 +155,13 @@ def draw(
 
     Args:
         logits: (rows, vocabulary).
-        temperature: (rows,); 0 takes the most likely token, whose log-probability is that at temperature 1. None: all
+        temperature: (rows,); 0 selects the most likely token, with its log-probability at temperature 1. None: all
             are 1.
         top_p: (rows,) nucleus mass; 1 is everything. None: all are 1.
         uniform: (rows,) float64 numbers in [0, 1).
 
     Returns:
-        Token ids and their log-probabilities under the distribution that they were drawn from.
+        Token ids, and their log-probabilities under the distribution that they were drawn from.
     """
     logits = logits.float()
     greedy = None if temperature is None else temperature == 0
@@ -193,10 +193,10 @@ class TorchEngine:
     """See the module docstring. Slots ``[0, running)`` of the cache hold the running requests.
 
     Attributes:
-        sampled_tokens, prompt_tokens, cached_tokens: totals; of the prompts' tokens those whose keys were there, or
-            another request's of the same pass.
-        passes, prefill_tokens, decode_tokens: forward passes of the model, and tokens that went through it, padding
-            included, in passes over prompts and over one token a request.
+        sampled_tokens, prompt_tokens, cached_tokens: totals; cached are prompt tokens whose keys existed already, or
+            were computed for another request of the same pass.
+        passes, prefill_tokens, decode_tokens: forward passes of the model, and the tokens that it computed, including
+            padding, in passes over prompts and in passes over one token per request.
     """
 
     def __init__(
@@ -213,12 +213,12 @@ class TorchEngine:
         """Load or adopt a model.
 
         Args:
-            model: checkpoint folder, or a loaded Hugging Face model (used as it is: `sync` writes into it).
-            dtype: of the weights, when ``model`` is a folder.
-            max_model_len: longest prompt plus response, in tokens.
-            max_batch: most requests decoded together; fewer where `SlotCache` cannot hold so many contexts.
-            seed: seeds the requests that bring none of their own.
-            device: None: the GPU where there is one, else the CPU; a loaded model stays where it is.
+            model: checkpoint folder, or a loaded Hugging Face model, into which `sync` writes.
+            dtype: of the weights, if ``model`` is a folder.
+            max_model_len: maximum tokens of prompt and response.
+            max_batch: maximum requests decoded together; fewer if `SlotCache` cannot hold so many contexts.
+            seed: for requests without a seed.
+            device: None: the GPU if there is one, else the CPU; a loaded model stays on its device.
             weight_switch, switch_timeout_s: see `EngineSettings`.
 
         Raises:
@@ -239,7 +239,7 @@ class TorchEngine:
         self._running = self._clock = self._requests = 0
         self._waiting: list[Request] = []
         self._driver: asyncio.Task[None] | None = None
-        #: Of the running batch, until it changes: temperature and top-p by row, and the tokens that no pass has read.
+        #: Of the running batch until it changes: temperature and top-p by row, and the tokens that no pass has read.
         self._rows: tuple[torch.Tensor | None, torch.Tensor | None] | None = None
         self._drawn: torch.Tensor | None = None
 
@@ -300,10 +300,10 @@ class TorchEngine:
             self._syncs -= 1
             self.held.end()
         while self._waiting and not (self._running or self._syncs or self._keep):
-            await asyncio.sleep(0)  # those held back go first, however many syncs follow
+            await asyncio.sleep(0)  # calls that were held back run before the next sync
 
     async def _drain(self, version: int) -> None:
-        """Wait until no slot runs; `_drive` fills none meanwhile."""
+        """Wait until no slot runs; `_drive` fills none in the meantime."""
         deadline = time.monotonic() + self._patience_s
         while self._running and not self._keep:
             if time.monotonic() > deadline:
@@ -316,21 +316,21 @@ class TorchEngine:
         self._passes = self.model = None  # type: ignore[assignment]
 
     def _forget(self) -> None:
-        """Drop all keys and values; running requests wait again, in their old order, ahead of the others."""
+        """Drop all keys and values; running requests wait again, in their order, ahead of the others."""
         stopped = [slot.request for slot in self._slots if slot.request is not None]
         self._waiting[:0] = stopped
         self._slots = [Slot() for _ in range(self.max_batch)]
         self._running, self._rows, self._drawn = 0, None, None
 
     async def _drive(self) -> None:
-        """Run until nothing is left. Ends when two turns of the event loop brought nothing new."""
+        """Run until no request is left and two passes of the event loop bring no new one."""
         try:
             await self._settle()
             while self._waiting or self._running:
                 if self._syncs and not self._keep and not self._running:
-                    await asyncio.sleep(0)  # the sync's turn
+                    await asyncio.sleep(0)  # lets the sync continue
                     continue
-                # A joining request costs a forward pass of its own: let a few gather while many run.
+                # A joining request costs its own forward pass, so a few are collected while many run.
                 if self._may_admit() and len(self._waiting) * 4 >= self._running:
                     self._admit()
                 else:
@@ -344,7 +344,7 @@ class TorchEngine:
                 if not request.future.done():
                     request.future.set_exception(EngineError(f"torch engine failed: {error!r}"))
             self._waiting.clear()
-        except asyncio.CancelledError:  # the event loop ends, and with it all that wait here
+        except asyncio.CancelledError:  # the event loop ends, and with it all waiting requests
             self._retire(set(range(self._running)))
             self._waiting.clear()
             raise
@@ -354,7 +354,7 @@ class TorchEngine:
         return bool(self._waiting) and not held and self._running < self.max_batch
 
     async def _settle(self) -> None:
-        """Let all coroutines that can run do so: their requests form one batch."""
+        """Let all runnable coroutines continue, so that their requests form one batch."""
         seen, quiet = -1, 0
         while quiet < 2:
             quiet = quiet + 1 if len(self._waiting) == seen else 0
@@ -363,7 +363,7 @@ class TorchEngine:
 
     @torch.inference_mode()
     def _admit(self) -> None:
-        """Give slots to waiting requests, compute their prompts and sample one token each."""
+        """Assign slots to waiting requests, compute their prompts and sample one token each."""
         self._waiting = [request for request in self._waiting if not request.future.done()]
         able = self._waiting[: self.max_batch - self._running]
         first = twins(able)
@@ -381,13 +381,13 @@ class TorchEngine:
         logits = self._prefill(joining, [joining[index] for index in first[: len(chosen)]])
         self._running += len(chosen)
         self._sample(low, self._running, logits)
-        self._drawn = None  # the last pass was not over just these rows
+        self._drawn = None  # the last pass was over other rows
 
     def _prefill(self, joining: list[Slot], same: list[Slot]) -> torch.Tensor:
-        """Bring ``joining`` behind the running slots and compute what they lack; return the logits in their new order.
+        """Move ``joining`` behind the running slots and compute missing keys; return the logits in their new order.
 
         Args:
-            same: for each the one whose prompt it has, itself or another, which is computed in its stead.
+            same: for each slot the one with the same prompt that is computed, which may be the slot itself.
         """
         low = start = self._running
         self._drawn = None
@@ -431,7 +431,7 @@ class TorchEngine:
             self._retire(set(ended))
 
     def _forward(self, low: int, high: int) -> torch.Tensor:
-        """Compute what slots ``[low, high)`` lack; return the logits after each one's last token."""
+        """Compute the missing keys of slots ``[low, high)``; return the logits after each slot's last token."""
         slots = self._slots[low:high]
         decoding = low == 0 and high == self._running
         if decoding and self._drawn is not None:
@@ -449,7 +449,7 @@ class TorchEngine:
         return logits
 
     def _sampling_rows(self, low: int, high: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Return temperature and top-p per row, None where all are 1; kept until the batch changes."""
+        """Return temperature and top-p per row, each None if all are 1; kept until the batch changes."""
         if low == 0 and self._rows is not None:
             return self._rows
         samplings = [slot.request.sampling for slot in self._slots[low:high]]  # type: ignore[union-attr]
@@ -478,7 +478,7 @@ class TorchEngine:
         return True
 
     def _retire(self, ended: set[int]) -> None:
-        """Free the slots ``ended`` for later turns; the others close ranks."""
+        """Free the slots ``ended`` for later turns, and move the others together."""
         self._clock += 1
         for index in ended:
             slot = self._slots[index]

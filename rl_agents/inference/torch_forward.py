@@ -1,12 +1,12 @@
-"""The torch engine's forward passes: what a pass reads and writes as tensors, and a recorded form without Python.
+"""The torch engine's forward passes: their inputs and outputs as tensors, and a recorded form without Python.
 
 At 0.1 million parameters Python and Hugging Face's modules cost more than a pass's arithmetic. After `RECORD_AFTER`
 passes the model's forward is therefore recorded once (``torch.jit.trace``: no compiler, 0.2 s) and replayed by torch's
-interpreter: the same operations in the same order, hence the same bits. Models that read values of tensors on their way
-(experts chosen by a router, rotary tables that grow) are never recorded, nor is anything on a GPU; nor is a recording
-used that differs from the model in one bit on shapes that it has not seen.
+interpreter: the same operations in the same order, hence the same bits. Models that read values of tensors (experts
+chosen by a router, rotary tables that grow) are never recorded, and nothing is on a GPU. A recording that differs from
+the model in one bit on new shapes is not used.
 
-Keys and values are kept in slots: every row has its own length, and a slot keeps its tokens after its request is done.
+Keys and values are kept in slots. Every row has its own length, and a slot keeps its tokens after its request is done.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
 from rl_agents.errors import InputError
 
-#: Most bytes of keys and values in one engine; as long as the cache grows, half as much again.
+#: Maximum bytes of keys and values in one engine; while the cache grows, half as much more.
 CACHE_BYTES = 2 << 30
 
 
@@ -33,8 +33,7 @@ def last_tokens(tokens: list[int], start: int, width: int) -> list[int]:
 class PassLayer(CacheLayerMixin):
     """One attention layer's keys and values during one forward pass; Hugging Face's protocol over a `SlotCache`.
 
-    Shapes are read from tensors, and nothing else decides what is computed: `rl_agents.inference.torch_forward` records
-    it.
+    Only the shapes of tensors decide what is computed, so that the pass can be recorded.
     """
 
     is_initialized = True
@@ -44,18 +43,18 @@ class PassLayer(CacheLayerMixin):
 
         Args:
             keys, values: (slots, capacity, heads, dim), from the first row's slot on.
-            where: (rows x tokens,) the places of the new keys in ``slots x capacity``.
-            span: (length,) as long as the keys that the longest row looks at.
+            where: (rows x tokens,) indices of the new keys in ``slots x capacity``.
+            span: (length,), where length is the number of keys that the longest row reads.
         """
         self.keys, self.values, self.where, self.span = keys, values, where, span
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Do nothing: the memory is there."""
+        """Do nothing: the memory exists already."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the new keys and values, return all that the rows may look at."""
+        """Write the new keys and values; return all that the rows may read."""
         rows, length = key_states.shape[0], self.span.shape[0]
         for memory, states in ((self.keys, key_states), (self.values, value_states)):
             memory.flatten(0, 1).index_copy_(0, self.where, states.transpose(1, 2).flatten(0, 1))
@@ -72,16 +71,16 @@ class PassLayer(CacheLayerMixin):
 
 
 class SlotCache:
-    """Keys and values of ``slots`` rows, which grow from 64 positions to ``max_len`` and one spare column.
+    """Keys and values of ``slots`` rows. They grow from 64 positions to ``max_len`` and one spare column.
 
     Attributes:
-        slots: rows, fewer than asked for where those of ``max_len`` would take more than `CACHE_BYTES`.
+        slots: rows, fewer than requested if rows of ``max_len`` would need more than `CACHE_BYTES`.
         memory: keys, then values, of layer after layer: (slots, capacity, heads, dim) each; empty before `reserve`.
     """
 
     @torch.inference_mode()
     def __init__(self, model: Any, slots: int, max_len: int) -> None:
-        """Bound the memory; the shapes of keys and values are seen from a pass over one token.
+        """Bound the memory, and read the shapes of keys and values from a pass over one token.
 
         Raises:
             InputError: a single row of ``max_len`` does not fit.
@@ -100,11 +99,11 @@ class SlotCache:
             )
         self.slots, self.max_len, self.capacity = slots, max_len, 0
         self.memory: list[torch.Tensor] = []
-        #: One block for all keys and values of the same shape: what moves or grows does so in one operation.
+        #: One block for all keys and values of the same shape, so that they move and grow in one operation.
         self._blocks: dict[tuple[int, ...], torch.Tensor] = {}
 
     def _allocate(self, capacity: int) -> None:
-        # Zeros, not empty: padded queries look at column 0, and NaN there would spread.
+        # Zeros instead of empty, because padded queries read column 0, and NaN there would spread.
         self._blocks = {
             shape: self._empty.new_zeros(self._shapes.count(shape), self.slots, capacity, *shape)
             for shape in dict.fromkeys(self._shapes)
@@ -116,7 +115,7 @@ class SlotCache:
 
     @property
     def spare(self) -> int:
-        """The column that takes the keys of padding; no row ever looks at it."""
+        """The column for the keys of padding, which no row reads."""
         return self.capacity - 1
 
     def reserve(self, length: int) -> None:
@@ -131,18 +130,18 @@ class SlotCache:
         self.memory = self._views()
 
     def copy(self, targets: list[int], sources: list[int], length: int) -> None:
-        """Set the first ``length`` positions of slot ``targets[i]`` to what ``sources[i]`` held before."""
+        """Set the first ``length`` positions of slot ``targets[i]`` to those that ``sources[i]`` had before."""
         for block in self._blocks.values():
-            # Slot by slot: torch's operations for many at once take two to three times as long for the usual few.
+            # Slot by slot: for the usual few slots torch's batched operations take two to three times as long.
             held = {slot: block[:, slot, :length].clone() for slot in dict.fromkeys(sources)}
             for target, source in zip(targets, sources, strict=True):
                 block[:, target, :length] = held[source]
 
     def gather(self, slots: Sequence[int], low: int, length: int) -> list[tuple[int, int]]:
-        """Bring ``slots`` (all >= ``low``) into the range that starts at ``low``; no slot holds more than ``length``.
+        """Move ``slots`` (all >= ``low``) to the range that starts at ``low``; none holds more than ``length`` tokens.
 
         Returns:
-            The pairs of slots that were exchanged; the caller exchanges its own records in the same way.
+            The pairs of exchanged slots; the caller exchanges its own records likewise.
         """
         wanted, room = set(slots), range(low, low + len(slots))
         holes = [slot for slot in room if slot not in wanted]
@@ -158,16 +157,16 @@ def pass_cache(memory: Sequence[torch.Tensor], where: torch.Tensor, span: torch.
     return Cache(layers=[PassLayer(keys, values, where, span) for keys, values in pairs])
 
 
-#: Recording costs as much as about 300 passes save: shorter runs are spared it.
+#: Recording costs about as much as 300 passes save, so short runs do without it.
 RECORD_AFTER = 150
-#: Most numbers in a pass's attention mask, rows x tokens x keys: longer prompts are computed in pieces (5 bytes each).
+#: Maximum size of an attention mask, rows x tokens x keys (5 bytes each); longer prompts are computed in pieces.
 MASK_CELLS = 1 << 25
-#: (rows, tokens, keys) of the passes that a recording is made of, and compared on.
+#: (rows, tokens, keys) of the passes that are recorded, and of those that a recording is compared on.
 RECORDED, COMPARED = (2, 3, 5), ((1, 1, 1), (3, 1, 9), (2, 4, 12))
 
 
 class Step(torch.nn.Module):
-    """The model as a function of tensors alone."""
+    """The model as a function of tensors."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -198,7 +197,7 @@ class Passes:
     """Forward passes over neighboring slots of a cache.
 
     Attributes:
-        recorded: whether passes are replayed by now.
+        recorded: whether passes are replayed.
     """
 
     def __init__(self, model: Any, slots: int, max_len: int) -> None:
@@ -250,7 +249,7 @@ class Passes:
         if self.recorded:
             try:
                 return self._step(ids, position, where, span, memory)  # type: ignore[no-any-return]
-            except RuntimeError:  # an error of the model appears again below; otherwise it was the recording's
+            except RuntimeError:  # if the model caused it, it appears again below
                 self._step, self.recorded = self._plain, False
         return self._plain(ids, position, where, span, memory)  # type: ignore[no-any-return]
 
@@ -260,23 +259,23 @@ class Passes:
 
 
 def recording(step: Step, memory: Sequence[torch.Tensor]) -> Any:
-    """Return ``step`` as torch's interpreter replays it, or None where that would not be the same function.
+    """Return a replay of ``step`` by torch's interpreter, or None if that would not be the same function.
 
     Args:
         memory: of a `SlotCache`; only its shapes are read.
     """
     state = {name: value.to("meta") for name, value in [*step.named_parameters(), *step.named_buffers()]}
     try:
-        # Tensors without values: code that asks for one fails. What depends on values cannot be recorded.
+        # Tensors without values: code that reads a value fails, and cannot be recorded.
         torch.func.functional_call(step, state, tuple(_example(memory, *RECORDED, device="meta")))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about branches on shapes, which are compared below, and of trace's age
+            warnings.simplefilter("ignore")  # about branches on shapes, which are compared below, and deprecation
             for module in step.modules():
                 # The trace reads every property, and transformers' `loss_function` warns where a class has no loss.
                 if getattr(module, "loss_type", "") is None:
                     module.loss_type = "ForCausalLM"  # type: ignore[assignment]
             found = torch.jit.trace(step, tuple(_example(memory, *RECORDED)), check_trace=False, strict=False)
-        # Twice: the interpreter rewrites what it has seen once.
+        # Twice, because the interpreter rewrites code that it has seen once.
         same = all(_same(step, found, memory, shape) for shape in (*COMPARED, *COMPARED))
     except Exception:
         return None
@@ -304,7 +303,7 @@ def aligned(
     """Lay out one pass over tokens ``[start, end)`` of each row, padded on the left to ``width``.
 
     Args:
-        spare: the column that takes the keys of padding.
+        spare: the column for the keys of padding.
 
     Returns:
         Positions (rows, width) and columns of the new keys (rows, width).

@@ -1,4 +1,4 @@
-"""The torch engine's model: loaded from a folder; refused where its layers cannot be cached or weights do not fit."""
+"""The torch engine's model: loading it, and checks of its layers and of new weights."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from rl_agents.inference.model_shape import attention, padding_begins, read_conf
 from rl_agents.inference.weights import FileNames
 from rl_agents.startup import leave_out_sklearn
 
-#: Bytes at whose multiples torch allocates.
+#: Torch allocates at multiples of this many bytes.
 ALIGNMENT = 64
 
 
 def aligned(model: Any) -> Any:
-    """Copy weights out of the mapped file that they were loaded from, where they are not aligned as torch's own are.
+    """Copy weights out of the mapped file that they were loaded from if they are not aligned like torch's own.
 
-    BLAS rounds products with one row by the alignment of a matrix, and that of a mapped file follows from the length of
-    its header: a resumed run, whose weights come from another file, would sample with other last bits.
+    BLAS rounds products with one row depending on the alignment of a matrix, which in a mapped file depends on the
+    length of its header. Without the copy a resumed run, whose weights are in another file, would sample with other
+    last bits.
     """
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.device.type == "cpu" and tensor.data_ptr() % ALIGNMENT:
@@ -31,7 +32,7 @@ def aligned(model: Any) -> Any:
 
 
 def without_padding(model: Any, model_dir: str | Path) -> Any:
-    """Let the vocabulary head of a model end where the tokenizer does (`padding_begins`); weights stay as they are."""
+    """Cut the head's logits to the tokenizer's ids (`padding_begins`); weights do not change."""
     size, head = padding_begins(model_dir), model.get_output_embeddings()
     if size is not None and head is not None:
         head.register_forward_hook(lambda module, inputs, logits: logits[..., :size])
@@ -39,7 +40,7 @@ def without_padding(model: Any, model_dir: str | Path) -> Any:
 
 
 def load_model(model_dir: str | Path, dtype: str | torch.dtype, device: str | torch.device | None) -> torch.nn.Module:
-    """Load a checkpoint folder; ``device`` None: the GPU where there is one, else the CPU.
+    """Load a checkpoint folder; with ``device`` None, on the GPU if there is one, else on the CPU.
 
     Raises:
         InputError: it holds no model.
@@ -54,11 +55,7 @@ def load_model(model_dir: str | Path, dtype: str | torch.dtype, device: str | to
 
 
 def check_attention(config: Any, max_model_len: int) -> None:
-    """Reject layers whose state is not plain keys and values, and windows shorter than the context.
-
-    Raises:
-        InputError: there are such.
-    """
+    """Raise `InputError` for layers whose state is not plain keys and values, or windows shorter than the context."""
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None)
     if kinds <= {"full_attention", "sliding_attention"} and (window is None or window >= max_model_len):
@@ -70,11 +67,11 @@ def check_attention(config: Any, max_model_len: int) -> None:
 
 
 def fitting_parameters(model: Any, names: FileNames, weights: Weights) -> list[tuple[Any, torch.Tensor]]:
-    """Return pairs of a parameter and what is to be copied into it.
+    """Return pairs of a parameter and the tensor to copy into it.
 
     Args:
         names: of the model.
-        weights: by the model's names or its files'.
+        weights: by the model's names or those of its files.
 
     Raises:
         EngineError: names or shapes do not match the model.

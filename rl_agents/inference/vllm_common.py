@@ -1,4 +1,4 @@
-"""What both vLLM engines share. Nothing here imports vLLM (10 s) before an engine is built."""
+"""Arguments, prompts and outputs of vLLM. Nothing here imports vLLM (10 s) before an engine is built."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from rl_agents.startup import leave_out_sklearn
 GIB = 1 << 30
 #: Tokens of a block of the KV cache on CPUs.
 BLOCK_TOKENS = 32
-#: What vLLM calls weights whose version it did not receive.
+#: vLLM's name of weights whose version it did not receive.
 UNNAMED = "default"
-#: How weights travel -> name of the receiver in vLLM's registry (`rl_agents.inference.weight_receivers`).
-RECEIVER = {way: f"rl_{way}" for way in ("object_store", "nccl", "ipc")}
+#: Name of our receiver in vLLM's registry of weight transfers (`rl_agents.inference.weight_receivers`).
+RECEIVER = "rl_object_store"
+#: Payloads of its ``update_weights``: tensors by name, the path of a file with them, or the end of a failed update.
+TENSORS, FILE, ABANDON = "rl_tensors", "rl_file", "rl_abandon"
 
 
 def prepare_environment() -> None:
-    """Set the variables that vLLM reads when it is imported, and spare what it need not import. Call before that."""
+    """Set the variables that vLLM reads when it is imported, and skip imports that it does not need. Call it before."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -34,7 +36,7 @@ def prepare_environment() -> None:
 
 
 def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
-    """Return the fields of vLLM's ``EngineArgs`` that both engines set.
+    """Return the fields of vLLM's ``EngineArgs``.
 
     Raises:
         InputError: there is no model in ``settings.model_dir``.
@@ -53,13 +55,13 @@ def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
         "disable_log_stats": True,
         "tensor_parallel_size": settings.tensor_parallel,
         "worker_extension_cls": "rl_agents.inference.weight_receivers.TransferWorker",
-        "weight_transfer_config": {"backend": RECEIVER[settings.weight_transfer]},
+        "weight_transfer_config": {"backend": RECEIVER},
     }
     if is_cpu:
-        # Blocks of 128 tokens, the CPU default, rarely hit in short turns. Eager, with the KV size given,
-        # skips compiling and warming up.
+        # Blocks of 128 tokens, the CPU default, rarely hit in short turns. Eager mode with a given KV size skips
+        # compilation and warm-up.
         args |= {"block_size": BLOCK_TOKENS, "enforce_eager": True}
-        # A prompt computed in two chunks kills vLLM 0.32's CPU runner when its request has a seed ("CPU Generator
+        # A prompt in two chunks kills vLLM 0.32's CPU runner if its request has a seed ("CPU Generator
         # does not use offset").
         args |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(2048, settings.max_model_len)}
     if settings.kv_cache_gb is not None:
@@ -70,17 +72,17 @@ def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
 
 
 def cpu_kv_bytes(settings: EngineSettings) -> int:
-    """Return the KV cache of an engine on a CPU by default: half a GiB, or what one whole context needs."""
+    """Return the default KV cache of an engine on a CPU, in bytes: half a GiB, or the size of one whole context."""
     shape = model_shape(read_config(settings.model_dir))
     token = shape.kv_bytes(settings.dtype) if shape else 0
-    # A block more: vLLM rounds up, and keeps one for itself.
+    # One more block, because vLLM rounds up and keeps one for itself.
     return max(GIB // 2, token * (settings.max_model_len + 2 * BLOCK_TOKENS))
 
 
 def register_model_class(model_dir: str) -> bool:
     """Register the checkpoint's model class in this process; return whether that was possible.
 
-    Otherwise vLLM starts a second process, which imports vLLM again (12 s), to inspect the class.
+    Otherwise vLLM starts a second process to inspect the class, which imports vLLM again (12 s).
     """
     from vllm import ModelRegistry
 
@@ -93,7 +95,7 @@ def register_model_class(model_dir: str) -> bool:
             module = module if "." in module else f"vllm.model_executor.models.{module}"
             ModelRegistry.register_model(architecture, getattr(importlib.import_module(module), name))
     except (ImportError, AttributeError, KeyError, TypeError, ValueError):
-        return False  # private names moved, or a model outside the table: vLLM's ordinary way still works
+        return False  # private names moved, or a model outside the table: vLLM then starts its second process
     return True
 
 
@@ -119,7 +121,7 @@ def sampling_params(sampling: Sampling, stream: bool = False) -> Any:
         flat_logprobs=True,
         detokenize=False,
         output_kind=RequestOutputKind.CUMULATIVE if stream else RequestOutputKind.FINAL_ONLY,
-        skip_clone=True,  # no other code holds it
+        skip_clone=True,  # no other code refers to it
         **fields,  # `logprobs`: 0 is the sampled token's only
     )
 
@@ -151,11 +153,7 @@ def _extra_fields(extras: Extras) -> dict[str, Any]:
 
 
 def _check_enforced(structure: Any) -> None:
-    """Refuse schemas of which xgrammar would leave something out: vLLM looks for that in bare schemas only.
-
-    Raises:
-        RequestRefused: there is one.
-    """
+    """Raise `RequestRefused` for schemas that xgrammar enforces only in part; vLLM checks bare schemas only."""
     from vllm.v1.structured_output.backend_xgrammar import has_xgrammar_unsupported_json_features
 
     if isinstance(structure, dict):
@@ -174,7 +172,7 @@ def completion(output: Any, version: int) -> Completion:
     """Convert a finished ``RequestOutput``.
 
     Args:
-        version: of the weights when sampling began: of the whole where vLLM (before 0.32) counts no versions itself.
+        version: of the weights when sampling began, used for all tokens if vLLM (before 0.32) counts no versions.
     """
     tokens, logprobs = sampled(output)
     result = output.outputs[0]
@@ -187,14 +185,14 @@ def completion(output: Any, version: int) -> Completion:
 
 
 def counts_versions() -> bool:
-    """Whether this vLLM says which weights sampled which tokens (from 0.32)."""
+    """Whether this vLLM reports which weights sampled which tokens (from 0.32)."""
     from vllm.outputs import CompletionOutput
 
     return "weight_versions" in CompletionOutput.__dataclass_fields__
 
 
 def token_prompt(prompt_ids: Sequence[int], salt: str) -> dict[str, Any]:
-    """Return a prompt that shares cached prefixes with those of an equal salt only."""
+    """Return a prompt that shares cached prefixes only with prompts of the same salt."""
     return {"prompt_token_ids": list(prompt_ids), "cache_salt": salt}
 
 
@@ -214,7 +212,7 @@ def sampled(output: Any) -> tuple[list[int], list[float]]:
 
 
 def likeliest(output: Any, known: int = 0) -> Sequence[Likeliest]:
-    """Return the likeliest tokens of each place from ``known`` on; empty where they were not asked for.
+    """Return the likeliest tokens of each position from ``known`` on; empty if they were not requested.
 
     Tokens that could not be sampled are excluded.
     """

@@ -4,6 +4,10 @@
 AsyncLLM, a core process and, with tensor parallelism, one worker per GPU. In this process vLLM changes much (it
 initializes torch.distributed, disables ``torch.set_num_threads``, freezes the garbage collector), so build the engine
 in an actor of its own, never in a learner or a driver. One event loop at a time may use it.
+
+New weights are loaded by vLLM's own calls (start, update, finish; `rl_agents.inference.weight_receivers` is their end
+in the workers), and nothing is sampled in between. After a failure in any of them the engine samples nothing until a
+whole update has arrived.
 """
 
 from __future__ import annotations
@@ -13,9 +17,12 @@ import contextlib
 import itertools
 import logging
 import os
+import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from rl_agents.inference.adapters import lora_of, lora_requests
 from rl_agents.inference.base import (
@@ -28,6 +35,9 @@ from rl_agents.inference.base import (
     Weights,
 )
 from rl_agents.inference.vllm_common import (
+    ABANDON,
+    FILE,
+    TENSORS,
     Counters,
     batch_room,
     completion,
@@ -41,17 +51,21 @@ from rl_agents.inference.vllm_common import (
     sampling_params,
     token_prompt,
 )
-from rl_agents.inference.weight_port import Port
 from rl_agents.inference.weight_update_gate import Gate, Running
+from rl_agents.inference.weights import layout, untied, write
 
 CLOSED = "vLLM engine is closed"
-#: Passes of the event loop between two steps: in the first futures are resolved, in the second those who waited for
-#: them continue and have two more for what else they await before they ask again.
+#: Passes of the event loop between two steps. The first resolves futures, and in the second the coroutines that waited
+#: for them continue. They have two more for other awaits before their next request.
 PASSES = 4
 
 
 class VLLMEngine:
-    """See the module docstring. ``async``: build it in a coroutine or alongside a running event loop."""
+    """See the module docstring. ``async``: build it in a coroutine or alongside a running event loop.
+
+    Attributes:
+        unsound: why there are no whole weights to sample from; empty: there are.
+    """
 
     def __init__(self, settings: EngineSettings) -> None:
         """Start vLLM: 9 to 16 s of wall time, nearly all of it imports.
@@ -61,23 +75,27 @@ class VLLMEngine:
         """
         self.version = 0
         self.counters = Counters()
-        self.salted = True  # a test switches it off to show what a stale cache does
+        self.salted = True  # a test turns it off to show the effect of a stale cache
         self._ids = itertools.count()
         self._keep = settings.weight_switch == "keep"
         self._gate = Gate(batch_room(settings), settings.switch_timeout_s, self._keep)
         self.held = self._gate.held
-        self._loads = 0  # part of every prompt's cache key: no prefix outlives the weights that it was computed with
-        self._unsound = ""  # why there are no whole weights to sample from
-        self._given_up: list[str] = []  # why, each time
+        self._loads = 0  # part of every prompt's cache key, so that no prefix outlives its weights
+        self.unsound = ""
+        self._given_up: list[str] = []  # the reasons, one for each time that running calls were aborted
         self._holding = contextlib.AsyncExitStack()
-        self.port = Port(self, shared_file=settings.mode == "async")
+        self._updating = asyncio.Lock()
+        self._shared_file = settings.mode == "async"  # tensors do not reach workers in other processes
+        #: Calls are held for sleep, and what still sleeps, in the order in which it must wake: the cache needs memory
+        #: that an update still uses.
+        self._asleep, self._sleeping = False, list[str]()
         self._adapters = lora_requests(settings.adapters)
         self._engine = _start(settings, [request for request in self._adapters.values() if request])
         self._counts_versions = counts_versions()
 
     @property
     def dead(self) -> str | None:
-        """Why no request can succeed any more; None while the engine lives."""
+        """Why no request can succeed anymore; None while the engine lives."""
         return f"vLLM has died: {self._engine.dead_error!r}" if self._engine.errored else None
 
     async def generate(
@@ -89,13 +107,13 @@ class VLLMEngine:
             EngineError: vLLM rejects the request, or has failed, or its weights are loaded in part.
         """
         async with self._gate.call(Running(len(prompt_ids), sampling.max_tokens)):
-            if self._unsound:
-                raise EngineError(self._unsound)
+            if self.unsound:
+                raise EngineError(self.unsound)
             version, before = self.version, len(self._given_up)
             prompt = token_prompt(prompt_ids, str(self._loads) if self.salted else "salt")
             final = await self._ask(prompt, sampling, on_tokens)
-        # With `keep` a call may be on its way into vLLM when weights fail to load, so that their abort does not reach
-        # it, and it is sampled by what there is. Refused even if whole weights have arrived since.
+        # With `keep`, weights may fail to load while a call is still entering vLLM. The abort does not reach such a
+        # call, and partly loaded weights sample it. It is refused even if whole weights have arrived since.
         if len(self._given_up) > before:
             raise EngineError(self._given_up[before])
         if final is None or not final.finished or final.outputs[0].finish_reason == "abort":
@@ -123,52 +141,109 @@ class VLLMEngine:
         return final
 
     async def sync(self, weights: Weights, version: int) -> None:
-        """Replace the weights when no call runs (``wait``), or at once (``keep``).
+        """Replace the weights when no call runs (``wait``), or at once (``keep``); wake the engine if it sleeps.
 
         Raises:
-            EngineError: vLLM cannot load the weights, and samples nothing until others are; or running calls do not
-                end in time.
+            EngineError: vLLM cannot load the weights, and samples nothing until others are loaded; or running calls do
+                not end in time, and nothing has changed.
         """
-        await self.port.load(weights, version)
+        async with self._updating:
+            if not self._asleep:
+                await self._hold(version)
+            self._asleep = False
+            try:
+                await self._wake_up("weights")
+                await self.worker("start_weight_update")
+                with self._payload(weights) as payload:
+                    await self.worker("update_weights", update_info=payload)
+                await self.worker("finish_weight_update")
+                await self._wake_up("kv_cache")
+                await self._release(version)
+            except BaseException as error:
+                problem = f"vLLM cannot load weights of version {version}: {_first_line(error)}"
+                with contextlib.suppress(Exception):  # only a failing call makes vLLM end an update in progress
+                    await self.worker("update_weights", update_info={ABANDON: True})
+                await self._give_up(problem)
+                if isinstance(error, Exception):
+                    raise EngineError(problem) from error
+                raise
 
-    async def hold(self, version: int) -> None:
-        """Let running calls end (``wait``), or stop them where they are (``keep``), and let no new one in.
+    @contextlib.contextmanager
+    def _payload(self, weights: Weights) -> Iterator[dict[str, Any]]:
+        """Yield what the workers receive: tensors, or the path of a file with them."""
+        if not self._shared_file:
+            yield {TENSORS: weights}
+            return
+        tensors = untied(weights)
+        index, nbytes = layout(tensors)
+        with file_in_memory() as path:
+            write(tensors, index, np.memmap(path, dtype=np.uint8, mode="w+", shape=(nbytes,)))
+            yield {FILE: path, "index": [(entry.name, entry.dtype, entry.shape, entry.offset) for entry in index]}
+
+    async def sleep(self, level: int) -> None:
+        """Free the GPU for the learner; nothing is sampled until the next `sync`.
+
+        Args:
+            level: vLLM's: 1 moves weights to the CPU, 2 drops them.
+
+        Raises:
+            EngineError: the engine has no whole weights, or sleeps already; or running calls do not end in time, and
+                it stays awake.
+        """
+        async with self._updating:
+            if self._asleep or self.unsound:
+                raise EngineError(f"the engine cannot sleep: {self.unsound or 'it sleeps already'}")
+            await self._hold(self.version)
+            try:
+                await self._engine.sleep(level)
+            except BaseException as error:  # it is not known what was freed, so an update must come
+                await self._give_up(f"the engine did not fall asleep: {_first_line(error)}")
+                raise
+            self._asleep, self._sleeping = True, ["weights", "kv_cache"]
+
+    async def _wake_up(self, tag: str) -> None:
+        if tag in self._sleeping:
+            await self._engine.wake_up([tag])
+            self._sleeping.remove(tag)
+
+    async def _hold(self, version: int) -> None:
+        """Let running calls end (``wait``) or pause them (``keep``), and admit no new one.
 
         Raises:
             EngineError: running calls do not end in time, and the old weights stay; or vLLM has died.
         """
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self._gate.sync(version))
-            # keep + clear_cache: vLLM computes the keys of running requests again with the new weights. wait: what is
-            # in the cache stays under its old salt, which is not asked for again, until its room is needed.
+            # keep + clear_cache: vLLM computes the keys of running requests again with the new weights. wait: the cache
+            # keeps entries under the old salt, which no request uses again, until their memory is needed.
             try:
                 await self._engine.pause_generation(mode="keep" if self._keep else "wait", clear_cache=self._keep)
             except BaseException as error:
-                with contextlib.suppress(Exception):  # cancelled half-way: no other call would let it continue
+                with contextlib.suppress(Exception):  # cancelled midway; no other call resumes it
                     await self._engine.resume_generation()
                 if isinstance(error, Exception):
                     raise EngineError(f"vLLM does not pause for weights of version {version}: {error!r}") from error
                 raise
             self._holding = stack.pop_all()
 
-    async def release(self, version: int) -> None:
-        """Go on sampling, as ``version``."""
+    async def _release(self, version: int) -> None:
+        """Let calls continue, which sample ``version`` from now on."""
         self._loads += 1
         if self._counts_versions:
             await self._engine.update_weight_version(str(version))
-        self.version, self._unsound = version, ""
+        self.version, self.unsound = version, ""
         await self._engine.resume_generation()
         await self._holding.aclose()
 
-    async def give_up(self, reason: str) -> None:
-        """End what runs: its weights are neither old nor new. Nothing is sampled until others are loaded."""
+    async def _give_up(self, reason: str) -> None:
+        """Abort running calls, whose weights are neither old nor new. Nothing is sampled until others are loaded."""
         self._loads += 1
-        self._unsound = reason
+        self.unsound = reason
         self._given_up.append(reason)
         try:
-            with contextlib.suppress(Exception):  # vLLM has died: `dead` says so
+            with contextlib.suppress(Exception):  # vLLM has died, which `dead` reports
                 await self._engine.pause_generation(mode="abort", clear_cache=True)
-        finally:  # cancelled half-way, it must not hold the next weights either
+        finally:  # even if cancelled midway, it must not block the next weights
             with contextlib.suppress(Exception):
                 await self._engine.resume_generation()
             await self._holding.aclose()
@@ -177,30 +252,43 @@ class VLLMEngine:
         results: list[Any] = await self._engine.collective_rpc(method, kwargs=kwargs)
         return results
 
-    async def sleep(self, level: int) -> None:
-        await self._engine.sleep(level)
-
-    async def wake_up(self, tags: list[str]) -> None:
-        await self._engine.wake_up(tags)
-
     def close(self) -> None:
         self._engine.shutdown()
 
 
-class SteppedLLM:
-    """As much of vLLM's `AsyncLLM` as `VLLMEngine` asks, in this process, stepped by one thread.
+@contextlib.contextmanager
+def file_in_memory() -> Iterator[str]:
+    """Make an empty file that child processes can open by its path; a process that is killed leaves none behind."""
+    if not hasattr(os, "memfd_create"):  # not Linux
+        with tempfile.NamedTemporaryFile(prefix="rl-agents-sync-") as file:
+            yield file.name
+        return
+    number = os.memfd_create("rl-agents-sync")
+    try:
+        yield f"/proc/{os.getpid()}/fd/{number}"
+    finally:
+        os.close(number)
 
-    The thread owns vLLM's engine: everything else reaches it between two steps.
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [repr(error)]
+    return f"{type(error).__name__}: {lines[0]}"
+
+
+class SteppedLLM:
+    """The part of vLLM's `AsyncLLM` that `VLLMEngine` uses, in this process, stepped by one thread.
+
+    The thread owns vLLM's engine. All other calls reach it between two steps.
 
     Attributes:
-        dead_error: why nothing can succeed any more.
+        dead_error: why no call can succeed anymore; None while vLLM lives.
     """
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
         self.dead_error: str | None = None
         self._paused = self._stopping = False
-        #: Where the outputs of each request go.
+        #: Receivers of the outputs of each request.
         self._listening: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Queue[Any]]] = {}
         self._inbox: list[Callable[[], None]] = []
         self._wake = threading.Condition()
@@ -215,9 +303,9 @@ class SteppedLLM:
         return self.dead_error is not None
 
     async def generate(self, prompt: Any, params: Any, request_id: str, lora_request: Any = None) -> AsyncIterator[Any]:
-        """Yield a request's outputs; one that is given up is aborted."""
-        heard: asyncio.Queue[Any] = asyncio.Queue()
-        listener = asyncio.get_running_loop(), heard
+        """Yield a request's outputs; a request whose caller stops is aborted."""
+        outputs: asyncio.Queue[Any] = asyncio.Queue()
+        listener = asyncio.get_running_loop(), outputs
 
         def add() -> None:
             self._listening[request_id] = listener
@@ -231,7 +319,7 @@ class SteppedLLM:
         over = False
         try:
             while not over:
-                output = await heard.get()
+                output = await outputs.get()
                 over = output is None or isinstance(output, Exception) or output.finished
                 if isinstance(output, Exception):
                     raise output
@@ -243,13 +331,13 @@ class SteppedLLM:
                     self._post(lambda: self._abort([request_id]))
 
     async def pause_generation(self, mode: str, clear_cache: bool) -> None:
-        """Make no further step; ``abort`` ends what runs. ``wait``: the caller has seen to it that nothing does."""
+        """Stop stepping. ``abort`` ends running requests; with ``wait`` the caller has made sure that none runs."""
 
         def pause() -> None:
             self._paused = True
             if mode == "abort":
                 self._abort(list(self._listening))
-            if clear_cache:  # the keys of running requests are computed again with the new weights
+            if clear_cache:  # computes the keys of running requests again with the new weights
                 self._engine.reset_prefix_cache(reset_running_requests=True)
 
         await self._between_steps(pause)
@@ -277,9 +365,9 @@ class SteppedLLM:
         self._engine.engine_core.shutdown()
 
     async def _between_steps(self, job: Callable[[], Any]) -> Any:
-        """Return what ``job`` returns or raise what it raises; a dead engine does neither."""
-        heard: asyncio.Queue[Any] = asyncio.Queue()
-        listener = asyncio.get_running_loop(), heard
+        """Return what ``job`` returns, or raise what it raises; a dead engine raises `EngineError`."""
+        answers: asyncio.Queue[Any] = asyncio.Queue()
+        listener = asyncio.get_running_loop(), answers
 
         def answer() -> None:
             try:
@@ -290,7 +378,7 @@ class SteppedLLM:
                 _deliver([(listener, (None, error))])
 
         self._post(answer)
-        result, error = await heard.get()
+        result, error = await answers.get()
         if error is not None:
             raise error
         return result
@@ -346,19 +434,18 @@ class SteppedLLM:
             self.dead_error = reason
             jobs, self._inbox = self._inbox, []
         for job in jobs:
-            with contextlib.suppress(Exception):  # vLLM is dead, and the others get an answer
-                job()  # puts its request where the next lines find it
+            with contextlib.suppress(Exception):  # vLLM is dead
+                job()  # registers its listener, which gets the error below
         _deliver([(listener, EngineError(reason)) for listener in self._listening.values()])
         self._listening.clear()
 
 
 class InlineLLM(SteppedLLM):
-    """The same, stepped by the callers' event loop: for the process of an env runner.
+    """The same, stepped by the callers' event loop, for the process of an env runner.
 
-    There is no thread. While anybody waits for an answer, a task of the loop makes one step after the other, and
-    between two of them lets answered callers continue: the next prompt of an episode joins the next step, and no
-    thread waits for the interpreter. Environments that run on the loop, and everything else there, wait while a step
-    is made.
+    There is no thread. While a caller waits for an answer, a task of the loop makes one step after the other. Between
+    two steps answered callers continue, so that the next prompt of an episode joins the next step, and no thread waits
+    for the interpreter. Environments and all else on the loop wait during a step.
     """
 
     def _begin(self) -> None:
@@ -382,7 +469,7 @@ class InlineLLM(SteppedLLM):
                 self._turn(jobs)
                 for _ in range(PASSES):
                     await asyncio.sleep(0)
-        except asyncio.CancelledError:  # the loop ends; another one may continue
+        except asyncio.CancelledError:  # this loop ends; another one may continue
             raise
         except BaseException as error:
             self._die(f"vLLM's step failed: {error!r}")
@@ -391,18 +478,18 @@ class InlineLLM(SteppedLLM):
 
 
 def _deliver(news: Sequence[tuple[tuple[asyncio.AbstractEventLoop, asyncio.Queue[Any]], Any]]) -> None:
-    """Put news into queues on their event loops, one wake-up per loop."""
+    """Put values into queues on their event loops, with one wake-up per loop."""
     loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Queue[Any], Any]]] = {}
-    for (loop, heard), value in news:
-        loops.setdefault(loop, []).append((heard, value))
+    for (loop, waiting), value in news:
+        loops.setdefault(loop, []).append((waiting, value))
     for loop, mine in loops.items():
         if not loop.is_closed():
             loop.call_soon_threadsafe(_put, mine)
 
 
 def _put(news: Sequence[tuple[asyncio.Queue[Any], Any]]) -> None:
-    for heard, value in news:
-        heard.put_nowait(value)
+    for waiting, value in news:
+        waiting.put_nowait(value)
 
 
 def _start(settings: EngineSettings, adapters: Sequence[Any]) -> Any:
@@ -413,7 +500,7 @@ def _start(settings: EngineSettings, adapters: Sequence[Any]) -> Any:
     from vllm.v1.engine.llm_engine import LLMEngine
 
     engine = LLMEngine.from_engine_args(EngineArgs(**args))
-    for adapter in adapters:  # a broken one fails here, not a batch of requests
+    for adapter in adapters:  # a broken one fails here instead of in a batch of requests
         engine.add_lora(adapter)
     return (InlineLLM if settings.mode == "inline" else SteppedLLM)(engine)
 
@@ -422,12 +509,12 @@ def quick_start_args(settings: EngineSettings) -> dict[str, Any]:
     """Prepare this process for vLLM without a process of its own, and return the fields of ``EngineArgs``."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     prepare_environment()
-    # A failed step would log every request of its batch; `EngineError` carries the reason.
+    # A failed step would log every request of its batch, and `EngineError` has the reason.
     logging.getLogger("vllm.logging_utils.dump_input").setLevel(logging.CRITICAL)
     from vllm.platforms import current_platform
 
     if current_platform.is_cpu():
-        # enforce_eager does not reach two helpers of the sampler: Inductor takes 20 s for them at the first
+        # enforce_eager does not apply to two helpers of the sampler, for which Inductor takes 20 s at the first
         # request. This must be set before the sampler is imported.
         type(current_platform).simple_compile_backend = "eager"
     register_model_class(settings.model_dir)
@@ -440,8 +527,8 @@ def _start_processes(settings: EngineSettings) -> Any:
 
     is_cpu = current_platform.is_cpu()
     if is_cpu:
-        # Child processes inherit both: no Inductor run in the sampler at the first request (20 s), and no
-        # pinning of every engine of the node to the same cores.
+        # Child processes inherit both. They prevent an Inductor run in the sampler at the first request (20 s), and
+        # the pinning of every engine of the node to the same cores.
         os.environ["TORCHDYNAMO_DISABLE"] = "1"
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -453,6 +540,6 @@ def _start_processes(settings: EngineSettings) -> Any:
         # By its short name ("uni") vLLM turns it into a third process that doubles the CPU time.
         args.setdefault("distributed_executor_backend", "vllm.v1.executor.uniproc_executor.UniProcExecutor")
     elif settings.tensor_parallel > 1:
-        # Inside a placement group vLLM would ask Ray for actors of its own; ours holds the GPUs already.
+        # Inside a placement group vLLM would create Ray actors, but ours holds the GPUs already.
         args.setdefault("distributed_executor_backend", "mp")
     return AsyncLLM.from_engine_args(AsyncEngineArgs(**args))

@@ -1,7 +1,7 @@
-"""Letting calls in and weights in, never both: what ``weight_switch=wait`` needs.
+"""A gate for calls and weight updates, which excludes them from each other (``weight_switch=wait``).
 
-A sync lets running calls end while new ones wait, loads, and lets those continue. A call runs from when the engine may
-work on it; what waits only because the batch is full does not delay a sync.
+A sync lets running calls end while new ones wait, loads the weights, and lets the new ones continue. A call counts as
+running once the engine may work on it. Calls that wait because the batch is full do not delay a sync.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rl_agents.inference.base import EngineError
 
 
 class OverlapClock:
-    """Seconds since the start in which at least one of some things was under way; they may overlap."""
+    """Counts the seconds in which at least one of several overlapping activities was in progress."""
 
     def __init__(self) -> None:
         self._total, self._since, self._count = 0.0, 0.0, 0
@@ -32,13 +32,13 @@ class OverlapClock:
             self._total += time.monotonic() - self._since
 
     def seconds(self) -> float:
-        """Return the seconds so far, those of what is under way among them."""
+        """Return the seconds so far, including an activity in progress."""
         return self._total + (time.monotonic() - self._since if self._count else 0.0)
 
 
 @dataclass(eq=False, slots=True)
 class Running:
-    """A call that the engine works on, for the message of a sync that waits for it too long."""
+    """A call that the engine works on, for the error of a sync that waits too long."""
 
     prompt_tokens: int
     max_tokens: int
@@ -46,7 +46,7 @@ class Running:
 
 
 def overdue(version: int, patience_s: float, calls: Collection[Running]) -> EngineError:
-    """Return the error of a sync that has waited too long; it names the calls that it waited for."""
+    """Return the error of a sync that has waited too long for running calls."""
     oldest = min(calls, key=lambda call: call.since)
     seconds = time.monotonic() - oldest.since
     return EngineError(
@@ -57,16 +57,16 @@ def overdue(version: int, patience_s: float, calls: Collection[Running]) -> Engi
 
 
 class Gate:
-    """`Running` calls on one side, syncs on the other, within one event loop. First come, first served."""
+    """Admits `Running` calls or one sync at a time, within one event loop, first come, first served."""
 
     def __init__(self, room: int, patience_s: float, keep: bool = False) -> None:
         """
         Args:
-            room: calls that may run together.
+            room: maximum concurrent calls.
             patience_s: seconds that a sync waits for running calls.
-            keep: syncs wait for nothing and hold nothing back.
+            keep: syncs neither wait for calls nor hold them back.
         """
-        #: Times in which calls are held back for new weights; clients do not count them as time without an answer.
+        #: Time in which calls are held back for new weights, which clients do not count toward their timeout.
         self.held = OverlapClock()
         self._room, self._patience_s, self._keep = room, patience_s, keep
         self._running: set[Running] = set()
@@ -111,12 +111,12 @@ class Gate:
             await turn
         except asyncio.CancelledError:
             self._waiting.pop(turn, None)
-            self._leave(call)  # its turn may have come just now
+            self._leave(call)  # it may have been admitted just now
             raise
         call.since = time.monotonic()
 
     def _let_in(self) -> None:
-        # Those let in count as running before they wake: syncs back to back cannot starve them.
+        # Admitted calls count as running before they wake, so that consecutive syncs cannot starve them.
         while self._waiting and not self._syncs and len(self._running) < self._room:
             turn = next(iter(self._waiting))
             call = self._waiting.pop(turn)
@@ -133,7 +133,7 @@ class Gate:
     async def _drain(self, version: int) -> None:
         deadline = time.monotonic() + self._patience_s
         while self._running and not self._keep:
-            self._idle = asyncio.Event()  # of this event loop, which need not be the last one's
+            self._idle = asyncio.Event()  # of this event loop, which may differ from the last one's
             try:
                 await asyncio.wait_for(self._idle.wait(), max(0.0, deadline - time.monotonic()))
             except TimeoutError:

@@ -1,8 +1,8 @@
-"""Weights as one flat buffer, which travels through shared memory or a file without being copied; and their names.
+"""Weights as one flat buffer, which travels through shared memory or a file without copies; and their names.
 
-Names are those of a checkpoint's files, which vLLM and everybody else reads, and those of a model in memory.
-transformers 5 holds the experts of a layer in one tensor, and their files one tensor for each expert and matrix. What
-leaves the learner bears the files' names; the torch engine, whose model is transformers', puts them together again.
+A model in memory may use other names than its checkpoint's files. transformers 5 holds the experts of a layer in one
+tensor, while files have one tensor for each expert and matrix. The learner exports the files' names, which vLLM reads.
+The torch engine, whose model is transformers', joins the tensors again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class PackedWeights:
-    """All weights in one ``uint8`` buffer and the index that cuts it up again."""
+    """All weights in one ``uint8`` buffer, and the index of its tensors."""
 
     buffer: np.ndarray
     index: tuple[Entry, ...]
@@ -50,9 +50,8 @@ class PackedWeights:
 def untied(weights: Weights, tied: bool = False) -> dict[str, torch.Tensor]:
     """Return ``weights`` without a head that repeats the embedding.
 
-    A head is dropped when it shares its storage with another tensor of the mapping, or, with ``tied``
-    (the model's ``tie_word_embeddings``), whenever it is called ``lm_head.weight``: copies made on the way
-    here have lost the shared storage.
+    A head is dropped if it shares its storage with another tensor of the mapping. With ``tied`` (the model's
+    ``tie_word_embeddings``) any ``lm_head.weight`` is dropped, because copies no longer share storage.
     """
     kept: dict[str, torch.Tensor] = {}
     storages: set[tuple[int, torch.Size]] = set()
@@ -91,13 +90,13 @@ def write(weights: Mapping[str, torch.Tensor], index: tuple[Entry, ...], buffer:
 
 
 def unpack(packed: PackedWeights) -> dict[str, torch.Tensor]:
-    """Return the tensors as views of the buffer. Nothing is copied: treat them as read-only."""
+    """Return the tensors as views of the buffer; treat them as read-only."""
     return views(packed.buffer, packed.index)
 
 
 def views(buffer: np.ndarray, index: tuple[Entry, ...]) -> dict[str, torch.Tensor]:
     with warnings.catch_warnings():
-        # An array from Ray's object store is read-only; torch has no such notion and warns.
+        # An array from Ray's object store is read-only, which torch does not support and warns about.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         flat = torch.from_numpy(buffer)
     return {
@@ -111,7 +110,7 @@ def _is_head(name: str) -> bool:
 
 
 def as_in_files(model: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return tensors of a transformers model, by its names, as its checkpoint's files hold them."""
+    """Convert tensors of a transformers model from its names to those of its checkpoint's files."""
     from transformers.core_model_loading import revert_weight_conversion
 
     converted: dict[str, torch.Tensor] = revert_weight_conversion(model, dict(tensors))
@@ -119,17 +118,17 @@ def as_in_files(model: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, to
 
 
 class FileNames:
-    """How one model's tensors are called and cut in its files.
+    """The names and parts of one model's tensors in its files.
 
     Attributes:
-        changed: names in memory of tensors that files hold otherwise; empty for most models.
+        changed: names in memory of tensors whose form in files differs; empty for most models.
     """
 
     def __init__(self, model: Any) -> None:
         """Compare names; no weights are read.
 
         Raises:
-            InputError: files hold several of its tensors as one, so that they cannot be sent one after the other.
+            InputError: files hold several of its tensors as one, so that they cannot be converted one by one.
         """
         self._model = model
         empty = {name: torch.empty_like(tensor, device="meta") for name, tensor in model.state_dict().items()}
@@ -147,14 +146,14 @@ class FileNames:
         self.changed = frozenset(name for name, part in parts.items() if list(part) != [name])
 
     def parts(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield what files hold of a tensor, itself where they do not differ."""
+        """Yield a tensor's parts in files; the tensor itself if they do not differ."""
         if name in self.changed:
             yield from as_in_files(self._model, {name: tensor}).items()
         else:
             yield name, tensor
 
     def joined(self, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return weights by the files' names as by the model's; those that are so already, or unknown, as they are.
+        """Convert weights from the files' names to the model's; other names stay unchanged.
 
         Raises:
             ValueError: a part has another shape than the model's.
@@ -163,7 +162,7 @@ class FileNames:
         parameters = dict(self._model.named_parameters())
         for name in self.changed - weights.keys():
             shape = parameters[name].shape
-            # Where each element of a part comes from, whatever transposes and chunks lie between.
+            # The index of each element of a part, through any transposes and chunks.
             places = as_in_files(self._model, {name: torch.arange(shape.numel()).view(shape)})
             if not places.keys() <= found.keys():
                 continue

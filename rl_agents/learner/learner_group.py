@@ -18,7 +18,6 @@ from rl_agents.config import Settings
 from rl_agents.data.samples import FloatArray, Row
 from rl_agents.errors import LearnerLost
 from rl_agents.inference.client import brief
-from rl_agents.inference.weight_sync import GpuTransfer, Outcome, PolicySource
 from rl_agents.learner.metrics import reduce_metrics
 from rl_agents.learner.rl_modules import CRITIC, POLICY, REFERENCE
 from rl_agents.learner.training_data import AgentTrainingData, split_rows
@@ -130,20 +129,6 @@ class AgentLearnerGroup(LearnerGroup):
         # The learner stores them itself and passes the reference in a list, so that the driver copies nothing.
         return self._ask_first(_put_weights, "exporting weights")[0]
 
-    def send_weights(self, handles: Sequence[Any], way: str, tensor_parallel: int, version: int) -> dict[int, Outcome]:
-        """Have the first learner send the policy's weights to engines, from GPU to GPU.
-
-        Returns:
-            The outcomes of the engines that do not have them.
-        """
-        settings = self.config.agent
-        # As in `InferenceGroup.sync`: running calls have that long to end, and then the weights have it.
-        timeout_s = settings.engine_timeout_s * (2 if settings.weight_switch == "wait" else 1)
-        call = partial(
-            _send, handles=list(handles), way=way, workers=tensor_parallel, version=version, timeout_s=timeout_s
-        )
-        return call(self._learner) if self.is_local else self._ask_first(call, "sending weights")  # type: ignore
-
     def full_state(self) -> dict[str, Any]:
         if self.is_local:
             return self._learner.get_state()  # type: ignore[no-any-return]
@@ -213,15 +198,6 @@ def _listed(numbers: Iterable[int]) -> str:
 
 def _set_state(learner: Any, reference: list[Any]) -> None:
     learner.set_state(ray.get(reference[0]))
-
-
-def _send(
-    learner: Any, handles: list[Any], way: str, workers: int, version: int, timeout_s: float
-) -> dict[int, Outcome]:
-    if getattr(learner, "transfer", None) is None:
-        learner.transfer = GpuTransfer(way, PolicySource(learner.policy.merged_weights), workers)
-    problems: dict[int, Outcome] = learner.transfer.update(handles, version, timeout_s)
-    return problems
 
 
 def _put_weights(learner: Any) -> list[Any]:

@@ -1,15 +1,16 @@
-"""Collecting: jobs go to env runners and come back complete, even if runners or engines die on the way.
+"""Collection of jobs from env runners, which completes even if runners or engines die.
 
 `Exchanges`: batches of jobs are submitted to runners and fetched when they are done. With every runner one exchange is
-under way, which carries new batches there and finished ones back (`rl_agents.rollout.request_queue`). A runner's event
-loop runs only during an exchange, so some thread has to fetch all the time.
+in progress, which carries new batches there and finished ones back (`rl_agents.rollout.request_queue`). Some thread has
+to fetch all the time, because a runner's event loop runs only during an exchange.
 
-`FaultTolerance`: engines get the last weights again. An env runner that is back reports in which task's environment its
-predecessor died; it gets engines and recorder, and is asked for work again. While other runners are alive, a lost one
-is waited for `COME_BACK_S` at most: before lost jobs run again, it should be known whether a task kills its process.
+`FaultTolerance`: engines get the last weights again. A restarted env runner reports in which task's environment its
+predecessor died. It gets engines and recorder, and receives work again. While other runners are alive, the wait for a
+lost one is at most `COME_BACK_S`, because before lost jobs run again, it should be known whether a task kills its
+process.
 
 `Collector.gather` submits all jobs and waits for all. Several threads may gather at once: the groups of a stream
-(`rl_agents.orchestrator.streaming_rollouts`), and an evaluation next to them.
+(`rl_agents.orchestrator.streaming_rollouts`), and an evaluation alongside them.
 """
 
 from __future__ import annotations
@@ -42,32 +43,32 @@ from rl_agents.rollout.branching_check import Reached
 from rl_agents.rollout.recording import MAX_ATTEMPTS
 from rl_agents.rollout.request_queue import JobBatch
 
-#: Longest exchange with a runner that several wait for: new batches reach it no later. With one that a single caller
-#: waits for: it says how far it is.
+#: Maximum seconds of an exchange with a runner for which several callers wait, so that new batches reach it soon; and
+#: with a runner for which one caller waits, so that it reports progress.
 SLICE_S, REPORT_S = 0.1, 10.0
-#: Seconds between two looks at whether a `Company` is closed.
+#: Seconds between two checks whether a `Company` is closed.
 CLOSED_S = 0.5
 
 
 @dataclass(frozen=True)
 class Lost:
-    """The answer to a batch whose runner was lost with it; ``event`` says how."""
+    """The answer to a batch whose runner was lost; ``event`` describes the loss."""
 
     event: str
 
 
 @dataclass
 class _Link:
-    """One env runner, seen from here.
+    """The state of one env runner.
 
     Attributes:
         inbox: batches that wait for the next exchange.
-        outstanding: batches that are there, by their numbers.
-        dropped: numbers of batches to be given up.
-        progress: how many jobs of each of them were done when the runner was last heard.
-        sent: the exchange that is under way; None: none is.
-        heard: when an answer last came, or when the runner was last given work while it had none; later by the time
-            in which no thread fetched.
+        outstanding: batches that the runner has, by number.
+        dropped: numbers of batches to cancel.
+        progress: completed jobs of each outstanding batch at the last answer.
+        sent: the exchange in progress, or None.
+        heard: time of the last answer, or of the first work after an idle time; moved forward by the time in which no
+            thread fetched.
     """
 
     inbox: list[JobBatch] = field(default_factory=list)
@@ -82,10 +83,10 @@ class _Link:
 
 
 class Exchanges:
-    """Which runner has which batch, and what has come back.
+    """The batches of all runners, and their answers.
 
     Attributes:
-        shared: work is submitted all the time: no exchange lasts long.
+        shared: work is submitted at any time, so that no exchange may last long.
     """
 
     def __init__(self, runners: Runners, timeout_s: float) -> None:
@@ -98,16 +99,16 @@ class Exchanges:
         self._lost = False
         self._numbers = itertools.count()
         self._links: dict[int, _Link] = defaultdict(_Link)
-        #: When answers were last asked for.
+        #: Time of the last fetch.
         self._looked = time.monotonic()
         self._answers: dict[int, Any] = {}
-        #: Guards the tables above; notified when answers have come, or when a thread stops waiting for runners.
+        #: Guards the tables above; notified when answers arrive, or when a thread stops waiting for runners.
         self._tables = threading.Condition(threading.RLock())
-        #: A thread waits for runners; the others wait for what it brings.
+        #: A thread waits for runners; the others wait for its results.
         self._waiting = False
 
     def submit(self, runner: int, method: str, jobs: Sequence[Any], options: Mapping[str, Any]) -> int:
-        """Have a runner do jobs as one batch; return the batch's number, for `fetch`."""
+        """Send jobs to a runner as one batch; return the batch's number for `fetch`."""
         with self._tables:
             batch, link = JobBatch(next(self._numbers), method, jobs, options), self._links[runner]
             if link.idle():
@@ -116,10 +117,10 @@ class Exchanges:
         return batch.number
 
     def fetch(self, numbers: Collection[int], wait_s: float) -> dict[int, Any]:
-        """Let env runners continue, and return the answers that have come, by batch; `Lost` for lost batches.
+        """Let env runners continue; return the answers that have arrived, by batch, with `Lost` for lost batches.
 
         Args:
-            numbers: batches that the caller waits for; at least one answer is returned before ``wait_s`` is over.
+            numbers: batches that the caller waits for; returns as soon as there is one answer, or after ``wait_s``.
         """
         end = time.monotonic() + wait_s
         with self._tables:
@@ -137,10 +138,10 @@ class Exchanges:
                     else:
                         self._wait(sent, end)
             finally:
-                self._tables.notify()  # another one waits for runners from now on
+                self._tables.notify()  # another thread waits for runners from now on
 
     def _wait(self, sent: Sequence[Any], end: float) -> None:
-        """Wait for runners, without the tables, and take what they bring."""
+        """Wait for runners without holding the lock, and take their answers."""
         patience, self._looked, self._waiting = self._patience(end), time.monotonic(), True
         self._tables.release()
         try:
@@ -154,7 +155,7 @@ class Exchanges:
             self._tables.notify_all()
 
     def drop(self, numbers: Collection[int]) -> None:
-        """Give these batches up."""
+        """Cancel these batches."""
         with self._tables:
             for link in self._links.values():
                 link.inbox = [batch for batch in link.inbox if batch.number not in numbers]
@@ -166,12 +167,12 @@ class Exchanges:
                 self._answers.pop(number, None)
 
     def done(self, numbers: Collection[int]) -> int:
-        """Return how many jobs of batches in progress were done when their runners were last heard."""
+        """Return the number of completed jobs of batches in progress, at the last answers of their runners."""
         with self._tables:
             return sum(link.progress.get(number, 0) for link in self._links.values() for number in numbers)
 
     def least_busy(self, runners: Sequence[int]) -> list[int]:
-        """Return runners in the order of how many jobs they have."""
+        """Return runners sorted by their number of jobs."""
         with self._tables:
             links = {runner: self._links[runner] for runner in runners}
             jobs = {r: sum(len(b.jobs) for b in (*link.inbox, *link.outstanding.values())) for r, link in links.items()}
@@ -190,7 +191,7 @@ class Exchanges:
         self.count += 1
 
     def _forgive(self) -> None:
-        """Time in which no thread fetched does not count against the runners: their event loops stood still."""
+        """Extend the runners' time limits by the time in which no thread fetched, so that their loops did not run."""
         if self._waiting:
             return
         now = time.monotonic()
@@ -199,14 +200,14 @@ class Exchanges:
         self._looked = now
 
     def _patience(self, end: float) -> float:
-        """Seconds until the caller's time is over, or that of a runner."""
+        """Return the seconds until the caller's or a runner's time limit."""
         ends = [end]
         if self.runners.remote:
             ends += [link.heard + self.timeout_s for link in self._links.values() if not link.idle()]
         return max(0.0, min(ends) - time.monotonic())
 
     def _take(self, runner: int, link: _Link, ready: Collection[Any]) -> None:
-        """Take what an exchange has brought; replace a runner that has died or brings nothing."""
+        """Take the answers of an exchange; replace a runner that has died or completes nothing."""
         if link.sent is not None and link.sent in ready:
             try:
                 answers, link.progress = self.runners.answer(link.sent)
@@ -218,14 +219,14 @@ class Exchanges:
                 if link.outstanding.pop(number, None) is not None:
                     self._answers[number] = answer
                     link.heard = time.monotonic()
-            if len(link.progress) < len(link.outstanding):  # it was restarted in between, and knows of nothing
+            if len(link.progress) < len(link.outstanding):  # it was restarted in between, and has lost its batches
                 self._replace(runner, link, hangs=False)
-        # Also while new work waits for it: it may hang in a dropped batch.
+        # Also with new work only, because it may hang in a dropped batch.
         if not link.idle() and self.runners.remote and time.monotonic() >= link.heard + self.timeout_s:
             self._replace(runner, link, hangs=True)
 
     def _replace(self, runner: int, link: _Link, *, hangs: bool) -> None:
-        """Answer for a runner that was lost; kill one that hangs, so that Ray restarts it."""
+        """Answer the batches of a lost runner; kill one that hangs, so that Ray restarts it."""
         self._lost = True
         batches = [*link.outstanding.values(), *link.inbox]
         jobs = sum(len(batch.jobs) for batch in batches)
@@ -242,13 +243,13 @@ class Exchanges:
         return lost
 
 
-#: For lost runners to come back while others are alive; a slower one joins later.
+#: Seconds to wait for lost runners while others are alive; a slower one joins later.
 COME_BACK_S = 10.0
-#: For one to come back while none is alive.
+#: Seconds to wait for a lost runner if none is alive.
 RESTART_PATIENCE_S = 120.0
-#: For a runner that is back to say in which task its predecessor died.
+#: Seconds for a restarted runner to report in which task its predecessor died.
 ANSWER_S = 10.0
-#: Deaths of env runners in one task after which its episodes fail; one may be the machine's doing.
+#: Deaths of env runners in one task after which its episodes fail; a single one may have another cause.
 MAX_DEATHS = 2
 #: Tasks that kill env runners, while nothing else is completed, after which a run ends.
 MAX_DEADLY_TASKS = 3
@@ -259,8 +260,8 @@ class FaultTolerance:
     """Brings engines and env runners back.
 
     Attributes:
-        recording: gives every env runner what writes to the pool; None: nothing is recorded.
-        deaths: how often an env runner died while it called the environment of a task.
+        recording: gives every env runner its recorder; None: nothing is recorded.
+        deaths: number of env runners that died in a call of the environment of a task.
     """
 
     def __init__(self, runners: Runners, inference: InferenceGroup | RunnerEngines | None) -> None:
@@ -273,22 +274,22 @@ class FaultTolerance:
         self.deaths: Counter[str] = Counter()
         #: Held while engines get weights or are brought back, and while runners get their handles.
         self.lock = threading.RLock()
-        #: Held while lost runners are waited for; engines get weights meanwhile.
+        #: Held during the wait for lost runners, in which engines may get weights.
         self._returning = threading.RLock()
         self._missed: set[int] = set()
         #: When the last `restore` began.
         self._restored = -math.inf
 
     def connect(self) -> None:
-        """Give every env runner the engines' handles, and what it records with, before it gets anything else to do."""
+        """Give every env runner the engines' handles and its recorder, before any work."""
         with self.lock:
             self._equip(self.runners.ids())
 
     def restore(self, events: list[str], since: float) -> None:
-        """Bring engines and then runners back, unless another thread has begun to after the loss at ``since``.
+        """Bring engines and then runners back, unless another thread has begun that after the loss at ``since``.
 
         Args:
-            events: gets a line that names the runners which are not back in time.
+            events: receives a line with the runners that are not back in time.
 
         Raises:
             EngineError, LearnerLost: see `InferenceGroup.restore`.
@@ -305,7 +306,7 @@ class FaultTolerance:
             events += self.overdue(COME_BACK_S if self.runners.ids() else RESTART_PATIENCE_S)
 
     def restore_engines(self) -> None:
-        """Bring engines back with the last weights; runners learn of those that were replaced."""
+        """Bring engines back with the last weights; give runners the handles of replaced ones."""
         if self.inference is None:
             return
         with self.lock:
@@ -318,7 +319,7 @@ class FaultTolerance:
                 self.runners.tell(self.runners.ids(), methodcaller("set_engines", self.inference.handles()))
 
     def look(self) -> None:
-        """Take in lost runners that are back already, unless another thread brings them back now."""
+        """Admit lost runners that are back already, unless another thread is doing that."""
         if self.runners.absent() and self._returning.acquire(blocking=False):
             try:
                 self.welcome(0.0)
@@ -326,10 +327,10 @@ class FaultTolerance:
                 self._returning.release()
 
     def welcome(self, wait_s: float) -> None:
-        """Take in lost runners that are back, and note the tasks in whose environments they died.
+        """Admit lost runners that are back, and note the tasks in whose environments they died.
 
         Args:
-            wait_s: for all of them, in seconds, without those that were `overdue` while others are alive.
+            wait_s: seconds to wait for all of them, except `overdue` ones while others are alive.
         """
         with self._returning:
             back = self.runners.come_back(wait_s, self._missed if self.runners.ids() else ())
@@ -344,7 +345,7 @@ class FaultTolerance:
             self._missed &= set(self.runners.absent())
 
     def overdue(self, waited_s: float) -> list[str]:
-        """Return a line that names the runners which are still away, each once."""
+        """Return a line with the runners that are still missing and were not reported before."""
         late = sorted(set(self.runners.absent()) - self._missed)
         self._missed |= set(late)
         others = "the others continue without it" if self.runners.ids() else "no env runner is alive"
@@ -365,7 +366,7 @@ class FaultTolerance:
         return self.deaths[task] >= MAX_DEATHS
 
     def check_deaths(self, completed: int) -> None:
-        """Raise `EpisodesFail` when env runners die in several tasks and nothing else was ``completed``."""
+        """Raise `EpisodesFail` if env runners die in several tasks and no other episode was ``completed``."""
         deadly = [task for task, count in self.deaths.copy().items() if count >= MAX_DEATHS]
         if len(deadly) >= MAX_DEADLY_TASKS and not completed:
             raise EpisodesFail(f"no episode was completed; {len(deadly)} tasks, such as {deadly[0]}: {DIED}")
@@ -377,13 +378,13 @@ def failed_episode(spec: EpisodeSpec, cause: str) -> Trajectory:
 
 @dataclass(frozen=True)
 class Company:
-    """Other jobs that share the env runners with those of a `Collector.gather`.
+    """The relation of a `Collector.gather` to other jobs that share the env runners.
 
     Attributes:
-        closed: whether the answers are of no use any more.
-        completed: how many of the other jobs are completed.
-        tolerates: whether a user error of these answers may concern them alone.
-        lost: gets a line for each loss, at once.
+        closed: whether the answers are no longer needed.
+        completed: number of other jobs that are completed.
+        tolerates: whether a user error of these answers may concern only them.
+        lost: receives a line for each loss immediately.
     """
 
     closed: Callable[[], bool]
@@ -394,11 +395,11 @@ class Company:
 
 A = TypeVar("A")
 
-#: Rounds in a row that may bring nothing.
+#: Consecutive rounds without a result after which a collection fails.
 MAX_ROUNDS = 6
-#: For what env runners recorded to reach the disk; an env runner that waits for it answers then in any case.
+#: Seconds for the records of env runners to reach the disk, after which they answer in any case.
 FLUSH_S = 60.0
-#: For a runner to say that it is done. One that is in a long call, or hangs, does not: the driver writes for it.
+#: Seconds for a runner to confirm. For one that hangs or is in a long call, the driver writes the records.
 RECORDED_S = 5.0
 
 
@@ -407,7 +408,7 @@ class Collected(Generic[A]):
     """Result of one collection: one answer per job, in the order of the jobs.
 
     Attributes:
-        resampled: jobs that had to be done again because a runner or an engine was lost.
+        resampled: jobs that were repeated because a runner or an engine was lost.
         events: one line per loss, for the log.
     """
 
@@ -417,15 +418,14 @@ class Collected(Generic[A]):
 
 
 class Collector:
-    """Sends jobs to env runners and asks again, with the same seeds, for those that got lost.
+    """Sends jobs to env runners, and repeats lost ones with the same seeds.
 
     Attributes:
-        closed: answers are not wanted any more.
+        closed: answers are no longer needed.
     """
 
     def __init__(self, runners: Runners, inference: InferenceGroup | RunnerEngines | None, timeout_s: float) -> None:
-        """Begin.
-
+        """
         Args:
             inference: see `FaultTolerance`.
             timeout_s: a runner that has work and completes none of it for that long is replaced, in seconds.
@@ -433,7 +433,7 @@ class Collector:
         self.runners = runners
         self.exchanges, self.fault_tolerance = Exchanges(runners, timeout_s), FaultTolerance(runners, inference)
         self.closed = False
-        #: Questions of `recorded` that are under way to env runners which have not answered in time.
+        #: Calls of `recorded` that env runners have not answered in time.
         self._silent: dict[int, Any] = {}
 
     # --- submit all, wait for all ------------------------------------------------------------------------------
@@ -442,10 +442,10 @@ class Collector:
         self, specs: Sequence[EpisodeSpec], temperature: float | None = None, *, record: bool = False,
         company: Company | None = None,
     ) -> Collected[Trajectory]:  # fmt: skip
-        """Run all ``specs``; raises as `gather` does.
+        """Run all ``specs``; raises like `gather`.
 
         Args:
-            record: the samples are for training, and belong in the pool.
+            record: write the samples to the pool, because they are for training.
             company: see `gather`.
         """
         first = self.first_attempt() if record else None
@@ -453,16 +453,16 @@ class Collector:
         return self.gather(jobs, "sample", failed_episode, 0, company, temperature=temperature, attempt=first)
 
     def expand(self, specs: Sequence[BranchSpec]) -> Collected[Expansion]:
-        """Sample children at all states that ``specs`` name, for training; raises as `gather` does."""
+        """Sample children at all states of ``specs``, for training; raises like `gather`."""
         jobs: dict[Hashable, BranchSpec] = {spec.group_id: spec for spec in specs}
         return self.gather(jobs, "expand", _failed_expansion, attempt=self.first_attempt())
 
     def check_branching(self, specs: Sequence[EpisodeSpec]) -> Collected[Reached]:
-        """Make sure that states can be reached again; return one state per spec."""
+        """Check that states can be reached again; return one state per spec."""
         return self.gather({spec: spec for spec in specs}, "check_branching", lambda spec, cause: Reached(spec, ""))
 
     def confirm_branching(self, reached: Sequence[Reached]) -> Collected[Reached]:
-        """Make sure that what `check_branching` has reached is the same on another env runner."""
+        """Check that states from `check_branching` are the same on another env runner."""
         jobs: dict[Hashable, Reached] = {state.spec: state for state in reached}
         return self.gather(jobs, "confirm_branching", lambda state, cause: state, first=1)
 
@@ -470,20 +470,20 @@ class Collector:
         self, jobs: Mapping[Hashable, Any], method: str, give_up: Callable[[Any, str], Any], first: int = 0,
         company: Company | None = None, **options: Any,
     ) -> Collected[Any]:  # fmt: skip
-        """Have env runners do all jobs.
+        """Let env runners do all jobs.
 
         Args:
-            jobs: what is asked for, by the name that answers carry; jobs with one ``group_id`` go to one runner.
+            jobs: by the name that answers carry; jobs with one ``group_id`` go to one runner.
             method: of `TextEnvRunner.exchange`; its answers have ``by_job()``, ``engine_errors`` and ``input_error``.
-            give_up: the answer to a job of a task in which env runners die, from the job and the cause.
-            first: which env runner gets the first group; the next group goes to the next one.
-            company: jobs of other threads; the least busy env runner gets the first group then.
+            give_up: (job, cause) -> the answer to a job of a task in which env runners die.
+            first: index of the env runner that gets the first group; the next group goes to the next one.
+            company: jobs of other threads; if given, the least busy env runner gets the first group.
 
         Raises:
             InputError: a user error, such as a prompt longer than the context.
-            EpisodesFail: env runners die in every task that they begin.
-            RolloutError: some are still missing after several rounds that brought nothing; it names the last losses.
-                Or the collector, or what it gathers, was ``closed`` in another thread.
+            EpisodesFail: env runners die in every task.
+            RolloutError: jobs are still missing after several rounds without a result, or the collector or ``company``
+                was closed by another thread.
         """
         self.fault_tolerance.look()
         deadly = self.fault_tolerance.deadly if company else lambda job: False
@@ -506,7 +506,7 @@ class Collector:
             for answers in self._round(method, left, options, result.events, first, company) if left else ():
                 if answers.input_error and not (company and company.tolerates(answers)):
                     raise InputError(answers.input_error)
-                # Every request that an engine loses with its process says the same.
+                # All requests that an engine loses with its process have the same error.
                 result.events.extend(dict.fromkeys(answers.engine_errors))
                 done.update(answers.by_job())
             if company:
@@ -525,7 +525,7 @@ class Collector:
         self, jobs: Mapping[Hashable, Any], done: dict[Hashable, Any], give_up: Callable[[Any, str], Any],
         result: Collected[Any], company: Company | None,
     ) -> None:  # fmt: skip
-        """Restore lost runners and engines, and give up jobs of tasks in which runners die; raises as `gather` does."""
+        """Restore lost runners and engines; give up jobs of tasks in which runners die. Raises like `gather`."""
         missing = {name: job for name, job in jobs.items() if name not in done}
         result.resampled += len(missing)
         self.fault_tolerance.restore(result.events, time.monotonic())
@@ -537,7 +537,7 @@ class Collector:
         self, method: str, jobs: Sequence[Any], options: Mapping[str, Any], events: list[str], first: int,
         company: Company | None,
     ) -> list[Any]:  # fmt: skip
-        """Send jobs out once, a batch to every runner, and wait for all that comes back."""
+        """Send jobs once, a batch to every runner, and wait for all answers."""
         ids = self.runners.ids()
         if not ids:
             events.append(f"no env runner is alive (lost: {', '.join(map(str, self.runners.absent()))})")
@@ -568,20 +568,19 @@ class Collector:
 
     @property
     def recording(self) -> SetRecorder | None:
-        """What gives every env runner what writes to the pool; None: nothing is recorded."""
+        """The call that gives every env runner its recorder; None: nothing is recorded."""
         return self.fault_tolerance.recording
 
     def record(self, recording: SetRecorder) -> None:
-        """Have all env runners record from now on, those that will be restarted, too."""
+        """Let all env runners record from now on, including those that will be restarted."""
         self.fault_tolerance.recording = recording
         self.fault_tolerance.connect()
 
     def recorded(self) -> bool:
-        """Have env runners write all that they recorded; return whether it is on disk.
+        """Let env runners write all records; return whether they are on disk.
 
-        False where one was lost that may have known more, or does not answer within `RECORDED_S`. That one is in a long
-        call, or hangs: then it is replaced by the limit on its work. Until it has answered, nothing waits for
-        it here again.
+        False if a runner was lost that may have had more, or does not answer within `RECORDED_S`. Such a runner is in a
+        long call or hangs, and its time limit replaces it in that case. It is not asked again until it has answered.
         """
         if not self.runners.remote:
             return True  # one process, one writer, one order
@@ -608,7 +607,7 @@ class Collector:
 
 @dataclass
 class _Progress:
-    """Says on stderr now and then how many episodes are done: a slow model or agent leaves people guessing."""
+    """Prints to stderr from time to time how many episodes of a slow model or agent are done."""
 
     jobs: int
     started: float
@@ -627,7 +626,7 @@ def _failed_expansion(spec: BranchSpec, cause: str) -> Expansion:
 
 
 def split_groups(jobs: Sequence[Any], shares: int) -> list[list[Any]]:
-    """Deal whole groups out, so that siblings share their prompt's prefix in one engine."""
+    """Distribute whole groups, so that siblings share their prompt's prefix in one engine."""
     groups: dict[int, list[Any]] = defaultdict(list)
     for job in jobs:
         groups[job.group_id].append(job)

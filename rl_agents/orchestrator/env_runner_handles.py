@@ -1,13 +1,12 @@
-"""Env runners as the collector sees them: a number each, calls that are sent and answered later, and losses.
+"""Env runners for the collector: numbers, calls that are sent and answered later, and losses.
 
-There are RLlib's actors, and there is the one runner in the driver's own process (local mode), which has no time of its
-own: calls that were sent to it run when they are waited for.
+`RunnerActors` are RLlib's actors. `RunnerHere` is the one runner in the driver's process (local mode), whose calls run
+when they are waited for. Calls are a method's name, or a function or class of this module, so that they are small.
 
-What they are asked is a method's name or a function or class of this module, so that it travels small. With
-``placement=colocate`` each has an engine in its process, which lives and dies with it (`RunnerEngines`). There is one
-call for that, `HostEngine`: have an engine with these weights. A runner that has none builds it, one with other weights
-loads these, and one that has both does nothing. It is made at the start, with new weights, after losses, and to every
-runner that comes back (`rl_agents.orchestrator.collector.FaultTolerance`).
+With ``placement=colocate`` each runner has an engine in its process, which lives and dies with it (`RunnerEngines`).
+The call `HostEngine` gives a runner an engine with certain weights. A runner without an engine builds it, a runner with
+other weights loads these, and otherwise nothing happens. The call is made at the start, with new weights, after losses,
+and to every runner that comes back (`rl_agents.orchestrator.collector.FaultTolerance`).
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from ray.exceptions import ObjectLostError, RayError
 from rl_agents.errors import LearnerLost
 from rl_agents.inference.base import EngineError, EngineSettings, NoEngine
 from rl_agents.inference.client import brief
-from rl_agents.inference.weight_sync import Outcome
+from rl_agents.inference.engine_group import Outcome
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.request_queue import JobBatch
 from rl_agents.store.trajectory_store import PoolSink
 
-#: What an env runner is asked: it is called with the runner.
+#: A call to an env runner; its argument is the runner.
 Call = Callable[[Any], Any]
-#: Seconds between two looks at which runners are back.
+#: Seconds between two checks which runners are back.
 PING_S = 1.0
 
 
 class RunnerLost(Exception):
-    """The runner that was asked has died."""
+    """The runner of a call has died."""
 
 
 class RunnerActors:
@@ -43,12 +42,12 @@ class RunnerActors:
 
     def __init__(self, group: Any) -> None:
         self._group, self._manager = group, group._worker_manager
-        #: To those that are away.
+        #: Pings of missing runners, by runner.
         self._pings: dict[int, Any] = {}
 
     @property
     def remote(self) -> int:
-        """Runners in all, dead ones, too; 0: there is only the one in this process."""
+        """Number of runners, including dead ones; 0: there is only the one in this process."""
         count: int = self._group.num_remote_env_runners()
         return count
 
@@ -56,11 +55,11 @@ class RunnerActors:
         return list(self._group.healthy_env_runner_ids())
 
     def send(self, runner: int, call: Call) -> Any:
-        """Ask a runner; the result is for `wait` and `answer`."""
+        """Send a call to a runner; the result is for `wait` and `answer`."""
         return self._manager.actors()[runner].apply.remote(call)
 
     def wait(self, sent: Sequence[Any], timeout_s: float | None) -> list[Any]:
-        """Wait until one of ``sent`` is answered, or its runner dead; return all that are, none when time is over."""
+        """Wait until one of ``sent`` is answered or its runner is dead; return all such calls, none if time is up."""
         ready, others = ray.wait(list(sent), timeout=timeout_s)
         return ready + ray.wait(others, num_returns=len(others), timeout=0)[0] if ready and others else ready
 
@@ -71,13 +70,13 @@ class RunnerActors:
             raise RunnerLost(str(error)) from error
 
     def lose(self, runner: int, *, kill: bool) -> None:
-        """Ask a runner nothing until it is back; ``kill`` one that only hangs, so that it is restarted."""
+        """Send a runner no calls until it is back; ``kill`` one that hangs, so that it is restarted."""
         if kill:
             ray.kill(self._manager.actors()[runner], no_restart=False)
         self._manager.set_actor_state(runner, False)
 
     def tell(self, runners: Sequence[int], call: Call) -> None:
-        """Have some make a call before anything that they are asked later; the answer is not waited for."""
+        """Send a call that runs before all later ones; do not wait for the answer."""
         for runner in runners:
             self.send(runner, call)
 
@@ -85,9 +84,9 @@ class RunnerActors:
         return [runner for runner in self._manager.actor_ids() if not self._manager.is_actor_healthy(runner)]
 
     def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
-        """Return those that were lost and are back; wait until all are, except for the ``late``, or the time is over.
+        """Return lost runners that are back; wait until all are except the ``late`` ones, or the time is over.
 
-        A ping is under way to each that is away; a runner that restarts answers it when it can.
+        Each missing runner has a ping, which a restarting runner answers when it is ready.
         """
         end, back = time.monotonic() + wait_s, list[int]()
         while absent := self.absent():
@@ -103,7 +102,7 @@ class RunnerActors:
                     back.append(runner)
             if time.monotonic() >= end or not set(self.absent()) - set(late):
                 break
-            if ready and len(back) == before:  # the call failed at once: Ray has yet to restart it
+            if ready and len(back) == before:  # the call failed at once, because Ray has not restarted it yet
                 time.sleep(min(left, PING_S))
         return back
 
@@ -117,7 +116,7 @@ class RunnerActors:
 
 @dataclass(eq=False)
 class _Later:
-    """A call of the runner in this process, which is made when it is waited for."""
+    """A call of the runner in this process, which runs when it is waited for."""
 
     call: Call
     done: bool = False
@@ -137,7 +136,7 @@ class RunnerHere:
         return _Later(call)
 
     def wait(self, sent: Sequence[Any], timeout_s: float | None) -> list[Any]:
-        """Make the calls; what the runner raises is passed on, and that call is not waited for again."""
+        """Make the calls; raise what the runner raises, and do not repeat that call."""
         for later in sent:
             if not later.done:
                 later.done = True
@@ -145,13 +144,13 @@ class RunnerHere:
         return list(sent)
 
     def answer(self, sent: Any) -> Any:
-        """Return the answer; lost is a call that was interrupted."""
+        """Return the answer; raise `RunnerLost` for an interrupted call."""
         if sent.value is None:
             raise RunnerLost("interrupted")
         return sent.value
 
     def lose(self, runner: int, *, kill: bool) -> None:
-        """It is where we are."""
+        """Do nothing: the runner is in this process."""
 
     def tell(self, runners: Sequence[int], call: Call) -> None:
         call(self._runner)
@@ -171,10 +170,10 @@ def runners_of(group: Any) -> Runners:
 
 
 def heard(runners: Runners, asked: dict[int, Any], wait_s: float) -> dict[int, Any]:
-    """Return the answers that come in time, `RunnerLost` for each that has died, and take their calls out of ``asked``.
+    """Return the answers that arrive in time, with `RunnerLost` for dead runners, and remove them from ``asked``.
 
     Args:
-        asked: what `send` returned, by runner.
+        asked: results of `send`, by runner.
     """
     answers, end = dict[int, Any](), time.monotonic() + wait_s
     while asked and (ready := runners.wait(list(asked.values()), max(0.0, end - time.monotonic()))):
@@ -189,23 +188,23 @@ def heard(runners: Runners, asked: dict[int, Any], wait_s: float) -> dict[int, A
 def exchange(
     runner: Any, batches: Sequence[JobBatch], wait_s: float, enough: int | None, drop: Collection[int]
 ) -> tuple[dict[int, Any], dict[int, int]]:
-    """Hand a runner batches and fetch answers, see `rl_agents.rollout.request_queue.RequestQueue.exchange`.
+    """Give a runner batches and fetch answers, see `rl_agents.rollout.request_queue.RequestQueue.exchange`.
 
     Returns:
-        The answers by the batches' numbers, and how many jobs are done of those still in progress.
+        The answers by the batches' numbers, and the number of completed jobs of those still in progress.
     """
     return runner.exchange(batches, wait_s, enough, drop), runner.in_progress
 
 
 @dataclass(frozen=True)
 class SetRecorder:
-    """Has a runner record what it samples; one that does so already stays as it is.
+    """Lets a runner record its samples, unless it does so already.
 
     Attributes:
-        sink: makes what it writes to, in the runner's process, once for each pool.
-        recorded: what had been sampled before a crash, by seed, or a reference to it.
+        sink: creates the sink in the runner's process, once for each pool.
+        recorded: calls from before a crash, by seed, or a reference to them.
         resumes: how often the run was resumed.
-        pool: a name for what ``sink`` writes to, different for every opening of a pool.
+        pool: name of the pool, different each time that a pool is opened.
     """
 
     sink: Callable[[], PoolSink]
@@ -224,12 +223,12 @@ class SetRecorder:
 
 @dataclass(frozen=True)
 class HostEngine:
-    """Has a runner have an engine in its own process (``placement=colocate``), with these weights.
+    """Gives a runner an engine with these weights in its own process (``placement=colocate``).
 
     Attributes:
-        settings: of the engine; it is built where there is none.
+        settings: of the engine, if it has to be built.
         weights: packed, or a reference to them; None: the checkpoint's.
-        number: of the push that brings them; an engine that has had it keeps what it has.
+        number: of the push; an engine that has received it already does not load again.
     """
 
     settings: EngineSettings
@@ -238,7 +237,7 @@ class HostEngine:
     number: int
 
     def __call__(self, runner: Any) -> Outcome:
-        """Return the outcome: an exception would end the runner."""
+        """Return the outcome, because an exception would end the runner."""
         dead = getattr(runner.engine, "dead", None)
         if dead is not None:
             return Outcome("dead", dead)
@@ -252,23 +251,23 @@ class HostEngine:
                 runner.sync_engine(packed, self.version)
                 runner.pushes = self.number
         except Exception as error:
-            if not runner.pushes and self.weights is not None:  # it would sample from the checkpoint
+            if not runner.pushes and self.weights is not None:  # else it samples from the checkpoint
                 runner.set_engine(NoEngine(brief(error)))
             return Outcome("gone" if isinstance(error, ObjectLostError) else "failed", brief(error))
         return Outcome("ok")
 
 
-#: For an engine to be built, in seconds.
+#: Seconds for an engine to be built.
 START_S = 300.0
 
 
 @dataclass
 class RunnerEngines:
-    """The engines of a run whose env runners have one each."""
+    """The engines of a run whose env runners each have one."""
 
     runners: Runners
     settings: EngineSettings
-    #: The last weights, their version, and how many were pushed before and with them; the checkpoint's before any.
+    #: The last weights, their version, and the number of pushes so far; None before the first push.
     last: tuple[Any, int, int] = field(default=(None, 0, 0))
 
     def call(self) -> HostEngine:
@@ -286,23 +285,23 @@ class RunnerEngines:
         """Give all engines weights, packed or a reference to them.
 
         Args:
-            timeout_s: to load them; running calls have a further `EngineSettings.switch_timeout_s` to end.
+            timeout_s: for loading them; running calls have another `EngineSettings.switch_timeout_s` to end.
 
         Raises:
-            EngineError: an engine does not have them; call `restore` before sampling.
+            EngineError: an engine did not load them; call `restore` before sampling.
             LearnerLost: they are gone with the learner that held them.
         """
         self.last = (packed if isinstance(packed, ray.ObjectRef) else ray.put(packed), version, self.last[2] + 1)
         self._complain(self._equip(timeout_s + self.settings.switch_timeout_s))
 
     def restore(self) -> None:
-        """Have runners restarted whose engines have died or hang, and give all others the last weights.
+        """Restart runners whose engines have died or hang, and give all others the last weights.
 
-        A restarted runner gets its engine as it is welcomed back
+        A restarted runner gets its engine when it is admitted again
         (`rl_agents.orchestrator.collector.FaultTolerance.welcome`).
 
         Raises:
-            EngineError: a living engine does not take the weights.
+            EngineError: a living engine does not load the weights.
             LearnerLost: see `sync`.
         """
         outcomes = self._equip(START_S)
@@ -311,7 +310,7 @@ class RunnerEngines:
         self._complain(outcomes)
 
     def _equip(self, timeout_s: float) -> dict[int, Outcome]:
-        """Make the call to all living runners; return what went wrong, by runner."""
+        """Send the call to all living runners; return the outcomes that are not ``ok``, by runner."""
         call = self.call()
         asked = {runner: self.runners.send(runner, call) for runner in self.runners.ids()}
         found = heard(self.runners, asked, timeout_s)
@@ -327,5 +326,5 @@ class RunnerEngines:
             raise EngineError("; ".join(texts))
 
 
-#: The outcome of an engine whose runner has died with it.
+#: Text of the outcome of an engine whose runner has died.
 RUNNER = "its process has died"

@@ -1,6 +1,6 @@
-"""Learning from a pool alone: which recorded sessions there are to train on, and which of them each iteration takes.
+"""Training on a pool's recorded sessions only: which sessions are usable, and which of them each iteration takes.
 
-No environment runs. The policy that sampled is known by its recorded log-probabilities. The learner scores every batch
+No environment runs. The sampling policy is known by its recorded log-probabilities. The learner scores every batch
 before its first optimizer step, and ``rollout_correction`` corrects for the difference
 (`rl_agents.trainer.advantage_pipeline.correct_mismatch`).
 """
@@ -20,26 +20,25 @@ from rl_agents.config import Settings
 from rl_agents.data.tasks import RECORDED, SELECTION, item_at, stream_seed
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
-from rl_agents.orchestrator.rollout_batch import Experience, select
-from rl_agents.orchestrator.rollout_metrics import rollout_metrics
+from rl_agents.orchestrator.rollout_batch import Experience, rollout_metrics, select
 from rl_agents.store.curation import Decision
 from rl_agents.store.reader import PoolReader, Stored, Where
 
-#: Kinds of sessions that are trained on: not evaluations, whose tasks are test tasks, nor the siblings of searches.
+#: Kinds of sessions to train on; evaluations use test tasks, and siblings of searches are no episodes.
 KINDS = ("episode", "gateway")
 
 
 @dataclass
 class Recorded:
-    """The usable sessions of a pool, group by group as they were recorded, in an order that every pass shuffles again.
+    """The usable sessions of a pool in their recorded groups, in an order that every pass shuffles again.
 
-    For supervised recipes every session is a group of its own. What people decided is read once, with the index; a
-    resumed run continues exactly while pool and curation stay as they are.
+    For supervised recipes every session is its own group. Curation decisions are read once, with the index. A resumed
+    run continues exactly if pool and curation have not changed.
 
     Attributes:
         vocabulary: ids that the model reads; None: unknown.
-        groups: ids of the sessions of every group, in the order of writing.
-        decisions: of the sessions about which anything was decided.
+        groups: ids of the sessions of every group, in recorded order.
+        decisions: curation decisions, by session.
     """
 
     settings: Settings
@@ -50,7 +49,7 @@ class Recorded:
 
     @classmethod
     def open(cls, settings: Settings, recipe: AlgorithmSpec, vocabulary: int | None) -> Recorded:
-        """Read the pool's index, and print what is excluded.
+        """Read the pool's index, and print the excluded sessions.
 
         Raises:
             InputError: no pool at ``settings.pool``, or nothing in it to train on.
@@ -73,13 +72,13 @@ class Recorded:
         return cls(settings, recipe, vocabulary, groups, decisions)
 
     def next(self, iteration: int, position: int) -> Experience:
-        """Return what the iteration trains on: the next ``tasks_per_iteration`` groups, more where the recipe asks.
+        """Return the data of the iteration: the next ``tasks_per_iteration`` groups, or more if the recipe needs them.
 
         Args:
             position: groups taken from the stream before this iteration.
 
         Raises:
-            InputError: too few groups teach anything, or another tokenizer wrote the sessions.
+            InputError: too few groups are informative, or the sessions are of another tokenizer.
         """
         rng = np.random.default_rng(stream_seed(self.settings.seed, SELECTION, iteration))
         count = self.settings.tasks_per_iteration
@@ -102,7 +101,7 @@ class Recorded:
         return Experience(drawn, chosen, selected.weights, rollout_metrics(drawn) | dict(selected.metrics))
 
     def _draw(self, position: int, first: int, count: int) -> list[Trajectory]:
-        """Read groups; they are numbered again, since those of other iterations have the same numbers."""
+        """Read groups, and number them again, because groups of different iterations share numbers."""
         drawn: list[Trajectory] = []
         with PoolReader(self.settings.pool) as reader:
             for number in range(count):
@@ -127,7 +126,7 @@ class Recorded:
 
 
 def unusable(stored: Stored, settings: Settings, recipe: AlgorithmSpec) -> str:
-    """Return why a session is not trained on, as it follows a number; empty: it is."""
+    """Return why a session is excluded, as a phrase after a count; empty if it is usable."""
     session = stored.session
     if session.kind not in KINDS:
         return f"of kind {session.kind}"
@@ -148,12 +147,12 @@ def unusable(stored: Stored, settings: Settings, recipe: AlgorithmSpec) -> str:
 
 
 def _light(stored: Stored) -> Stored:
-    """Omit what a long list of sessions need not hold."""
+    """Drop fields that a long list of sessions does not need."""
     return dataclasses.replace(stored, session=dataclasses.replace(stored.session, facts={}, metrics={}))
 
 
 def _groups(usable: Sequence[Stored], recipe: AlgorithmSpec, left_out: Counter[str]) -> list[list[str]]:
-    """Return the recorded groups; those of one session teach nothing where sessions are compared."""
+    """Return the recorded groups; for grouped recipes without groups of a single session."""
     found: dict[tuple[int, int, str], list[str]] = {}
     for session in (stored.session for stored in usable):
         found.setdefault((session.iteration, session.group_id, session.task_id), []).append(session.id)

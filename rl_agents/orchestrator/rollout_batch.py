@@ -1,8 +1,12 @@
-"""What an iteration trains on: rounds of episodes until enough groups are informative, or scripted demonstrations."""
+"""What an iteration trains on: rounds of episodes until enough groups are informative, or scripted demonstrations.
+
+The second half computes the metrics of a batch of episodes.
+"""
 
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,13 +14,15 @@ import numpy as np
 
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.config import Settings
-from rl_agents.data.failures import BadTasks, FailedEpisodes
+from rl_agents.data.failures import AGENT_ERROR, BadTasks, FailedEpisodes
+from rl_agents.data.samples import Row
 from rl_agents.data.selection import Selected, SelectionError
+from rl_agents.data.step_table import step_spans
 from rl_agents.data.tasks import DEMONSTRATION, SELECTION, item_at, stream_seed, training_specs
 from rl_agents.data.trajectory import Trajectory
+from rl_agents.envs.spec import CUT
 from rl_agents.errors import EpisodesFail
 from rl_agents.orchestrator.collector import Collected, Collector
-from rl_agents.orchestrator.rollout_metrics import rollout_metrics, truncation_metrics
 from rl_agents.rewards.base import Reward
 from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
@@ -27,17 +33,17 @@ class TaskPosition:
     """The position of a run in its stream of tasks.
 
     Attributes:
-        bad: those that are no longer sampled.
+        bad: tasks that are no longer sampled.
     """
 
     position: int = 0
     bad: BadTasks = field(default_factory=BadTasks)
 
     def after(self, played: Sequence[Trajectory], position: int | None = None) -> TaskPosition:
-        """Return the position behind these episodes, and print the tasks that it excludes from now on.
+        """Return the position after these episodes, and print the tasks that it excludes from now on.
 
         Args:
-            position: default: each of their groups was a task of the stream.
+            position: the new one; None: each of their groups was a task of the stream.
         """
         bad = copy.deepcopy(self.bad)
         if new := bad.observe(played):
@@ -54,8 +60,7 @@ class Experience:
 
     Attributes:
         weights: factor on the advantages by group id; absent is 1.
-        unjudged: gives the rewards that a judge is asked for, and chooses; None: that is done. The next
-            rollouts do not depend on it.
+        unjudged: gets the judge's rewards and chooses; None: that is done. The next rollouts do not depend on it.
     """
 
     played: list[Trajectory]
@@ -65,7 +70,7 @@ class Experience:
     unjudged: Callable[[], Experience] | None = None
 
     def judge(self) -> None:
-        """Do what is left to do; raises as `Episodes.choose` does, and `InputError` where a judge never answers."""
+        """Get missing rewards and choose; raises like `Episodes.choose`, or `InputError` if a judge does not answer."""
         if self.unjudged is not None:
             whole = self.unjudged()
             self.chosen, self.weights = whole.chosen, whole.weights
@@ -76,7 +81,7 @@ class Experience:
 def select(
     recipe: AlgorithmSpec, usable: Sequence[Trajectory], settings: Settings, rng: np.random.Generator
 ) -> Selected:
-    """Choose what to train on; all of it where the recipe does not choose."""
+    """Choose the episodes to train on; all if the recipe does not choose."""
     if recipe.select is None:
         return Selected(np.ones(len(usable), dtype=bool))
     return recipe.select(usable, settings, rng)
@@ -98,11 +103,11 @@ class Episodes:
             place: position in the stream of tasks before this iteration.
 
         Returns:
-            `Experience.unjudged`, where a judge is asked and one round is enough for any answer.
+            An `Experience` with ``unjudged`` if there is a judge, and one round suffices for any answer.
 
         Raises:
             SelectionError: ``max_generation_batches`` rounds were not enough.
-            EpisodesFail: the environment failed all episodes, and the recipe waits for others.
+            EpisodesFail: the environment failed all episodes, and the recipe needs more.
         """
 
         def play_round(played: list[Trajectory], missing: int) -> dict[str, float]:
@@ -119,11 +124,10 @@ class Episodes:
         return Experience(collected.answers, [], unjudged=lambda: self.choose(iteration, judged_round))
 
     def choose(self, iteration: int, more: Callable[[list[Trajectory], int], dict[str, float]]) -> Experience:
-        """Take round after round until the recipe has enough groups to train on; raises as `play` does.
+        """Take round after round until the recipe has enough groups to train on; raises like `play`.
 
         Args:
-            more: appends the episodes of a round to those that it receives, and returns metrics; also gets the number
-                of missing groups.
+            more: (episodes so far, number of missing groups) -> metrics; appends the episodes of a round to the first.
         """
         rng = np.random.default_rng(stream_seed(self.settings.seed, SELECTION, iteration))
         played: list[Trajectory] = []
@@ -145,7 +149,7 @@ class Episodes:
     def _play_round(
         self, collector: Collector, iteration: int, place: TaskPosition, played: Sequence[Trajectory]
     ) -> Collected[Trajectory]:
-        """Run the ``tasks_per_iteration`` tasks that follow those of ``played``."""
+        """Run the ``tasks_per_iteration`` tasks after those of ``played``."""
         settings, groups = self.settings, len({t.group_id for t in played})
         specs = training_specs(
             self.tasks, iteration, settings.tasks_per_iteration, settings.group_size, settings.seed,
@@ -174,7 +178,7 @@ class Episodes:
         )
 
     def _metrics(self, played: Sequence[Trajectory], rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Reward metrics averaged over the rounds that have them, and what all episodes say."""
+        """Return reward metrics averaged over the rounds that have them, and the metrics of all episodes."""
         names = dict.fromkeys(name for metrics in rounds for name in metrics)
         metrics = {name: float(np.mean([m[name] for m in rounds if name in m])) for name in names}
         metrics.update(rollout_metrics(played))
@@ -187,7 +191,7 @@ class Episodes:
 
 @dataclass
 class Expanding:
-    """Expands the states that a search names.
+    """Expands the states of a search's requests.
 
     Attributes:
         resampled: states that were expanded again because a runner or an engine was lost.
@@ -197,7 +201,7 @@ class Expanding:
     resampled: int = 0
 
     def __call__(self, specs: Sequence[BranchSpec]) -> list[Expansion]:
-        """Sample children at all of them; raises as `Collector.gather` does."""
+        """Sample children at all states; raises like `Collector.gather`."""
         collected = self.collector.expand(specs)
         for event in collected.events:
             print(f"[rl_agents] {event}; expanding its states again", flush=True)
@@ -207,7 +211,7 @@ class Expanding:
 
 @dataclass
 class Demonstrations:
-    """Scripted episodes, in an order that every pass over them shuffles again."""
+    """Scripted episodes, in an order that every pass shuffles again."""
 
     settings: Settings
     model_dir: str
@@ -223,3 +227,114 @@ class Demonstrations:
             self._pool[item_at(indices, iteration * count + i, settings.seed, DEMONSTRATION)] for i in range(count)
         ]
         return Experience(chosen, chosen)
+
+
+# --- metrics of a batch -----------------------------------------------------------------------------------------------
+
+
+def rollout_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Return success, return, length and end causes; episodes that an environment failed count only as failed."""
+    played = [t for t in trajectories if not t.failed]
+    metrics = {
+        "rollout/episodes": float(len(trajectories)),
+        "rollout/failed_episodes": float(len(trajectories) - len(played)),
+    }
+    for cause, count in Counter(t.end_cause.split(":")[0] for t in trajectories).items():
+        metrics[f"end_cause/{cause}"] = count / len(trajectories)
+        if cause == AGENT_ERROR:
+            metrics["rollout/agent_errors"] = float(count)
+    if not played:
+        return metrics
+    steps = [step for t in played for step in t.steps]
+    returns = np.array([t.episode_return for t in played])
+    metrics.update(
+        {
+            "rollout/success_rate": float(np.mean([t.success for t in played])),
+            "rollout/return_mean": float(returns.mean()),
+            "rollout/return_std": float(returns.std()),
+            "rollout/turns_mean": len(steps) / len(played),
+            "rollout/turns": float(len(steps)),
+            "rollout/response_tokens": float(sum(t.response_tokens for t in played)),
+        }
+    )
+    if steps:
+        metrics["rollout/unique_states_per_step"] = len({s.anchor for s in steps}) / len(steps)
+        metrics["rollout/length_limited_share"] = float(np.mean([s.finish_reason == "length" for s in steps]))
+        metrics["rollout/invalid_action_share"] = float(np.mean([not s.valid for s in steps]))
+        metrics["rollout/response_length_mean"] = float(np.mean([len(s.response_ids) for s in steps]))
+        if cut := float(np.mean([CUT in s.observation for s in steps])):
+            metrics["rollout/observation_cut_share"] = cut
+    for name in sorted({name for t in played for name in t.metrics}):
+        metrics[f"env/{name}"] = float(np.mean([t.metrics[name] for t in played if name in t.metrics]))
+    return metrics
+
+
+def truncation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Return how often a truncation rule fired, when, with what outcome, and estimated savings.
+
+    Saved turns and tokens are relative to the mean untruncated episode of the same batch, and absent if there is none.
+    This underestimates savings, because untruncated episodes are those that went well.
+    """
+    played = [t for t in trajectories if not t.failed]
+    cut = [t for t in played if "truncation" in t.facts]
+    whole = [t for t in played if "truncation" not in t.facts]
+    if not played:
+        return {}
+    metrics = {"truncation/ratio": len(cut) / len(played)}
+    if cut:
+        facts = [t.facts["truncation"] for t in cut]
+        metrics["truncation/turn_mean"] = float(np.mean([fact["turn"] for fact in facts]))
+        metrics["truncation/success_rate"] = float(np.mean([t.success for t in cut]))
+        for outcome, count in Counter(fact["outcome"] for fact in facts).items():
+            metrics[f"truncation/{outcome.replace(' ', '_')}_share"] = count / len(cut)
+    if whole:
+        turns, tokens = np.mean([[len(t.steps), t.response_tokens] for t in whole], axis=0)
+        metrics["truncation/turns_saved"] = float(sum(turns - len(t.steps) for t in cut))
+        metrics["truncation/tokens_saved"] = float(sum(tokens - t.response_tokens for t in cut))
+    return metrics
+
+
+def updates_behind(rows: Sequence[Row], trajectories: Sequence[Trajectory], version: int) -> Counter[int]:
+    """Count steps by the number of updates since their first token was sampled.
+
+    Args:
+        rows: of an update; ``Row.trajectory`` indexes ``trajectories``.
+        version: the learner's, before the update.
+    """
+    steps = [trajectories[row.trajectory].steps[step] for row in rows for step, *_ in step_spans(row)]
+    return Counter(version - step.policy_version for step in steps)
+
+
+def success_replay_metrics(rows: Sequence[Row], trajectories: Sequence[Trajectory], version: int) -> dict[str, float]:
+    """Return the replayed episodes of an update: their number, share of the sampled tokens, and staleness.
+
+    Args:
+        rows, trajectories, version: see `updates_behind`.
+    """
+    again = [row for row in rows if row.again]
+    if not again:
+        return {}
+    behind = staleness_metrics(updates_behind(again, trajectories, version))
+    tokens = [sum(float(row.mask.sum()) for row in part) for part in (again, rows)]
+    return {
+        "success_replay/episodes": float(len({row.trajectory for row in again})),
+        "success_replay/token_share": tokens[0] / max(tokens[1], 1.0),
+        "success_replay/staleness_mean": behind["rollout/staleness_mean"],
+        "success_replay/staleness_max": behind["rollout/staleness_max"],
+    }
+
+
+def staleness_metrics(counts: Mapping[int, int]) -> dict[str, float]:
+    """Return mean, 95th percentile and maximum of the staleness of an iteration's steps; empty without steps.
+
+    Args:
+        counts: steps by staleness (`updates_behind`).
+    """
+    if not counts:
+        return {}
+    values = np.repeat(sorted(counts), [counts[value] for value in sorted(counts)])
+    return {
+        "rollout/staleness_mean": float(values.mean()),
+        "rollout/staleness_p95": float(np.percentile(values, 95)),
+        "rollout/staleness_max": float(values.max()),
+    }

@@ -1,8 +1,8 @@
-"""Where the experience of an iteration comes from, and which weights sampled it (docs/explanation/staleness.md).
+"""The source of an iteration's experience, and the weights that sample it (docs/explanation/staleness.md).
 
-The learners' thread takes the experience of an iteration from a `RolloutBuffer` and publishes its weights after each.
-The buffer holds units, which `rl_agents.orchestrator.staleness_control.Admission` admits in order and hands out when
-they are complete. Each unit is rolled out in the caller's thread, or ahead in a thread of its own, then rewarded.
+The learners' thread takes the experience of an iteration from a `RolloutBuffer`, and publishes its weights afterwards.
+The buffer holds units, which `rl_agents.orchestrator.staleness_control.Admission` admits in order and releases when
+they are complete. Each unit is rolled out in the caller's thread, or ahead of time in its own thread, then rewarded.
 
 | mode | unit | admitted | sampled by |
 |---|---|---|---|
@@ -11,8 +11,8 @@ they are complete. Each unit is rolled out in the caller's thread, or ahead in a
 | ``stream=true`` | the group of a task | up to ``max_staleness`` | the newest weights that the engines have |
 
 `BatchBuffer` is the first two, `rl_agents.orchestrator.streaming_rollouts.StreamBuffer` the last. A batch ``i`` is
-sampled by the weights of iteration ``max(first, i - k)`` alone, where ``first`` is the iteration at which the run began
-or was resumed. Its tasks and seeds depend on the order of the batches only: the results do not depend on timing.
+sampled only by the weights of iteration ``max(first, i - k)``, where ``first`` is the iteration at which the run began
+or was resumed. Its tasks and seeds depend only on the order of the batches, so that results do not depend on timing.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from rl_agents.orchestrator.rollout_batch import Episodes, Experience, TaskPosit
 from rl_agents.orchestrator.rollout_workers import RolloutWorkers
 from rl_agents.orchestrator.staleness_control import Admission
 
-#: Seconds after which a waiting thread looks again; interrupts arrive in between.
+#: Seconds after which a waiting thread checks again; interrupts arrive in between.
 POLL_S = 0.5
-#: Seconds that threads may take to notice that their env runners are gone.
+#: Seconds for threads to notice that their env runners are gone.
 CLOSE_S = 10.0
 
 
 class Given:
-    """Batches without sampling: demonstrations, or a pool's sessions. There is no engine, and nothing to record."""
+    """Batches without sampling: demonstrations, or a pool's sessions, without engine and recorder."""
 
     samples = False
 
     def __init__(self, take: Callable[[int, int], Experience]) -> None:
         """
         Args:
-            take: iteration and position in the stream -> what the iteration trains on.
+            take: (iteration, position in the stream) -> the iteration's experience.
         """
         self._take = take
 
@@ -68,7 +68,7 @@ class Sampled:
     """Batches of episodes that env runners sample.
 
     Attributes:
-        workers, learners: those of the moment; learners that die are replaced by others.
+        workers, learners: return the present ones; dead learners are replaced.
     """
 
     episodes: Episodes
@@ -77,27 +77,27 @@ class Sampled:
     samples: bool = True
 
     def play(self, iteration: int, place: TaskPosition) -> Experience:
-        """Return what an iteration trains on; raises as `Episodes.play` does.
+        """Return an iteration's experience; raises like `Episodes.play`.
 
         Args:
-            place: of the stream of tasks before it.
+            place: position in the stream of tasks before it.
         """
         return self.episodes.play(self.workers().collector, iteration, place)
 
     def sync(self, version: int) -> None:
-        """Have the next batch sampled by the learners' weights as they are (in the learners' thread)."""
+        """Let the learners' present weights sample the next batch (in the learners' thread)."""
         self.workers().sync(self.learners(), version)
 
     def export(self) -> Any:
-        """Return the learners' weights as they are (in the learners' thread); raises `LearnerLost`."""
+        """Return the learners' present weights (in the learners' thread); raises `LearnerLost`."""
         return self.learners().export_weights()
 
     def push(self, weights: Any, version: int) -> None:
-        """Have the next batch sampled by weights that `export` returned."""
+        """Let weights from `export` sample the next batch."""
         self.workers().push(weights, version)
 
     def recorded(self) -> bool:
-        """Wait until all that was sampled is in the pool; False where some of it may be lost."""
+        """Wait until all samples are in the pool; return False if some may be lost."""
         collector = self.workers().collector
         return collector.recording is None or collector.recorded()
 
@@ -107,12 +107,12 @@ Producer = Given | Sampled
 
 @dataclass(eq=False)
 class Unit:
-    """What is rolled out by itself: a batch, or a group.
+    """The unit of rollouts: a batch, or a group.
 
     Attributes:
-        version: of the weights that sample it, or that engines had when it was admitted.
-        begun: it is being rolled out, or complete.
-        error: what that raised.
+        version: of the weights that sample it, or that engines had at its admission.
+        begun: its rollout is in progress or complete.
+        error: raised by the rollout.
     """
 
     number: int
@@ -123,13 +123,13 @@ class Unit:
 
 @dataclass(eq=False)
 class Batch(Unit):
-    """What one iteration trains on.
+    """The experience of one iteration.
 
     Attributes:
-        weights: to be pushed before it, and their version; None: the learners' present ones, or they were pushed.
-        admitted: iterations that were completed at its admission.
-        experience, after: its result, and the place of the stream of tasks behind it; None: not rolled out yet.
-        recorded: all that was sampled for it is in the pool; None: not asked yet.
+        weights: to push before it, and their version; None: the learners' present ones, or they were pushed.
+        admitted: number of completed iterations at its admission.
+        experience, after: its result, and the position in the stream of tasks after it; None: not rolled out yet.
+        recorded: all its samples are in the pool; None: not known yet.
     """
 
     weights: tuple[Any, int] | None = None
@@ -140,45 +140,45 @@ class Batch(Unit):
 
 
 class StaleBatch(AssertionError):
-    """A batch was not sampled by the weights that it had to be sampled by: an error of this program."""
+    """A batch was sampled by other weights than required, which is a bug."""
 
 
 class Closed(Exception):
-    """A unit is not wanted any more."""
+    """A unit is no longer needed."""
 
 
 U = TypeVar("U", bound=Unit)
 
 
 class RolloutBuffer(Generic[U]):
-    """What both kinds of buffers share: the learners' side, and a thread for each unit.
+    """The common part of both buffers: the learners' interface, and a thread for each unit.
 
     Attributes:
-        iteration: iterations whose experience was trained on.
-        place: in the stream of tasks, behind what was trained on.
+        iteration: number of iterations that were trained on.
+        place: position in the stream of tasks after them.
         served: versions of the calls that a resumed run's pool serves again.
     """
 
     def __init__(self, producer: Producer, iterations: int, *, ahead: bool) -> None:
         """
         Args:
-            iterations: of the run; no more units are admitted than they need, unless the run is continued beyond.
-            ahead: units have threads; otherwise they are rolled out when `next` is called.
+            iterations: of the run, which limit the units, unless the run is continued beyond.
+            ahead: units have threads; otherwise `next` rolls them out.
         """
         self.producer, self.iterations, self._ahead = producer, iterations, ahead
-        #: Guards the table of units; notified when one has changed.
+        #: Guards the table of units; notified of changes.
         self._changed = threading.Condition()
         self._closed = threading.Event()
-        #: Threads that need env runners or engines.
+        #: Number of threads that need env runners or engines.
         self._busy = 0
         self.begin(0, 0, TaskPosition())
 
     def begin(self, iteration: int, version: int, place: TaskPosition, before: Sequence[int] = ()) -> None:
-        """Continue after ``iteration`` completed ones; what is in flight is given up.
+        """Continue after ``iteration`` completed iterations; cancel units in flight.
 
         Args:
-            before: see `in_flight`. The pool serves what was in flight again; what it does not hold is sampled by the
-                present weights.
+            before: see `in_flight`. The pool serves recorded calls of units in flight again. The present weights sample
+                the other calls.
         """
         self.close()
         with self._changed:
@@ -193,10 +193,10 @@ class RolloutBuffer(Generic[U]):
         self._admission = self._reset(before)
 
     def next(self, iteration: int) -> Experience:
-        """Return what ``iteration`` trains on; the same again until new weights are published.
+        """Return the experience of ``iteration``; the same one until new weights are published.
 
         Raises:
-            InputError, EpisodesFail, SelectionError, RolloutError: as `Episodes.play` does.
+            InputError, EpisodesFail, SelectionError, RolloutError: see `Episodes.play`.
             EngineError, LearnerLost: see `InferenceGroup.restore`.
         """
         assert iteration == self.iteration, f"{iteration} iterations are done, {self.iteration} were published"
@@ -207,7 +207,7 @@ class RolloutBuffer(Generic[U]):
         return self._experience
 
     def publish(self, version: int) -> None:
-        """The learners have trained on the batch that `next` returned; their weights are now called ``version``.
+        """Note that the learners have trained on the experience of `next`; their weights are now ``version``.
 
         Raises:
             LearnerLost: they cannot be exported.
@@ -221,32 +221,32 @@ class RolloutBuffer(Generic[U]):
             self._published()
 
     def close(self) -> None:
-        """Roll out nothing any more; judges that are being asked are left to end by themselves."""
+        """Stop rollouts; requests to judges end by themselves."""
         with self._changed:
             self._closed.set()
             self._changed.notify_all()
 
     def join(self) -> None:
-        """Wait until nothing is rolled out, when env runners are gone; gives up after some seconds."""
+        """Wait for the end of rollouts after env runners are gone, at most `CLOSE_S`."""
         with self._changed:
             self._changed.wait_for(lambda: not self._busy, CLOSE_S)
 
-    # --- what the kinds differ in ------------------------------------------------------------------------------
+    # --- differences of the two buffers ------------------------------------------------------------------------------
 
     def recorded(self) -> bool:
-        """Whether the pool has all that was sampled for the batch that `next` returned."""
+        """Return whether the pool has all samples of the experience of `next`."""
         raise NotImplementedError
 
     def in_flight(self) -> list[int]:
-        """What a checkpoint keeps of units that are not trained on, next to the counters."""
+        """Return the data that a checkpoint keeps about units that were not trained on."""
         raise NotImplementedError
 
     def oldest(self) -> int:
-        """The oldest version that sampled what is to be trained on."""
+        """Return the oldest version of samples that will be trained on."""
         raise NotImplementedError
 
     def settle(self) -> list[Trajectory]:
-        """Before a checkpoint: complete what a resumed run could not sample again.
+        """Before a checkpoint, complete units that a resumed run could not sample again.
 
         Returns:
             Episodes that may lack calls in the pool.
@@ -254,7 +254,7 @@ class RolloutBuffer(Generic[U]):
         raise NotImplementedError
 
     def paused(self) -> AbstractContextManager[None]:
-        """The engines have the learners' weights meanwhile, and the caller may use them."""
+        """Within this context the engines have the learners' weights, and the caller may use them."""
         raise NotImplementedError
 
     def _reset(self, before: Sequence[int]) -> Admission:
@@ -270,11 +270,11 @@ class RolloutBuffer(Generic[U]):
         raise NotImplementedError
 
     def _export(self, version: int) -> None:
-        """Export the learners' weights, which are called ``version``, where rollouts will need them."""
+        """Export the learners' weights of ``version`` if rollouts will need them."""
         raise NotImplementedError
 
     def _published(self) -> None:
-        """Use the weights that were exported; ``_changed`` is held."""
+        """Use the exported weights; ``_changed`` is held."""
         raise NotImplementedError
 
     def _roll_out(self, unit: U, closed: threading.Event) -> None:
@@ -286,7 +286,7 @@ class RolloutBuffer(Generic[U]):
     # --- units -------------------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Admit as many units as there is room for, and as the run needs, and begin them."""
+        """Admit and begin as many units as there is room for and the run needs."""
         with self._changed:
             needed = (self._horizon - self.iteration) * self._admission.batch
             while self._admission.room() and self._admission.useful() < needed:
@@ -300,7 +300,7 @@ class RolloutBuffer(Generic[U]):
                     self._spawn(partial(self._run, unit))
 
     def _spawn(self, work: Callable[[threading.Event], None]) -> None:
-        """Start a thread; ``work`` gets the sign to end, and calls `_leave` when it no longer needs env runners."""
+        """Start a thread; ``work`` receives the stop event, and calls `_leave` when it no longer needs env runners."""
         self._busy += 1
         threading.Thread(target=work, args=(self._closed,), name="rollouts", daemon=True).start()
 
@@ -338,7 +338,7 @@ class RolloutBuffer(Generic[U]):
         self._admission.finish(unit.number)
 
     def _wait(self, until: Callable[[], Any], failed: Callable[[], BaseException | None]) -> None:
-        """Wait until a condition holds; raise what makes that impossible."""
+        """Wait until a condition holds; raise an error that makes it impossible."""
         with self._changed:
             while not until():
                 if (error := failed()) is not None:
@@ -349,13 +349,12 @@ class RolloutBuffer(Generic[U]):
 class BatchBuffer(RolloutBuffer[Batch]):
     """Whole batches, one after the other.
 
-    In the caller's thread batches are sampled as early as their weights exist. ``ahead``: batch ``i`` is rolled out as
+    In the caller's thread batches are sampled as soon as their weights exist. ``ahead``: batch ``i`` is rolled out as
     soon as the weights of iteration ``i - async_level`` are published and the batch before it is complete. While a
-    judge is asked about it, the next one is rolled out. What its thread raises is raised by `next` when the batch is
-    asked for, not before.
+    judge scores it, the next one is rolled out. `next` raises the exceptions of the thread of its batch.
 
     Attributes:
-        async_level: iterations that batches are ahead of the learners.
+        async_level: number of iterations that batches are ahead of the learners.
     """
 
     def __init__(self, producer: Producer, async_level: int, iterations: int, *, ahead: bool = False) -> None:
@@ -364,13 +363,13 @@ class BatchBuffer(RolloutBuffer[Batch]):
 
     def _reset(self, before: Sequence[int]) -> Admission:
         self._before = {self.iteration + further: older for further, older in enumerate(before)}
-        #: The batch that is rolled out next, and the place before it.
+        #: The next batch to roll out, and the position before it.
         self._turn, self._playing = self.iteration, self.place
         self._held = self._rolling = False
-        #: The learners' weights, and their version, once they were exported.
+        #: The learners' weights and their version, once exported.
         self._exported: tuple[Any, int] | None = None
         admission = Admission(1, self.async_level, fifo=True)
-        admission.go_on(self.iteration, self.iteration, {})
+        admission.resume(self.iteration, self.iteration, {})
         return admission
 
     def _make(self, number: int) -> Batch:
@@ -394,7 +393,7 @@ class BatchBuffer(RolloutBuffer[Batch]):
         return experience
 
     def _error(self, number: int) -> BaseException | None:
-        """Why batch ``number`` is never complete."""
+        """Return the error that keeps batch ``number`` from completion, or None."""
         units = [unit for unit in self._table.values() if unit.number <= number]
         return next((unit.error for unit in units if unit.error is not None), None)
 
@@ -414,9 +413,9 @@ class BatchBuffer(RolloutBuffer[Batch]):
         return self.producer.recorded() if known is None else known
 
     def in_flight(self) -> list[int]:
-        """The versions that sample the next ``async_level`` batches, in order.
+        """Return the versions that sample the next ``async_level`` batches, in order.
 
-        Empty where all are the present weights': a resumed run samples these batches with the same ones.
+        Empty if all are the present version, with which a resumed run samples these batches, too.
         """
         numbers = range(self.iteration, self.iteration + self.async_level)
         versions = [self._table[n].version if n in self._table else self._before.get(n, self.version) for n in numbers]
@@ -426,7 +425,7 @@ class BatchBuffer(RolloutBuffer[Batch]):
         return min([self.version, *self._before.values(), *self.in_flight()])
 
     def settle(self) -> list[Trajectory]:
-        """Wait until all that older weights than the present ones have to sample is complete, or has failed."""
+        """Wait until all batches of older weights are complete or have failed."""
         if not self._ahead or not self._table:
             return []
         end = min(self.iteration + self.async_level, self._horizon)
@@ -438,7 +437,7 @@ class BatchBuffer(RolloutBuffer[Batch]):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """See `RolloutBuffer.paused`; the batch under way is waited for, and the next one begins afterwards."""
+        """See `RolloutBuffer.paused`; wait for the present batch, and begin the next one afterwards."""
         try:
             with self._changed:
                 self._held = True
@@ -469,10 +468,10 @@ class BatchBuffer(RolloutBuffer[Batch]):
             self.producer.sync(version)
         else:
             self.producer.push(*unit.weights)
-            unit.weights = None  # they are large
+            unit.weights = None  # free the memory
         synced = time.perf_counter() - started
         experience = self.producer.play(unit.number, self._playing)
-        after = self._playing.after(experience.played)  # does not depend on a judge
+        after = self._playing.after(experience.played)  # independent of judges
         if not self._ahead:
             experience.judge()
         if self.producer.samples:
@@ -490,7 +489,7 @@ class BatchBuffer(RolloutBuffer[Batch]):
             self._turn, self._playing = unit.number + 1, after
 
     def _oldest(self, unit: Batch, experience: Experience, version: int) -> int:
-        """Check that ``version`` sampled all that the pool has not served; return the oldest version of the batch."""
+        """Check that ``version`` sampled all steps that the pool did not serve; return the batch's oldest version."""
         if not self.producer.samples:
             return version
         sampled = {v for t in experience.played for step in t.steps for v in _versions(step)}

@@ -1,22 +1,22 @@
-"""Which groups a stream admits and which it trains on next, so that none is ever too old (pure, without threads).
+"""Bounds on the staleness of a stream: which groups it admits, and which it trains on next (pure, without threads).
 
-Groups of ``n`` episodes are admitted and trained on as wholes, numbered in the order of admission; ``B`` of them make
-an iteration. Two rules bound their age:
+Groups of ``n`` episodes are admitted and trained on as wholes, and numbered in the order of admission. ``B`` of them
+make an iteration. Two rules bound their age:
 
-- *Paced admission.* Admitted and not yet trained on are at most ``(S + 1) B`` groups. A group is trained on when
-  the engines have the weights that came of it.
+- *Paced admission.* At most ``(S + 1) B`` groups are admitted and not yet trained on. A group counts as trained on when
+  the engines have the resulting weights.
 - *Windowed FIFO.* The next group is the oldest finished one among those that are less than ``W`` behind the oldest
-  that is left. A slow group lets ``W - 1`` others pass, then all wait for it: it does not hold up the others at once,
-  and does not starve. None is dropped.
+  remaining one. ``W - 1`` others may pass a slow group, then all wait for it, so that it neither blocks the others
+  immediately nor starves. No group is dropped.
 
 Group ``g = q B + r`` is admitted when at least ``q - S`` iterations are over, and is at most number ``g + W - 1`` to be
 trained on, in iteration ``q + ceil((W - 1) / B)`` at the latest: no step is older than ``S + ceil((W - 1) / B)``
-iterations (the bound of torchtitan's windowed FIFO, with the window of MiniMax, arXiv:2605.26494, 6.2.4). A bound ``K``
-is used up so: ``S = K`` and ``W = 1``, a plain FIFO, for ``K <= 2``, where one more iteration ahead is worth more than
-a window; above, ``S = K - 1`` and ``W = max(1, min(floor(0.3 (S + 1) B), B + 1))``.
+iterations (the bound of torchtitan's windowed FIFO, with the window of MiniMax, arXiv:2605.26494, 6.2.4). For a bound
+``K <= 2``, ``S = K`` and ``W = 1``, a plain FIFO, because one more iteration ahead is worth more than a window. Above,
+``S = K - 1`` and ``W = max(1, min(floor(0.3 (S + 1) B), B + 1))``.
 
-Groups that a method passes over (dynamic sampling) make room at once. The bound stays: what is admitted in their place
-comes behind all that were admitted before, and the iteration under way takes ``B`` others all the same.
+Groups that a method skips (dynamic sampling) make room at once. The bound still holds, because their replacements come
+after all groups that were admitted before, and the present iteration takes ``B`` other groups in any case.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-#: Share of all admitted groups that the window holds at most.
+#: Maximum share of all admitted groups in the window.
 WINDOW = 0.3
-#: Largest bound that is used up without a window.
+#: Largest bound for which there is no window.
 FIFO = 2
 
 
@@ -38,7 +38,7 @@ def slack_and_window(batch: int, staleness: int) -> tuple[int, int]:
 
 
 class TooOld(AssertionError):
-    """A group is older than the bound: an error of this program."""
+    """A group is older than the bound, which is a bug."""
 
 
 @dataclass
@@ -46,16 +46,16 @@ class Admission:
     """The groups of a stream.
 
     Attributes:
-        batch: B; 1 where a unit is a whole batch.
+        batch: B; 1 if a unit is a whole batch.
         staleness: K, in iterations.
         fifo: no window: in the order of admission, ``S = K``.
-        iteration: iterations whose weights the engines have.
-        admitted: groups so far; the next one's number.
-        gone: groups that were trained on, those passed over among them.
-        waiting: admitted and not taken, oldest first, each with the iteration that it was admitted at.
-        finished: those of them that are complete.
-        taken: of the iteration under way, as in ``waiting``.
-        passed: how many of them teach nothing.
+        iteration: number of iterations whose weights the engines have.
+        admitted: number of groups so far, which is the next one's number.
+        gone: number of groups that were trained on, including skipped ones.
+        waiting: admitted and not taken, oldest first, with the iteration of their admission.
+        finished: completed groups of ``waiting``.
+        taken: groups of the present iteration, as in ``waiting``.
+        passed: number of skipped groups of ``taken``.
     """
 
     batch: int
@@ -74,12 +74,12 @@ class Admission:
         self.bound = self.slack + math.ceil((self.window - 1) / self.batch)
         assert self.bound <= self.staleness
 
-    def go_on(self, iteration: int, position: int, waiting: dict[int, int]) -> None:
+    def resume(self, iteration: int, position: int, waiting: dict[int, int]) -> None:
         """Continue after a checkpoint.
 
         Args:
-            position: groups that were trained on before it.
-            waiting: those that had been admitted and were not, as `waiting`; they have to be run again.
+            position: number of groups that were trained on before it.
+            waiting: groups that were admitted but not trained on, which run again; as the attribute.
         """
         self.iteration, self.waiting = iteration, dict(sorted(waiting.items()))
         self.gone, self.admitted = position, position + len(waiting)
@@ -89,7 +89,7 @@ class Admission:
         return self.admitted - self.gone < (self.slack + 1) * self.batch
 
     def useful(self) -> int:
-        """Return how many groups there are to train on, in this iteration and later ones, as far as is known."""
+        """Return the number of groups that this and later iterations can train on, as far as is known."""
         return len(self.waiting) + len(self.taken) - self.passed
 
     def admit(self) -> int:
@@ -108,7 +108,7 @@ class Admission:
         self.finished.add(number)
 
     def take(self, count: int, iteration: int) -> list[int]:
-        """Return the next groups for ``iteration``; none while there are less than ``count``.
+        """Return the next groups for ``iteration``; none while fewer than ``count`` are ready.
 
         Raises:
             TooOld: the bound does not hold.
@@ -130,22 +130,22 @@ class Admission:
         return found
 
     def pass_over(self, count: int) -> None:
-        """So many of the taken groups teach nothing: as many others may be admitted."""
+        """Note that ``count`` of the taken groups are skipped, so that as many others may be admitted."""
         self.gone, self.passed = self.gone + count, self.passed + count
 
     def put_back(self) -> None:
-        """The iteration under way is given up: its groups wait again, finished."""
+        """Cancel the present iteration: its groups wait again, finished."""
         self.waiting = dict(sorted({**self.taken, **self.waiting}.items()))
         self.finished |= self.taken.keys()
         self.gone -= self.passed
         self.taken, self.passed = {}, 0
 
     def learned(self) -> list[int]:
-        """Return the groups of the iteration that is over; call `publish` when the engines have its weights."""
+        """Return the groups of the completed iteration; call `publish` when the engines have its weights."""
         groups, self.taken, self.passed = list(self.taken), {}, 0
         return groups
 
     def publish(self, iteration: int) -> None:
-        """The engines have the weights of so many iterations."""
+        """Note that the engines have the weights of ``iteration`` iterations."""
         self.gone += self.batch * (iteration - self.iteration)
         self.iteration = iteration

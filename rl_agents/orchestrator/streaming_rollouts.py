@@ -1,12 +1,12 @@
-"""Streaming rollouts: env runners sample without a pause, with the newest weights that they have.
+"""Streaming rollouts: env runners sample without a pause, with the engines' newest weights.
 
-The learners' thread takes ``tasks_per_iteration`` complete groups for an iteration. Each group that is admitted has a
-thread: it rolls the group out (`Collector.collect`), then asks for its rewards. One more thread gives engines new
-weights in the middle of episodes. Which groups are taken depends on timing; how old they are does not exceed
-``max_staleness``, which is asserted on every batch.
+The learners' thread takes ``tasks_per_iteration`` complete groups for an iteration. Each admitted group has a thread,
+which rolls it out (`Collector.collect`) and gets its rewards. Another thread gives engines new weights in the middle of
+episodes. Which groups are taken depends on timing, but their age does not exceed ``max_staleness``, which is asserted
+on every batch.
 
-After a checkpoint a stream continues with the groups that had been admitted and not trained on: they are rolled out
-again with their old seeds, and the pool serves the calls that they had made. What was admitted later is forgotten.
+After a checkpoint a stream continues with the groups that had been admitted and not trained on. They are rolled out
+again with their seeds, and the pool serves their recorded calls. Groups that were admitted later are dropped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rl_agents.orchestrator.rollout_buffer import POLL_S, RolloutBuffer, Sampled
 from rl_agents.orchestrator.staleness_control import Admission, TooOld
 from rl_agents.rollout.agent_loop import Rollouts
 
-#: Seconds after which a group is rewarded again that met a user error.
+#: Seconds after which the rewards of a group are tried again after a user error.
 AGAIN_S = 1.0
 
 
@@ -37,8 +37,8 @@ class Group(Unit):
 
     Attributes:
         episodes: all of them, once they are complete.
-        resampled: episodes that were asked for again.
-        sure: all its calls are in the pool, or will be there.
+        resampled: number of repeated episodes.
+        sure: all its calls are, or will be, in the pool.
     """
 
     specs: Sequence[EpisodeSpec] = ()
@@ -48,7 +48,7 @@ class Group(Unit):
 
 
 class StreamBuffer(RolloutBuffer[Group]):
-    """Groups, without barriers; ``place`` counts all that were trained on, in any order."""
+    """Groups without barriers; ``place`` counts those that were trained on, in any order."""
 
     def __init__(self, producer: Sampled, iterations: int) -> None:
         self.episodes, self.settings, self._workers = producer.episodes, producer.episodes.settings, producer.workers
@@ -59,23 +59,23 @@ class StreamBuffer(RolloutBuffer[Group]):
     def _reset(self, before: Sequence[int]) -> Admission:
         self._started, self._push_s = False, 0.0
         self._push_error: BaseException | None = None
-        #: User errors of judges, and first prompts that are too long, since a group was rolled out without one.
+        #: User errors of judges, and too long first prompts since the last group without one.
         self._refused = self._hopeless = 0
         self._last_loss = ""
-        #: The last weights that were exported, and those that engines wait for, with their version and iteration.
+        #: The last exported weights, and those that engines have not loaded yet, with version and iteration.
         self._weights: Any = None
         self._offered: tuple[Any, int, int] | None = None
         waiting = list(zip(before[::3], before[1::3], before[2::3], strict=True))
         self._table = {number: self._make(number, version) for number, _, version in waiting}
         admission = Admission(self.settings.tasks_per_iteration, self.settings.max_staleness)
-        admission.go_on(self.iteration, self.place.position, {number: admitted for number, admitted, _ in waiting})
+        admission.resume(self.iteration, self.place.position, {number: admitted for number, admitted, _ in waiting})
         return admission
 
     def _make(self, number: int, version: int | None = None) -> Group:
-        """Return a group with the task and the seeds that its number stands for.
+        """Return the group with the task and the seeds of a number.
 
         Args:
-            version: of the engines' weights at its admission; None: it is admitted now.
+            version: of the engines' weights at its admission; None: the present one.
         """
         if version is None:
             version = self._workers().version
@@ -90,7 +90,7 @@ class StreamBuffer(RolloutBuffer[Group]):
     def _collect(self, iteration: int) -> Experience:
         started = time.perf_counter()
         if self._started:
-            self._admit()  # a run that is continued beyond its end needs more groups
+            self._admit()  # a run that continues beyond its end needs more groups
         else:
             self._start()
         ready = len(self._admission.finished)
@@ -147,7 +147,7 @@ class StreamBuffer(RolloutBuffer[Group]):
             return all(self._table[number].sure for number in self._admission.taken)
 
     def in_flight(self) -> list[int]:
-        """Number, iteration and version of the admission of every group that is not trained on, one after the other."""
+        """Return, flattened, number, iteration and version at admission of every group that was not trained on."""
         with self._changed:
             waiting = sorted({**self._admission.taken, **self._admission.waiting}.items())
             return [part for number, admitted in waiting for part in (number, admitted, self._table[number].version)]
@@ -157,7 +157,7 @@ class StreamBuffer(RolloutBuffer[Group]):
             return min([self.version, *(group.version for group in self._table.values())])
 
     def settle(self) -> list[Trajectory]:
-        """Have the pool hold all calls so far, those of unfinished episodes included."""
+        """Write all calls so far to the pool, including those of unfinished episodes."""
         if self._started:
             self.recorded()
         with self._changed:
@@ -165,7 +165,7 @@ class StreamBuffer(RolloutBuffer[Group]):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """See `RolloutBuffer.paused`; rollouts continue alongside the caller's."""
+        """See `RolloutBuffer.paused`; rollouts continue in the meantime."""
         with self._changed:
             self._changed.wait_for(lambda: self._offered is None or self._push_error)
         yield
@@ -189,7 +189,7 @@ class StreamBuffer(RolloutBuffer[Group]):
         self._changed.notify_all()
 
     def _push_all(self, closed: threading.Event) -> None:
-        """In a thread: push what is offered, and look which runners are back."""
+        """In a thread, push offered weights and admit runners that are back."""
         try:
             while not closed.is_set():
                 if (offered := self._offered) is not None:
@@ -227,7 +227,7 @@ class StreamBuffer(RolloutBuffer[Group]):
                 self._hopeless = 0
 
     def _report(self, event: str) -> None:
-        """Print a loss once: many groups lose episodes with one runner."""
+        """Print a loss once, because many groups lose episodes with one runner."""
         with self._changed:
             known, self._last_loss = event == self._last_loss, event
         if not known:
@@ -239,16 +239,16 @@ class StreamBuffer(RolloutBuffer[Group]):
             return alive + self._admission.iteration
 
     def _tolerates(self, answers: Rollouts) -> bool:
-        """Only this group's first prompt may be too long."""
+        """Tolerate a too long first prompt if other groups may have shorter ones."""
         with self._changed:
             self._hopeless += 1
             return not answers.unfinished and self._hopeless < self._admission.batch
 
     def _reward(self, group: Group, closed: threading.Event) -> None:
-        """Reward until it works, so that no learner waits for a judge. A user error is the run's when B of them came.
+        """Retry rewards until they succeed; after B user errors raise the last one.
 
-        A judge that did not answer the first question may answer the next one, and a whole batch would have asked all.
-        The judge's own bound (`judge_concurrency`) says how many questions it has at a time.
+        A judge that did not answer one question may answer the next one. ``judge_concurrency`` bounds its concurrent
+        questions.
         """
         reward = self.episodes.reward
         while not closed.is_set():

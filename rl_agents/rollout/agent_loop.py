@@ -1,19 +1,19 @@
 """The agent loop: episodes of one policy in text environments, many at once on one event loop.
 
 Engine and environment are awaited. An environment of microseconds runs inline, one call at a time, so that breakpoints
-in it hit; a slow one in coroutines, threads or processes (`env_pool`). The result of an episode depends on its seed
-alone. An environment that raises, hangs or answers nonsense ends its own episode with the cause on record. An engine
-that fails is not the episode's fault: such episodes are reported as unfinished, to be run again with the same seed.
+in it work. A slow one runs in coroutines, threads or processes (`env_pool`). The result of an episode depends only on
+its seed. An environment that raises, hangs or returns invalid values ends its own episode, with the cause on record. If
+an engine fails, its episodes are reported as unfinished, to be run again with the same seed.
 
-T3 (training only): when the truncation rule fires after a turn that ends nothing by itself, the episode
+T3 (training only): if the truncation rule fires after a turn that does not end the episode, the episode
 
 - ``force_answer``: continues for exactly one turn, before which the agent reads the environment's feedback and the
-  instruction to answer now. If that turn ends the task, it is scored as always; if not, return 0;
+  instruction to answer now. If that turn ends the task, it is scored as always; if not, the return is 0;
 - ``zero``: stops there with return 0;
-- ``keep_prefix``: stops there with the rewards it has.
+- ``keep_prefix``: stops there with the rewards so far.
 
-Its last token is terminal in all three: nothing is bootstrapped. Turns after it are never run, so that no loss and
-no advantage sees them.
+Its last token is terminal in all three cases, and nothing is bootstrapped. Later turns are not run, so that no loss and
+no advantage includes them.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_
 
 @dataclass(slots=True)
 class Rollouts(Failures):
-    """The results of a list of specs; every spec is in exactly one of ``trajectories`` and ``unfinished``.
+    """The results of a list of specs, each of which is in either ``trajectories`` or ``unfinished``.
 
-    ``input_error`` is set only when no episode could take a single step because of a user error (no first prompt fits
+    ``input_error`` is set only if no episode could take a single step because of a user error (no first prompt fits
     the context, or the environment cannot be created).
 
     Attributes:
@@ -48,7 +48,7 @@ class Rollouts(Failures):
         unfinished: specs whose engine failed; run them again with the same seeds.
     """
 
-    #: Without repr, because asyncio.Runner reprs its task's result when it puts the handler of SIGINT back.
+    #: Without repr, because asyncio.Runner reprs its task's result when it restores the handler of SIGINT.
     trajectories: list[Trajectory] = field(default_factory=list, repr=False)
     unfinished: list[EpisodeSpec] = field(default_factory=list)
 
@@ -75,8 +75,8 @@ class Episode:
     async def play(self) -> Trajectory:
         """Run to the end.
 
-        The trajectory is ``failed``, with the steps so far, when the environment failed. It has no step (cause
-        ``context_length``) when the first prompt leaves no room for a response.
+        The trajectory is ``failed``, with the steps so far, if the environment failed. It has no step (cause
+        ``context_length``) if the first prompt leaves no room for a response.
 
         Raises:
             EngineError: the engine failed.
@@ -99,13 +99,13 @@ class Episode:
             self._fail(failure)
 
     async def turn(self, by_hand: str | None = None) -> None:
-        """Run one turn of an episode that continues; ``trajectory.end_cause`` says afterwards whether it has ended.
+        """Run one turn; afterwards ``trajectory.end_cause`` is set if the episode has ended.
 
         Args:
-            by_hand: a human's action in the policy's place; the policy reads it as its own words later.
+            by_hand: a human's action instead of the policy's, which later reads it as its own.
 
         Raises:
-            EngineError: the engine failed; nothing has happened, the turn may be run again.
+            EngineError: the engine failed; the episode has not changed, and the turn may be run again.
             InputError: the environment reports a user error, or ``by_hand`` is too long.
         """
         try:
@@ -127,7 +127,7 @@ class Episode:
         self.dialogue = Dialogue.start(self.answer.observation, self.answer.chat)
 
     async def _turn(self, by_hand: str | None) -> None:
-        """Let the policy read, write and the environment answer; or end the episode when the context is full."""
+        """Sample a response and let the environment answer, or end the episode if the context is full."""
         self.prompt_ids = await self.player.prompt(self.env, self.guard, self.dialogue)
         if not self.player.has_room(self.prompt_ids):
             if self.must_answer:
@@ -142,7 +142,7 @@ class Episode:
             step = self.player.step(self.prompt_ids, completion, self.answer, self.dialogue.chat)
         else:
             step = self.player.step_by_hand(self.prompt_ids, by_hand, self.answer)
-        # On record before the environment answers: a failing environment must not hide what it failed on.
+        # Recorded before the environment answers, so that a failing environment does not hide the action.
         self.trajectory.steps.append(step)
         self.answer = await self.player.act(self.env, self.guard, step)
         self.dialogue = next_dialogue(self.dialogue, step, self.answer)
@@ -176,7 +176,7 @@ class Episode:
             self._end_by_rule("return 0" if after == "zero" else "prefix kept", zero=after == "zero")
 
     async def _ask_for_answer(self) -> None:
-        """Add the instruction to what the agent reads next; to the anchor, too: it is not the state it was."""
+        """Add the instruction to the next observation, and to the anchor, because the state differs now."""
         instruction = await self.guard.call(getattr, self.env, "answer_instruction", ANSWER_INSTRUCTION)
         if not isinstance(instruction, str):
             raise EnvFailure(f"env_garbage: answer_instruction is {type(instruction).__name__}, not a str")
@@ -187,14 +187,8 @@ class Episode:
         self.must_answer = True
 
     def _end_by_rule(self, outcome: str, zero: bool) -> None:
-        trajectory = self.trajectory
-        fact = trajectory.facts["truncation"]
-        fact["outcome"] = outcome
-        trajectory.end_cause = f"truncated_by_rule: {fact['rule']} after turn {fact['turn']}, {outcome}"
-        trajectory.terminated = True
+        end_by_rule(self.trajectory, outcome, zero)
         if zero:
-            for step in trajectory.steps:
-                step.reward = 0.0
             self.answer = replace(self.answer, success=False)
 
     def _end_at_limit(self, cause: str) -> None:
@@ -211,6 +205,16 @@ class Episode:
             trajectory.facts["evidence"] = self.answer.evidence
         won = is_success(self.answer, trajectory.episode_return)
         trajectory.success = bool(trajectory.steps) and not trajectory.failed and won
+
+
+def end_by_rule(trajectory: Trajectory, outcome: str, zero: bool) -> None:
+    """End a trajectory that a truncation rule has cut; ``zero`` sets its return to 0."""
+    fact = trajectory.facts["truncation"]
+    fact["outcome"] = outcome
+    trajectory.end_cause = f"truncated_by_rule: {fact['rule']} after turn {fact['turn']}, {outcome}"
+    trajectory.terminated, trajectory.truncated = True, False
+    for step in trajectory.steps if zero else ():
+        step.reward = 0.0
 
 
 async def play_episodes(
@@ -234,10 +238,10 @@ async def collect_episodes(
     specs: Sequence[EpisodeSpec], make_env: EnvFactory | EnvPool, engine: Engine, context: ContextPolicy,
     limits: Limits, recorder: Recorder | None = None,
 ) -> Rollouts:  # fmt: skip
-    """Like `play_episodes`, with a user error in ``Rollouts.input_error`` instead of raised.
+    """Run all episodes at once like `play_episodes`, but return a user error in ``Rollouts.input_error``.
 
     Args:
-        recorder: of samples; None: nothing is recorded.
+        recorder: writes samples to the pool; None: nothing is recorded.
     """
     pool = make_env if isinstance(make_env, EnvPool) else EnvPool(make_env)
     try:
@@ -254,8 +258,8 @@ def rollouts_of(specs: Sequence[EpisodeSpec], results: Sequence[tuple[Trajectory
     """Sort the results of the specs.
 
     Args:
-        results: of each spec the trajectory, with the line that says by how much its first prompt is too long (empty:
-            it is not); or what it raised.
+        results: for each spec its trajectory, with an error line if its first prompt is too long (else empty), or the
+            exception that it raised.
 
     Raises:
         BaseException: any result that is neither a trajectory nor an `EngineError` nor an `InputError`.
@@ -277,7 +281,7 @@ def rollouts_of(specs: Sequence[EpisodeSpec], results: Sequence[tuple[Trajectory
 async def _play_pooled(
     spec: EpisodeSpec, pool: EnvPool, engine: Engine, context: ContextPolicy, limits: Limits, recorder: Recorder | None
 ) -> Episode:
-    """Run one episode in an environment of the pool, which gets it back unless the episode failed."""
+    """Run one episode in an environment of the pool, which is returned unless the episode failed."""
     try:
         env = await pool.take()
     except EnvFailure as failure:
@@ -289,7 +293,7 @@ async def _play_pooled(
     try:
         await episode.play()
     except EngineError:
-        pool.give_back(env)  # mid-episode, but the next reset begins again
+        pool.give_back(env)  # in mid-episode, but the next user resets it
         raise
     except BaseException:
         await pool.discard(env)

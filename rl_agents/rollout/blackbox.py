@@ -1,17 +1,17 @@
-"""Rollouts of black-box agents: one agent and one gateway session per episode, and trajectories of what was asked.
+"""Rollouts of black-box agents: one agent and one gateway session per episode, whose calls become a trajectory.
 
-The agent runs its task by itself, in a process or as a coroutine; the gateway answers its requests, with the seeds and
-prompts that the built-in loop would have for the same dialogue. When the agent ends, its session is closed and its
-calls are the trajectory's steps. What the agent's result gives goes to the step that had the last word; rewards that it
-gave to single calls stay with them.
+The agent runs its task by itself, in a process or as a coroutine. The gateway answers its requests, with the seeds and
+prompts that the built-in loop would use for the same dialogue. When the agent ends, its session is closed and its
+calls become the trajectory's steps. The reward of the agent's result goes to the step with the final answer. Rewards of
+single calls stay with these calls.
 
-``end_cause`` is ``terminated``, ``env_truncated`` (the agent says so), ``max_turns`` or ``context_length`` (a call was
-refused), ``agent_timeout`` (its time was over: trained on, as the others are), ``truncated_by_rule: ...`` (T3), or a
-``agent_error: exit code 3: the last line that it wrote``. The last one is excluded from training, or trained on with
-``env.error_reward``. An episode that an engine failed is unfinished.
+``end_cause`` is ``terminated``, ``env_truncated`` (reported by the agent), ``max_turns`` or ``context_length`` (a call
+was refused), ``agent_timeout`` (trained on like the others), ``truncated_by_rule: ...`` (T3), or
+``agent_error: exit code 3: its last line of output``. The last one is excluded from training, or trained on with
+``env.error_reward``. An episode whose engine failed is unfinished.
 
-T3 (`Steering`): the truncation rule looks at every answered call when the next one is asked. Only then is known that
-the episode continues, and whether the turn made progress: an agent that can tell says so in its next request, as
+T3 (`Steering`): the truncation rule looks at an answered call when the next one arrives. Only then is it known that the
+episode continues, and whether the turn made progress. The agent reports that in its next request, as
 ``metadata: {"progress": "true"}`` (or ``"false"``).
 """
 
@@ -38,12 +38,11 @@ from rl_agents.gateway.results import AgentResult
 from rl_agents.gateway.server import serving
 from rl_agents.gateway.sessions import OpenSession
 from rl_agents.inference.base import Engine, EngineError
-from rl_agents.rollout.agent_loop import Rollouts, rollouts_of
-from rl_agents.rollout.prompting import episode_turns
+from rl_agents.rollout.agent_loop import Rollouts, end_by_rule, rollouts_of
 from rl_agents.rollout.recording import CallsOnly, Recorder
 from rl_agents.rollout.request_queue import gathered
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, Rule, Truncation, TurnFacts, reasons
-from rl_agents.rollout.turns import Limits
+from rl_agents.rollout.turns import Limits, episode_turns
 from rl_agents.store.records import Opening
 from rl_agents.store.trajectory_store import PoolSink
 from rl_agents.web.errors import ApiError
@@ -53,11 +52,11 @@ PROGRESS = {"true": True, "false": False}
 
 @dataclass(eq=False)
 class Steering:
-    """The rule of one session.
+    """The truncation rule of one session.
 
     Attributes:
-        after: what follows when it fires, see `rl_agents.rollout.agent_loop`.
-        turn: after which it fired; 0: it has not.
+        after: what happens when it fires, see `rl_agents.rollout.agent_loop`.
+        turn: after which it fired; 0: it has not fired.
         stopped: the agent was stopped when it fired.
     """
 
@@ -80,7 +79,7 @@ class Steering:
         self._last = step
 
     def fires(self, call: ModelCall) -> bool:
-        """Look at the last answer, now that the agent continues from it; once each."""
+        """Apply the rule to the last answer, from which the agent continues now; once for each answer."""
         step, self._last = self._last, None
         if step is None or self.state is None or self.fired:
             return False
@@ -95,7 +94,7 @@ class Steering:
         self._stop.set()
 
     async def unless_stopped(self, work: Coroutine[Any, Any, AgentEnd]) -> AgentEnd:
-        """Return how the agent's run ends; it is ended by `stop`."""
+        """Return how the agent's run ends; `stop` cancels it."""
         running = asyncio.create_task(work)
         stopping = asyncio.create_task(self._stop.wait())
         try:
@@ -119,10 +118,10 @@ class WatchedGateway(Gateway):
         self.on_call = self._answered
 
     def watch(self, session: str, truncation: Truncation | None, seed: int, instruction: str) -> Steering:
-        """Begin to watch a session; ``truncation`` None: nothing cuts it.
+        """Apply a truncation rule to a session; None: no rule.
 
         Args:
-            instruction: what the agent's model reads when it must answer.
+            instruction: the text that makes the agent's model answer.
         """
         steering = Steering()
         if truncation is not None:
@@ -157,7 +156,7 @@ class WatchedGateway(Gateway):
         raise ApiError(410, f"the session was cut by the rule {steering.rule}", "session_over")
 
 
-#: Why a request had no answer, where that is not the agent's doing.
+#: Causes of unanswered requests for which the agent is not responsible.
 OURS = ("engine_error", "timeout", "internal_error")
 
 
@@ -175,7 +174,7 @@ class BlackBox:
 
 
 def load_black_box(settings: Settings) -> BlackBox | None:
-    """Return the agent of a run; None where the built-in loop runs.
+    """Return the agent of a run; None if the built-in loop runs.
 
     Raises:
         InputError: see `load_agent`.
@@ -190,11 +189,11 @@ async def collect_blackbox(
     specs: Sequence[EpisodeSpec], box: BlackBox, engine: Engine, template: ChatTemplate, limits: Limits,
     recorder: Recorder | None = None, places: asyncio.Semaphore | None = None,
 ) -> Rollouts:  # fmt: skip
-    """Run all episodes, ``agent_concurrency`` at once; the result is that of `agent_loop.collect_episodes`.
+    """Run all episodes, ``agent_concurrency`` at once, with the result of `agent_loop.collect_episodes`.
 
     Args:
-        recorder: where calls go as they are sampled, and come from again after a crash; None: nowhere.
-        places: what is shared with agents of other batches; None: these are the only ones.
+        recorder: writes calls to the pool, and serves them again after a crash; None: nothing is recorded.
+        places: the concurrency limit, shared with other batches; None: one for this batch.
     """
     pool = None if recorder is None else CallsOnly(recorder)
     gateway = WatchedGateway(engine, template, gateway_limits(box.options, limits), pool)
@@ -212,7 +211,7 @@ def _too_long(trajectory: Trajectory, limits: Limits) -> str:
 
 
 def gateway_limits(options: BlackboxOptions, limits: Limits) -> GatewayLimits:
-    """Return the gateway's limits that are the built-in loop's."""
+    """Return the gateway's limits, equal to those of the built-in loop."""
     return GatewayLimits(
         max_model_len=limits.max_model_len,
         max_response_tokens=limits.max_response_tokens,
@@ -221,7 +220,7 @@ def gateway_limits(options: BlackboxOptions, limits: Limits) -> GatewayLimits:
         reasoning=options.reasoning,
         max_calls=limits.max_turns,
         request_timeout_s=options.agent_timeout_s,
-        close_wait_s=0.0,  # an agent that has ended waits for nothing
+        close_wait_s=0.0,  # an agent that has ended waits for no answer
     )
 
 
@@ -232,7 +231,7 @@ async def _play(
     """Run one episode.
 
     Raises:
-        EngineError: a request was left without an answer, and not by the agent's doing.
+        EngineError: a request has no answer, for which the agent is not responsible.
         InputError: there is no such task.
     """
     task = task_payload(spec.task_id, box.options, box.max_turns)
@@ -257,7 +256,7 @@ async def _play(
 
 
 def unanswered(session: OpenSession) -> str:
-    """Return why a request never had an answer that we owed; empty when all were answered, perhaps when retried."""
+    """Return why a request got no answer from us, also after retries; empty if all were answered."""
     for attempts in session.asked.values():
         last = attempts[-1].task
         error = last.exception() if last.done() and not last.cancelled() else None
@@ -273,7 +272,7 @@ def trajectory_of(
     """Make a trajectory of an agent's session and of its end.
 
     Args:
-        error_reward: replaces the result's reward where the agent failed; None: such an episode is ``failed``.
+        error_reward: replaces the result's reward if the agent failed; None: such an episode is ``failed``.
     """
     trajectory = Trajectory(spec.task_id, spec.group_id, spec.member, spec.seed, steps=trace.steps)
     result = end.result or AgentResult()
@@ -325,7 +324,7 @@ def _lacking(trajectory: Trajectory, rewarded: bool) -> str:
 
 
 def _end_by_rule(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, steering: Steering) -> bool:
-    """End an episode that the truncation rule has cut, as the built-in loop does; return whether its return is 0."""
+    """End a truncated episode like the built-in loop; return whether its return is set to 0."""
     answered = end.result is not None and not end.error and not end.result.truncated and not end.timed_out
     if steering.stopped:
         outcome, zero = ("return 0", True) if steering.after == "zero" else ("prefix kept", False)
@@ -334,13 +333,8 @@ def _end_by_rule(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, ste
     else:
         outcome, zero = ("answered", False) if answered else ("no answer", True)
     why = reasons(steering.state)
-    fact = {"rule": steering.rule, "turn": steering.turn, "because": why, "outcome": outcome}
-    trajectory.facts["truncation"] = fact
-    trajectory.end_cause = f"truncated_by_rule: {fact['rule']} after turn {fact['turn']}, {outcome}"
-    trajectory.terminated, trajectory.truncated = True, False
-    if zero:
-        for step in trajectory.steps:
-            step.reward = 0.0
+    trajectory.facts["truncation"] = {"rule": steering.rule, "turn": steering.turn, "because": why}
+    end_by_rule(trajectory, outcome, zero)
     return zero
 
 

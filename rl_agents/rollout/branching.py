@@ -1,13 +1,13 @@
 """Branching: several continuations of one state, sampled and executed concurrently.
 
-A runner remembers nothing between requests. A `BranchPoint` says how to reach the state again, by the environment's own
-``restore(snapshot)`` or by a seeded reset and a replay of the actions, and what the policy has read so far, so that
-siblings share one prompt and the engine computes it once. The same request with the same seeds has the same answer,
-whichever runner gives it: a lost runner loses nothing.
+A runner keeps no state between requests. A `BranchPoint` describes how to reach the state again, by the environment's
+``restore(snapshot)`` or by a seeded reset and a replay of the actions. It also has the dialogue so far. Siblings
+therefore share one prompt, which the engine computes once. The same request with the same seeds has the same result on
+every runner, so that a lost runner loses nothing.
 
-An environment that can be copied has two methods. ``snapshot()`` returns the episode's state as a small object that can
-be pickled and that nothing changes later; ``restore(snapshot)`` continues from it, in this environment or in another
-one with the same options, before or after a reset.
+An environment that can be copied has two methods. ``snapshot()`` returns the episode's state as a small, immutable
+object that can be pickled. ``restore(snapshot)`` continues from it, in this environment or in another one with the same
+options, before or after a reset.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class BranchPoint:
 
     Attributes:
         actions: responses that lead from the reset to the state.
-        dialogue: what the policy has read; None before the start state was ever seen.
-        snapshot: of the environment in this state; None where there is none, or none any more.
-        call: the last call on the way, by its name in the pool; 0: none.
+        dialogue: that the policy has read; None before the start state was seen.
+        snapshot: of the environment in this state; None if there is none.
+        call: the name of the last call before the state in the pool; 0: none.
     """
 
     task_id: str
@@ -55,10 +55,10 @@ class BranchPoint:
 
 @dataclass(frozen=True, slots=True)
 class BranchSpec:
-    """A request: sample one child per seed. Without seeds, only look at the state.
+    """A request to sample one child per seed; without seeds, only to observe the state.
 
     Attributes:
-        group_id: the request's number, which its `Expansion` carries.
+        group_id: number of the request and of its `Expansion`.
     """
 
     group_id: int
@@ -71,9 +71,9 @@ class Child:
     """One continuation: a sampled step and its result.
 
     Attributes:
-        end_cause: why the episode ends here, as in `Trajectory`; empty when it continues.
-        failed: the environment failed; ``end_cause`` says how.
-        snapshot: of the state that was reached, where the episode continues from it.
+        end_cause: why the episode ends here, as in `Trajectory`; empty if it continues.
+        failed: the environment failed, as ``end_cause`` describes.
+        snapshot: of the state that was reached, if the episode continues.
     """
 
     step: Step
@@ -90,10 +90,10 @@ class Expansion:
 
     Attributes:
         children: in the order of the seeds.
-        answer, snapshot: of the state itself, when no child was asked for.
+        answer, snapshot: of the state itself, if no child was requested.
         end_cause: why there are no children: ``context_length``, or how the environment failed.
-        env_steps: sampled actions that the environment executed; equal siblings share one execution.
-        replayed_steps: steps on the way to the state.
+        env_steps: sampled actions that the environment executed; equal actions are executed once.
+        replayed_steps: steps that were executed to reach the state.
     """
 
     group_id: int
@@ -109,7 +109,7 @@ class Expansion:
 
 @dataclass(slots=True)
 class Expansions(Failures):
-    """The results of a list of requests; a request whose engine failed has no expansion and is to be asked again."""
+    """The results of a list of requests; a request whose engine failed has none, and has to be repeated."""
 
     expansions: list[Expansion] = field(default_factory=list, repr=False)
 
@@ -118,10 +118,10 @@ class Expansions(Failures):
 
 
 def takes_snapshots(env: TextEnv, branching: Branching) -> bool:
-    """Whether this environment is branched by snapshots, else by replay.
+    """Whether this environment is branched by snapshots instead of replay.
 
     Raises:
-        InputError: snapshots are wanted and it has none.
+        InputError: snapshots are required, and it has none.
     """
     able = all(callable(getattr(env, name, None)) for name in ("snapshot", "restore"))
     if branching == "snapshot" and not able:
@@ -138,16 +138,16 @@ class Drawn:
 
 
 async def copy_of(env: TextEnv, guard: EnvGuard) -> Any:
-    """Return what `restore` takes; raises as `EnvGuard.call` does."""
+    """Return a copy for `restore`; raises like `EnvGuard.call`."""
     snapshot: Any = await guard.call(env.snapshot)  # type: ignore[attr-defined]
     generators = guard.process.drawn()
     return snapshot if generators is None else Drawn(snapshot, generators)
 
 
 async def restore(env: TextEnv, guard: EnvGuard, copy: Any) -> None:
-    """Put the environment, and the generators that it draws from, back; raises as `EnvGuard.call` does."""
+    """Restore the environment and the generators that it draws from; raises like `EnvGuard.call`."""
     snapshot, generators = (copy.snapshot, copy.generators) if isinstance(copy, Drawn) else (copy, None)
-    if not guard.apart:  # of an environment that was in a process of its own, by another runner
+    if not guard.apart:  # another runner may have copied an environment in a process
         snapshot, generators = opened(snapshot), opened(generators)
     guard.process.resume(generators)
     await guard.call(env.restore, snapshot)  # type: ignore[attr-defined]
@@ -166,7 +166,7 @@ class Position:
         """Return the environment in the state.
 
         Raises:
-            EnvFailure: it failed on the way, or the way led to another state than the first time.
+            EnvFailure: it failed, or the replay led to a different state than the first time.
             InputError: see `takes_snapshots`.
         """
         if self.env is None:
@@ -194,14 +194,14 @@ class Position:
         return answer
 
     async def take_snapshot(self) -> Any:
-        """Return a snapshot of the environment; None where it is branched by replay."""
+        """Return a snapshot of the environment; None if it is branched by replay."""
         assert self.env is not None
         if not takes_snapshots(self.env, self.branching):
             return None
         return await copy_of(self.env, self.guard)
 
     async def another(self) -> Position | None:
-        """Return another environment on its way to the same state; None where there is no place for it."""
+        """Return the same position in another environment; None if there is no free one."""
         try:
             env = await self.pool.take_spare()
         except EnvFailure:  # the other environments are enough
@@ -261,7 +261,7 @@ async def expand(spec: BranchSpec, pool: EnvPool, player: Player, branching: Bra
         await position.broken()
         raise
     finally:
-        position.leave()  # mid-episode, but the next reset begins again
+        position.leave()  # in mid-episode, but the next user resets it
         expansion.replayed_steps = position.replayed_steps
     return expansion
 
@@ -294,9 +294,9 @@ async def _sample(spec: BranchSpec, position: Position, player: Player, expansio
 
 
 async def _execute_all(steps: Sequence[Step], position: Position, player: Player) -> dict[str, Child]:
-    """Let the environment answer every step; at once where calls are not made inline, as far as there are places.
+    """Let environments answer all steps; concurrently, in free environments, if calls are not made inline.
 
-    Each is answered in the same state, so that it does not matter which environment answers.
+    All steps are answered in the same state, so that any environment may answer.
     """
     waiting, executed = deque(steps), dict[str, Child]()
 
@@ -305,7 +305,7 @@ async def _execute_all(steps: Sequence[Step], position: Position, player: Player
             step = waiting.popleft()
             executed[step.action] = await _execute(step, place, player)
             if place is not position and place.env is None:
-                return  # it failed: to wait for another one while `position` holds its own could be for ever
+                return  # waiting for another one while `position` holds its own could deadlock
 
     async def help_out() -> None:
         spare = await position.another() if waiting else None
@@ -340,7 +340,7 @@ async def _execute(step: Step, position: Position, player: Player) -> Child:
 
 
 def _with_step(child: Child, step: Step) -> Child:
-    """The same outcome for a sibling that wrote the same action, perhaps in other tokens."""
+    """Return the same outcome for a sibling with the same action, perhaps in other tokens."""
     if child.step is step:
         return child
     step.reward, step.valid = child.step.reward, child.step.valid

@@ -1,4 +1,4 @@
-"""The check before a search: does the chosen way of branching really lead back to a state, in every process?"""
+"""The check before a search that branching returns to the same state, in every process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import pickle
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from typing import Any
 
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
@@ -26,11 +27,11 @@ MAX_SNAPSHOT_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A state that was reached in one process, and what it showed: any other process must show the same.
+    """A state that was reached in one process, and its observations, which every other process must reproduce.
 
     Attributes:
-        actions: those that lead to the state, and one more; none where the environment failed or ended at once.
-        shown: after the reset and after each action.
+        actions: those that lead to the state, and one more; empty if the environment failed or ended at once.
+        shown: the observations after the reset and after each action.
     """
 
     spec: EpisodeSpec
@@ -65,9 +66,9 @@ class BranchingCheck(Failures):
 async def check_branching(
     specs: Sequence[EpisodeSpec], pool: EnvPool, player: Player, branching: Branching, env_name: str
 ) -> BranchingCheck:
-    """Run an episode per spec, then reach a state of it again and again and compare what follows.
+    """Run an episode per spec, then reach one of its states repeatedly and compare what follows.
 
-    Episodes that the environment fails are passed over: they are reported when training meets them.
+    Episodes that the environment fails are skipped, because training reports them.
     """
     rollouts = await collect_episodes(specs, pool, player.engine, player.context, player.limits)
     check = BranchingCheck(engine_errors=rollouts.engine_errors, input_error=rollouts.input_error)
@@ -85,7 +86,7 @@ async def check_branching(
 async def confirm_branching(
     reached: Sequence[Reached], pool: EnvPool, timeout_s: float, env_name: str
 ) -> BranchingCheck:
-    """Come to states that another process has reached, and compare what they show."""
+    """Reach states that another process has reached, and compare the observations."""
     check = BranchingCheck()
     for state in reached:
         check.reached[state.spec] = state
@@ -115,7 +116,7 @@ async def _check_episode(
     """Return a state that can be reached again.
 
     Raises:
-        InputError: it cannot; the message says what differed.
+        InputError: it cannot; the message names the difference.
     """
     state = Reached(spec, branching)
     envs: list[TextEnv] = []
@@ -126,11 +127,12 @@ async def _check_episode(
             return state
         actions = [step.action for step in trajectory.steps]
         state = replace(state, actions=tuple(actions[: min(PREFIX, len(actions) - 1) + 1]))
-        first, second = (Seat(env, pool.guard(env, spec.task_id, spec.seed, timeout_s)) for env in envs[:2])
-        bystander = Bystander(envs[2], trajectory, pool.guard(envs[2], spec.task_id, trajectory.seed + 1, timeout_s))
+        seeds = (spec.seed, spec.seed, spec.seed + 1)
+        guards = [pool.guard(env, spec.task_id, seed, timeout_s) for env, seed in zip(envs, seeds, strict=True)]
+        first, second, third = map(Seat, envs, guards)
+        move = bystander(third, trajectory)
         state = await _reach(first, state)
-        difference = await _difference(second, state, bystander.move)
-        difference = difference or await _difference(first, state, bystander.move)
+        difference = await _difference(second, state, move) or await _difference(first, state, move)
     except EnvFailure as failure:
         difference = str(failure)
     finally:
@@ -155,31 +157,28 @@ class Seat:
     guard: EnvGuard
 
 
-class Bystander:
-    """Another episode of the task, interleaved as in a training run: states must not mix."""
-
-    def __init__(self, env: TextEnv, trajectory: Trajectory, guard: EnvGuard) -> None:
-        self.env, self.options, self.guard = env, {"task_id": trajectory.task_id}, guard
-        self.actions = [step.action for step in trajectory.steps]
-        self.calls = 0
-
-    async def move(self) -> None:
-        """Reset or step; the result does not matter."""
-        turn = self.calls % (len(self.actions) + 1)
-        self.calls += 1
-        with contextlib.suppress(EnvFailure):
-            if turn == 0:
-                await self.guard.call(self.env.reset, seed=self.guard.process.seed, options=self.options)
-            else:
-                await self.guard.call(self.env.step, self.actions[turn - 1])
-
-
-#: What happens elsewhere in the meantime.
+#: Called between two steps of the check.
 Between = Callable[[], Awaitable[None]]
 
 
+def bystander(seat: Seat, trajectory: Trajectory) -> Between:
+    """Return what moves another episode of the task by one call, as in a training run, to detect shared state."""
+    actions = cycle([None, *(step.action for step in trajectory.steps)])
+
+    async def move() -> None:
+        action = next(actions)
+        with contextlib.suppress(EnvFailure):
+            if action is None:
+                options = {"task_id": trajectory.task_id}
+                await seat.guard.call(seat.env.reset, seed=seat.guard.process.seed, options=options)
+            else:
+                await seat.guard.call(seat.env.step, action)
+
+    return move
+
+
 async def undisturbed() -> None:
-    """Nothing."""
+    """Do nothing."""
 
 
 async def _reach(seat: Seat, state: Reached) -> Reached:
@@ -196,7 +195,7 @@ async def _reach(seat: Seat, state: Reached) -> Reached:
 
 
 async def _difference(seat: Seat, state: Reached, between: Between = undisturbed) -> str:
-    """Come to the state again, with another episode in between; name the first thing that differs."""
+    """Reach the state again, with another episode in between; return the first difference."""
     await between()
     if state.way == "snapshot":
         await restore(seat.env, seat.guard, state.snapshot)
@@ -235,7 +234,7 @@ def _shown(answer: EnvReply, info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _listed(actions: Any) -> list[str] | None:
-    """As text, which travels between processes; sets have another order in each."""
+    """Return actions as text; sets are sorted, because their order differs between processes."""
     if not isinstance(actions, Iterable):
         return None
     texts = [str(action) for action in actions]
@@ -250,7 +249,7 @@ def _first_differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> str
 
 
 def _not_portable(snapshot: Any) -> str:
-    """Say why a snapshot cannot travel between driver and runners."""
+    """Return why a snapshot cannot be sent between driver and runners; empty if it can."""
     if snapshot is None:
         return "snapshot() returned None in the middle of an episode"
     try:

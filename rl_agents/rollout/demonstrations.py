@@ -1,4 +1,4 @@
-"""Demonstrated dialogues as trajectories: the same records, rows and masks as sampled ones."""
+"""Demonstrated dialogues as trajectories, with the same records, rows and masks as sampled ones."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from rl_agents.traces.formats import FIELDS
 
 
 def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> Sequence[Trajectory]:
-    """Return the dialogues of ``settings.demonstration_data``, or let the environment's demonstrator act.
+    """Return the dialogues of ``settings.demonstration_data``, or of the environment's demonstrator.
 
-    It solves ``settings.demonstrations`` training tasks, drawn with replacement.
+    The demonstrator solves ``settings.demonstrations`` training tasks, drawn with replacement.
 
     Raises:
         InputError: the environment has no demonstrator, or the table cannot be used.
@@ -62,7 +62,7 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
 
 
 def _window_writer(settings: Settings) -> TextEnv | None:
-    """Return an environment that writes the windows of ``context=window(n)`` in its own format, if it has one."""
+    """Return an environment with its own format for ``context=window(n)``; None if it has none."""
     if context_window(settings.context) is None:
         return None
     env = make_env(settings.env, settings.env_options, settings.max_turns)
@@ -70,13 +70,13 @@ def _window_writer(settings: Settings) -> TextEnv | None:
 
 
 class Dialogues(Sequence[Trajectory]):
-    """The dialogues of a table, kept on disk and tokenized when they are drawn.
+    """The dialogues of a table, cached on disk and tokenized when they are used.
 
-    Traces with a known reward below 1 are excluded, as `pivot extract` does: only what worked is a demonstration.
+    Traces with a known reward below 1 are excluded, as in `pivot extract`, because only successes are demonstrations.
 
     Raises:
-        InputError: a row that is no dialogue, none that is left, one that is too long when it is drawn, or a
-            ``context`` that does not grow.
+        InputError: a row is no dialogue, no dialogue is left, one is too long when it is used, or ``context`` is not
+            ``append``.
     """
 
     def __init__(self, settings: Settings, context: ContextPolicy) -> None:
@@ -114,7 +114,7 @@ class Dialogues(Sequence[Trajectory]):
 
 
 def solves(env: TextEnv, task_id: str, actions: Iterable[str]) -> bool:
-    """Step through actions until the episode ends; return whether they solve the task."""
+    """Take actions until the episode ends; return whether they solve the task."""
     _, info = settled(env.reset(seed=0, options={"task_id": task_id}))
     for action in actions:
         _, _, terminated, truncated, info = settled(env.step(action))
@@ -130,13 +130,13 @@ def encode_dialogue(
     chat: str = "",
     env: TextEnv | None = None,
 ) -> Trajectory:
-    """Tokenize (observation, action) turns as the policy would have read and written them.
+    """Tokenize (observation, action) turns as the policy would read and write them.
 
-    Turns that no longer fit ``max_model_len`` are excluded. Log-probabilities are 0: these tokens were not sampled.
+    Turns beyond ``max_model_len`` are excluded. Log-probabilities are 0, because these tokens were not sampled.
 
     Args:
-        chat: what the dialogue begins with where that is more than one user message (`context.chat_text`).
-        env: reset to the task; it is stepped along and writes the windows in its own format (``render_window``).
+        chat: the beginning of the dialogue if it is more than one user message (`context.chat_text`).
+        env: reset to the task; it takes the same steps and writes windows in its own format (``render_window``).
     """
     trajectory = _empty()
     render: RenderWindow | None = getattr(env, "render_window", None)
@@ -153,7 +153,7 @@ def encode_dialogue(
 def encode_chat(
     messages: Sequence[Message], tools: Sequence[Any], context: ContextPolicy, max_model_len: int, single: bool = False
 ) -> Trajectory:
-    """Tokenize the assistant's turns of a chat, as `encode_dialogue` does.
+    """Tokenize the assistant's turns of a chat like `encode_dialogue`.
 
     Args:
         messages: in the form of `rl_agents.chat.messages`.
@@ -190,7 +190,7 @@ def _add(
     max_model_len: int,
     render: RenderWindow | None = None,
 ) -> bool:
-    """Add the next step; False, and the end of the trajectory, where it does not fit."""
+    """Add the next step; if it does not fit, end the trajectory and return False."""
     prompt = context.prompt(dialogue, render)
     response = context.template.answer_ids(action)
     if len(prompt) + len(response) > max_model_len:

@@ -1,6 +1,6 @@
-"""Environments as the agent loop sees them: called within a time limit, and read with suspicion.
+"""Calls of environments within a time limit, and checks of their answers.
 
-An environment may raise, hang or answer nonsense; each becomes an `EnvFailure`, which ends one episode.
+An environment may raise, hang or return invalid values. Each becomes an `EnvFailure`, which ends one episode.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from rl_agents.errors import InputError
 from rl_agents.queues import Deadline
 
 T = TypeVar("T")
-#: What counts as a number and as a flag; built once, since a union takes as long to build as to ask.
+#: Types of numbers and flags; created once, because building a union takes as long as a check.
 NUMBERS, FLAGS = (float, int, Real, np.bool_), (bool, np.bool_)
-#: Pauses between interruptions of code that swallows them, in turn: how long its `except` blocks take is not known.
+#: Pauses between interruptions of code that swallows them, in turn, because the time of its `except` blocks varies.
 RELENTLESS_S = (2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4)
-#: Where a call passes through on its way to the environment.
+#: Files that a call passes through before it reaches the environment.
 OURS = {__file__, str(Path(__file__).with_name("env_worker.py")), coroutines.__file__}
 
 
 class CallTimeout(BaseException):
-    """The call took too long. Not an `Exception`, so that ``except Exception`` in the callee does not swallow it."""
+    """The call took too long. It is no `Exception`, so that ``except Exception`` in the callee does not swallow it."""
 
 
 class QueueTimeout(CallTimeout):
-    """The call's turn did not come: neither its environment nor its server is to blame."""
+    """The call never left the queue, so neither its environment nor its server is responsible."""
 
 
 def over(deadline: Deadline) -> CallTimeout:
@@ -50,12 +50,12 @@ def over(deadline: Deadline) -> CallTimeout:
 
 
 def call_with_timeout(seconds: float, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Return ``call(*args, **kwargs)``, interrupted after ``seconds`` of wall-clock time, less that in line for places.
+    """Return ``call(*args, **kwargs)``, interrupted after ``seconds`` of wall-clock time, excluding time in queues.
 
-    The limit does not apply (the call just runs) outside the main thread, under a debugger, where the platform has
-    no interval timer, and for ``seconds <= 0``. It interrupts Python code, loops with a bare ``except:`` too, and
-    system calls such as ``sleep``, not a C extension that never returns. A handler and a timer that were set before
-    (pytest-timeout's, for one) are put back, the timer with the time it has left.
+    There is no limit outside the main thread, under a debugger, without the platform's interval timer, and for
+    ``seconds <= 0``. The limit interrupts Python code, including loops with a bare ``except:``, and system calls such
+    as ``sleep``, but not a C extension that never returns. A handler and a timer that were set before (such as
+    pytest-timeout's) are restored, the timer with its remaining time.
 
     Raises:
         CallTimeout: the limit was reached.
@@ -74,25 +74,25 @@ def call_with_timeout(seconds: float, call: Callable[..., T], *args: Any, **kwar
             return
         strikes += 1
         if strikes > 1:
-            # Something swallowed the first interruption. The next ones follow so soon that one of them strikes in the
-            # `except` block or behind it, where nothing swallows it.
+            # The first interruption was swallowed. The next ones follow so quickly that one of them hits the `except`
+            # block or the code after it, where nothing swallows it.
             signal.setitimer(signal.ITIMER_REAL, RELENTLESS_S[strikes % len(RELENTLESS_S)], 1e-3)
         raise over(deadline)
 
     started = time.monotonic()
     previous_handler = signal.signal(signal.SIGALRM, interrupt)
-    # The interval fires again where a bare `except:` in the callee swallows the first interruption.
+    # The interval fires again if a bare `except:` in the callee swallows the first interruption.
     delay, interval = signal.setitimer(signal.ITIMER_REAL, seconds, max(seconds, 1.0))
     try:
         return call(*args, **kwargs)
     finally:
-        inside = False  # first of all: from here on no interruption is raised
+        inside = False  # must be first: no interruption is raised from here on
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous_handler or signal.SIG_DFL)
         if delay:
             left = delay - (time.monotonic() - started)
             signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3), interval)
-        mine = None  # the frame holds `interrupt`, which holds the frame: a cycle per call, left to the collector
+        mine = None  # breaks the reference cycle of the frame and `interrupt`
 
 
 def _can_interrupt() -> bool:
@@ -102,7 +102,7 @@ def _can_interrupt() -> bool:
 
 
 def debugger_active() -> bool:
-    """Whether a debugger traces this thread: someone at a breakpoint must not run into a time limit."""
+    """Whether a debugger traces this thread, so that a breakpoint does not run into a time limit."""
     if sys.gettrace() is not None:
         return True
     monitoring = getattr(sys, "monitoring", None)  # Python 3.12 and later
@@ -115,20 +115,20 @@ class EnvFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EnvReply:
-    """What an environment said, checked.
+    """A checked answer of an environment.
 
     Attributes:
-        anchor: the state's name for step-level grouping.
-        success: None when the environment does not say.
+        anchor: the state's key for step-level grouping.
+        success: None if the environment does not report it.
         metrics: the finite numbers of ``info["metrics"]``.
-        progress: T3's signal; None when the environment cannot say.
-        query: the question that the action put; empty when the environment does not say.
-        references: accepted answers, as far as the environment tells them.
-        points: what a long answer has to state.
-        evidence: what the tools have found so far; None when the environment does not say.
-        new_dialogue: the observation begins a dialogue; nothing that was said before is read again.
-        chat: messages and tools that a dialogue begins with, of a reset or with ``new_dialogue``; empty for one user
-            message.
+        progress: T3's signal; None if the environment does not report it.
+        query: the question in the action; empty if the environment does not report it.
+        references: accepted answers, if the environment reports them.
+        points: statements that a long answer must contain.
+        evidence: the tools' findings so far; None if the environment does not report them.
+        new_dialogue: the observation begins a dialogue, and nothing before it is read again.
+        chat: messages and tools at the beginning of a dialogue, after a reset or with ``new_dialogue``; empty for one
+            user message.
         further: messages that follow the action instead of the observation; empty for one user message.
     """
 
@@ -151,16 +151,16 @@ class EnvReply:
 
 
 def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Return ``call(*args, **kwargs)``, or raise `EnvFailure` when it raises or takes longer than ``timeout_s``.
+    """Return ``call(*args, **kwargs)``, or raise `EnvFailure` if it raises or takes longer than ``timeout_s``.
 
-    An `InputError` passes: the user can fix it, another episode cannot. So does an `EnvFailure`: that of an environment
-    in another process has been translated already.
+    An `InputError` passes, because the user has to fix it. So does an `EnvFailure`, which the process of an environment
+    has raised already.
     """
     try:
         return call_with_timeout(timeout_s, call, *args, **kwargs)
     except (InputError, EnvFailure):
         raise
-    # A plain call is never canceled: a CancelledError is the environment's own.
+    # A plain call is never canceled, so a CancelledError is the environment's own.
     except (CallTimeout, Exception, SystemExit, asyncio.CancelledError) as error:
         raise failure_of(call, error) from error
 
@@ -172,7 +172,7 @@ def failure_of(call: Callable[..., Any], error: BaseException) -> EnvFailure:
 
 
 def timed_out(call: Callable[..., Any], deadline: Deadline) -> EnvFailure:
-    """Return the failure of a call that had no answer in time; its cause is a `CallTimeout`, as in the main thread."""
+    """Return the failure of a call without an answer in time; its cause is a `CallTimeout`, as in the main thread."""
     error = over(deadline)
     failure = failure_of(call, error)
     failure.__cause__ = error
@@ -180,7 +180,7 @@ def timed_out(call: Callable[..., Any], deadline: Deadline) -> EnvFailure:
 
 
 def _place(error: BaseException) -> str:
-    """Return `` (file.py:12)``, the line that raised; empty where no Python line below `call_env` did."""
+    """Return `` (file.py:12)``, the line that raised; empty if no Python line below `call_env` did."""
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     outside = [(Path(name).name, line) for name, line in frames if name not in OURS]
     return " ({}:{})".format(*outside[-1]) if outside else ""
@@ -240,7 +240,7 @@ def _answer(observation: Any, info: Any, longest: int, **outcome: Any) -> EnvRep
 
 
 def _chat(info: Any) -> str:
-    """Return ``info["messages"]`` and ``info["tools"]`` as one text; empty when there are no messages."""
+    """Return ``info["messages"]`` and ``info["tools"]`` as one text; empty if there are no messages."""
     messages = info.get("messages") if isinstance(info, Mapping) else None
     if messages is None:
         return ""

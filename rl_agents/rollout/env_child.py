@@ -1,7 +1,7 @@
 """The process of one environment: ``python -m rl_agents.rollout.env_child PIPE``, started by `env_worker`.
 
-It does in its main thread what a runner does in its own (`EnvGuard`), so that an environment behaves as it would there:
-it has the global generators of each episode, and for itself the working directory and signals. It ends with its pipe.
+Its main thread calls the environment like a runner's (`EnvGuard`), so that the environment behaves the same, with the
+global generators of each episode. It has its own working directory and signals. The process ends with its pipe.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rl_agents.rollout.serialization import ATTRIBUTES, MAX_BYTES, METHODS, Answ
 
 class Served:
     def __init__(self, env: Any) -> None:
-        self.env, self._folder = env, os.getcwd()  # an episode begins where the environment was made
+        self.env, self._folder = env, os.getcwd()  # in which each episode begins
         self._begin(0)
 
     def _begin(self, seed: int) -> None:
@@ -37,7 +37,7 @@ class Served:
     @property
     def has(self) -> list[str]:
         methods = [name for name in METHODS if callable(getattr(self.env, name, None))]
-        # A property may be one only in the middle of an episode.
+        # A property may fail before an episode begins.
         return [*methods, *(name for name in ATTRIBUTES if _has(self.env, name))]
 
     async def answer(self, call: Call) -> Answer:
@@ -60,13 +60,13 @@ def _has(env: Any, name: str) -> bool:
         getattr(env, name)
     except AttributeError:
         return False
-    except Exception:  # it has it, and cannot say it yet
+    except Exception:  # it exists, but has no value yet
         return True
     return True
 
 
 def main(pipe: Connection) -> None:
-    """Make the environment and answer until the pipe ends, or the environment is closed."""
+    """Create the environment and answer calls until the pipe or the environment is closed."""
     recipe: EnvRecipe = pipe.recv()
     sys.path[:] = recipe.path
     with contextlib.suppress(OSError):
@@ -93,7 +93,7 @@ def main(pipe: Connection) -> None:
 
 
 def send(pipe: Connection, answer: Answer) -> None:
-    """Send an answer, or why it cannot be sent: an environment may put anything into ``info``."""
+    """Send an answer, or why it cannot be sent, because an environment may put anything into ``info``."""
     try:
         data = answer.to_bytes()
     except Exception as error:  # its objects' own methods may raise anything
@@ -105,7 +105,7 @@ def send(pipe: Connection, answer: Answer) -> None:
 
 if __name__ == "__main__":
     on_linux(PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the runner, which ends this process
-    os.set_inheritable(int(sys.argv[1]), False)  # not for programs that the environment starts
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner handles Ctrl-C and ends this process
+    os.set_inheritable(int(sys.argv[1]), False)  # programs that the environment starts must not have it
     with contextlib.suppress(EOFError, OSError):
         main(Connection(int(sys.argv[1])))

@@ -1,6 +1,6 @@
-"""The environments of a runner: idle ones are handed out again, and no more live at once than may.
+"""The environments of a runner: idle ones are reused, and their number is limited.
 
-Where they are called is declared (`rl_agents.rollout.env_worker`); a clock only warns.
+Where they are called is declared (`rl_agents.rollout.env_worker`). Measured times only produce a warning.
 """
 
 from __future__ import annotations
@@ -16,27 +16,34 @@ from rl_agents.envs.base import TextEnv, env_spec
 from rl_agents.envs.spec import Blocking
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import CallTimeout, EnvFailure, call_env, debugger_active
-from rl_agents.rollout.env_worker import CLOSE_TIMEOUT_S, EnvFactory, EnvGuard, ProcessHost, ThreadHost, folder_kept
+from rl_agents.rollout.env_worker import (
+    CLOSE_TIMEOUT_S,
+    EnvFactory,
+    EnvGuard,
+    ProcessHost,
+    TaskWatch,
+    ThreadHost,
+    folder_kept,
+)
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.serialization import EnvRecipe
-from rl_agents.rollout.task_watch import TaskWatch
 
 Mode = Literal["inline", "thread", "process"]
-#: Environments that live at once by default.
+#: Default maximum of concurrent environments; 0: no limit.
 MOST: dict[Mode, int] = {"inline": 0, "thread": 256, "process": max(8, os.cpu_count() or 1)}
-#: Threads that hang in a call, from which on a line warns.
+#: Number of threads hanging in calls above which a line warns.
 MANY_STUCK = 16
-#: Seconds that an inline call takes on average, from which on a line warns; all calls together before that.
+#: Mean seconds of an inline call above which a line warns, and the total of all calls before that.
 LONG_S, ENOUGH_S = 0.01, 1.0
-#: What the making of environments is called among the tasks that hang: no task.
+#: The task under which `TaskWatch` counts environments that hang while they are created.
 START = ""
 
 
 class Places:
-    """Places of one event loop's environments.
+    """The limit on one event loop's environments, first come, first served.
 
     Args:
-        limit: how many there are; 0: any number.
+        limit: number of places; 0: no limit.
     """
 
     def __init__(self, limit: int) -> None:
@@ -57,13 +64,13 @@ class Places:
             if turn.done() and not turn.cancelled():
                 self.release(count)
             else:
-                with contextlib.suppress(ValueError):  # `_wake` has passed over it
+                with contextlib.suppress(ValueError):  # `_wake` has skipped it
                     self._waiting.remove((count, turn))
                 self._wake()
             raise
 
     def spare(self) -> bool:
-        """Take a place, if there is a free one."""
+        """Take a place if one is free; return whether it was."""
         if self._waiting or not self._fits(1):
             return False
         self._taken += 1
@@ -81,19 +88,19 @@ class Places:
                 turn.set_result(None)
 
     def _fits(self, count: int) -> bool:
-        # More at once than may live are admitted when no other environment lives.
+        # A request for more places than the limit is admitted when all places are free.
         return not self._limit or not self._taken or self._taken + count <= self._limit
 
 
 class EnvPool:
-    """Hands out idle environments and creates new ones when none is idle.
+    """Reuses idle environments, and creates new ones if none is idle.
 
     Args:
-        blocking: where environments are called; ``auto``: not declared: inline, and long calls are reported.
-        concurrency: environments alive at once; 0 takes `MOST`.
-        recipe: how a process makes one; without it there are no processes.
+        blocking: where environments are called; ``auto``: not declared, so inline, with a warning about long calls.
+        concurrency: maximum concurrent environments; 0: `MOST`.
+        recipe: how a process creates an environment; required for processes.
         name: of the environment, for messages.
-        start_timeout_s: seconds that making one may take; 0 is no limit.
+        start_timeout_s: maximum seconds for creating an environment; 0: no limit.
     """
 
     def __init__(
@@ -111,35 +118,35 @@ class EnvPool:
         self._hosts: dict[int, ThreadHost] = {}
         self._stuck: list[ThreadHost] = []
         self._warns_slow, self._warns_stuck = blocking == "auto", True
-        #: Of the calls that are made here; the first one is excluded, for what is loaded once.
+        #: Of inline calls, without the first one, which may load data.
         self._calls, self._seconds = -1, 0.0
         self._places = Places(concurrency or MOST[self.mode])
 
     @property
     def side_by_side(self) -> bool:
-        """Whether the calls of several environments take less time than one after the other."""
+        """Whether calls of several environments run concurrently."""
         return self.mode != "inline" or self.watch.waited
 
     @property
     def hanging(self) -> bool:
-        """Whether a thread of an environment was left in a call that continues."""
+        """Whether an abandoned thread is still in a call of its environment."""
         return any(host.left and host.alive for host in (*self._hosts.values(), *self._stuck))
 
     async def take(self) -> TextEnv:
-        """Return an environment for exclusive use, as soon as there may be one.
+        """Wait for a free place, and return an environment for exclusive use.
 
         Raises:
-            EnvFailure, InputError: it cannot be made.
+            EnvFailure, InputError: it cannot be created.
         """
         return (await self.take_several(1))[0]
 
     async def take_several(self, count: int) -> list[TextEnv]:
-        """Return several at once: an episode that holds one must not wait for another."""
+        """Return several at once, because an episode that holds one must not wait for another."""
         await self._places.admitted(count)
         return await self._ready(count)
 
     async def take_spare(self) -> TextEnv | None:
-        """Return one more for an episode that holds one already; None where it would have to wait."""
+        """Return one more for an episode that holds one already; None if it would have to wait."""
         if not self._places.spare():
             return None
         return (await self._ready(1))[0]
@@ -150,14 +157,14 @@ class EnvPool:
     def give_back(self, env: TextEnv) -> None:
         """Keep the environment of an episode that ended cleanly, or was stopped."""
         host = self._hosts.get(id(env))
-        if host is not None and host.over:  # stopped in the middle of a call
+        if host is not None and host.over:  # abandoned during a call
             self._left(self._hosts.pop(id(env)))
         else:
             self._idle.append(env)
         self._places.release(1)
 
     async def discard(self, env: TextEnv) -> None:
-        """Close the environment of a failed episode; what it raises while closing no longer matters."""
+        """Close the environment of a failed episode; ignore what it raises while closing."""
         try:
             await self._close(env)
         finally:
@@ -165,10 +172,10 @@ class EnvPool:
 
     async def close(self) -> None:
         idle, self._idle = self._idle, []
-        await asyncio.gather(*map(self._close, idle), return_exceptions=True)  # one is no reason to leave another
+        await asyncio.gather(*map(self._close, idle), return_exceptions=True)  # close all of them
 
     async def _ready(self, count: int) -> list[TextEnv]:
-        """Return environments for which there are places; what is not made gives its place back."""
+        """Return environments whose places are taken; release the places of those that cannot be created."""
         envs: list[TextEnv] = []
         try:
             while len(envs) < count:
@@ -227,14 +234,14 @@ class EnvPool:
                 self._left(host)
 
     def _left(self, host: ThreadHost) -> None:
-        """Remember a host that was left in a call; warn when there are many."""
+        """Remember a host that was abandoned in a call; warn if there are many."""
         self._stuck = [*(each for each in self._stuck if each.alive), host]
         if self.mode == "thread" and len(self._stuck) > MANY_STUCK and self._warns_stuck:
             self._warns_stuck = False
             self._say(f"{len(self._stuck)} threads hang in its calls; with env_blocking=process they would be killed")
 
     def _took(self, seconds: float) -> None:
-        """Note how long an inline call took; warn once where the others wait for long ones."""
+        """Note the time of an inline call; warn once if long calls block other episodes."""
         self._calls += 1
         self._seconds += seconds if self._calls else 0.0
         if self._warns_slow and self._seconds > max(ENOUGH_S, LONG_S * self._calls):
@@ -250,7 +257,11 @@ class EnvPool:
 
 
 def env_pool(settings: Settings) -> EnvPool:
-    """Return the pool of a run's environments; raises as `env_factory` does."""
+    """Return the pool of a run's environments.
+
+    Raises:
+        InputError: the environment declares an unknown ``blocking``.
+    """
     spec = env_spec(settings.env)
     blocking = spec.blocking if settings.env_blocking == "auto" else settings.env_blocking
     if blocking not in ("auto", *MOST):

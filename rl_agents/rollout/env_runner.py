@@ -32,9 +32,9 @@ from rl_agents.rollout.blackbox import collect_blackbox, load_black_box
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, Reached, check_branching, confirm_branching
 from rl_agents.rollout.env_pool import env_pool
+from rl_agents.rollout.env_worker import CallNote
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.request_queue import JobBatch, RequestQueue
-from rl_agents.rollout.task_watch import CallNote
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.store.trajectory_store import PoolError
 
@@ -44,8 +44,8 @@ TEXT_SPACE = gymnasium.spaces.Text(max_length=1 << 20)
 class TextEnvRunner(EnvRunner, Checkpointable):
     """Runs many episodes at once.
 
-    All work comes and goes by `exchange`. RLlib ends an actor whose method raises, and says why in the actor's log
-    only. Therefore failing environments and engines, and user errors, are reported in a batch's answer.
+    All work arrives and leaves through `exchange`. RLlib ends an actor whose method raises, and the reason is only in
+    the actor's log. Therefore failures of environments and engines, and user errors, are part of a batch's answer.
     """
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
@@ -58,7 +58,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         Raises:
             InputError: no usable tokenizer in ``model_dir``.
         """
-        # RLlib would make torch deterministic, which imports its compiler: half a second of CPU in every env runner.
+        # With a seed RLlib makes torch deterministic, which imports its compiler: 0.5 s of CPU in every env runner.
         super().__init__(config=config.copy(copy_frozen=False).debugging(seed=None), **kwargs)
         agent: Settings = self.config.agent
         update_global_seed_if_necessary(None, agent.seed + (self.worker_index or 0))
@@ -70,26 +70,26 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.pool.watch.note = _call_note()
         self.black_box = load_black_box(agent)
         self.engine: Engine | None = None
-        #: Of an engine that belongs to this runner: which push brought its weights; 0: it has the checkpoint's.
+        #: Number of the push that brought the weights of this runner's own engine; 0: it has the checkpoint's.
         self.pushes, self._hosts = 0, False
         self.recorder: Recorder | None = None
-        # One loop for life: engine clients keep connections and locks that belong to it.
+        # One loop for the whole life, because engine clients keep connections and locks that belong to it.
         self._loop = event_loop()
         self._bench = RequestQueue(self._loop, lambda batch: METHODS[batch.method](self, batch.jobs, **batch.options))
-        # Batches of black-box agents that are run concurrently share the places.
+        # Concurrent batches of black-box agents share these places.
         self._places = None if self.black_box is None else asyncio.Semaphore(self.black_box.options.agent_concurrency)
 
     def set_engine(self, engine: Engine) -> None:
-        """Use an engine in this process (local mode). The caller closes it."""
+        """Use an engine in this process (local mode), which the caller closes."""
         self.engine = engine
 
     def sync_engine(self, packed: PackedWeights, version: int) -> None:
         """Give the engine in this process new weights (local mode, and ``placement=colocate``)."""
-        assert self.engine is not None
-        self._loop.run(self.engine.sync(unpack(packed), version))
+        engine: Any = self.engine
+        self._loop.run(engine.sync(unpack(packed), version))
 
     def host_engine(self, settings: EngineSettings) -> None:
-        """Build an engine in this process, which is closed with the runner (``placement=colocate``)."""
+        """Build an engine in this process that is closed with the runner (``placement=colocate``)."""
         import torch
 
         from rl_agents.inference.select import build_engine
@@ -99,13 +99,13 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.engine, self._hosts = build_engine(settings), True
 
     def set_engines(self, handles: Sequence[Any]) -> None:
-        """Use engine actors; called again when actors were replaced."""
+        """Use engine actors; called again after actors were replaced."""
         from rl_agents.inference.client import RemoteEngine
 
         if isinstance(self.engine, RemoteEngine):
             self.engine.set_handles(handles)
             return
-        # The same name after a restart, so that engines drop what the dead predecessor had asked for.
+        # The same name after a restart, so that engines drop the requests of the dead predecessor.
         caller = f"{'evaluation' if self.config.in_evaluation else 'training'} runner {self.worker_index}"
         self.engine = RemoteEngine(handles, caller, self.config.agent.engine_timeout_s)
 
@@ -113,12 +113,12 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.recorder = recorder
 
     def flush_recorder(self, timeout_s: float) -> bool:
-        """Wait until all that was recorded is on disk; False when it is not, or this restarted process cannot know."""
+        """Wait until all records are on disk; False if they are not, or if this process was restarted."""
         if self.recorder is None:
             return False
         try:
             self.recorder.flush(timeout_s)
-        except (PoolError, TimeoutError):  # the driver writes it then, and says what is wrong with the pool
+        except (PoolError, TimeoutError):  # the driver then writes them, and reports the pool's error
             return False
         return True
 
@@ -128,7 +128,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self, batches: Sequence[JobBatch] = (), wait_s: float | None = None, enough: int | None = None,
         drop: Collection[int] = (),
     ) -> dict[int, Any]:  # fmt: skip
-        """Begin batches and return the answers of those that are done; see `RequestQueue.exchange`.
+        """Begin batches and return the answers of completed ones; see `RequestQueue.exchange`.
 
         The jobs and answers of a batch by its method: ``sample`` (`EpisodeSpec`, `Rollouts`), ``expand`` (`BranchSpec`,
         `Expansions`), ``check_branching`` (`EpisodeSpec`, `BranchingCheck`) and ``confirm_branching`` (`Reached`,
@@ -143,12 +143,12 @@ class TextEnvRunner(EnvRunner, Checkpointable):
     def sample(  # type: ignore[override]
         self, specs: Sequence[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
     ) -> Rollouts:
-        """Run the episodes, all at once, and nothing else.
+        """Run the episodes, all at once.
 
         Args:
-            specs: what to run; the result keeps their order.
+            specs: the episodes; the result keeps their order.
             temperature: of an evaluation, which never truncates; None for training.
-            attempt: how often these were asked for before, see `Recorder`; None: nothing is recorded.
+            attempt: number of earlier attempts at these episodes, see `Recorder`; None: nothing is recorded.
         """
         batch = JobBatch(-1, "sample", specs, {"temperature": temperature, "attempt": attempt})
         rollouts: Rollouts = self.exchange([batch])[batch.number]
@@ -157,14 +157,14 @@ class TextEnvRunner(EnvRunner, Checkpointable):
     def episodes(
         self, specs: Sequence[EpisodeSpec], engine: Engine, limits: Limits, recorder: Recorder | None
     ) -> Coroutine[Any, Any, Rollouts]:
-        """Run them by the built-in loop, or have black-box agents run them."""
+        """Run episodes by the built-in loop or by black-box agents."""
         if self.black_box is None:
             return collect_episodes(specs, self.pool, engine, self.context, limits, recorder)
         template = self.context.template
         return collect_blackbox(specs, self.black_box, engine, template, limits, recorder, self._places)
 
     def lost_task(self) -> str:
-        """The task in whose environment the process died that this one replaces, once; empty when there is none."""
+        """Return, once, the task in whose environment this process's predecessor died; empty if there is none."""
         note = self.pool.watch.note
         if note is None:
             return ""
@@ -187,24 +187,24 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         assert self.context is not None and self.pool is not None
 
     def get_spaces(self) -> dict[str, tuple[gymnasium.Space, gymnasium.Space]]:
-        """Return text spaces, which RLlib only passes on to the modules."""
+        """Return text spaces, which RLlib passes to the modules."""
         spaces = (TEXT_SPACE, TEXT_SPACE)
         return {INPUT_ENV_SPACES: spaces, DEFAULT_MODULE_ID: spaces}
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """Return nothing: every episode's randomness comes with its spec."""
+        """Return nothing, because every episode's seed is in its spec."""
         return {}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take nothing, see `get_state`."""
+        """Do nothing, see `get_state`."""
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return what RLlib writes next to a local runner's checkpoint."""
+        """Return the arguments that RLlib writes next to a local runner's checkpoint."""
         return (), {"config": self.config}
 
     def stop(self) -> None:
-        """Give up all episodes, then close environments, the event loop, and an engine that was built here."""
-        with contextlib.ExitStack() as last:  # each of these runs even if one before it raises
+        """Cancel all episodes, then close environments, the event loop, and an engine that was built here."""
+        with contextlib.ExitStack() as last:  # all of these run even if one of them raises
             if self.pool.watch.note is not None:
                 last.callback(self.pool.watch.note.close)
             if self._hosts and self.engine is not None:
@@ -215,9 +215,9 @@ class TextEnvRunner(EnvRunner, Checkpointable):
             self._bench.stop()
 
 
-# --- what a batch asks for ---------------------------------------------------------------------------------------
-# Functions, not methods: Ray makes an asynchronous actor of a class with any coroutine method, and calls it elsewhere
-# than in the main thread.
+# --- the methods of batches ------------------------------------------------------------------------------------------
+# Functions instead of methods: a class with a coroutine method becomes an asynchronous actor of Ray, whose methods do
+# not run in the main thread.
 
 
 async def _sample(
@@ -266,6 +266,6 @@ METHODS: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
 
 
 def _call_note() -> CallNote | None:
-    """The note of this actor, whose id stays when Ray restarts it; None in a process that is no actor."""
+    """Return the note of this actor, whose id survives restarts; None in a process that is no actor."""
     actor = ray.get_runtime_context().get_actor_id() if ray.is_initialized() else None
     return CallNote(Path(tempfile.gettempdir()) / f"rl_agents-call-{actor}") if actor else None

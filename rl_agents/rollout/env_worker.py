@@ -1,23 +1,23 @@
-"""Where an episode's environment is called: in the runner's loop, in a thread or in a process of its own.
+"""Where an episode's environment is called: in the runner's loop, in a thread or in its own process.
 
-The environment or the key ``env_blocking`` says where (`rl_agents.envs.spec.EnvSpec.blocking`); nothing is measured, so
-that a run takes the same way each time. `EnvGuard` wraps every call of an episode: it keeps time, and refuses
-tasks that are known to hang (`rl_agents.rollout.task_watch`).
+The environment or the key ``env_blocking`` declares it (`rl_agents.envs.spec.EnvSpec.blocking`). Nothing is measured,
+so that a run behaves the same each time. `EnvGuard` wraps every call of an episode. It enforces the time limit, and
+refuses tasks that are known to hang (`TaskWatch`).
 
-*inline*: calls are made one after the other in the runner's main thread. Python's and numpy's global generators are
-each episode's own (`Generators`); without this, what one of them draws would depend on the others, since episodes are
-interleaved call by call. The working directory is the runner's again after each call. A coroutine is guarded from one
-of its waits to the next.
+*inline*: calls are made one after the other in the runner's main thread. Each episode has its own state of Python's and
+numpy's global generators (`Generators`). Otherwise the numbers that one episode draws would depend on the others,
+because episodes are interleaved call by call. The runner's working directory is restored after each call. A coroutine
+is guarded from one of its awaits to the next.
 
-*thread*: a thread makes the environment, makes all its calls and closes it, as libraries want that belong to a thread.
-A call that takes too long is interrupted as far as Python can (`PyThreadState_SetAsyncExc`: a loop, not a system call),
-and the thread is left to itself: it closes its environment and ends when the call returns. Global generators are shared
-by all threads: what draws from them belongs into a process.
+*thread*: one thread creates the environment, makes all its calls and closes it, because some libraries are bound to a
+thread. A call that takes too long is interrupted as far as Python can (`PyThreadState_SetAsyncExc`: a loop, not a
+system call) and the thread is abandoned: it closes its environment and ends when the call returns. All threads share
+the global generators, so an environment that draws from them needs a process.
 
 *process*: `rl_agents.rollout.env_child`, called by such a thread. It is started below
-`rl_agents.gateway.process_supervisor_child`, which kills all of it when it ends, when it is let go of, or when the
-runner dies, however that happens. What is said goes over a pipe that only the two of them hold: orders pickled, which
-the process trusts, and answers as plain data (`rl_agents.rollout.serialization`), of which the runner runs nothing.
+`rl_agents.gateway.process_supervisor_child`, which kills the whole process tree when it ends, when it is released, or
+when the runner dies for any reason. The two processes share a pipe. Requests are pickled, because the process trusts
+its runner. Answers are plain data (`rl_agents.rollout.serialization`), and the runner executes nothing of them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import mmap
 import os
 import queue
 import random
@@ -32,9 +33,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from multiprocessing import Pipe
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,7 +59,6 @@ from rl_agents.rollout.env_calls import (
     timed_out,
 )
 from rl_agents.rollout.serialization import ATTRIBUTES, MAX_BYTES, Answer, Call, EnvRecipe, Order
-from rl_agents.rollout.task_watch import TaskWatch
 
 EnvFactory = Callable[[], TextEnv]
 #: Seconds that closing an environment may take.
@@ -70,7 +73,7 @@ END_S = 5.0
 
 
 class EpisodeState:
-    """What an episode has of the process that calls its environment: nothing in a thread, which shares the runner's."""
+    """An episode's own part of the process that calls its environment; nothing in a thread, which shares all."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -82,27 +85,27 @@ class EpisodeState:
         """Begin again with the episode's seed."""
 
     def drawn(self) -> Any:
-        """The generators' states as data that `resume` takes; None where nothing was drawn, or it is not known."""
+        """Return the generators' states for `resume`; None if nothing was drawn, or it is not known."""
         return None
 
     def resume(self, drawn: Any) -> None:
-        """Go on from what `drawn` returned."""
+        """Continue from what `drawn` returned."""
 
 
 class Generators(EpisodeState):
     """Python's and numpy's global generators as one episode's environment left them after its last call.
 
-    Only in the main thread: a thread cannot have global state of its own.
+    Only for the main thread, because other threads have no global state of their own.
 
     Args:
-        keep_folder: the working directory is put back after each call; not in a process of the environment's own.
+        keep_folder: restore the working directory after each call; not needed in the environment's own process.
     """
 
     def __init__(self, seed: int, keep_folder: bool = True) -> None:
         super().__init__(seed)
         self._keep_folder = keep_folder
         self._python: Any = None
-        # Made at the first call: seeding takes longer than an environment's step.
+        # Created at the first call, because seeding takes longer than an environment's step.
         self._numpy: np.random.MT19937 | None = None
 
     def reset(self) -> None:
@@ -131,7 +134,7 @@ class Generators(EpisodeState):
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Let the episode's generators be the process's, and put the process's own back."""
+        """Use the episode's generators as the process's, and restore the process's own afterwards."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -152,7 +155,7 @@ class Generators(EpisodeState):
 
 @contextlib.contextmanager
 def folder_kept() -> Iterator[None]:
-    """Put the process's working directory back, which an environment may change; one that needs it has a process."""
+    """Restore the working directory; an environment that needs a directory of its own runs in a process."""
     before = _folder()
     try:
         yield
@@ -163,7 +166,7 @@ def folder_kept() -> Iterator[None]:
 
 
 def _folder() -> str:
-    """Return the working directory; empty where it was deleted."""
+    """Return the working directory; empty if it was deleted."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -175,6 +178,105 @@ def _seeded(seed: int) -> Any:
     return np.random.MT19937(seed).state
 
 
+# --- tasks whose environments hang or end their process -----------------------------------------------------------
+
+
+#: Steps of a task that may hang before its other episodes are given up; a reset that hangs is enough.
+MAX_HANGS = 3
+#: Tasks that hang, while no environment has answered at all, before all others are given up.
+MAX_SILENT_TASKS = 3
+
+
+class CallNote:
+    """The tasks whose environments are being called, in a file that outlives a process that dies in such a call.
+
+    Attributes:
+        left: the task in whose environment the predecessor with the same file died. Empty if there is none, or if
+            threads called several, of which any may be the cause.
+    """
+
+    SIZE = 1 << 16
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        text = path.read_bytes().partition(b"\0")[0].decode(errors="replace") if path.exists() else ""
+        self.left = "" if "\n" in text else text
+        path.write_bytes(bytes(self.SIZE))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), self.SIZE)
+        self._running: list[str] = []
+
+    @contextlib.contextmanager
+    def calling(self, task_id: str) -> Iterator[None]:
+        self._running.append(task_id)
+        self._write()
+        try:
+            yield
+        finally:
+            self._running.remove(task_id)
+            self._write()
+
+    def close(self) -> None:
+        self._map.close()
+        self._path.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        text = "\n".join(self._running).encode()[: self.SIZE - 1]
+        self._map[: len(text) + 1] = text + b"\0"
+
+
+@dataclass
+class TaskWatch:
+    """Knows which tasks' environments hang, so that other episodes of these tasks do not wait for them again.
+
+    Attributes:
+        answered: some environment has answered in time.
+        waited: some environment is written as coroutines, so that calls run concurrently.
+        note: what a successor of this process will read.
+    """
+
+    answered: bool = False
+    waited: bool = False
+    note: CallNote | None = None
+    _hangs: Counter[str] = field(default_factory=Counter)
+    _causes: dict[str, str] = field(default_factory=dict)
+    _batches: int = 0
+
+    @contextlib.contextmanager
+    def batch(self, tasks: Iterable[str]) -> Iterator[None]:
+        """Run a batch of these tasks, which are tried again; all others, too, if no other batch is in progress."""
+        if not self._batches:
+            self.answered = False
+            self._hangs.clear()
+            self._causes.clear()
+        for task in tasks:
+            self._hangs.pop(task, None)
+            self._causes.pop(task, None)
+        self._batches += 1
+        try:
+            yield
+        finally:
+            self._batches -= 1
+
+    def noted(self, task_id: str) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self.note is None else self.note.calling(task_id)
+
+    def check(self, task_id: str) -> None:
+        """Refuse a call that would use up its whole time limit again.
+
+        Raises:
+            EnvFailure: with the cause of the first one.
+        """
+        if self._hangs[task_id] >= MAX_HANGS:
+            raise EnvFailure(self._causes[task_id])
+        if not self.answered and len(self._causes) >= MAX_SILENT_TASKS:
+            raise EnvFailure(next(iter(self._causes.values())))
+
+    def hung(self, task_id: str, cause: str, *, reset: bool) -> None:
+        self._causes.setdefault(task_id, cause)
+        self._hangs[task_id] += MAX_HANGS if reset else 1
+
+
 # --- the guard around an episode's calls --------------------------------------------------------------------------
 
 
@@ -182,11 +284,11 @@ class EnvGuard:
     """Makes the calls of one episode's environment; see the module.
 
     Args:
-        host: the thread that calls the environment; None: it is called here.
-        took: gets the seconds of every call that is made here.
+        host: the thread that calls the environment; None: it is called in this thread.
+        took: receives the seconds of every call that is made in this thread.
 
     Attributes:
-        process: what the episode has of the process in which its environment is called.
+        process: the episode's part of the process in which its environment is called.
     """
 
     def __init__(
@@ -202,7 +304,7 @@ class EnvGuard:
         return self.host is not None and self.host.may_die
 
     async def call(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Return ``call(*args, **kwargs)``, or what it comes to where it is a coroutine function.
+        """Return ``call(*args, **kwargs)``, awaited if it is a coroutine.
 
         Raises:
             EnvFailure, InputError: see `call_env`; or the task is known to hang.
@@ -231,16 +333,16 @@ class EnvGuard:
         return answer
 
     def _here(self, limited: Callable[..., Any], call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Make a call in this thread, or a piece of one, by way of ``limited``, which keeps its time."""
+        """Make a call, or a piece of one, in this thread through ``limited``, which enforces its time limit."""
         with self.watch.noted(self.task_id), self.process.applied():
             return limited(self.timeout_s, call, *args, **kwargs)
 
     async def _awaited(self, call: Callable[..., Any], awaitable: Awaitable[Any]) -> Any:
-        """Await what a coroutine function returned; between its waits it is guarded like a plain call."""
+        """Await what a coroutine function returned; between its awaits it is guarded like a plain call."""
         self.watch.waited = True
-        pieces = Pieces(awaitable, lambda go_on, value: self._here(call_with_timeout, go_on, value))
+        pieces = Pieces(awaitable, lambda send, value: self._here(call_with_timeout, send, value))
 
-        async def told() -> Any:
+        async def answered() -> Any:
             try:
                 return await pieces
             except (InputError, EnvFailure):
@@ -250,7 +352,7 @@ class EnvGuard:
 
         deadline = Deadline(0 if debugger_active() else self.timeout_s)
         try:
-            return await within(deadline, pieces, told())
+            return await within(deadline, pieces, answered())
         except TimeoutError:
             failure = timed_out(call, deadline)
             raise failure from failure.__cause__
@@ -261,9 +363,8 @@ class EnvGuard:
         timeout_s = 0 if debugger_active() else self.timeout_s
         if host.may_die:
             return await host.call(timeout_s, call, *args, **kwargs)
-        async with self.watch.alone(self.task_id):
-            with self.watch.noted(self.task_id):
-                return await host.call(timeout_s, call, *args, **kwargs)
+        with self.watch.noted(self.task_id):
+            return await host.call(timeout_s, call, *args, **kwargs)
 
 
 # --- threads ------------------------------------------------------------------------------------------------------
@@ -271,15 +372,15 @@ class EnvGuard:
 
 class _Job:
     def __init__(self, call: Callable[[], Any]) -> None:
-        self.call, self.loop, self.standing = call, asyncio.get_running_loop(), current() or QueueWait()
+        self.call, self.loop, self.queue_wait = call, asyncio.get_running_loop(), current() or QueueWait()
         self.answer: asyncio.Future[Any] = self.loop.create_future()
 
-    def told(self, result: Any, error: BaseException | None) -> None:
-        """Bring the answer back, if it is still waited for; called in the thread."""
+    def deliver(self, result: Any, error: BaseException | None) -> None:
+        """Deliver the answer if the caller still waits; called in the thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self.loop.call_soon_threadsafe(self._tell, result, error)
+            self.loop.call_soon_threadsafe(self._set, result, error)
 
-    def _tell(self, result: Any, error: BaseException | None) -> None:
+    def _set(self, result: Any, error: BaseException | None) -> None:
         if self.answer.done():
             return
         if error is None:
@@ -292,10 +393,10 @@ class ThreadHost:
     """One environment in one thread.
 
     Attributes:
-        env: the environment, once it is made.
-        over: the thread ends after the call that it is in.
-        left: in the middle of a call, which took too long or is not waited for any more.
-        may_die: it may die of a call without taking the runner with it.
+        env: the environment, once it is created.
+        over: the thread ends after its present call.
+        left: the thread was abandoned in a call that took too long, or whose caller stopped waiting.
+        may_die: a call may kill it without killing the runner.
     """
 
     may_die = False
@@ -317,15 +418,15 @@ class ThreadHost:
         return EpisodeState(seed)
 
     async def make(self, make_env: EnvFactory, timeout_s: float = 0.0) -> TextEnv:
-        """Make the environment in its thread; raises as `call` does. One that is late is closed there."""
+        """Create the environment in its thread; raises like `call`. A late one is closed there."""
         await self.call(timeout_s, self.start, make_env)
         made: TextEnv = self.env
         return made
 
     async def call(self, timeout_s: float, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Return ``call(*args, **kwargs)``; raises as `rl_agents.rollout.env_calls.call_env` does.
+        """Return ``call(*args, **kwargs)``; raises like `rl_agents.rollout.env_calls.call_env`.
 
-        A caller that stops waiting, for any reason, abandons the environment.
+        If the caller stops waiting for any reason, the environment is abandoned.
         """
         if self.over:  # there would be no answer
             name = getattr(call, "__name__", "call")
@@ -344,7 +445,7 @@ class ThreadHost:
         return job.answer.result()
 
     async def close(self) -> None:
-        """Close the environment and end the thread; what the environment raises no longer matters."""
+        """Close the environment and end the thread; ignore what the environment raises."""
         if not self.over:
             with contextlib.suppress(Exception):
                 await self.call(CLOSE_TIMEOUT_S, self._close)
@@ -352,13 +453,13 @@ class ThreadHost:
         self._jobs.put(None)
 
     def abandon(self) -> None:
-        """Leave the thread to itself, which is in a call."""
+        """Abandon the thread in its call."""
         self.over = self.left = True
         self._jobs.put(None)
         threading.Thread(target=self._keep_interrupting, name="interrupts an environment", daemon=True).start()
 
     def _keep_interrupting(self) -> None:
-        """Until the call is over: careless code swallows an interruption, and would take half of the process's time."""
+        """Interrupt until the call ends: code may swallow an interruption and use half of the process's time."""
         for pause_s in (0.05, 0.2, *[1.0] * INTERRUPTIONS):
             self.interrupt()
             self._thread.join(pause_s)
@@ -370,7 +471,7 @@ class ThreadHost:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self._thread.ident), ctypes.py_object(CallTimeout)
             )
-            if self._runner is not None:  # its loop may wait for an event, and Python runs no line meanwhile
+            if self._runner is not None:  # while its loop waits for an event, Python runs no line
                 with contextlib.suppress(RuntimeError):  # it is closed
                     self._runner.get_loop().call_soon_threadsafe(lambda: None)
 
@@ -378,7 +479,7 @@ class ThreadHost:
         self.env = make_env()
 
     def _finished(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call; a coroutine function's answer is awaited in a loop of the thread's own."""
+        """Call, and await a coroutine in the thread's own event loop."""
         answer = call(*args, **kwargs)
         if isinstance(answer, Awaitable):
             self._runner = self._runner or asyncio.Runner()
@@ -390,7 +491,7 @@ class ThreadHost:
             while (job := self._jobs.get()) is not None:
                 self._answer(job)
                 del job
-        except CallTimeout:  # an interruption that came too late
+        except CallTimeout:  # an interruption that arrived too late
             pass
         finally:
             with contextlib.suppress(BaseException):
@@ -401,13 +502,13 @@ class ThreadHost:
     def _answer(self, job: _Job) -> None:
         try:
             self._calling = True
-            with job.standing.used():  # in the thread's own context, which keeps what the environment sets there
+            with job.queue_wait.used():  # in the thread's own context, which keeps what the environment sets there
                 result, error = job.call(), None
         except BaseException as raised:
             result, error = None, raised
         finally:
             self._calling = False
-        job.told(result, error)
+        job.deliver(result, error)
 
     def _close(self) -> None:
         env, self.env = self.env, None
@@ -415,9 +516,9 @@ class ThreadHost:
             self._finished(env.close)
 
 
-async def _part_of(standing: QueueWait | None, answer: Awaitable[Any]) -> Any:
-    """Await a part of a call in a context that does not know of it."""
-    with (standing or QueueWait()).used():
+async def _part_of(queue_wait: QueueWait | None, answer: Awaitable[Any]) -> Any:
+    """Await a part of a call whose `QueueWait` this context lacks."""
+    with (queue_wait or QueueWait()).used():
         return await answer
 
 
@@ -425,11 +526,11 @@ async def _part_of(standing: QueueWait | None, answer: Awaitable[Any]) -> Any:
 
 
 class ProcessEnv:
-    """Stands for an environment in a process; all calls block.
+    """An environment in a process; all calls block.
 
     Attributes:
         order: for the next call.
-        drawn: where the generators stood at the last snapshot.
+        drawn: the generators' states at the last snapshot.
     """
 
     def __init__(self, recipe: EnvRecipe) -> None:
@@ -446,11 +547,7 @@ class ProcessEnv:
             )  # fmt: skip
 
     def open(self) -> None:
-        """Have the environment made.
-
-        Raises:
-            EnvFailure, InputError: as it is said there.
-        """
+        """Create the environment; raises the `EnvFailure` or `InputError` that its process reports."""
         self._has = frozenset(self._asked(self._recipe))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -472,7 +569,7 @@ class ProcessEnv:
             self._ended()
 
     def kill(self) -> None:
-        """End the process and all that it has started; returns at once."""
+        """Kill the process and all its descendants; return at once."""
         with contextlib.suppress(OSError, ValueError):
             assert self._process.stdin is not None
             self._process.stdin.write(b"!")
@@ -520,7 +617,7 @@ class _ChildState(EpisodeState):
         self._env.order = Order(self.seed)
 
     def drawn(self) -> Any:
-        """Return them as they were after the last call, which was that of `snapshot`."""
+        """Return the states after the last call, which was `snapshot`."""
         return self._env.drawn
 
     def resume(self, drawn: Any) -> None:
@@ -541,16 +638,16 @@ class ProcessHost(ThreadHost):
         return _ChildState(self.env, seed)
 
     def abandon(self) -> None:
-        """See `ThreadHost`; the thread ends with the process."""
+        """Kill the process, which ends the thread."""
         super().abandon()
         if self._process is not None:  # not `env`, which is None while it is closed
             self._process.kill()
 
     def interrupt(self) -> None:
-        """Nothing to interrupt: the thread waits for the process."""
+        """Do nothing: the thread waits for the process."""
 
     def start(self, make_env: EnvFactory) -> None:
         self.env = self._process = ProcessEnv(self._recipe)
-        if self.over:  # it is not waited for any more
+        if self.over:  # the caller stopped waiting
             self._process.kill()
         self._process.open()

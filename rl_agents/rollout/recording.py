@@ -1,9 +1,9 @@
-"""What the agent loop writes to the pool as it samples, and what it finds there again after a crash.
+"""Records of the agent loop in the pool, which are served again after a crash.
 
-Every sampled response is on its way to the pool before the environment acts on it. When a run continues after a crash,
-the episodes of the iteration that was lost begin again with their old seeds. Where prompt and seed are those of a
-recorded call, its tokens are taken and nothing is sampled: the environment is brought back by the agent's own words,
-and an environment that answers differently this time asks for other prompts, which are sampled as usual.
+Every sampled response is sent to the pool before the environment acts on it. If a run continues after a crash, the
+episodes of the lost iteration begin again with their seeds. A recorded call with the same prompt and seed replaces
+sampling, so that the agent's own actions bring the environment back. If the environment answers differently this time,
+prompts differ, and responses are sampled as usual.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rl_agents.inference.base import Completion
 from rl_agents.store.records import Call, Record
 from rl_agents.store.trajectory_store import PoolSink
 
-#: Attempts at one collection of experience at most; those of a resumed run follow.
+#: Maximum attempts at one collection of experience; those of a resumed run are counted after them.
 MAX_ATTEMPTS = 64
 
 
@@ -27,19 +27,19 @@ class Recorder:
     """Writes to one pool, for one env runner.
 
     Attributes:
-        attempt: how often the present work was asked for before. A call that is made again because its first answer
-            was lost gets a name of its own, so that no two answers have one name.
+        attempt: number of earlier attempts at the present work. A call that is repeated because its answer was lost
+            gets a new name, so that no two answers share a name.
     """
 
     def __init__(
         self, sink: PoolSink, recorded: Mapping[int, Call] | None = None, pool: str = "", resumes: int = 0
     ) -> None:
-        """Begin.
+        """Use a sink.
 
         Args:
             recorded: calls to serve again, by the seed that they were sampled with.
-            pool: which pool the sink belongs to, a name for `rl_agents.orchestrator.env_runner_handles.SetRecorder`.
-            resumes: how often the run had been resumed.
+            pool: name of the sink's pool, for `rl_agents.orchestrator.env_runner_handles.SetRecorder`.
+            resumes: how often the run has been resumed.
         """
         self.sink, self.pool, self.resumes = sink, pool, resumes
         self._recorded = recorded or {}
@@ -48,13 +48,13 @@ class Recorder:
         self.attempt = 0
 
     def at(self, attempt: int) -> Recorder:
-        """Return a recorder for work that was asked for ``attempt`` times before; several may be at work at once."""
-        recorder = copy(self)  # what waits to be sent is in one list, so that a flush of any sends it
+        """Return a recorder for work with ``attempt`` earlier attempts; several may be used at once."""
+        recorder = copy(self)  # they share the list of waiting calls, so that a flush of one sends all
         recorder.attempt = attempt
         return recorder
 
     def recall(self, prompt_ids: list[int], seed: int) -> Completion | None:
-        """Return the call sampled for this prompt and seed before the crash; None: there is none."""
+        """Return the call that was sampled for this prompt and seed before the crash, or None."""
         call = self._recorded.get(seed)
         if call is None or call.prompt_ids != prompt_ids:
             return None
@@ -63,27 +63,27 @@ class Recorder:
         )
 
     def record(self, prompt_ids: list[int], completion: Completion, seed: int, parent: int) -> Completion:
-        """Send a response on its way to the pool, and return it with the name that it has there.
+        """Send a response to the pool, and return it with its name there.
 
-        Called on an event loop; what comes in one of its rounds is sent with its next.
+        Called on an event loop. Calls of one pass of the loop are sent together in the next.
         """
         name = step_seed(seed, self.attempt) if self.attempt else seed
         call = Call(
             name, parent, prompt_ids, completion.token_ids, completion.logprobs, completion.policy_version,
             completion.finish_reason, seed if name != seed else 0, completion.version_spans,
         )  # fmt: skip
-        if not self._waiting:  # an engine answers many requests at once: they go together
+        if not self._waiting:  # an engine answers many requests at once, which are sent together
             asyncio.get_running_loop().call_soon(self.send)
         self._waiting.append(call)
         return replace(completion, call=name)
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until all that was recorded is on disk; raises `PoolError` or TimeoutError."""
+        """Wait until all records are on disk; raises `PoolError` or TimeoutError."""
         self.send()
         self.sink.flush(timeout_s)
 
     def send(self) -> None:
-        """Send what waits for the event loop's next round, which there may not be."""
+        """Send the waiting calls now, because the event loop may not run again."""
         calls = list(self._waiting)
         self._waiting.clear()
         if calls:
@@ -95,13 +95,13 @@ class Recorder:
         return [self._recorded[seed] for seed in seeds if seed in self._recorded]
 
     def name(self, call: int) -> int:
-        """Return the name that a gateway's call has in the pool, from its id there: its seed, or a name of old."""
+        """Return the name in the pool of a gateway's call, whose id is its seed or an earlier name."""
         if not self.attempt or not call or call in self._names_of_old:
             return call
         return step_seed(call, self.attempt)
 
     def keep(self, calls: Iterable[Call]) -> Future[None]:
-        """Send a gateway's calls on their way to the pool; the future is done when they are on disk."""
+        """Send a gateway's calls to the pool; the future is done when they are on disk."""
         return self.sink.add(*map(self._named, calls))
 
     def _named(self, call: Call) -> Call:
@@ -110,10 +110,10 @@ class Recorder:
 
 
 class CallsOnly:
-    """A gateway's sink within a run: calls go where the built-in loop's go.
+    """A gateway's sink within a run, which records calls like the built-in loop.
 
-    What else a gateway writes down is for a standalone gateway: a run names its sessions itself, and runs an episode
-    whose runner died from its calls.
+    Other records are for a standalone gateway: a run names its sessions itself, and restores the episode of a lost
+    runner from its calls.
     """
 
     def __init__(self, recorder: Recorder) -> None:

@@ -1,8 +1,8 @@
-"""Work that is handed to an env runner and fetched when it is done: batches in progress on the runner's event loop.
+"""Batches of work in progress on an env runner's event loop.
 
-RLlib's env runner is a synchronous actor, and environments must be called in its main thread, where signals arrive.
-So its event loop runs only while a call of `RequestQueue.exchange` does: it takes new batches, lets all that are in
-progress continue until enough are done, and returns those. Between two exchanges nothing moves.
+RLlib's env runner is a synchronous actor, and environments must be called in its main thread, which receives signals.
+The event loop therefore runs only during a call of `RequestQueue.exchange`, which takes new batches, lets all batches
+continue until enough are done, and returns those. Between two exchanges nothing runs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _jobs: ContextVar[list[asyncio.Future[Any]]] = ContextVar("jobs")
 
 @dataclass(frozen=True, slots=True)
 class JobBatch:
-    """Jobs that one env runner does at once and answers together.
+    """Jobs that one env runner does concurrently and answers together.
 
     Attributes:
-        number: unique among all that a runner is ever given.
-        method: what is to be done with the jobs.
+        number: unique among all batches of a runner.
+        method: what to do with the jobs.
     """
 
     number: int
@@ -38,18 +38,18 @@ class JobBatch:
 
 @dataclass(slots=True, kw_only=True)
 class Failures:
-    """What a batch's answer says of jobs without a result, which are to be asked again.
+    """The part of a batch's answer about jobs without a result, which have to be repeated.
 
     Attributes:
         engine_errors: one line for each.
-        input_error: a user error, which no further try mends; else empty.
+        input_error: a user error, which no retry fixes; else empty.
     """
 
     engine_errors: list[str] = field(default_factory=list)
     input_error: str = ""
 
     def note(self, error: BaseException) -> None:
-        """Note why a job has no result; raises what is neither an engine's failure nor a user error."""
+        """Note why a job has no result; raise the error if it is neither an `EngineError` nor an `InputError`."""
         if isinstance(error, InputError):
             self.input_error = self.input_error or str(error)
         elif isinstance(error, EngineError):
@@ -70,32 +70,32 @@ class RequestQueue:
         """All batches run on ``loop``.
 
         Args:
-            work: does one batch and returns its answer; what it raises ends the exchange that meets it.
+            work: does one batch and returns its answer; what it raises is raised by `exchange`.
         """
         self._loop, self._work = loop, work
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._jobs: dict[int, list[asyncio.Future[Any]]] = {}
 
     def in_progress(self) -> dict[int, int]:
-        """Return how many jobs are done of every batch that was not fetched."""
+        """Return the number of completed jobs of every batch that was not fetched."""
         return {number: sum(job.done() for job in self._jobs[number]) for number in self._tasks}
 
     def exchange(
         self, batches: Sequence[JobBatch] = (), wait_s: float | None = None, enough: int | None = None,
         drop: Collection[int] = (),
     ) -> dict[int, Any]:  # fmt: skip
-        """Begin ``batches``, let all continue, and return the answers of those that are done, by their numbers.
+        """Begin ``batches``, let all continue, and return the answers of completed ones by number.
 
         Args:
-            wait_s: return after this time with what there is; None: never before enough are done.
-            enough: return as soon as so many are done; None: all.
-            drop: numbers of batches to give up.
+            wait_s: return after this time at the latest; None: wait until enough are done.
+            enough: return as soon as this many are done; None: all.
+            drop: numbers of batches to cancel.
 
         Raises:
-            BaseException: what a batch raised. All others are given up with it.
+            BaseException: raised by a batch; all other batches are canceled.
         """
         try:
-            self._loop.run(self._go_on(batches, wait_s, enough, drop))
+            self._loop.run(self._advance(batches, wait_s, enough, drop))
             done = [number for number, task in self._tasks.items() if task.done()]
             return {number: self._tasks.pop(number).result() for number in done}
         except BaseException:
@@ -105,11 +105,11 @@ class RequestQueue:
             raise
 
     def stop(self) -> None:
-        """Give up all batches, those that were dropped, too, and wait until they have released what they held."""
+        """Cancel all batches, including dropped ones, and wait until they have released their resources."""
         self._tasks.clear()
         self._loop.run(_ended())
 
-    async def _go_on(
+    async def _advance(
         self, batches: Sequence[JobBatch], wait_s: float | None, enough: int | None, drop: Collection[int]
     ) -> None:
         for number in drop:

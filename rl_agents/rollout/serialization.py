@@ -1,10 +1,9 @@
-"""What goes between an environment's process and its runner.
+"""Messages between an environment's process and its runner.
 
-Orders (`EnvRecipe`, `Call`) are pickled: the process trusts its runner. An `Answer` is JSON, which is neither unpickled
-nor evaluated: texts, numbers, lists, dicts, None, tuples and numpy's arrays (both as lists). What else an ``info``
-holds stays where it is, and only the name of its type arrives. Snapshots and generators'
-states are sealed: their bytes go through the runner and back, and are opened where the environment itself runs, which
-is code that is trusted there.
+Requests (`EnvRecipe`, `Call`) are pickled, because the process trusts its runner. An `Answer` is JSON, which is neither
+unpickled nor evaluated: texts, numbers, lists, dicts, None, tuples and numpy's arrays (both as lists). Of other objects
+in an ``info`` only the name of the type is sent. Snapshots and generators' states are sealed: the runner passes their
+bytes on, and they are opened only in the environment's process, which trusts its own data.
 """
 
 from __future__ import annotations
@@ -22,37 +21,37 @@ import numpy as np
 
 from rl_agents.config import Settings
 
-#: Bytes of an answer at most.
+#: Maximum bytes of an answer.
 MAX_BYTES = 1 << 28
-#: What an environment may have in addition to `reset` and `step`: methods, then attributes.
+#: Optional methods and attributes of environments, in addition to `reset` and `step`.
 METHODS, ATTRIBUTES = ("snapshot", "restore", "render_window", "random_action"), ("answer_instruction",)
-#: The keys that say how an environment is made.
-KEYS = ("plugins", "env", "max_turns", "prompting", "prompting_shots", "prompting_trials")
+#: The keys that determine how an environment is created.
+KEYS = ("plugins", "env", "max_turns", "prompting")
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """Something of an environment's that only its own kind looks into."""
+    """Pickled data of an environment that only environments of its kind open."""
 
     data: bytes
 
     @classmethod
     def of(cls, value: Any) -> Sealed | None:
-        """Seal; None stays None. Raises what pickling raises."""
+        """Seal a value; None stays None. Raises what pickling raises."""
         return None if value is None else cls(pickle.dumps(value))
 
 
 def opened(value: Any) -> Any:
-    """Return what is sealed, or ``value`` if it is not. Only where the environment itself runs in this process."""
+    """Open a sealed value; return others unchanged. Only for a process in which the environment itself runs."""
     return pickle.loads(value.data) if isinstance(value, Sealed) else value
 
 
 @dataclass(frozen=True, slots=True)
 class EnvRecipe:
-    """How a process makes its environment.
+    """How a process creates its environment.
 
     Attributes:
-        settings: keys of the run, see `KEYS`, with the environment's own.
+        settings: the run's keys in `KEYS`, and the environment's own.
     """
 
     settings: Mapping[str, Any]
@@ -68,10 +67,10 @@ class EnvRecipe:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a process does with its generators before a call.
+    """The state that a process gives its generators before a call.
 
     Attributes:
-        drawn: where they continue, as `Generators.drawn` had it; None: at the seed.
+        drawn: from `Generators.drawn`; None: the seed's.
     """
 
     seed: int
@@ -80,7 +79,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a process is asked: a method of the environment, or one of its `ATTRIBUTES`."""
+    """A call of a method of the environment, or a read of one of its `ATTRIBUTES`."""
 
     name: str
     args: tuple[Any, ...] = ()
@@ -90,12 +89,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What it says.
+    """The answer of a process.
 
     Attributes:
         result: plain data, or `Sealed`.
-        failure: why there is no result, as an episode's ``end_cause``; ``user_error``: for the user to mend.
-        drawn: the generators' states after a snapshot; sealed.
+        failure: why there is no result, as an episode's ``end_cause``.
+        user_error: the failure is an `InputError`.
+        drawn: the generators' states after a snapshot.
     """
 
     result: Any = None
@@ -104,11 +104,7 @@ class Answer:
     drawn: Sealed | None = None
 
     def to_bytes(self) -> bytes:
-        """Write it.
-
-        Raises:
-            ValueError, RecursionError: the result is nested too deeply, or holds itself.
-        """
+        """Serialize; raises ValueError or RecursionError if the result is nested too deeply, or contains itself."""
         result, kind = self.result, "tuple" if isinstance(self.result, tuple) else ""
         if isinstance(result, Sealed):
             result, kind = base64.b64encode(result.data).decode(), "sealed"
@@ -118,11 +114,7 @@ class Answer:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Answer:
-        """Read it.
-
-        Raises:
-            ValueError: it is none.
-        """
+        """Parse; raises ValueError for other data."""
         try:
             result, kind, failure, user_error, drawn = json.loads(data)
             if kind == "sealed":
@@ -135,7 +127,7 @@ class Answer:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON takes instead of a value that it does not know."""
+    """Convert a value that JSON does not support."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     return dict(value) if isinstance(value, Mapping) else {"unsent": f"{type(value).__module__}.{type(value).__name__}"}

@@ -1,9 +1,8 @@
-"""T3: when to stop an episode whose belief no longer moves (definition 2, section 3 and table 3), and other rules.
+"""T3: rules for when to truncate an episode that no longer makes progress (definition 2, section 3 and table 3).
 
-What happens then (ask for the answer now, or end with reward 0) is the agent loop's business. Truncation is for
-training only, never for evaluation. Stall windows are pure; rules feed them with what an environment reports. A turn
-that the environment could not parse never fires a rule and never counts as a stall or as progress, so that a malformed
-action has the same consequences with and without truncation.
+The agent loop handles what follows (asking for the answer now, or ending with reward 0). Truncation is for training
+only, never for evaluation. A turn that the environment could not parse never fires a rule, and counts neither as a
+stall nor as progress, so that a malformed action has the same consequences with and without truncation.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Vector = NDArray[np.float32]
 
 
 class Embedder(Protocol):
-    """Text -> vector of length 1, or of length 0 for a text without content."""
+    """Maps a text to a vector of length 1, or of length 0 for a text without content."""
 
     def embed(self, text: str) -> Vector: ...
 
@@ -39,8 +38,8 @@ class Embedder(Protocol):
 class HashedNgrams:
     """Counts of a text's character n-grams, hashed into ``dimensions`` buckets and scaled to length 1.
 
-    Needs no model and no download. It sees wording, not meaning: a paraphrase counts as a new question. Case and white
-    space do not matter.
+    Needs no model and no download. It compares wording, not meaning: a paraphrase counts as a new question. Case and
+    white space do not matter.
     """
 
     def __init__(self, sizes: tuple[int, ...] = (2, 3), dimensions: int = 4096) -> None:
@@ -79,9 +78,9 @@ def normalized(vector: Vector) -> Vector:
     return vector / length if length else vector
 
 
-@lru_cache(maxsize=2)  # every env runner of a process asks
+@lru_cache(maxsize=2)  # shared by the env runners of a process
 def make_embedder(name: str) -> Embedder:
-    """Return the embedder that the key ``truncation_embedder`` names.
+    """Return the embedder of the key ``truncation_embedder``.
 
     Raises:
         InputError: see `SentenceTransformerEmbedder`.
@@ -92,73 +91,20 @@ def make_embedder(name: str) -> Embedder:
 StallMode = Literal["consecutive", "cumulative"]
 
 
-@dataclass(slots=True)
-class StallWindow:
-    """Fires at the k-th step without progress; one object per episode.
-
-    Attributes:
-        k: number of stalls that fires, >= 1.
-        mode: ``consecutive``: progress resets the count (paper);  ``cumulative``: it does not (released code for
-            CircuitDecoding).
-        minimum_turns: never fire before this many steps (τ² uses 6).
-
-    >>> window = StallWindow(k=2)
-    >>> [window.update(progress) for progress in (False, True, False, False)]
-    [False, False, False, True]
-    """
-
-    k: int
-    mode: StallMode = "consecutive"
-    minimum_turns: int = 0
-    stalls: int = 0
-    turns: int = 0
-
-    def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ValueError(f"k must be at least 1, got {self.k}")
-        if self.mode not in ("consecutive", "cumulative"):
-            raise ValueError(f"unknown stall mode '{self.mode}': valid: consecutive, cumulative")
-
-    def skip(self) -> None:
-        """Record a step that says nothing about belief, such as one that could not be parsed."""
-        self.turns += 1
-
-    def update(self, progress: bool) -> bool:
-        """Record one step and return whether the episode is to be truncated after it."""
-        self.turns += 1
-        if not progress:
-            self.stalls += 1
-        elif self.mode == "consecutive":
-            self.stalls = 0
-        return self.stalls >= self.k and self.turns >= self.minimum_turns
-
-
-def similarity_trigger(cosine: float, threshold: float) -> bool:
-    """Fire when the new question resembles an earlier one: cosine > α, α in {0.9, 0.93, 0.96}."""
-    return cosine > threshold
-
-
-def random_trigger(stream: random.Random, beta: float) -> bool:
-    """Fire with probability β at every step: the control that shows whether the rule or the cut itself helps."""
-    if not 0.0 <= beta <= 1.0:
-        raise ValueError(f"beta must be in [0, 1], got {beta}")
-    return stream.random() < beta
-
-
-#: How the agent is asked for its answer where the environment has no words of its own.
+#: The request for the answer if the environment has no instruction of its own.
 ANSWER_INSTRUCTION = "You have no further turns to ask or act. Give your final answer now, in the form the task asks."
 
 
 @dataclass(frozen=True, slots=True)
 class TurnFacts:
-    """What a rule may look at.
+    """The facts about a turn that a rule uses.
 
     Attributes:
         number: 1 for the first turn.
         valid: the environment could parse the action.
-        progress: ``info["progress"]``; None where the environment cannot say.
+        progress: ``info["progress"]``; None if the environment does not report it.
         action: the whole response.
-        query: the question in it as the environment names it; empty when it does not.
+        query: the question in it as reported by the environment; empty if it reports none.
     """
 
     number: int
@@ -170,35 +116,47 @@ class TurnFacts:
 
 class Rule(Protocol):
     def fires(self, turn: TurnFacts) -> bool:
-        """Take note of a turn and say whether the episode is to be truncated after it."""
+        """Note a turn; return whether the episode is truncated after it."""
         ...
 
 
 @dataclass(slots=True)
 class StallRule:
-    """T3, definition 2: k steps without progress (`StallWindow`)."""
+    """T3, definition 2: fires at the k-th step without progress.
 
-    window: StallWindow
+    Attributes:
+        k: number of stalls that fires, >= 1.
+        mode: ``consecutive``: progress resets the count (paper);  ``cumulative``: it does not (released code for
+            CircuitDecoding).
+        minimum_turns: never fire before this turn (τ² uses 6).
+
+    >>> rule = StallRule(k=2)
+    >>> [rule.fires(TurnFacts(n, True, moved, "")) for n, moved in enumerate((False, True, False, False), 1)]
+    [False, False, False, True]
+    """
+
+    k: int
+    mode: StallMode = "consecutive"
+    minimum_turns: int = 0
     stalled: list[int] = field(default_factory=list)
 
     def fires(self, turn: TurnFacts) -> bool:
         """See `Rule.fires`; ``progress`` None is neither a stall nor progress."""
         if not turn.valid or turn.progress is None:
-            self.window.skip()
             return False
         if not turn.progress:
             self.stalled.append(turn.number)
-        elif self.window.mode == "consecutive":
+        elif self.mode == "consecutive":
             self.stalled.clear()
-        return self.window.update(turn.progress)
+        return len(self.stalled) >= self.k and turn.number >= self.minimum_turns
 
     def reasons(self) -> dict[str, Any]:
-        return {"stalled_turns": list(self.stalled), "window": self.window.k}
+        return {"stalled_turns": list(self.stalled), "window": self.k}
 
 
 @dataclass(slots=True)
 class SimilarityRule:
-    """The question resembles an earlier one of the episode: max cosine > α (table 3, "α")."""
+    """Fires if the question resembles an earlier one of the episode: max cosine > α (table 3: 0.9, 0.93, 0.96)."""
 
     embedder: Embedder
     threshold: float
@@ -217,7 +175,7 @@ class SimilarityRule:
         self.like = self.turns[cosines.index(self.nearest)] if cosines else 0
         self.asked.append(vector)
         self.turns.append(turn.number)
-        return turn.number >= self.minimum_turns and similarity_trigger(self.nearest, self.threshold)
+        return turn.number >= self.minimum_turns and self.nearest > self.threshold
 
     def reasons(self) -> dict[str, Any]:
         return {"cosine": round(self.nearest, 4), "like_turn": self.like, "threshold": self.threshold}
@@ -225,21 +183,21 @@ class SimilarityRule:
 
 @dataclass(slots=True)
 class RandomRule:
-    """With probability β at every step (table 3, "β"), from the episode's own stream."""
+    """Fires with probability β at every step (table 3), the control for the other rules."""
 
     stream: random.Random
     beta: float
     minimum_turns: int = 0
 
     def fires(self, turn: TurnFacts) -> bool:
-        return turn.valid and random_trigger(self.stream, self.beta) and turn.number >= self.minimum_turns
+        return turn.valid and self.stream.random() < self.beta and turn.number >= self.minimum_turns
 
     def reasons(self) -> dict[str, Any]:
         return {"beta": self.beta}
 
 
 def reasons(rule: Rule | None) -> dict[str, Any]:
-    """Return the values that made a rule fire, as plain JSON; of a plugin's rule what its ``reasons()`` says."""
+    """Return the values that made a rule fire, as plain JSON; for a plugin's rule those of its ``reasons()``."""
     said = getattr(rule, "reasons", None)
     return dict(said()) if said is not None else {}
 
@@ -250,7 +208,7 @@ class Truncation:
 
     Attributes:
         after: ``force_answer``, ``zero`` or ``keep_prefix``, see `rl_agents.rollout.agent_loop`.
-        start: (the episode's seed) -> a fresh rule.
+        start: creates a fresh rule from the episode's seed.
     """
 
     name: str
@@ -293,7 +251,7 @@ def _stall(settings: Settings) -> Callable[[int], Rule]:
     window = progress_window(settings, env_spec(settings.env))
     mode: StallMode = settings.truncation_stall
     minimum = settings.truncation_min_turns
-    return lambda seed: StallRule(StallWindow(window, mode, minimum))
+    return lambda seed: StallRule(window, mode, minimum)
 
 
 def _similarity(settings: Settings) -> Callable[[int], Rule]:
@@ -308,7 +266,7 @@ def _random(settings: Settings) -> Callable[[int], Rule]:
 
 
 def _rule_seed(episode_seed: int) -> int:
-    """A stream of its own: no relation to the sampling seeds of the steps."""
+    """Derive a stream that is independent of the sampling seeds of the steps."""
     return int(np.random.SeedSequence(episode_seed, spawn_key=(0, 1)).generate_state(1, np.uint64)[0])
 
 
@@ -356,10 +314,6 @@ def register(entry: RuleEntry) -> None:
 
 
 def check_rule(settings: Settings) -> None:
-    """Refuse a rule that there is none of.
-
-    Raises:
-        InputError: the nearest is named.
-    """
+    """Raise `InputError` with the nearest name if the rule of ``truncation`` does not exist."""
     if settings.truncation not in ("none", *RULES):
         raise unknown("truncation", settings.truncation, ["none", *RULES])

@@ -1,4 +1,4 @@
-"""One turn: what the policy reads, what it writes, what the environment answers. Episodes and searches share it."""
+"""One turn: prompt, response and the environment's answer. Episodes and searches share it."""
 
 from __future__ import annotations
 
@@ -7,27 +7,33 @@ from dataclasses import dataclass, replace
 from rl_agents.chat.template import ContextPolicy, Dialogue
 from rl_agents.config import Settings
 from rl_agents.data.trajectory import Step
-from rl_agents.envs.base import TextEnv
+from rl_agents.envs.base import TextEnv, env_spec
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion, Engine, Sampling, check_completion, least_room
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_step
 from rl_agents.rollout.env_worker import EnvGuard
-from rl_agents.rollout.prompting import episode_turns
+from rl_agents.rollout.prompting import TRIALS
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.truncation import Truncation
 
 
+def episode_turns(settings: Settings) -> int:
+    """Return the turn limit of a whole episode; with Reflexion, all attempts and the reflections between them."""
+    turns = settings.max_turns or env_spec(settings.env).max_turns
+    return TRIALS * turns + TRIALS - 1 if settings.prompting == "reflexion" else turns
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds an episode, and how its responses are sampled.
+    """Limits of an episode, and how its responses are sampled.
 
     Attributes:
-        max_response_tokens: sampled tokens per step at most; less where the context is nearly full.
-        max_model_len: prompt and response tokens at most.
+        max_response_tokens: maximum sampled tokens per step; fewer if the context is nearly full.
+        max_model_len: maximum tokens of prompt and response.
         temperature: sampling temperature; 0 is greedy.
-        env_timeout_s: seconds that one reset or step may take; 0 is no limit.
+        env_timeout_s: maximum seconds of one reset or step; 0: no limit.
         truncation: T3; None in evaluations.
-        max_observation_characters: of what an environment says at once; its middle is cut. 0: no limit.
+        max_observation_characters: of one observation, whose middle is cut; 0: no limit.
     """
 
     max_turns: int
@@ -53,13 +59,13 @@ class Limits:
         )
 
     def for_evaluation(self, temperature: float) -> Limits:
-        """Return the limits of an evaluation: another temperature, and never a truncation."""
+        """Return the limits of an evaluation: another temperature, and no truncation."""
         return replace(self, temperature=temperature, truncation=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """The policy: an engine that samples, a context that writes prompts, and limits. Holds no episode's state.
+    """The policy: an engine that samples, a context that writes prompts, and limits. It holds no state of episodes.
 
     Attributes:
         recorder: writes samples to the pool; None: nothing is recorded.
@@ -89,13 +95,13 @@ class Player:
         return len(prompt_ids) + least_room(self.limits.max_response_tokens) <= self.limits.max_model_len
 
     async def complete(self, prompt_ids: list[int], seed: int, parent: int = 0) -> Completion:
-        """Sample a response, or return the one that was sampled for this prompt and seed before a crash.
+        """Sample a response, or return the recorded one for this prompt and seed.
 
         Args:
-            parent: the call before it in the dialogue; 0: none.
+            parent: the previous call of the dialogue; 0: none.
 
         Raises:
-            EngineError: the engine failed, or returned what would corrupt training.
+            EngineError: the engine failed, or its completion would corrupt training.
         """
         if self.recorder is not None and (known := self.recorder.recall(prompt_ids, seed)) is not None:
             return known
@@ -112,10 +118,10 @@ class Player:
         return completion if self.recorder is None else self.recorder.record(prompt_ids, completion, seed, parent)
 
     def step(self, prompt_ids: list[int], completion: Completion, answer: EnvReply, chat: str = "") -> Step:
-        """Return the step that answers ``answer``, before the environment has its say.
+        """Return the step that responds to ``answer``; its reward is not known yet.
 
         Args:
-            chat: what the dialogue began with, as in `Dialogue.chat`.
+            chat: the beginning of the dialogue, as in `Dialogue.chat`.
         """
         return Step(
             prompt_ids=prompt_ids,
@@ -131,7 +137,7 @@ class Player:
         )
 
     def step_by_hand(self, prompt_ids: list[int], action: str, answer: EnvReply) -> Step:
-        """Return the step of a human player. It was not sampled: its log-probabilities are all 0.
+        """Return the step of a human player, whose log-probabilities are all 0.
 
         Raises:
             InputError: the context has no room for it.
@@ -143,14 +149,14 @@ class Player:
                 f"max_model_len={self.limits.max_model_len}"
             )
         step = self.step(prompt_ids, Completion(ids, [0.0] * len(ids), 0, "stop"), answer)
-        step.action = action  # in the person's own words, also where the tokenizer lacks one
+        step.action = action  # unchanged, even if the tokenizer lacks a character
         return step
 
     async def act(self, env: TextEnv, guard: EnvGuard, step: Step) -> EnvReply:
         """Let the environment answer the step's action; fill the step's reward and validity.
 
         Raises:
-            EnvFailure: the environment raised, hung or answered nonsense.
+            EnvFailure: the environment raised, hung or returned invalid values.
         """
         answer = read_step(await guard.call(env.step, step.action), self.limits.max_observation_characters)
         step.reward, step.valid = answer.reward, answer.valid
@@ -158,14 +164,14 @@ class Player:
 
 
 def next_dialogue(dialogue: Dialogue, step: Step, answer: EnvReply) -> Dialogue:
-    """Return the dialogue after a step and what the environment answered, or the one that it begins."""
+    """Return the dialogue after a step and its answer, or a new one if the answer begins one."""
     if answer.new_dialogue:
         return Dialogue.start(answer.observation, answer.chat)
     return dialogue.after(step.prompt_ids, step.response_ids, step.action, answer.observation, answer.further)
 
 
 def end_cause(answer: EnvReply, turns: int, max_turns: int) -> str:
-    """Why the episode ends with this answer after ``turns`` steps; empty when it continues."""
+    """Return why the episode ends with this answer after ``turns`` steps; empty if it continues."""
     if answer.terminated:
         return "terminated"
     if turns >= max_turns:
@@ -174,5 +180,5 @@ def end_cause(answer: EnvReply, turns: int, max_turns: int) -> str:
 
 
 def is_success(answer: EnvReply, episode_return: float) -> bool:
-    """Success as the environment reports it at the end, else a positive return."""
+    """Return the success that the environment reports, or else whether the return is positive."""
     return episode_return > 0 if answer.success is None else answer.success

@@ -32,14 +32,17 @@ from rl_agents.learner.learner_group import AgentLearnerGroup, start_learners
 from rl_agents.learner.rl_modules import module_specs
 from rl_agents.learner.training_data import AgentTrainingData
 from rl_agents.orchestrator.offline_dataset import Recorded
-from rl_agents.orchestrator.rollout_batch import Demonstrations, Episodes, Expanding, TaskPosition
-from rl_agents.orchestrator.rollout_buffer import BatchBuffer, Given, Producer, RolloutBuffer, Sampled
-from rl_agents.orchestrator.rollout_metrics import (
+from rl_agents.orchestrator.rollout_batch import (
+    Demonstrations,
+    Episodes,
+    Expanding,
+    TaskPosition,
     rollout_metrics,
     staleness_metrics,
     success_replay_metrics,
     updates_behind,
 )
+from rl_agents.orchestrator.rollout_buffer import BatchBuffer, Given, Producer, RolloutBuffer, Sampled
 from rl_agents.orchestrator.rollout_workers import RolloutWorkers
 from rl_agents.orchestrator.streaming_rollouts import StreamBuffer
 from rl_agents.resources import node_share, placement, run_bundles, runner_cpus

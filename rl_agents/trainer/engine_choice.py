@@ -92,8 +92,6 @@ def _needs_vllm(settings: Settings) -> str:
             return f"the torch engine has no {name}"
     if settings.tensor_parallel > 1 or settings.gpus_per_engine:
         return "it has GPUs"
-    if settings.weight_transfer not in ("auto", "object_store"):
-        return f"the torch engine has no weight_transfer={settings.weight_transfer}"
     return _uncached(settings)
 
 

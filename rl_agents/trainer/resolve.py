@@ -47,7 +47,6 @@ from rl_agents.inference.select import (
     check_sleep,
     check_vllm_model,
     check_weight_switch,
-    choose_transfer,
     resolve_engine,
 )
 from rl_agents.interrupts import event_loop
@@ -457,5 +456,4 @@ def _check_engine(settings: Settings) -> None:
     check_quantization(settings, kind, gpu)
     if settings.placement == "colocate" and torch.cuda.is_available():
         raise InputError("placement=colocate is for machines without GPUs: an env runner sees none")
-    choose_transfer(settings, kind, torch.cuda.is_available())
     check_sleep(settings, kind, torch.cuda.is_available())

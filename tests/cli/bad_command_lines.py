@@ -35,7 +35,6 @@ ROWS = """
 --set placement=colocate engine_mode=async => placement=colocate: engine_mode=async has processes of its own
 --set placement=colocate engine_mode=async tensor_parallel=2 => placement=colocate: engine_mode=async has processes of
 --set placement=colocate gpus_per_engine=1 => placement=colocate: for engines on CPUs; leave gpus_per_engine=0
---set placement=colocate weight_transfer=nccl => placement=colocate: weights come from the object store, not by
 --set tensor_parallel=2 => tensor_parallel=2 needs engine_mode=async
 --set learner_sharding=fsdp => learner_sharding=fsdp needs num_learners of 2 or more, not 0
 --set optimizer=muon learner_sharding=fsdp num_learners=2 => learner_sharding=fsdp with optimizer=muon: Muon needs who
@@ -46,7 +45,6 @@ ROWS = """
 --set reward=prs prs_thresholds=[1] => key 'prs_thresholds' has no effect without prs_form=general
 --set judge=openai => key 'judge' has no effect without reward=prs
 --set reward=prs prs_form=general judge=openai => judge=openai needs judge_url
---set prompting_shots=2 => key 'prompting_shots' has no effect without prompting=react or reflexion
 --set prompting=reflexion truncation=t3 => prompting=reflexion runs several attempts in one episode; it needs truncat
 --set rollout_correction=tis => rollout_correction='tis': valid: none, token_tis, step_tis, sequence_tis, seq_mis, geo_
 --set rollout_correction=token_tis => rollout_correction=token_tis needs old_logprobs=learner: with the engine's logpro

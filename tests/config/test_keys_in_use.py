@@ -29,11 +29,11 @@ REASONS = {
     "max_failed_share": "how much of an environment may fail is the user's to say",
     "epochs": "the papers take one pass; several are a user's choice",
     "cliprange_value": "range of the value loss, to be widened with other reward scales",
-    **dict.fromkeys(["prompting", "prompting_shots", "prompting_trials"], PROMPTING),
+    "prompting": PROMPTING,
     **dict.fromkeys(["judge_key_env", "judge_timeout_s", "judge_retries"], SERVER),
     **dict.fromkeys(
         ["env_timeout_s", "env_start_timeout_s", "engine_mode", "num_engines",
-         "tensor_parallel", "learner_sharding", "learner_timeout_s", "max_learner_restarts", "weight_transfer"],
+         "tensor_parallel", "learner_sharding", "learner_timeout_s", "max_learner_restarts"],
         CLUSTER,
     ),
     **dict.fromkeys(

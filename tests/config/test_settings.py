@@ -255,7 +255,7 @@ def test_a_run_on_the_class_of_a_plugin_and_one_over_gloo_go_on() -> None:
     before = {"algo": "grpo", "env": "own-lock", "env.instructions": "", "env.size": 3, "weight_transfer": "gloo"}
     found = migrated(before)
     assert "env.instructions" not in found and found["env.size"] == 3
-    assert found["weight_transfer"] == "object_store"
+    assert "weight_transfer" not in found
 
 
 def test_a_complete_config_of_the_version_before_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,6 @@ from environments import with_keywords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.algorithms import Settings
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
 from rl_agents.envs.multihop_qa import MultihopQAOptions, demonstrations, world
@@ -28,7 +27,6 @@ from rl_agents.envs.multihop_qa.tasks import Source, Task, find_source, open_wor
 from rl_agents.envs.multihop_qa.world import BY_NAME
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import Analyzer
-from rl_agents.rollout.prompting import solved_examples
 from rl_agents.tools.calls import ToolCall, read_response, write_response
 
 make = partial(named_env, "multihop_qa")
@@ -277,15 +275,6 @@ def test_the_starter_knows_every_word_and_writes_calls_that_parse() -> None:
     for response in ("nonsense", searches("zzz"), searches(*"abcde"), '<tool_call>{"name":1}</tool_call>'):
         observation, *_ = told.step(response)
         assert tokenizer.unk_token_id not in tokenizer.encode(observation), observation
-
-
-def test_examples_for_prompting_are_in_the_style_of_the_run() -> None:
-    keys = {"env": "multihop_qa", "prompting": "react", "prompting_shots": 2}
-    shots = solved_examples(Settings.from_dict(keys), make)
-    assert all("<tool_call>" in shot[0][1] and "turns left" in shot[1][0] for shot in shots)
-    keys |= {f"env.{name}": value for name, value in SMALL.items()}
-    shots = solved_examples(Settings.from_dict(keys), lambda: make(**SMALL))
-    assert all(demonstrations.CALL_BEGIN in shot[0][1] for shot in shots)
 
 
 def source_of(questions: str, test_questions: str = "", passages: str = "") -> Source:

@@ -18,7 +18,7 @@ from rl_agents.errors import LearnerLost
 from rl_agents.inference import Completion, EngineError, EngineSettings, Sampling
 from rl_agents.inference.client import RemoteEngine
 from rl_agents.inference.engine_group import InferenceGroup
-from rl_agents.inference.weights import PackedWeights, pack
+from rl_agents.inference.weights import PackedWeights, pack, unpack
 
 LONG = Sampling(max_tokens=900, seed=0)
 SHORT = Sampling(max_tokens=8, seed=0)
@@ -118,16 +118,10 @@ def sampled_tokens(group: InferenceGroup) -> list[float]:
 
 
 def test_two_engines_share_the_requests(group: InferenceGroup) -> None:
-    before, busy = (
-        [stats["sampled_tokens"] for stats in ray.get([handle.stats.remote() for handle in group.handles()])],
-        group.busy_seconds(),
-    )
+    before, busy = sampled_tokens(group), group.busy_seconds()
     started = time.monotonic()
     generate(RemoteEngine(group.handles()), *[SHORT] * 20)
-    after, lasted = (
-        [stats["sampled_tokens"] for stats in ray.get([handle.stats.remote() for handle in group.handles()])],
-        time.monotonic() - started,
-    )
+    after, lasted = sampled_tokens(group), time.monotonic() - started
     assert [b - a for a, b in zip(before, after, strict=True)] == [80, 80]
     then = group.busy_seconds()
     assert all(0 < then[i] - busy[i] < lasted for i in (0, 1))
@@ -220,6 +214,29 @@ def test_an_engine_that_comes_back_loads_weights_that_the_driver_never_does(
 def test_engines_that_do_not_fall_asleep_are_named(group: InferenceGroup) -> None:
     with pytest.raises(EngineError, match=r"engine 0 failed in sleep: .*; engine 1 failed in sleep: "):
         group.sleep(1)  # torch engines have no sleep
+
+
+def test_an_untied_head_and_bfloat16(ray_session: None, tiny_model_dir: Path, tmp_path: Path) -> None:
+    pytest.importorskip("vllm", reason="vLLM is an optional extra")
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tiny_model_dir, tie_word_embeddings=False))
+    model.eval().save_pretrained(tmp_path)
+    fields: dict[str, Any] = {"kind": "vllm", "max_model_len": 128, "kv_cache_gb": 0.0625}
+    group = InferenceGroup(EngineSettings(str(tmp_path), dtype="bfloat16", **fields), num_cpus=0.5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.02 * torch.randn(parameter.shape)
+    packed = pack(model.state_dict())
+    assert "lm_head.weight" in unpack(packed)
+    group.sync(packed, 1)
+    (completion,) = generate(RemoteEngine(group.handles()), SHORT)
+    assert worst(model.bfloat16().float(), completion) < 0.1
+    half = pack({name: tensor.bfloat16() for name, tensor in unpack(packed).items()})  # half the bytes, equal values
+    group.sync(half, 1)
+    assert generate(RemoteEngine(group.handles()), SHORT) == [completion]
+    group.stop()
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error_at_the_start(ray_session: None, tmp_path: Path) -> None:

@@ -189,6 +189,21 @@ def test_extras_are_done_or_refused_and_change_nothing_else(rig: Rig) -> None:
     assert isinstance(refused, EngineError) and "rejects the request" in str(refused)
 
 
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_sleeping_engine_wakes_with_an_update(rig: Rig, level: int) -> None:
+    """vLLM's own sleep and wake by tags; on CPUs its worker frees nothing, so that this shows the calls only."""
+    if rig.kind != "vllm-inprocess":
+        pytest.skip("one engine suffices")
+    rig.group.sleep(level)
+    with pytest.raises(EngineError, match=r"engine 0 failed in sleep.*it sleeps already"):
+        rig.group.sleep(level)
+    rig.change_weights(200 + level)
+    prompt = prompts(1, seed=13)[0]
+    (completion,) = rig.run((prompt, Sampling(max_tokens=8, seed=0)))
+    assert completion.policy_version == rig.version
+    assert rig.worst_logprob(prompt, completion) <= TOLERANCE
+
+
 def test_a_stale_prefix_cache_would_be_noticed(rig: Rig) -> None:
     """The check of the sync tests can fail: without the salt, old keys spoil the log-probabilities."""
     if rig.kind != "vllm-inprocess":

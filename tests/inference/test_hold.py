@@ -27,8 +27,8 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
 
 async def goes_on(engine: VLLMEngine, version: int) -> None:
     """A sync is granted and released, and nobody is held afterwards."""
-    await asyncio.wait_for(engine.hold(version), 10)
-    await asyncio.wait_for(engine.release(version), 10)
+    await asyncio.wait_for(engine._hold(version), 10)
+    await asyncio.wait_for(engine._release(version), 10)
     assert engine.version == version and engine.dead is None
     held = engine.held.seconds()
     await asyncio.sleep(0.02)
@@ -38,13 +38,13 @@ async def goes_on(engine: VLLMEngine, version: int) -> None:
 @pytest.mark.parametrize("passes", range(5))
 def test_a_sync_cancelled_at_any_moment_holds_nobody(engine: VLLMEngine, passes: int) -> None:
     async def scenario() -> None:
-        hold = asyncio.create_task(engine.hold(1))
+        hold = asyncio.create_task(engine._hold(1))
         for _ in range(passes):
             await asyncio.sleep(0)
         hold.cancel()
         await asyncio.gather(hold, return_exceptions=True)
         if not hold.cancelled():  # it was granted already
-            await engine.release(1)
+            await engine._release(1)
         await goes_on(engine, 2)
 
     asyncio.run(scenario())
@@ -54,12 +54,12 @@ def test_giving_up_what_was_released_already_does_no_harm(engine: VLLMEngine) ->
     """A caller cancelled while it awaits `release` gives up afterwards; the thread has gone on by then."""
 
     async def scenario() -> None:
-        await engine.hold(1)
-        release = asyncio.create_task(engine.release(1))
+        await engine._hold(1)
+        release = asyncio.create_task(engine._release(1))
         await asyncio.sleep(0)
         release.cancel()
         await asyncio.gather(release, return_exceptions=True)
-        await engine.give_up("cancelled")
+        await engine._give_up("cancelled")
         await goes_on(engine, 2)
 
     asyncio.run(scenario())

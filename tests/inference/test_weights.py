@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import pickle
+from typing import Any
 
 import pytest
 import torch
 
+from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
 from rl_agents.inference import EngineSettings, resolve_engine, select
+from rl_agents.inference.select import check_sleep
 from rl_agents.inference.weights import ALIGN, pack, unpack
 
 
@@ -76,3 +79,17 @@ def test_this_machine_resolves_to_what_is_installed() -> None:
 def test_settings_that_exclude_each_other_are_refused() -> None:
     with pytest.raises(ValueError, match="tensor_parallel"):
         EngineSettings("x", kind="vllm", mode="inprocess", tensor_parallel=2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind", "gpus", "why"),
+    [
+        ({}, "vllm", False, "its CPU build has no sleep mode"),
+        ({}, "torch", True, "only vLLM engines"),
+        ({"async_level": 1}, "vllm", True, "with async_level or stream"),
+    ],
+)
+def test_engines_that_cannot_sleep(keys: dict[str, Any], kind: str, gpus: bool, why: str) -> None:
+    check_sleep(Settings.from_dict(keys), kind, gpus)
+    with pytest.raises(InputError, match=f"engine_sleep=1: .*{why}"):
+        check_sleep(Settings.from_dict({"engine_sleep": 1, **keys}), kind, gpus)

@@ -9,7 +9,7 @@ import pytest
 from algorithms.handmade import episode
 
 from rl_agents.data.samples import build_samples
-from rl_agents.orchestrator.rollout_metrics import staleness_metrics, updates_behind
+from rl_agents.orchestrator.rollout_batch import staleness_metrics, updates_behind
 from rl_agents.reporting.views import TensorBoardLog
 
 

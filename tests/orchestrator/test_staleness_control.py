@@ -114,7 +114,7 @@ def test_a_stream_goes_on_after_a_checkpoint(batch: int, staleness: int, seed: i
     first = Schedule(batch, staleness, seed, 0.0)
     first.go(5)
     second = Schedule(batch, staleness, seed + 1, 0.0)
-    second.admission.go_on(5, len(first.learned), first.admission.waiting)
+    second.admission.resume(5, len(first.learned), first.admission.waiting)
     second.playing, second.published, second.learning = list(second.admission.waiting), 5, 5
     second.go(12)
     learned = first.learned + second.learned

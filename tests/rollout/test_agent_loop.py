@@ -16,7 +16,7 @@ from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion
-from rl_agents.orchestrator.rollout_metrics import rollout_metrics
+from rl_agents.orchestrator.rollout_batch import rollout_metrics
 from rl_agents.rollout.agent_loop import Episode, Limits, collect_episodes, play_episodes
 from rl_agents.rollout.env_pool import EnvPool
 

@@ -18,10 +18,10 @@ from rl_agents.data.tasks import step_seed
 from rl_agents.gateway.process_supervisor import CommandAgent
 from rl_agents.inference.base import EngineError
 from rl_agents.inference.torch_engine import TorchEngine
-from rl_agents.orchestrator.rollout_metrics import rollout_metrics
+from rl_agents.orchestrator.rollout_batch import rollout_metrics
 from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.recording import Recorder
-from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, StallWindow, Truncation
+from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, StallRule, Truncation
 from rl_agents.rollout.turns import Limits
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.trajectory_store import PoolWriter
@@ -320,12 +320,12 @@ class Stalls:
     """Fires at the second turn without progress in a row."""
 
     def __init__(self, seed):
-        self.window = StallWindow(2, "consecutive", 0)
+        self.rule = StallRule(2)
         self.seen = []
 
     def fires(self, turn):
         self.seen.append((turn.number, turn.progress))
-        return turn.progress is not None and self.window.update(turn.progress)
+        return self.rule.fires(turn)
 
 
 def cutting(after: str) -> Limits:

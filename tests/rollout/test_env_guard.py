@@ -16,8 +16,7 @@ import pytest
 
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.env_worker import EnvGuard
-from rl_agents.rollout.task_watch import MAX_HANGS, CallNote, TaskWatch
+from rl_agents.rollout.env_worker import MAX_HANGS, CallNote, EnvGuard, TaskWatch
 
 
 def called(guard: EnvGuard, call: Callable[..., Any], *args: Any) -> Any:
@@ -156,7 +155,7 @@ def test_a_note_outlives_a_process_that_ends_in_a_call(tmp_path) -> None:
 import asyncio, os, sys
 from pathlib import Path
 from rl_agents.rollout.env_worker import EnvGuard
-from rl_agents.rollout.task_watch import CallNote, TaskWatch
+from rl_agents.rollout.env_worker import CallNote, TaskWatch
 watch = TaskWatch(note=CallNote(Path(sys.argv[1])))
 asyncio.run(EnvGuard("good", 1, 1.0, watch).call(len, "abc"))
 if sys.argv[2] == "dies":

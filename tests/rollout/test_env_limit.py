@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import subprocess
-import sys
 import threading
 from typing import Any
 
@@ -22,8 +20,7 @@ from rl_agents.rollout.agent_loop import collect_episodes
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion, expand_all
 from rl_agents.rollout.branching_check import check_branching, confirm_branching
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.env_worker import EnvGuard, ThreadHost
-from rl_agents.rollout.task_watch import CallNote, TaskWatch
+from rl_agents.rollout.env_worker import CallNote, EnvGuard, TaskWatch, ThreadHost
 from rl_agents.rollout.turns import Limits, Player
 
 
@@ -136,38 +133,6 @@ def test_a_window_is_written_where_the_environment_lives() -> None:
 
     shown = {blocking: asyncio.run(first_prompt(blocking)) for blocking in MODES}
     assert "in the window: True" in shown["inline"] and len(set(shown.values())) == 1
-
-
-def test_of_several_calls_the_deadly_one_is_found(tmp_path) -> None:
-    """Two tasks are called when the process dies; the successors call one at a time, until it dies of one alone."""
-    code = """
-import asyncio, os, sys
-from pathlib import Path
-from rl_agents.rollout.env_worker import EnvGuard
-from rl_agents.rollout.task_watch import CallNote, TaskWatch
-from rl_agents.rollout.env_worker import ThreadHost
-import time
-watch = TaskWatch(note=CallNote(Path(sys.argv[1])))
-def slow(): time.sleep(0.2)
-def die(): time.sleep(0.1); os._exit(3)
-def task(name, call): return EnvGuard(name, 1, 5.0, watch, ThreadHost()).call(call)
-async def main():
-    await asyncio.gather(task("slow", slow), task("other", slow), task("deadly", die))
-asyncio.run(main())
-"""
-    note = tmp_path / "note"
-    for left, suspects in (("", {"slow", "other", "deadly"}), ("deadly", set())):
-        ended = subprocess.run([sys.executable, "-c", code, str(note)])
-        assert ended.returncode == 3
-        found = CallNote(note)
-        assert (found.left, found.suspects) == (left, suspects)
-        found._map.close()
-        if left:
-            break
-        # What a successor does: it reads the note, and is called again.
-        note.write_bytes(b"")
-    found.close()
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_death_of_a_process_is_not_the_runners(tmp_path) -> None:

@@ -20,8 +20,7 @@ from rl_agents.background import Remembered
 from rl_agents.queues import Line, QueueWait, in_line
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.env_worker import EnvGuard
-from rl_agents.rollout.task_watch import TaskWatch
+from rl_agents.rollout.env_worker import EnvGuard, TaskWatch
 from rl_agents.rollout.turns import Limits
 from rl_agents.tools.mcp_client import McpClient
 from rl_agents.tools.mcp_servers import ServerSpec

@@ -16,7 +16,7 @@ from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.envs.base import named_env
 from rl_agents.errors import InputError
-from rl_agents.orchestrator.rollout_metrics import rollout_metrics, truncation_metrics
+from rl_agents.orchestrator.rollout_batch import rollout_metrics, truncation_metrics
 from rl_agents.rollout.agent_loop import Limits, play_episodes
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, HashedNgrams, Truncation, make_embedder, question_of
 from rl_agents.trainer.resolve import resolve
@@ -321,7 +321,7 @@ def test_the_window_comes_from_the_environment_or_the_key():
     keys = {"env": "gymnasium:CartPole-v1", "truncation": "t3"}
     with pytest.raises(InputError, match="has no progress rule"):
         truncation(**keys)
-    assert truncation(**keys, truncation_window=2).start(0).window.k == 2
+    assert truncation(**keys, truncation_window=2).start(0).k == 2
 
 
 def test_truncation_metrics():

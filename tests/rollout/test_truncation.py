@@ -1,17 +1,11 @@
 """T3's truncation rules (section 17)."""
 
 import itertools
-import random
 
 import pytest
 from rollout.stalls import fires_at
 
 from rl_agents.envs.preference_estimation.env import progresses
-from rl_agents.rollout.truncation import (
-    StallWindow,
-    random_trigger,
-    similarity_trigger,
-)
 
 
 @pytest.mark.parametrize(("mode", "turn"), [("consecutive", 6), ("cumulative", 5)])
@@ -52,33 +46,3 @@ def test_fires_after_exactly_k_stalls_even_before_any_progress(k):
 def test_minimum_turns_delay_but_do_not_forget():
     assert fires_at([False] * 9, 2, minimum_turns=6) == 6
     assert fires_at([False] * 5 + [True] + [False] * 3, 2, minimum_turns=6) == 8
-
-
-def test_windows_of_two_episodes_are_independent():
-    first, second = StallWindow(2), StallWindow(2)
-    assert [first.update(False), second.update(False)] == [False, False]
-    assert [first.update(False), second.update(True)] == [True, False]
-    assert (second.stalls, second.turns) == (0, 2)
-
-
-def test_bad_rules_are_errors():
-    with pytest.raises(ValueError, match="at least 1, got 0"):
-        StallWindow(0)
-    with pytest.raises(ValueError, match="unknown stall mode 'total'"):
-        StallWindow(1, "total")
-    with pytest.raises(ValueError, match=r"\[0, 1\]"):
-        random_trigger(random.Random(0), 1.5)
-
-
-def test_similarity_trigger_is_strict():
-    assert similarity_trigger(0.94, 0.93)
-    assert not similarity_trigger(0.93, 0.93)
-    assert similarity_trigger(0.91, threshold=0.9)
-
-
-def test_random_trigger_has_its_rate_and_its_seed():
-    fired = [random_trigger(random.Random(seed), 0.3) for seed in range(400)]
-    assert fired == [random_trigger(random.Random(seed), 0.3) for seed in range(400)]
-    assert 0.2 < sum(fired) / 400 < 0.4
-    assert not any(random_trigger(random.Random(seed), 0.0) for seed in range(50))
-    assert all(random_trigger(random.Random(seed), 1.0) for seed in range(50))

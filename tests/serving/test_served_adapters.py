@@ -1,6 +1,6 @@
 """Adapters side by side over one base: the request's model chooses, and each answers as merged weights would.
 
-The engine is a real vLLM in a process of its own; the rest is the service in this one.
+The engine is a real vLLM in an actor; the rest is the service in this process.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 pytest.importorskip("peft")
 
 import peft
-from inference.transfer.engine_host import HostedEngine, start_fork_server
 
 from rl_agents.errors import InputError
 from rl_agents.inference import Completion, EngineSettings, Sampling, select
 from rl_agents.inference.base import Extras
+from rl_agents.inference.client import RemoteEngine
+from rl_agents.inference.engine_group import InferenceGroup
 from rl_agents.learner.learner import save_adapter
 from rl_agents.serving.app import engine_settings
 from rl_agents.serving.options import ServingOptions
@@ -37,18 +38,14 @@ RUN = {"max_model_len": MAX_TOKENS, "max_response_tokens": 16, "env.prompt": "co
 class Hosted:
     """What `build_engine` returns here: vLLM in another process."""
 
+    dead = None
+
     def __init__(self, settings: EngineSettings) -> None:
-        self.host, self.dead = HostedEngine(settings), None
-        self.host.call("ping", timeout_s=240)
+        self.group = InferenceGroup(settings, num_cpus=0.5)
+        self._engine = RemoteEngine(self.group.handles())
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling, on_tokens: Any = None) -> Completion:
-        number = self.host.begin("generate", list(prompt), sampling)
-        while number not in self.host.answers:
-            self.host.collect()
-            await asyncio.sleep(0.005)
-        answer: Completion = self.host.answers.pop(number)
-        assert isinstance(answer, Completion), answer
-        return answer
+        return await self._engine.generate(prompt, sampling)
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +73,13 @@ def models(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
 
 
 @pytest.fixture(scope="module")
-def server(base: Path, models: dict[str, Any]) -> Iterator[Server]:
-    start_fork_server()
+def server(ray_session: None, base: Path, models: dict[str, Any]) -> Iterator[Server]:
     adapters = ",".join(f"{name}={models['folder'] / name}" for name in NAMES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(select, "build_engine", Hosted)
         server = Server(base, engine="vllm", adapters=adapters, kv_cache_gb=0.0625, **RUN)
     yield server
-    server.policy._engine.host.kill()
+    server.policy._engine.group.stop()
     server.close()
 
 

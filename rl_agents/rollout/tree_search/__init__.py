@@ -1,1 +1,1 @@
-"""Tree search over states (3spo): which states to branch at. It runs in the driver."""
+"""Tree search over states (3spo), which runs in the driver."""

@@ -1,19 +1,19 @@
-"""Many searches concurrently: which states are expanded next, and what their samples change.
+"""Concurrent searches: which states are expanded next, and how their samples update the searches.
 
-A tick expands the current state of every active task at once; the engine sees all samples as one batch, and the
-learner makes one optimizer step of all groups. No task waits for another one's end: a tick waits for one response of
-each and one environment step, and when a task is done the next one of the stream takes its place.
+A tick expands the current state of every active task at once. The engine receives all samples as one batch, and the
+learner makes one optimizer step of all groups. No task waits for another one's end: a tick waits for one response and
+one environment step of each, and the next task of the stream replaces a completed one.
 
-Between ticks everything is here, in the driver: runners that die take nothing with them.
+Between ticks all state is here, in the driver, so that dying runners lose nothing.
 
-An iteration (`run_iteration`) alternates ticks and updates until the budget is spent or environments fail
-everywhere. With ``async_level=1`` the states of the next tick are chosen and expanded while the learner trains on the
-last one, by the weights from before that update. The last tick of an iteration is trained on before the iteration
-ends, so that a checkpoint is complete.
+An iteration (`run_iteration`) alternates ticks and updates until the budget is spent or all environments fail. With
+``async_level=1`` the states of the next tick are chosen and expanded, with the weights from before the update, while
+the learner trains on the last tick. The last tick of an iteration is trained on before the iteration ends, so that a
+checkpoint is complete.
 
-Searches are kept as plain data (`explorer_to_json`), so that a run can stop in the middle of them and continue.
-Snapshots of environments are not kept: after a resume a state is reached by replaying its actions. Of a tree the
-states that may still be expanded are kept, with the paths that lead to them.
+Searches are saved as plain data (`explorer_to_json`), so that a run can stop in the middle of them and continue.
+Snapshots of environments are not saved. After a resume a state is reached by replaying its actions. Of a tree, the
+states that may still be expanded are saved, with the paths to them.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from rl_agents.rollout.tree_search.tree import Mark, Node, Ranked, Search
 # --- numbers of an iteration ------------------------------------------------------------------------------------------
 
 
-#: S from which a state counts as one to train on.
+#: S from which on a state counts as one to train on.
 HIGH_SCORE = 0.5
 
 
 @dataclass(slots=True)
 class SearchCounts:
-    """What happened since the iteration began.
+    """Counts since the beginning of the iteration.
 
     Attributes:
-        scores: S of every state that was decided on.
-        score_versions: of states that were sampled at: the present version, and the oldest and newest behind S.
+        scores: S of every state with a decision.
+        score_versions: for expanded states the present version, and the oldest and newest ones behind S.
         env_steps: sampled actions that were executed; equal siblings of one state share one execution.
-        replayed_steps: steps on the way to states.
+        replayed_steps: steps that were executed to reach states.
     """
 
     scores: list[float] = field(default_factory=list)
@@ -68,11 +68,11 @@ class SearchCounts:
     tasks_ended: int = 0
 
     def metrics(self, states_known: int, frontier: int) -> dict[str, float]:
-        """The ``search/`` tags, and those ``rollout/`` tags that speak of steps: paths share steps, samples do not.
+        """Return the ``search/`` tags, and the ``rollout/`` tags about steps: paths share steps, but samples do not.
 
         Args:
             states_known: states with statistics.
-            frontier: states that wait, over all tasks.
+            frontier: number of waiting states of all tasks.
         """
         found = {
             "search/states_known": float(states_known),
@@ -142,11 +142,11 @@ class ScoreVersions:
         self._ranges: dict[str, tuple[int, int]] = {}  # least recently noted first
 
     def get(self, key: str) -> tuple[int, int] | None:
-        """(oldest, newest); None: nothing was counted at the state."""
+        """Return (oldest, newest); None if no step was counted at the state."""
         return self._ranges.get(key)
 
     def note(self, keys: Iterable[str], steps: Sequence[Step]) -> None:
-        """These steps count in the scores of these states."""
+        """Note that these steps count in the scores of these states."""
         if not steps:
             return
         versions = [step.policy_version for step in steps]
@@ -165,13 +165,13 @@ class ScoreVersions:
 
 Expand = Callable[[Sequence[BranchSpec]], Sequence[Expansion]]
 
-#: States in a row that environments fail, and nothing sampled in between, after which an iteration gives up; more
-#: where more tasks are searched concurrently.
+#: Consecutive states that environments fail, without samples in between, after which an iteration ends; more if more
+#: tasks are searched concurrently.
 PATIENCE = 8
 
 
 class SearchError(RuntimeError):
-    """No task is left that may be explored."""
+    """No task may be explored anymore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +190,12 @@ class Request:
 
 @dataclass(slots=True)
 class Tick:
-    """What a tick brought.
+    """The result of a tick.
 
     Attributes:
         samples: for the learner, each a trajectory of one step whose reward is the step reward; siblings share a group.
             Paths that ended come last, each in a group of its own.
-        finished: trajectories that ended, those that an environment failed included.
+        finished: trajectories that ended, including those that an environment failed.
     """
 
     samples: list[Trajectory] = field(default_factory=list)
@@ -203,14 +203,14 @@ class Tick:
 
 
 class Explorer:
-    """The searches of a run and what they know.
+    """The searches of a run and their knowledge.
 
     Args:
-        most: samples of one state at most (G_max).
+        most: maximum samples of one state (G_max).
 
     Attributes:
-        position: tasks taken from the training stream.
-        requests: states looked at so far; numbers the groups.
+        position: number of tasks taken from the training stream.
+        requests: number of requested states so far, which numbers the groups.
         overdraft: sampled actions beyond the budget of the iterations so far.
         versions: of the weights behind the scores.
         last_tree: task and marks of the last search that ended, for the picture.
@@ -227,9 +227,9 @@ class Explorer:
         self.last_tree: tuple[str, list[Mark]] = ("", [])
         #: Tasks whose environment failed before the start state was known.
         self._broken: list[Trajectory] = []
-        #: States in a row that environments failed.
+        #: Consecutive states that environments failed.
         self._fruitless = 0
-        #: Trajectories that the environment ended in the present tick, with the states on their way.
+        #: Trajectories that the environment ended in the present tick, with the states of their paths.
         self._ended: list[tuple[list[str], Trajectory]] = []
         #: Tasks that are no longer sampled.
         self.left_out: Collection[str] = ()
@@ -240,11 +240,11 @@ class Explorer:
         self.counts, self._fruitless = SearchCounts(), 0
 
     def has_budget(self) -> bool:
-        """Whether the iteration may sample on; what a tick took beyond the budget is missing from the next one."""
+        """Return whether the iteration may continue; samples beyond its budget are deducted from the next one's."""
         return len(self.counts.steps) + self.overdraft < self.settings.search_steps and not self._gives_up()
 
     def _gives_up(self) -> bool:
-        """Environments fail all that is tried; the checks of failed episodes decide whether the run continues."""
+        """Return whether environments fail everything; the checks of failed episodes then decide about the run."""
         return self._fruitless >= max(self.width, PATIENCE)
 
     def end_iteration(self) -> None:
@@ -258,13 +258,13 @@ class Explorer:
     # --- a tick ------------------------------------------------------------------------------------------------
 
     def select(self, expand: Expand) -> list[Request]:
-        """Choose the states to expand: drop closed ones, leave tasks that are done, begin others.
+        """Choose the states to expand: drop closed ones, leave completed tasks, begin others.
 
         Args:
-            expand: asks runners; here only to look at start states.
+            expand: sends requests to runners; here only to observe start states.
 
         Returns:
-            None at all when environments fail one start state after the other.
+            An empty list if environments fail consecutive start states.
 
         Raises:
             SearchError: every task's start state is closed.
@@ -287,7 +287,7 @@ class Explorer:
                 )
 
     def update(self, requests: Sequence[Request], expansions: Sequence[Expansion]) -> Tick:
-        """Take in what a tick brought: rewards of all its groups first, then counts, then the next states."""
+        """Process the results of a tick: rewards of all its groups first, then counts, then the next states."""
         tick = Tick(finished=self._broken)
         self._broken = []
         self._fruitless = 0 if any(not e.failed for e in expansions) else self._fruitless + len(expansions)
@@ -337,7 +337,7 @@ class Explorer:
                 search.open(Node.start(expansion.answer, self._key(search, expansion.answer), expansion.snapshot))
 
     def _select_state(self, search: Search) -> Request | None:
-        """The search's next state and its n(s), back from closed ones; None when there is no state left."""
+        """Return the search's next state and its n(s), backtracking from closed ones; None if no state is left."""
         if self._is_spent(search):
             search.end()
         while (node := search.current) is not None:
@@ -371,7 +371,7 @@ class Explorer:
     # --- taking in ---------------------------------------------------------------------------------------------
 
     def _rank(self, request: Request, expansion: Expansion) -> list[Ranked]:
-        """Children by reward, descending; equal ones in the order of their seeds, failed ones last."""
+        """Sort children by reward, descending; equal ones in the order of their seeds, failed ones last."""
         search, parent = request.search, request.search.current
         assert parent is not None
         whole = [child for child in expansion.children if not child.failed]
@@ -384,7 +384,7 @@ class Explorer:
         return sorted(children, key=lambda item: -item.reward) + broken
 
     def _samples(self, request: Request, children: Sequence[Ranked]) -> list[Trajectory]:
-        """What the learner gets: nothing from a state that is only walked through."""
+        """Return the samples for the learner; none of a state with fewer than two children."""
         usable = [item for item in children if item.node is not None]
         if request.rollouts < 2 or len(usable) < 2:
             return []
@@ -408,7 +408,7 @@ class Explorer:
     def _finish(
         self, search: Search, origin: Node, expansion: Expansion, children: Sequence[Ranked]
     ) -> Iterator[Trajectory]:
-        """Count and yield the trajectories that ended; those that failed are yielded and never counted."""
+        """Count and yield the trajectories that ended; failed ones are not counted."""
         if expansion.end_cause:
             yield self._finished(search, origin, expansion.end_cause, failed=expansion.failed)
         for item in children:
@@ -432,10 +432,10 @@ class Explorer:
         return trajectory
 
     def _paths(self) -> list[Trajectory]:
-        """Paths of the tick as the learner gets them, valued by what all of the tick has shown.
+        """Return the paths that ended in the tick as samples for the learner, valued after all results of the tick.
 
-        A failed path is its last step alone. Steps keep the log-probabilities and versions of the weights that sampled
-        them.
+        Of a failed path only the last step is a sample. Steps keep the log-probabilities and versions of the weights
+        that sampled them.
         """
         found = []
         for path, trajectory in self._ended:
@@ -485,7 +485,7 @@ def _sibling_rewards(samples: Sequence[Trajectory]) -> list[FloatArray]:
 
 
 def outcomes(children: Sequence[Ranked]) -> Outcomes:
-    """Where the children that did not fail ended up. The turn limit alone is no end: it belongs to no state."""
+    """Return the outcomes of children that did not fail. The turn limit is no end, because it belongs to no state."""
     whole = [(item.node.key, _is_end(item.child), item.child.success) for item in children if item.node]
     keys, ended, solved = zip(*whole, strict=True)
     return Outcomes(keys, ended, solved)
@@ -502,9 +502,9 @@ R = TypeVar("R")
 
 #: Samples and the number of the update -> metrics of the update.
 Learn = Callable[[Sequence[Trajectory], int], Mapping[str, float]]
-#: When a tick is trained on: before the next one begins; after it, in one thread; or alongside it, in two.
+#: When a tick is trained on: before the next one, after it in one thread, or alongside it in two threads.
 Order = Literal["before", "after", "beside"]
-#: Seconds between two looks at whether the other thread lives.
+#: Seconds between two checks whether the other thread lives.
 POLL_S = 0.5
 
 
@@ -514,8 +514,8 @@ def run_iteration(
     """Search and learn.
 
     Args:
-        sync: gives the engines the newest weights; false when they have them.
-        expand: asks env runners; in a thread of its own with ``order="beside"``.
+        sync: gives the engines the newest weights; returns False if they have them already.
+        expand: sends requests to env runners; in a thread of its own with ``order="beside"``.
         learn: makes the optimizer steps of one update.
         order: ``after`` and ``beside`` are ``async_level=1``, with the same results.
 
@@ -545,7 +545,7 @@ def run_iteration(
         try:
             learn_from_last_tick()
         except Exception:
-            with contextlib.suppress(Exception):  # env runners must be free for what comes next
+            with contextlib.suppress(Exception):  # env runners must be free afterwards
                 expanded()
             raise
         asked = time.perf_counter()
@@ -564,7 +564,7 @@ def run_iteration(
 
 
 def _expand(explorer: Explorer, expand: Expand) -> tuple[Sequence[Request], Sequence[Expansion], float]:
-    """Choose the states of a tick and expand them; how long that took comes last."""
+    """Choose the states of a tick and expand them; return requests, expansions and seconds."""
     started = time.perf_counter()
     requests = explorer.select(expand)
     expansions = expand([request.spec for request in requests])
@@ -572,7 +572,7 @@ def _expand(explorer: Explorer, expand: Expand) -> tuple[Sequence[Request], Sequ
 
 
 def _begin(work: Callable[[], R], *, threaded: bool) -> Callable[[], R]:
-    """Do some work, in a thread of its own or at once; return what waits for its result, or raises what it raised."""
+    """Do work in a thread or at once; return a function that waits for its result, or raises its error."""
     if not threaded:
         done = work()
         return lambda: done
@@ -610,7 +610,7 @@ def explorer_to_json(explorer: Explorer) -> dict[str, Any]:
 
 
 def load_explorer(explorer: Explorer, data: Mapping[str, Any]) -> None:
-    """Put an explorer of the same settings and tasks where the saved one was."""
+    """Restore a saved explorer into one of the same settings and tasks."""
     explorer.position, explorer.requests = int(data["position"]), int(data["requests"])
     explorer.overdraft = int(data["overdraft"])
     explorer.iteration = int(data["statistics"]["iteration"])

@@ -1,4 +1,4 @@
-"""A picture of one task's search: which states it met, how it scored them, and how its trajectories ended."""
+"""A picture of one task's search: visited states, their scores, and the ends of its trajectories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from rl_agents.rollout.tree_search.explorer import Explorer
 from rl_agents.rollout.tree_search.tree import Mark
 
-#: (outcome, marker, color, legend) of states that were not expanded; colors of Okabe and Ito, shapes besides.
+#: (outcome, marker, color, legend) of states that were not expanded; colors of Okabe and Ito.
 ENDS = (
     ("success", "*", "#009e73", "solved"),
     ("failure", "X", "#d55e00", "not solved"),
@@ -18,19 +18,19 @@ ENDS = (
     ("skipped", "|", "#8b94a0", "action executed before"),
     ("open", ".", "#8b94a0", "not visited"),
 )
-#: Inches, and of a column: what is wider cannot be read as a thumbnail. Letters grow with the width.
+#: Limits of width and height, and the width of a column, in inches; fonts grow with the width, for thumbnails.
 NARROWEST, WIDEST, TALLEST, COLUMN = 7.5, 11.0, 15.0, 0.11
-#: Columns that a leaf and an expanded state take, and that are left free between the subtrees of two siblings.
+#: Columns of a leaf and of an expanded state, and free columns between the subtrees of two siblings.
 LEAF, STATE, GAP = 1.0, 2.2, 0.5
-#: Points of a state's diameter, where there is room, and below which its n is not written; of an end's.
+#: Maximum diameter of a state in points, the minimum for writing its n, and the maximum diameter of an end.
 DOT, WRITTEN, END = 17.0, 11.0, 6.3
 
 
 def draw_search(explorer: Explorer, path: Path) -> bool:
-    """Draw the last task that was left, else the task with the largest tree so far.
+    """Draw the last completed task, or else the task with the largest tree so far.
 
     Returns:
-        False when nothing has been expanded yet, and nothing was drawn.
+        False if nothing has been expanded yet, so that nothing was drawn.
     """
     task_id, marks = explorer.last_tree
     if not marks and explorer.searches:
@@ -84,15 +84,15 @@ def draw_tree(marks: Sequence[Mark], path: Path, title: str) -> None:
 
 
 def _closest(marks: Sequence[Mark], columns: Sequence[float]) -> float:
-    """Columns between the two closest expanded states of one depth."""
+    """Return the columns between the two closest expanded states of one depth."""
     places = sorted((mark.depth, column) for mark, column in zip(marks, columns, strict=True) if mark.rollouts)
     return min((b[1] - a[1] for a, b in pairwise(places) if a[0] == b[0]), default=9.0)
 
 
 def tree_columns(marks: Sequence[Mark]) -> list[float]:
-    """Horizontal places: subtrees as close as their outlines allow, a parent in the middle of its children.
+    """Return horizontal positions: subtrees as close as their outlines allow, parents centered above their children.
 
-    So a long path takes no more room than its widest depth (Reingold and Tilford, "Tidier drawings of trees", 1981).
+    A long path is therefore no wider than its widest depth (Reingold and Tilford, "Tidier drawings of trees", 1981).
     """
     children: list[list[int]] = [[] for _ in marks]
     for index, mark in enumerate(marks):
@@ -118,7 +118,7 @@ def tree_columns(marks: Sequence[Mark]) -> list[float]:
 def _side_by_side(
     children: Sequence[int], outlines: Sequence[tuple[list[float], list[float]]], shifts: list[float]
 ) -> tuple[list[float], list[float]]:
-    """Set the children's ``shifts``, each as near to the one before as all depths allow; return their outline."""
+    """Set the children's ``shifts``, each as close to the previous one as all depths allow; return their outline."""
     left, right = list[float](), list[float]()
     for child in children:
         low, high = outlines[child]

@@ -1,20 +1,20 @@
-"""How states are named, what a search asks its algorithm about them (`States`), and their values to the policy.
+"""State keys, the algorithm's interface to a search (`States`), and values of states under the policy.
 
-`StateChain`: the value of the Markov chain that all sampled steps make up. A search visits what is promising, so the
-outcomes of its trajectories reveal little about the policy: behind the best of eight children almost all succeed.
-The children themselves are honest samples of the policy, all of them, the ones that are never entered included. Counted
-as transitions between states they make a chain, and its values
+`StateChain`: values of the Markov chain of all sampled steps. A search visits promising states, so the outcomes of its
+trajectories are biased: after the best of eight children almost all succeed. But all children, including those that
+are never entered, are unbiased samples of the policy. Counted as transitions between states they form a chain, whose
+values
 
     V(s) = (W(s) + γ·Σ_s' N(s, s')·V(s') + γ·k·V̄) / (N(s) + k)
 
 are those of the policy, independent of the search: N(s) steps were sampled at s, N(s, s') of them led to s', W(s)
-ended solved, the others ended unsolved; k prior steps lead to an average state of value V̄. With γ < 1 success soon is
-worth more than success late. Steps of whole episodes may carry any rewards: then W(s) is the sum of those of s
+ended solved, and the others ended unsolved; k prior steps lead to an average state of value V̄. With γ < 1 early success
+is worth more than late success. Steps of whole episodes may have any rewards: then W(s) is the sum of those at s
 (`rl_agents.algorithms.chain_gae`).
 
-A chain that knows the turn limit values a state by the turns that are left (`values_within`). Without it an action
-that changes nothing costs 1 - γ of V, while one that ends a trajectory unsolved costs all of V: on webshop policies
-stopped buying, and success fell from 0.12 to 0.
+A chain with a turn limit values a state by the remaining turns (`values_within`). Without it an action that changes
+nothing costs 1 - γ of V, while one that ends a trajectory unsolved costs all of V: on webshop policies stopped buying,
+and success fell from 0.12 to 0.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from rl_agents.advantages.statistics import FloatArray
 from rl_agents.config.sections import StateKeys
 
 KEY_BYTES = 12
-#: States that a method keeps; beyond, those least recently counted are forgotten and unseen again.
+#: Maximum states that a method keeps; the least recently counted ones are dropped.
 MAX_STATES = 100_000
-#: `end_cause` of what is trained on alongside siblings: a path of the search that ended.
+#: `end_cause` of a path of the search that is trained on alongside siblings.
 PATH = "path"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What the actions sampled at a state led to, each [samples].
+    """The results of the actions sampled at a state, each [samples].
 
     Attributes:
-        ended: the trajectory ended there, by something else than the turn limit.
+        ended: the trajectory ended there, not because of the turn limit.
     """
 
     keys: tuple[str, ...]
@@ -51,10 +51,10 @@ class Outcomes:
 
 
 class States(Protocol):
-    """What a search method knows about states.
+    """A search method's knowledge about states.
 
     Attributes:
-        finished, solved: trajectories that ended so far, and those of them that were solved.
+        finished, solved: number of trajectories that ended so far, and of solved ones.
     """
 
     finished: int
@@ -64,16 +64,16 @@ class States(Protocol):
         """States known."""
 
     def allocation(self, key: str, depth: int, most: int) -> tuple[float, int]:
-        """Score of a state at this depth (1 for a start state), and how many actions to sample there: 0 to ``most``."""
+        """Return a state's score at this depth (1: start state), and the number of actions to sample, 0 to ``most``."""
 
     def step_rewards(self, path: Sequence[str], outcomes: Outcomes) -> FloatArray:
-        """Reward of each step sampled at the last state of ``path``, by what was known before; float64 [samples]."""
+        """Return the reward of each step sampled at ``path[-1]``, from earlier knowledge only; float64 [samples]."""
 
     def path_gains(self, path: Sequence[str], solved: bool) -> FloatArray:
-        """Reward of each step of a path that ended, for training on it alongside siblings, [steps]; empty: none."""
+        """Return the reward of each step of a path that ended, for training on it, [steps]; empty: none."""
 
     def deviation(self, siblings: Sequence[FloatArray]) -> float | None:
-        """What advantages of an update are divided by, of the rewards at each of its states; None: siblings' own."""
+        """Return the divisor of an update's advantages, from the rewards at each state; None: each group's own."""
 
     def observe(self, key: str, outcomes: Outcomes) -> None:
         """Count the steps sampled at a state."""
@@ -92,7 +92,7 @@ class States(Protocol):
 
 
 def digest(*parts: str) -> str:
-    """A short name for texts: 96 bits, the same on every machine."""
+    """Return a 96-bit digest of texts, the same on every machine."""
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=KEY_BYTES).hexdigest()
 
 
@@ -102,15 +102,15 @@ def state_key(task_id: str, text: str, settings: StateKeys) -> str:
     return digest(scope, "", text)  # the empty part: keys of earlier checkpoints stay valid
 
 
-#: Steps that the prior is worth.
+#: Weight of the prior in steps.
 PRIOR_STEPS = 1.0
-#: What has faded below this weight is forgotten.
+#: Entries below this weight are dropped.
 LEAST_WEIGHT = 1e-3
 
 
 @dataclass(slots=True)
 class _State:
-    """Weights of the steps sampled at a state: all, their rewards, and by the state that they led to."""
+    """Weights of the steps sampled at a state: in total, of their rewards, and by next state."""
 
     steps: float = 0.0
     rewards: float = 0.0
@@ -122,8 +122,8 @@ class StateChain:
 
     Args:
         gamma: discount per step.
-        max_states: states kept; beyond, those least recently sampled at are forgotten.
-        turns: of a trajectory at most; 0: values know of no limit.
+        max_states: maximum states; the least recently sampled ones are dropped.
+        turns: turn limit of a trajectory; 0: no limit.
     """
 
     def __init__(self, gamma: float, max_states: int = MAX_STATES, turns: int = 0) -> None:
@@ -139,12 +139,12 @@ class StateChain:
         return len(self._states)
 
     def observe(self, key: str, outcomes: Outcomes) -> None:
-        """Count the steps sampled at a state; the states that they led to do not matter where trajectories ended."""
+        """Count the steps sampled at a state; the next state is ignored if the trajectory ended."""
         for child, over, success in zip(outcomes.keys, outcomes.ended, outcomes.solved, strict=True):
             self.count(key, float(success), None if over else child)
 
     def count(self, key: str, reward: float, child: str | None) -> None:
-        """Count one step at a state: its reward, and the state that it led to; None where it ended."""
+        """Count one step at a state: its reward, and the next state, or None at an end."""
         state = self._states.pop(key, None) or _State()
         self._states[key] = state
         state.steps += 1.0
@@ -156,12 +156,12 @@ class StateChain:
         self._solved = False
 
     def fade(self, factor: float) -> None:
-        """Multiply all weights; what is nearly nothing is forgotten."""
+        """Multiply all weights, and drop entries below `LEAST_WEIGHT`."""
         if factor != 1.0:
             self._states, self._solved = self._faded(factor), False
 
     def faded(self, factor: float) -> StateChain:
-        """Return this chain with all weights multiplied; it stays as it is."""
+        """Return a copy of this chain with all weights multiplied."""
         chain = StateChain(self.gamma, self.max_states, self.turns)
         chain._states, chain._values, chain._mean, chain._solved = self._faded(factor), self._values, self._mean, False
         return chain
@@ -180,18 +180,18 @@ class StateChain:
         return state.steps if state else 0.0
 
     def values(self, keys: Sequence[str], prior: float | None = None) -> FloatArray:
-        """V of states, float64; in [0, 1] where rewards are 1 for what ended solved, else 0.
+        """Return V of states, float64; in [0, 1] if rewards are 1 for solved ends, else 0.
 
         Args:
             keys: [states].
-            prior: of a state at which nothing was sampled; None: V̄.
+            prior: value of a state without samples; None: V̄.
         """
         self._solve()
         unseen = self._mean if prior is None else prior
         return np.array([self._values.get(key, unseen) for key in keys], dtype=np.float64)
 
     def values_within(self, keys: Sequence[str], left: int, prior: float | None = None) -> FloatArray:
-        """V_h of states with h = ``left`` turns left, float64 [states]; 0 with none. ``prior`` as in `values`."""
+        """Return V_h of states with h = ``left`` turns left, float64 [states]; 0 at h <= 0. ``prior``: see `values`."""
         self._solve()
         if left <= 0:
             return np.zeros(len(keys))
@@ -200,7 +200,7 @@ class StateChain:
         return np.array(list(found), dtype=np.float64)
 
     def _solve(self) -> None:
-        """Sweep until nothing moves, from the last values on."""
+        """Iterate to convergence, starting from the last values."""
         if self._solved or not self._states:
             return
         number = {key: index for index, key in enumerate(self._states)}

@@ -21,10 +21,10 @@ class Node:
 
     Attributes:
         parent, step: how it was reached; None for the start state.
-        key: under which the method knows it.
-        episode_return: the environment's rewards on the way.
-        snapshot: of the environment, where it can be copied.
-        place: of its mark in the search's `marks`.
+        key: the method's key of the state.
+        episode_return: sum of the environment's rewards up to the state.
+        snapshot: of the environment, if it can be copied.
+        place: index of its mark in the search's `marks`.
     """
 
     parent: Node | None
@@ -42,7 +42,7 @@ class Node:
         return cls(None, None, answer, key, 1, Dialogue.start(answer.observation, answer.chat), 0.0, snapshot)
 
     def after(self, step: Step, answer: EnvReply, key: str, snapshot: Any = None) -> Node:
-        """The state that a step from here reached."""
+        """Return the state that a step from here reached."""
         dialogue = next_dialogue(self.dialogue, step, answer)
         return Node(self, step, answer, key, self.depth + 1, dialogue, self.episode_return + step.reward, snapshot)
 
@@ -63,12 +63,12 @@ class Node:
 
 @dataclass(slots=True)
 class Mark:
-    """What the picture of a search shows of a state.
+    """The data about a state for the picture of a search.
 
     Attributes:
         parent: index of the parent's mark; -1 for the start state.
-        reward: of the step that led here.
-        score, rollouts: S and n(s) when it was expanded; None and 0 before.
+        reward: of the step to this state.
+        score, rollouts: S and n(s) at its expansion; None and 0 before.
     """
 
     parent: int
@@ -81,7 +81,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A child with the reward that ranks it; ``node`` is None where its environment failed."""
+    """A child with the reward that ranks it; ``node`` is None if its environment failed."""
 
     child: Child
     node: Node | None
@@ -95,9 +95,9 @@ class Search:
     Attributes:
         number: place in the run's stream of tasks.
         seed: of the environment's reset and of all sampling.
-        current: state to expand next; None before the start state is known, and when nothing is left.
+        current: state to expand next; None before the start state is known, and when no state is left.
         frontier: states to return to, the next one last.
-        ends: paths that were followed to their end, dropped or failed.
+        ends: number of paths that ended, were dropped or failed.
     """
 
     number: int
@@ -116,7 +116,7 @@ class Search:
         self.marks = [Mark(-1, 1)]
 
     def point(self, node: Node) -> BranchPoint:
-        """How a runner reaches a state."""
+        """Return how a runner reaches a state."""
         actions = tuple(step.action for step in node.steps())
         call = 0 if node.step is None else node.step.call
         return BranchPoint(
@@ -131,9 +131,9 @@ class Search:
         )
 
     def descend(self, ranked: Sequence[Ranked], *, backtrack: bool) -> int:
-        """Go on from the current state's children, best first: descend into the best, keep the others.
+        """Continue with the current state's children, best first: descend into the best, keep the others.
 
-        Children that ended are not entered, nor are siblings with the action of an earlier one.
+        Children that ended, and siblings with the action of an earlier one, are not entered.
 
         Args:
             ranked: children by reward, descending.
@@ -179,7 +179,7 @@ class Search:
         self.marks.append(Mark(origin.place, node.depth, item.reward, outcome))
 
     def trajectory(self, last: Node, end_cause: str, *, success: bool = False, failed: bool = False) -> Trajectory:
-        """The path to ``last`` as a finished episode, numbered within the task; facts hold S and n of its states."""
+        """Return the path to ``last`` as a finished episode, numbered within the task, with S and n of its states."""
         trajectory = Trajectory(
             self.task_id, self.number, self.finished, self.seed, last.steps(),
             terminated=end_cause == "terminated",

@@ -1,19 +1,27 @@
-"""Quantized engines: what they hold after new weights came is what a new engine makes of these weights."""
+"""Quantized engines hold after an update what a new engine makes of the same weights."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 import torch
+from inference.rig import settings
 
 from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
+from rl_agents.inference import Completion, Sampling
+from rl_agents.inference.client import RemoteEngine
+from rl_agents.inference.engine_group import InferenceGroup
 from rl_agents.inference.select import QUANTIZATIONS, check_dense, check_quantization, run_engine
+from rl_agents.inference.weights import pack
 
 PROMPT = [5, 6, 7, 8, 9, 10]
 BASE = {"engine": "vllm", "dtype": "bfloat16", "engine_quantization": "fp8"}
@@ -37,43 +45,57 @@ def models(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> di
 
 
 @pytest.fixture(scope="module")
-def engines(models: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def engines(ray_session: None, models: dict[str, Any]) -> Iterator[dict[str, InferenceGroup]]:
     if find_spec("vllm") is None:
         pytest.skip("vLLM is an optional extra")
-    from inference.transfer.engine_host import HostedEngine, settings, start_fork_server
-
-    start_fork_server()
-    fields = {"dtype": "bfloat16", "vllm_args": {"quantization": QUANTIZATIONS["fp8"]}}
-    found = {name: HostedEngine(settings(models["folder"] / name, **fields)) for name in ("old", "new")}
-    for engine in found.values():
-        engine.call("ping", timeout_s=240)
+    fields: dict[str, Any] = {"dtype": "bfloat16", "vllm_args": {"quantization": QUANTIZATIONS["fp8"]}}
+    kind = settings("vllm-inprocess", models["folder"])
+    made = {name: replace(kind, model_dir=str(models["folder"] / name), **fields) for name in ("old", "new")}
+    found = {name: InferenceGroup(engine, num_cpus=0.5, wait=False) for name, engine in made.items()}
+    for group in found.values():
+        group.await_start()
     yield found
-    for engine in found.values():
-        engine.kill()
+    for group in found.values():
+        group.stop()
+
+
+def sampled(group: InferenceGroup) -> Completion:
+    return asyncio.run(RemoteEngine(group.handles()).generate(PROMPT, Sampling(max_tokens=12, temperature=0.0)))
+
+
+def digests(group: InferenceGroup) -> dict[str, str]:
+    """Of all tensors that vLLM holds, quantized ones and their scales too."""
+
+    async def look(actor: Any) -> Any:
+        return await actor._engine.worker("compute_weight_checksums")
+
+    (found,) = ray.get(group.handles()[0].apply.remote(look))
+    return {name.rpartition(":")[2]: digest for name, digest in found.items()}
 
 
 @pytest.mark.ray
-def test_new_weights_are_quantized_anew(engines: dict[str, Any], models: dict[str, Any]) -> None:
+def test_new_weights_are_quantized_again(engines: dict[str, InferenceGroup], models: dict[str, Any]) -> None:
     """Each engine gets the weights that the other one was started with, and then its own again."""
-    from rl_agents.inference.weights import pack
 
     def state(name: str) -> tuple[dict[str, str], Any]:
-        completion = engines[name].generate(PROMPT, max_tokens=12)
-        return engines[name].call("digests"), (completion.token_ids, completion.logprobs)
+        completion = sampled(engines[name])
+        return digests(engines[name]), (completion.token_ids, completion.logprobs)
 
     fresh = {name: state(name) for name in ("old", "new")}
     assert any(name.endswith("weight_scale") for name in fresh["old"][0]), "quantized at all"
     same = {name for name, digest in fresh["old"][0].items() if digest == fresh["new"][0][name]}
     assert not {name for name in same if name.endswith("weight_scale") or name.endswith("proj.weight")}
     for version, (engine, weights) in enumerate((("old", "new"), ("new", "old"), ("old", "old"), ("new", "new")), 1):
-        engines[engine].call("sync", pack(models[weights].state_dict()), version)
+        engines[engine].sync(pack(models[weights].state_dict()), version)
         assert state(engine) == fresh[weights], (engine, weights)
 
 
 @pytest.mark.ray
 @torch.no_grad()
-def test_a_quantized_engine_is_near_the_learner_and_not_at_it(engines: dict[str, Any], models: dict[str, Any]) -> None:
-    completion = engines["old"].generate(PROMPT, max_tokens=12)
+def test_a_quantized_engine_is_near_the_learner_and_not_at_it(
+    engines: dict[str, InferenceGroup], models: dict[str, Any]
+) -> None:
+    completion = sampled(engines["old"])
     logits = models["old"].float()(torch.tensor([PROMPT + completion.token_ids])).logits[0, len(PROMPT) - 1 : -1]
     expected = torch.log_softmax(logits, -1).gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
     gap = (expected - torch.tensor(completion.logprobs)).abs()
@@ -98,10 +120,10 @@ def test_what_cannot_be_quantized_is_one_line(
 
 
 def test_experts_are_not_and_dense_models_are() -> None:
-    settings = Settings.from_dict(BASE)
-    check_quantization(settings, "vllm", (9, 0))
-    check_dense(json.loads('{"model_type": "qwen3"}'), settings)
+    keys = Settings.from_dict(BASE)
+    check_quantization(keys, "vllm", (9, 0))
+    check_dense(json.loads('{"model_type": "qwen3"}'), keys)
     with pytest.raises(InputError, match=r"not for mixtures of experts \(mixtral\)"):
-        check_dense({"model_type": "mixtral", "num_local_experts": 8}, settings)
-    assert run_engine(settings, "", "vllm").vllm_args == {"quantization": "fp8_per_channel"}
+        check_dense({"model_type": "mixtral", "num_local_experts": 8}, keys)
+    assert run_engine(keys, "", "vllm").vllm_args == {"quantization": "fp8_per_channel"}
     assert run_engine(Settings.from_dict({}), "", "vllm").vllm_args == {}
