@@ -21,7 +21,7 @@ from benchmarks.exact_worlds.methods import (
 )
 from benchmarks.exact_worlds.walks import Budget, Sampler
 from benchmarks.exact_worlds.world import World, exact_gradient, gradient, policy, values
-from rl_agents.advantages.statistics import FloatArray, IntArray
+from rl_agents.advantages import FloatArray, IntArray
 
 #: Length of an optimizer step: one for all that learn from an iteration at once, and one for updates after each tick.
 LR, TICK_LR = 1.0, 0.3

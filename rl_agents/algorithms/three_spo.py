@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rl_agents.advantages.group import grpo
-from rl_agents.advantages.statistics import BoolArray, FloatArray, IntArray
+from rl_agents.advantages import BoolArray, FloatArray, IntArray, grpo
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import policy_loss
 from rl_agents.config.options import key

@@ -1,4 +1,4 @@
-"""VSPO: GRPO that replaces tasks without variance by more weight on the most valuable ones (PRS/VSPO, eq. 16-20).
+"""VSPO: GRPO that moves the weight of tasks without variance to the most valuable tasks (PRS/VSPO, eq. 16-20).
 
 DAPO refills a batch with fresh tasks after dropping the uniform ones. VSPO refills it from the batch itself, with
 probability proportional to exp(V/T). A task drawn N times is kept once with its advantage multiplied by α - (α-1)/N,
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rl_agents.advantages.statistics import BoolArray, FloatArray, IntArray
+from rl_agents.advantages import BoolArray, FloatArray, IntArray
 from rl_agents.algorithms.base import AlgorithmSpec, always
 from rl_agents.algorithms.grpo import GrpoKeys, credit, policy_loss
 from rl_agents.config.options import key
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 SamplingMode = Literal["value", "random", "none"]
-ValueScale = Literal["paper", "span"]
 #: Population variance below which a task counts as uniform; a task at it stays.
 MINIMUM_VARIANCE = 1e-6
 
@@ -46,16 +45,15 @@ class Selection(NamedTuple):
     probabilities: FloatArray
 
 
-def value_scores(rewards: Sequence[ArrayLike], scale: ValueScale = "paper") -> TaskValues:
+def value_scores(rewards: Sequence[ArrayLike]) -> TaskValues:
     """V_x = (R_max - μ_x)·σ²_x: tasks that are uncertain and not yet solved; R_max over all tasks of the batch.
 
-    The paper's value grows with the third power of the rewards' scale, while T stays: at T = 0.1, tasks that draw 0.47,
-    0.18 and 0.34 with rewards in [0, 1] draw 1, 0 and 0 with the same rewards times 4.1, the span of PRS's long form.
-    ``span`` divides the values by (R_max - R_min)³ of the batch, so that T means the same for every reward.
+    The value grows with the third power of the rewards' scale: at T = 0.1, tasks that draw 0.47, 0.18 and 0.34 with
+    rewards in [0, 1] draw 1, 0 and 0 with the same rewards times 4.1, the span of PRS's long form. There the same T is
+    0.1·4.1³.
 
     Args:
         rewards: one [rollouts] array per task.
-        scale: ``paper`` (equation 17 as printed) or ``span``.
 
     Raises:
         ValueError: no task, or a task without rollouts.
@@ -66,8 +64,7 @@ def value_scores(rewards: Sequence[ArrayLike], scale: ValueScale = "paper") -> T
     best = max(float(task.max()) for task in tasks)
     means = np.array([task.mean() for task in tasks])
     variances = np.array([task.var() for task in tasks])
-    span = best - min(float(task.min()) for task in tasks) if scale == "span" else 1.0
-    return TaskValues((best - means) * variances / (span**3 or 1.0), variances, variances >= MINIMUM_VARIANCE)
+    return TaskValues((best - means) * variances, variances, variances >= MINIMUM_VARIANCE)
 
 
 def softmax(values: ArrayLike, temperature: float) -> FloatArray:
@@ -100,7 +97,6 @@ def vspo(
     temperature: float,
     alpha: float,
     clip: bool,
-    scale: ValueScale = "paper",
 ) -> Selection:
     """Drop uniform tasks (B₀), draw |B₀| tasks from the rest with replacement, N_x = 1 + draws, weight ω(N_x).
 
@@ -113,9 +109,8 @@ def vspo(
         mode: ``value``: p = softmax(V/T);  ``random``: uniform p;  ``none``: no resampling, plain GRPO.
         temperature: T of the softmax.
         alpha, clip: see `smoothing_weight`.
-        scale: see `value_scores`.
     """
-    tasks = value_scores(rewards, scale)
+    tasks = value_scores(rewards)
     total, kept = tasks.kept.size, int(tasks.kept.sum())
     if mode == "none" or kept in (0, total):
         return Selection(np.ones(total, dtype=np.int64), np.ones(total), np.zeros(total))
@@ -132,13 +127,10 @@ def vspo(
 class VspoKeys(GrpoKeys):
     """VSPO"""
 
-    vspo_mode: Literal["value", "random", "none"] = key(
+    vspo_mode: SamplingMode = key(
         "value", "How replacements for tasks without variance are drawn: by task value, uniformly, or not at all"
     )
     vspo_temperature: float = key(0.1, "Temperature of the softmax over task values", gt=0, needs="vspo_mode=value")
-    vspo_scale: Literal["paper", "span"] = key(
-        "paper", "Task values as printed, or divided by the cubed range of the batch's rewards", needs="vspo_mode=value"
-    )
     vspo_alpha: float = key(
         2.0,
         "Upper bound of the weight alpha - (alpha-1)/N of a task drawn N times",
@@ -151,10 +143,10 @@ class VspoKeys(GrpoKeys):
 
 
 def select(trajectories: Sequence[Trajectory], settings: VspoKeys, generator: np.random.Generator) -> Selected:
-    """V_x = (R_max - μ_x)·σ²_x; as many draws from softmax(V/T) as tasks agree; factor α - (α-1)/N on the advantage.
+    """V_x = (R_max - μ_x)·σ²_x; one draw from softmax(V/T) per uniform task; factor α - (α-1)/N on the advantage.
 
-    One copy of every task stays, so that the loss denominator remains that of the original batch. Tasks that agree
-    stay too: their advantages are 0 anyway, and they keep their share of a KL term.
+    One copy of every task stays, so that the loss denominator is that of the original batch. Uniform tasks stay too:
+    their advantages are 0 anyway, and they keep their share of a KL term.
     """
     groups = np.array([t.group_id for t in trajectories])
     names = np.unique(groups)
@@ -169,7 +161,6 @@ def select(trajectories: Sequence[Trajectory], settings: VspoKeys, generator: np
         temperature=settings.vspo_temperature,
         alpha=settings.vspo_alpha,
         clip=settings.vspo_clip,
-        scale=settings.vspo_scale,
     )
     metrics = {
         "select/dropped_share": float(np.mean(chosen.counts == 0)),

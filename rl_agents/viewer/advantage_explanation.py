@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rl_agents.advantages.gae import step_gae
-from rl_agents.advantages.group import grpo, leave_one_out, rloo
-from rl_agents.advantages.statistics import FloatArray
+from rl_agents.advantages import FloatArray, grpo, leave_one_out, rloo, step_gae
 
 #: How far a number that was computed again, in another order and precision, may be off.
 TOLERANCE = 2e-3

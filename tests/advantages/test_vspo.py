@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rl_agents.advantages.group import grpo
+from rl_agents.advantages import grpo
 from rl_agents.algorithms import vspo as module
 from rl_agents.algorithms.vspo import smoothing_weight, softmax, value_scores
 
@@ -33,20 +33,13 @@ def test_draw_probabilities(temperature, expected):
 
 
 @pytest.mark.parametrize(
-    ("scale", "span", "expected"),
-    [
-        ("paper", 1.0, [0.474, 0.182, 0.344]),
-        ("paper", 4.1, [1.0, 0.0, 0.0]),
-        ("span", 1.0, [0.474, 0.182, 0.344]),
-        ("span", 4.1, [0.474, 0.182, 0.344]),
-    ],
+    ("span", "temperature", "expected"),
+    [(1.0, 0.1, [0.474, 0.182, 0.344]), (4.1, 0.1, [1.0, 0.0, 0.0]), (4.1, 0.1 * 4.1**3, [0.474, 0.182, 0.344])],
 )
-def test_a_scale_free_value_draws_the_same_whatever_the_rewards_span(scale, span, expected):
+def test_the_right_temperature_grows_with_the_third_power_of_the_rewards_span(span, temperature, expected):
     """Three tasks of five rollouts and one without variance, rewards times 4.1 (PRS's long form spans -1 to 3.1)."""
     rewards = [[span * reward - 1 for reward in task] for task in TASKS]
-    chosen = module.vspo(
-        rewards, np.random.default_rng(0), mode="value", temperature=0.1, alpha=2.0, clip=True, scale=scale
-    )
+    chosen = module.vspo(rewards, np.random.default_rng(0), mode="value", temperature=temperature, alpha=2.0, clip=True)
     assert chosen.probabilities[:3] == pytest.approx(expected, abs=1e-3)
 
 

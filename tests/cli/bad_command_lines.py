@@ -105,7 +105,7 @@ ROWS = """
 --set eval_episodes=-1 => eval_episodes=-1: must be at least 0
 --set checkpoint_interval=-1 => checkpoint_interval=-1: must be at least 0
 --set keep_checkpoints=-1 => keep_checkpoints=-1: must be at least 0
---set keep_best=yes_please => keep_best='yes_please': must be a valid boolean
+--set save_pool=yes_please => save_pool='yes_please': must be a valid boolean
 --set save_trajectories=-1 => save_trajectories=-1: must be at least 0
 --algo '' => unknown algorithm '':
 --env '' => unknown environment ''
@@ -175,7 +175,6 @@ ROWS = """
 --set sample_timeout_s=-5 => sample_timeout_s=-5: must be above 0
 --set sample_timeout_s=nan => sample_timeout_s='nan': must be a finite number
 --set learner_timeout_s=0 => learner_timeout_s=0: must be above 0
---set max_learner_restarts=-1 => max_learner_restarts=-1: must be at least 0
 --set batch_size=3 => unknown key 'batch_size': set tasks_per_iteration (tasks) and group_size (rollout
 --set micro_batch_size=4 => unknown key 'micro_batch_size': set tokens_per_microbatch instead
 --set lr=1 learning_rate=2 => 'lr' and 'learning_rate' are the same key: keep one of them

@@ -30,7 +30,7 @@ KEYS: dict[str, Any] = {
     "tokens_per_microbatch": 64,
 }
 STEP_KEYS = {"algo": "steppo", "loss_agg_mode": "step-mean", "old_logprobs": "learner"}
-TOKEN_KEYS = {"algo": "ppo", "dual_clip": 2.0, "loss_agg_mode": "token-mean", "old_logprobs": "learner"}
+TOKEN_KEYS = {"algo": "ppo", "loss_agg_mode": "token-mean", "old_logprobs": "learner"}
 
 
 def distributions(model: Any, row: Row, temperature: float) -> torch.Tensor:

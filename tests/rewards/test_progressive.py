@@ -14,6 +14,7 @@ from loopback import Loopback, Reply, Request, completion
 
 from rl_agents.algorithms import Settings
 from rl_agents.background import wait
+from rl_agents.config.sections import RewardKeys
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import InputError
 from rl_agents.rewards.base import EnvironmentReward, make_reward
@@ -225,7 +226,7 @@ def test_a_judge_that_only_thinks_gives_no_verdict(server):
 
 def test_the_key_is_sent_and_never_shown(server, monkeypatch):
     monkeypatch.setenv("GRADER_KEY", "s3cret-key")
-    judge = make_judge(openai(server, judge_key_env="GRADER_KEY", judge_retries=0))
+    judge = make_judge(openai(server, judge_key_env="GRADER_KEY"))
     wait(judge.verdict(READING))
     assert server.requests[0].headers["authorization"] == "Bearer s3cret-key"
     server.status = [401]
@@ -237,9 +238,10 @@ def test_the_key_is_sent_and_never_shown(server, monkeypatch):
         make_judge(openai(server, judge_key_env="GRADER_KEY"))
 
 
-def test_a_timeout_names_the_server_and_what_it_was_asked(server):
+def test_a_timeout_names_the_server_and_what_it_was_asked(server, monkeypatch):
+    monkeypatch.setattr(RewardKeys, "judge_retries", 1)
     server.delay = 1.5
-    judge = make_judge(openai(server, judge_timeout_s=0.5, judge_retries=1))
+    judge = make_judge(openai(server, judge_timeout_s=0.5))
     with pytest.raises(JudgeError) as caught:
         wait(judge.verdict(READING))
     message = str(caught.value)
@@ -249,7 +251,7 @@ def test_a_timeout_names_the_server_and_what_it_was_asked(server):
 
 
 def test_retries_are_bounded_and_only_for_what_may_pass(server):
-    judge = make_judge(openai(server, judge_retries=2))
+    judge = make_judge(openai(server))
     server.status = [500, 429]
     assert wait(judge.verdict(READING)) == 1.0 and len(server.requests) == 3
     server.status = [500] * 3
@@ -269,7 +271,7 @@ def test_retries_are_bounded_and_only_for_what_may_pass(server):
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(JudgeError, match="ConnectError"):
-        wait(make_judge(openai(server, judge_url=nobody, judge_retries=0)).verdict(READING))
+        wait(make_judge(openai(server, judge_url=nobody)).verdict(READING))
 
 
 def test_a_short_answer_may_say_twelve_words_besides_the_reference() -> None:
