@@ -387,7 +387,7 @@ class AgentAlgorithm(Algorithm):
         started, busy = time.perf_counter(), self._engines_busy()
         self.learning = False
         self.staleness.clear()
-        metrics = self._play_and_learn() if self.explorer is None else self._explore(self.explorer)
+        metrics = self._sample_and_learn() if self.explorer is None else self._explore(self.explorer)
         if left_out := self.place.bad.left_out:
             metrics["fault/left_out_tasks"] = float(len(left_out))
         elapsed = time.perf_counter() - started
@@ -402,7 +402,7 @@ class AgentAlgorithm(Algorithm):
             metrics["perf/engine_busy_share"] = fmean(worked) / elapsed
         return metrics
 
-    def _play_and_learn(self) -> dict[str, float]:
+    def _sample_and_learn(self) -> dict[str, float]:
         experience = self.buffer.next(self.iteration)
         self.last_trajectories = experience.played
         self._keep(experience.played)
@@ -447,11 +447,11 @@ class AgentAlgorithm(Algorithm):
             return {}
         specs = monitor_specs(self.train_tasks, self.iteration, MONITORED, settings.seed, self.place.bad.left_out)
         self._sync_engines()
-        played = workers.collector.collect(specs).answers
+        episodes = workers.collector.collect(specs).answers
         return {
-            **policy_sample(played, MONITORED),
-            "collapse_monitor/turns": float(sum(len(t.steps) for t in played)),
-            "collapse_monitor/response_tokens": float(sum(t.response_tokens for t in played)),
+            **policy_sample(episodes, MONITORED),
+            "collapse_monitor/turns": float(sum(len(t.steps) for t in episodes)),
+            "collapse_monitor/response_tokens": float(sum(t.response_tokens for t in episodes)),
             "timing_s/collapse_monitor": time.perf_counter() - started,
         }
 

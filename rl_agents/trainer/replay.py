@@ -77,12 +77,14 @@ class Record:
             if start <= batch.iteration < end:
                 found[batch.iteration, batch.update].append(batch)
         search, stream = ALGORITHMS[settings.algo].source == "search", settings.stream
-        played = {load_text(name): iteration for name, iteration in reader.rows("SELECT id, iteration FROM sessions")}
+        sampled_in = {
+            load_text(name): iteration for name, iteration in reader.rows("SELECT id, iteration FROM sessions")
+        }
         updates = list[Update]()
         for (iteration, number), batches in sorted(found.items()):
             names = [batch.session for batch in sorted(batches, key=lambda batch: batch.position)]
-            own = tuple(name for name in names if played.get(name, iteration) == iteration)
-            again = tuple(name for name in names if played.get(name, iteration) != iteration)
+            own = tuple(name for name in names if sampled_in.get(name, iteration) == iteration)
+            again = tuple(name for name in names if sampled_in.get(name, iteration) != iteration)
             updates.append(Update(iteration, number if search else None, own, again))
         without = set(range(start, end)) - {update.iteration for update in updates}
         for iteration in sorted(without):
@@ -344,12 +346,12 @@ class Replay:
             groups.setdefault(trajectory.group_id, []).append(trajectory)
         left = list(groups.values())
 
-        def more(played: list[Trajectory], missing: int) -> dict[str, float]:
+        def more(drawn: list[Trajectory], missing: int) -> dict[str, float]:
             """Add the missing groups in a stream, in other modes always ``tasks_per_iteration``."""
             count = missing if self.record.stream else self.algo.settings.tasks_per_iteration
             if not left:
                 raise SelectionError("more groups are needed than were recorded")
-            played.extend(trajectory for group in left[:count] for trajectory in group)
+            drawn.extend(trajectory for group in left[:count] for trajectory in group)
             del left[:count]
             return {"rollout/resampled_episodes": 0.0}
 

@@ -265,7 +265,7 @@ def evaluation_cautions(settings: Settings) -> list[str]:
     if not settings.env.startswith(PREFIX) or settings.env_options.get("success_return") is not None:
         return []
     return [
-        f"{settings.env}: success is what its info says, and where that says nothing, any return above 0; with "
+        f"{settings.env}: success is taken from its info, or if that is missing, from any return above 0; with "
         "shaped rewards set env.success_return=R, the return of a solved task"
     ]
 
