@@ -118,7 +118,7 @@ ROWS = """
 --algo 3spo --env guess_numbers --set novelty=newest => novelty='newest': valid: changed, unseen, none
 --algo 3spo --env guess_numbers --set score_gate=count score_zeta=2 => score_zeta=2: must be at most 1
 --algo 3spo --env guess_numbers --set search_steps=0 => search_steps=0: must be at least 1
---algo 3spo --env guess_numbers --set search_steps=9 truncation=t3 => truncation=t3 does not go with algo 3spo: it
+--algo 3spo --env guess_numbers --set search_steps=9 truncation=t3 => truncation=t3 does not work with algo 3spo: it
 --algo vspo --set vspo_temperature=0 => vspo_temperature=0: must be above 0
 --algo steppo --set steppo_credit=x => steppo_credit='x': valid: step_gae, token_gae
 --algo hgpo --set hgpo_history=-1 => hgpo_history=-1: must be at least 0
