@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from rl_agents.cli.parser import main_parser
-from rl_agents.config.presets import preset_files
+from rl_agents.config.loading import preset_files
 
 CLUSTERS = Path(__file__).parents[1] / "clusters"
 SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -16,8 +16,8 @@ from rl_agents.algorithms import KEYS as RUN_KEYS
 from rl_agents.cli import _imports, _split
 from rl_agents.cli.parser import COMMANDS, Parser
 from rl_agents.config.aliases import ALIASES
+from rl_agents.config.loading import preset_files
 from rl_agents.config.options import keys_of
-from rl_agents.config.presets import preset_files
 from rl_agents.envs.base import ENVIRONMENTS
 from rl_agents.errors import InputError
 from rl_agents.serving.options import ServingOptions

@@ -21,7 +21,7 @@ from benchmarks.exact_worlds.methods import (
 )
 from benchmarks.exact_worlds.walks import Budget, Sampler
 from benchmarks.exact_worlds.world import World, exact_gradient, gradient, policy, values
-from rl_agents.advantages.statistics import FloatArray, IntArray
+from rl_agents.advantages import FloatArray, IntArray
 
 #: Length of an optimizer step with one update per iteration, and with one update per tick.
 LR, TICK_LR = 1.0, 0.3

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.exact_worlds.methods import Maker
 from benchmarks.exact_worlds.walks import Budget, Sampler, Steps
 from benchmarks.exact_worlds.world import World, gradient, policy, success
-from rl_agents.advantages.statistics import FloatArray, IntArray
+from rl_agents.advantages import FloatArray, IntArray
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.three_spo import StateStatistics, sibling_advantages
 from rl_agents.data.trajectory import Step, Trajectory

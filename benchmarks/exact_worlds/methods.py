@@ -11,10 +11,17 @@ import numpy as np
 
 from benchmarks.exact_worlds.walks import Budget, Sampler, Steps, episodes
 from benchmarks.exact_worlds.world import World
-from rl_agents.advantages.chain import chain_values
-from rl_agents.advantages.gae import discounted_returns, gains, step_gae, whiten_steps
-from rl_agents.advantages.group import Std, grpo
-from rl_agents.advantages.statistics import FloatArray, IntArray
+from rl_agents.advantages import (
+    FloatArray,
+    IntArray,
+    Std,
+    chain_values,
+    discounted_returns,
+    gains,
+    grpo,
+    step_gae,
+    whiten_steps,
+)
 from rl_agents.algorithms.gigpo import anchor_clusters, gigpo
 from rl_agents.algorithms.hgpo import hgpo
 
@@ -171,7 +178,7 @@ def chain_of(
 
 
 class ChainCritic:
-    """The Markov chain of the steps of this and earlier iterations, one per run (`rl_agents.advantages.chain`).
+    """The Markov chain of the steps of this and of earlier iterations, one per run (`rl_agents.advantages`).
 
     Args:
         gamma: γ per step.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from benchmarks.exact_worlds.world import World
-from rl_agents.advantages.statistics import BoolArray, FloatArray, IntArray
+from rl_agents.advantages import BoolArray, FloatArray, IntArray
 
 
 @dataclass

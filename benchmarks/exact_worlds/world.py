@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rl_agents.advantages.statistics import FloatArray, IntArray
+from rl_agents.advantages import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -37,17 +37,17 @@ environment, `env.KEY`, are on its page. If only some algorithms read a key, the
 settings without which a key has no effect. Some algorithms have [their own defaults](#defaults-of-the-algorithms)."""
 #: Page -> title and modules, whose docstrings it shows.
 MODULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "advantages": ("Advantages", ("gae", "group", "chain", "statistics")),
+    "advantages": ("Advantages", ("advantages",)),
     "algorithms": (
         "Algorithms: one file per method",
         ("ppo", "grpo", "gigpo", "hgpo", "steppo", "vspo", "pivotrl", "three_spo", "chain_gae"),
     ),
     "python": ("Configuration and algorithm", ("algorithm",)),
-    "losses": ("Losses", ("policy", "value", "kl", "rollout_correction", "aggregation", "likelihood", "masks")),
+    "losses": ("Losses", ("losses",)),
     "environments": ("Environments: the interface", ("spec",)),
 }
 PACKAGES = {
-    "advantages": "rl_agents.advantages", "algorithms": "rl_agents.algorithms", "losses": "rl_agents.losses",
+    "advantages": "rl_agents", "algorithms": "rl_agents.algorithms", "losses": "rl_agents",
     "environments": "rl_agents.envs", "python": "rl_agents.trainer",
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Algorithms by the name that the command line uses. A new one is one file in this folder, with an ``ALGORITHM``."""
+"""Algorithms by the name that the command line uses. A new one is an `AlgorithmSpec` in a module of this folder."""
 
 import importlib
 import pkgutil
@@ -8,20 +8,18 @@ from rl_agents.config.settings import KEYS, Settings, declare
 from rl_agents.errors import InputError
 from rl_agents.plugins import claim
 
-#: The order of listings; modules that are not named here follow.
+#: The order of listings; algorithms that are not named here follow.
 ORDER = (
-    "sft", "ppo", "reinforce_pp", "reinforce_pp_baseline", "rloo", "grpo", "dr_grpo", "dapo", "gspo", "cispo",
-    "gigpo", "hgpo", "steppo", "three_spo", "vspo", "pivotrl", "chain_gae",
+    "sft", "ppo", "reinforce++", "reinforce++-baseline", "rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo",
+    "gigpo", "hgpo", "steppo", "3spo", "vspo", "pivotrl", "chain-gae",
 )  # fmt: skip
 
 
 def discover() -> dict[str, AlgorithmSpec]:
-    """Import every module of this folder and return the recipes by name, in the order of listings."""
-    found = [module.name for module in pkgutil.iter_modules(__path__)]
-    ordered = sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
-    modules = [importlib.import_module(f"{__name__}.{name}") for name in ordered]
-    recipes = [module.ALGORITHM for module in modules if hasattr(module, "ALGORITHM")]
-    return {recipe.name: recipe for recipe in recipes}
+    """Import every module of this folder and return their algorithms by name, in the order of listings."""
+    modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+    found = {one.name: one for module in modules for one in vars(module).values() if isinstance(one, AlgorithmSpec)}
+    return {name: found[name] for name in sorted(found, key=lambda name: [*ORDER, name].index(name))}
 
 
 ALGORITHMS: dict[str, AlgorithmSpec] = discover()
@@ -35,7 +33,7 @@ def readers(name: str) -> list[str]:
 
 
 def register(recipe: AlgorithmSpec) -> AlgorithmSpec:
-    """Add an algorithm of a plugin, with its keys; returns it.
+    """Add an algorithm of a plugin, with its keys, and return it.
 
     Raises:
         InputError: its name is taken, or a key of it has another type or default in another algorithm.

@@ -1,4 +1,4 @@
-"""What an algorithm is here: a recipe of named parts."""
+"""The parts of an algorithm: `AlgorithmSpec` names one choice for each."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LossInputs:
-    """What a policy loss may read; all tensors [rows, tokens].
+    """Inputs of a policy loss; all tensors [rows, tokens].
 
     Attributes:
         logprobs: under the current weights, with gradient.
         old_logprobs: denominator of the importance ratio.
-        advantages: detached credit.
+        advantages: detached.
         mask: 1 where the policy sampled the token.
         segments: interaction step of a sampled token, -1 elsewhere.
     """
@@ -38,101 +38,100 @@ class LossInputs:
     mask: torch.Tensor
     segments: torch.Tensor
 
+    @property
+    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The arguments that every policy loss begins with."""
+        return self.logprobs, self.old_logprobs, self.advantages, self.mask
+
     @classmethod
     def from_batch(cls, logprobs: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> LossInputs:
-        """Pick the fields out of a collated batch; absent credit reads as 0 (supervised losses)."""
+        """Take the fields of a collated batch; absent advantages are 0 (supervised losses)."""
         mask = batch["mask"]
         advantages = batch.get("advantages", mask * 0)
         old = batch.get("old_logprobs", batch["logprobs"])
         return cls(logprobs, old, advantages, mask, batch["segments"])
 
 
-# Each of these parts annotates its settings with the data class that declares the keys that it reads.
+# Each function annotates its settings with the data class that declares the keys it reads.
 #: Loss per token [rows, tokens] (0 outside the mask) and per-token metrics.
 PolicyLoss = Callable[[LossInputs, Any], "tuple[torch.Tensor, dict[str, torch.Tensor]]"]
 #: Fill ``advantages`` (and ``returns``) of every row.
 Credit = Callable[[Sequence["Row"], Sequence["Trajectory"], Any], None]
-#: From all episodes of the iteration so far, before credit: which to learn from, with which weight per group, and how
-#: many groups are missing. Asked again, with more episodes, while some are.
+#: From all episodes of the iteration so far, before credit: which to train on, the weight of each group, and how many
+#: groups are missing. Called again with more episodes while groups are missing.
 Select = Callable[[Sequence["Trajectory"], Any, "np.random.Generator"], "Selected"]
 #: 1 at the tokens before which the critic is read and trained.
 ValueMask = Callable[["Row", Any], "FloatArray"]
 
 
 class Memory(Protocol):
-    """What an algorithm's credit knows from earlier iterations, and the credit itself.
+    """State of an algorithm's credit from earlier iterations, and the credit itself.
 
-    It is saved with every checkpoint. A replay meets the same batches in the same order: it depends on them alone.
+    It is saved with every checkpoint. It depends only on the batches and their order, so a replay reproduces it.
     """
 
     def again(self, iteration: int) -> Sequence[Remembered]:
-        """Episodes of earlier iterations that ``iteration`` trains on again, in addition to its own."""
+        """Return the episodes of earlier iterations that ``iteration`` replays in addition to its own."""
 
     def credit(self, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None:
-        """Fill ``advantages`` of every row; what these episodes taught is kept by `keep` only.
+        """Fill ``advantages`` of every row; only `keep` stores what these episodes contribute.
 
         Args:
-            rows: those of `again` come last, and say so (`Row.again`).
+            rows: those of replayed episodes come last and have `Row.again` set.
         """
 
     def keep(self, iteration: int, sessions: Sequence[str]) -> None:
-        """The episodes that were credited last are trained on; without this call they leave no trace.
+        """Store the episodes that were credited last, which are being trained on.
 
         Args:
-            sessions: names in the pool of ``iteration``'s own episodes; empty ones where there is no pool.
+            sessions: names of ``iteration``'s own episodes in the trajectory store; empty without a store.
         """
 
     def disown(self) -> None:
-        """The run continues from another run's checkpoint: sessions that are remembered are in that one's pool."""
+        """Forget session names: the run continues from another run's checkpoint, and they belong to its store."""
 
     def metrics(self) -> dict[str, float]:
-        """Metrics of the last credit."""
+        """Return metrics of the last credit."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data of what is kept; `load_json` is its inverse."""
+        """Return the state as plain data; `load_json` is its inverse."""
 
     def load_json(self, data: Mapping[str, Any]) -> None:
-        """Replace everything by what `to_json` returned."""
-
-
-def never(settings: Any) -> bool:
-    """Whatever the keys say."""
-    return False
+        """Replace the state by what `to_json` returned."""
 
 
 def always(settings: Any) -> bool:
-    """Whatever the keys say."""
     return True
 
 
 @dataclass(frozen=True)
 class AlgorithmSpec:
-    """An algorithm: one choice for each part, and the keys that mean something to it.
+    """An algorithm: one choice for each part, and the keys that it reads.
 
     Attributes:
         name: as on the command line.
-        summary: one sentence that locates it relative to another method.
+        summary: one sentence that relates it to another method.
         reference: paper and section.
         policy_loss: objective per token.
         credit: advantages of rollouts; None for supervised recipes.
-        memory: what credit remembers of earlier iterations, made from the settings; None: nothing. Where there is one,
+        memory: builds the credit's state of earlier iterations from the settings; None: there is none. If there is one,
             ``credit`` is that of a first iteration.
-        select: which groups are trained on, and how much each counts; None for all alike.
-        one_round: whether ``select`` never asks for further episodes with these keys; then judges of rewards hold up no
-            rollouts.
+        select: chooses the groups to train on and their weights; None: all groups alike.
+        one_round: whether ``select`` never asks for further episodes with these keys; then rollouts do not wait for
+            judges of rewards.
         value_mask: where the critic is read and trained; None for every sampled token.
         keys: data class of the keys that it reads beyond those of every run; choosing another algorithm's is an error.
         unread: keys of that class that it does not read.
-        defaults: this recipe's defaults where they differ from `Settings`.
-        variants: further defaults that a key of the recipe chooses: key -> value -> defaults.
-        source: where experience comes from: whole episodes, a demonstrator, or siblings at states that a search visits.
-        states: what a search knows about states, for the source "search".
+        defaults: this algorithm's defaults where they differ from `Settings`.
+        variants: further defaults that one of its keys chooses: key -> value -> defaults.
+        source: source of experience: whole episodes, a demonstrator, or siblings at states that a search visits.
+        states: builds a search's statistics of states, for the source "search".
         critic: a value network is trained alongside the policy.
         grouped: advantages compare rollouts of one task, so a group of one has no effect.
-        stale_unit: what one weight corrects where rollouts are stale: a step, where ratios are per step or sequence or
-            samples are single actions, else a token; a ``ratio_level`` among its keys says so instead.
-        preset: recipe file of tune_configs/recipes that the command line takes, with its algorithm, when it is given
-            neither an environment nor a recipe; empty: the defaults.
+        stale_unit: unit of an importance weight for stale rollouts: a step if ratios are per step or sequence or
+            samples are single actions, else a token; a ``ratio_level`` among its keys takes precedence.
+        preset: recipe file of tune_configs/recipes that the command line takes if it is given neither an environment
+            nor a recipe; empty: the defaults.
     """
 
     name: str
@@ -144,7 +143,7 @@ class AlgorithmSpec:
     credit: Credit | None = None
     memory: Callable[[Any], Memory] | None = None
     select: Select | None = None
-    one_round: Callable[[Any], bool] = never
+    one_round: Callable[[Any], bool] = lambda settings: False
     value_mask: ValueMask | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
@@ -157,11 +156,11 @@ class AlgorithmSpec:
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        """Names of the keys that it reads beyond those of every run."""
+        """Names of the keys that the algorithm reads beyond those of every run."""
         return frozenset(keys_of(self.keys).keys() - set(self.unread))
 
     def defaults_of(self, settings: Any) -> dict[str, Any]:
-        """Return the defaults, with those that the chosen values of `variants` bring."""
+        """Return the defaults, including those of the chosen `variants`."""
         found = dict(self.defaults)
         for name, values in self.variants.items():
             found.update(values[getattr(settings, name)])

@@ -1,12 +1,13 @@
-"""chain-gae: step GAE whose critic is the Markov chain of all sampled steps, counted by the names of states.
+"""chain-gae: step GAE whose critic is the Markov chain of all sampled steps, counted by state keys.
 
-V(s') judges a step by the name of the state that it led to. Where the name hides what the step achieved (a key that was
-taken), step GAE with a low λ hardly sees it. The return does, with much noise; its mean over the visits of a transition
-has less, and `transition_prior` adds it to the advantage:
+V(s') values a step by the key of the state that it led to. If the key hides what the step achieved (a key was taken),
+step GAE with a low λ hardly reflects it. The return does, with high variance; its mean over the visits of a transition
+has less variance, and `transition_prior` adds it to the advantage:
 
     b(s, s') = Σ (A^1 - A^λ) / (N(s, s') + k)
 
-A^λ is step GAE, A^1 the same with λ = 1, and k visits say nothing. Where names say all, the mean of A^1 - A^λ is 0.
+A^λ is step GAE, A^1 the same with λ = 1, and k is a number of prior visits with b = 0. If state keys are sufficient,
+the mean of A^1 - A^λ is 0.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rl_agents.advantages.gae import Gae, gains, step_gae, whiten_steps
-from rl_agents.advantages.statistics import BoolArray, FloatArray, IntArray
+from rl_agents.advantages import BoolArray, FloatArray, Gae, IntArray, gains, step_gae, whiten_steps
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.ppo import GaeKeys
 from rl_agents.algorithms.steppo import RatioLevelKeys, policy_loss
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
     from rl_agents.data.samples import Row
 
 
-#: A transition of two named states.
+#: The state keys of a transition.
 Pair = tuple[str, str]
 
 
 class TransitionMeans:
-    """Sums of A^1 - A^λ and numbers of visits, by the names of a state and of the next one.
+    """Sums of A^1 - A^λ and numbers of visits, by the keys of a state and the next one.
 
     Args:
         prior: k.
-        most: pairs that are kept; beyond, those least recently visited are forgotten.
+        most: number of pairs to keep; the least recently visited ones are forgotten first.
     """
 
     def __init__(self, prior: float, most: int = MAX_STATES) -> None:
         self.prior, self.most = prior, most
-        #: Visits, and what returns said beyond; least recently visited first.
+        #: Visits, and sums of A^1 - A^λ; least recently visited first.
         self._sums: dict[Pair, tuple[float, float]] = {}
 
     def faded(self, factor: float) -> TransitionMeans:
-        """Return these with all sums multiplied, without what is nearly nothing; they stay as they are."""
+        """Return a copy with all sums multiplied by ``factor``, without negligible ones."""
         found = TransitionMeans(self.prior, self.most)
         found._sums = {
             pair: (visits * factor, beyond * factor)
@@ -70,7 +70,7 @@ class TransitionMeans:
             del self._sums[next(iter(self._sums))]
 
     def corrections(self, pairs: Sequence[Pair]) -> FloatArray:
-        """b of each pair, float64; 0 of one that was never counted."""
+        """Return b of each pair, float64; 0 for a pair that was never counted."""
         sums = (self._sums.get(pair, (0.0, 0.0)) for pair in pairs)
         return np.array([beyond / (visits + self.prior) for visits, beyond in sums], dtype=np.float64)
 
@@ -85,7 +85,7 @@ class TransitionMeans:
         self._sums = {(str(here), str(there)): (float(n), float(d)) for here, there, n, d in data}
 
 
-#: Names the state behind a cut, at which nothing is ever sampled: the chain takes it for as good as the one before it.
+#: Key of the state behind a cut, at which nothing is ever sampled: the chain gives it the value of the previous state.
 BEHIND_A_CUT = ""
 
 
@@ -105,12 +105,12 @@ class ChainGaeKeys(GaeKeys, RatioLevelKeys, StateKeys):
 
 
 class ChainCritic:
-    """V(s) of the chain of the steps of this and of earlier iterations, and step GAE over it.
+    """V(s) of the chain of the steps of this and earlier iterations, and step GAE over it.
 
     Attributes:
-        chain: of all batches that were trained on.
-        transitions: what their returns said beyond ``gae_lambda``.
-        solved: their solved episodes, at most as many as an iteration plays.
+        chain: counts of all batches that were trained on.
+        transitions: their corrections for state aliasing.
+        solved: their solved episodes, at most as many as an iteration has.
     """
 
     def __init__(self, settings: ChainGaeKeys) -> None:
@@ -118,7 +118,7 @@ class ChainCritic:
         self.settings = settings
         self.chain = StateChain(settings.gamma)
         self.transitions = TransitionMeans(settings.transition_prior)
-        # A pool's sessions come again by themselves, and who drew them when is in no pool.
+        # A pool's sessions are drawn again anyway, and no pool records when they were drawn.
         iterations = 0 if run.pool else settings.success_replay
         self.solved = SolvedEpisodes(iterations, run.tasks_per_iteration * run.group_size)
         self._next, self._played = (self.chain, self.transitions), list[Trajectory]()
@@ -131,28 +131,28 @@ class ChainCritic:
     def credit(self, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None:
         """δ_t = r_t + γ·V(s_{t+1}) - V(s_t);  A_t = Σ_l (γλ)^l·δ_{t+l}, whitened over the batch's steps.
 
-        Earlier counts fade by ``state_decay``, these steps are counted, and V is the chain's by state key. An
-        episode that was cut ended with nothing, or with ``bootstrap_on_truncation`` continues from the value of its
-        last state with a key, the one before the last action. In a tree of calls t+1 is the step that reads what came
-        of t. With ``transition_prior`` b(s_t, s_{t+1}) is added to A_t (`rl_agents.algorithms.chain_gae`).
+        Earlier counts decay by ``state_decay``, these steps are counted, and V is the chain's by state key. An episode
+        that was cut has the value 0 beyond the cut, or with ``bootstrap_on_truncation`` the value of its last state
+        with a key, the one before the last action. In a tree of calls, t+1 is the step that reads the result of t. With
+        ``transition_prior``, b(s_t, s_{t+1}) is added to A_t (see the module's docstring).
 
-        Solved episodes that are trained on again are not counted again, and only ever pull: what they earned beyond
-        V, in the unit of the batch's own, A = w·max(0, G_t - V(s_t))/σ (`rl_agents.advantages.gae.gains`).
+        Replayed episodes are not counted again, and their advantages are never negative: the return beyond V, scaled
+        like the batch's own advantages, A = w·max(0, G_t - V(s_t))/σ (`rl_agents.advantages.gains`).
         """
         settings = self.settings
         table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
         names, rewards = state_names(table, trajectories, settings), table.rewards - table.penalties
-        goes_on = table.cut & settings.bootstrap_on_truncation
+        continues = table.cut & settings.bootstrap_on_truncation
         again = np.array([rows[number].again for number in table.rows], dtype=bool)
         chain, transitions = self.chain.faded(settings.state_decay), self.transitions.faded(settings.state_decay)
         self._next = chain, transitions
         for t in np.flatnonzero(~again).tolist():
             after = int(table.following[t])
             chain.count(
-                names[t], float(rewards[t]), names[after] if after >= 0 else BEHIND_A_CUT if goes_on[t] else None
+                names[t], float(rewards[t]), names[after] if after >= 0 else BEHIND_A_CUT if continues[t] else None
             )
         values = chain.values(names)
-        final = values * goes_on
+        final = values * continues
         gae = step_gae(
             rewards, values, table.following, gamma=settings.gamma, lam=settings.gae_lambda, final_values=final
         )
@@ -173,7 +173,7 @@ class ChainCritic:
         self._played = [trajectory for n, trajectory in enumerate(trajectories) if n not in learned]
 
     def keep(self, iteration: int, sessions: Sequence[str]) -> None:
-        """Remember the steps that were credited last, and the solved episodes among ``iteration``'s own."""
+        """Store the counts of the steps that were credited last, and ``iteration``'s own solved episodes."""
         self.chain, self.transitions = self._next
         self.solved.keep(iteration, zip(sessions, self._played, strict=True))
 
@@ -181,7 +181,7 @@ class ChainCritic:
         self.solved.disown()
 
     def metrics(self) -> dict[str, float]:
-        """States known, and the mean weight of the steps at the states of the batch."""
+        """Return the number of known states and the mean number of counted steps at the states of the batch."""
         return self._metrics
 
     def to_json(self) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class ChainCritic:
 def _corrections(
     transitions: TransitionMeans, names: Sequence[str], following: IntArray, beyond: FloatArray, again: BoolArray
 ) -> FloatArray:
-    """Count A^1 - A^λ of the batch's own steps that another one follows; b of each, [steps], and 0 of the others."""
+    """Count A^1 - A^λ of the batch's own steps that have a follower; return their b, and 0 for the others, [steps]."""
     found, counted = np.zeros(len(names)), np.flatnonzero((following >= 0) & ~again)
     pairs = [(names[t], names[following[t]]) for t in counted.tolist()]
     transitions.count(pairs, beyond[counted].tolist())
@@ -209,16 +209,16 @@ def _corrections(
 
 
 def _joined(own: FloatArray, gained: FloatArray, again: BoolArray, whiten: bool) -> FloatArray:
-    """Advantages of the batch's own steps, whitened or not, and in their unit of those that are trained on again."""
+    """Join the advantages of the batch's own steps, whitened or not, with those of replayed steps on the same scale."""
     found = np.where(again, gained, own)
     if whiten:
         found[~again] = whiten_steps(own[~again])
-        found[again] /= own[~again].std(ddof=1) + 1e-8  # and no mean: nothing that went well is pushed down
+        found[again] /= own[~again].std(ddof=1) + 1e-8  # without the mean: replayed steps keep positive advantages
     return found
 
 
 def state_names(table: StepTable, trajectories: Sequence[Trajectory], settings: StateKeys) -> list[str]:
-    """Name of the state before every step, [steps]."""
+    """Key of the state before every step, [steps]."""
     owners = [trajectories[number] for number in table.trajectories.tolist()]
     if settings.state_key == "anchor":
         texts = table.anchors
@@ -228,7 +228,7 @@ def state_names(table: StepTable, trajectories: Sequence[Trajectory], settings: 
 
 
 def _show(rows: Sequence[Row], table: StepTable, gae: Gae) -> None:
-    """Note V and what it should have been at every token of a step, for metrics and the pool."""
+    """Set values and returns at every token of a step, for metrics and the trajectory store."""
     for row in rows:
         row.values, row.returns = np.zeros(len(row), np.float32), np.zeros(len(row), np.float32)
     for number, step, advantage, target in zip(table.rows, table.index, gae.advantages, gae.returns, strict=True):
@@ -238,7 +238,7 @@ def _show(rows: Sequence[Row], table: StepTable, gae: Gae) -> None:
 
 
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: ChainGaeKeys) -> None:
-    """Credit where nothing is remembered; see `ChainCritic.credit`."""
+    """Compute the credit of a first iteration; see `ChainCritic.credit`."""
     ChainCritic(settings).credit(rows, trajectories)
 
 

@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rl_agents.advantages.gae import discounted_returns
-from rl_agents.advantages.group import Std, grpo
-from rl_agents.advantages.statistics import FloatArray, IntArray
+from rl_agents.advantages import FloatArray, IntArray, Std, discounted_returns, grpo
 from rl_agents.algorithms.base import AlgorithmSpec
-from rl_agents.algorithms.dapo import one_round, select
-from rl_agents.algorithms.grpo import GrpoKeys, policy_loss
+from rl_agents.algorithms.grpo import OF_CREDIT, GrpoKeys, one_round, policy_loss, select
 from rl_agents.config.options import key
 from rl_agents.config.sections import DiscountKeys, DynamicSamplingKeys
 from rl_agents.data.step_table import StepTable
@@ -68,7 +65,7 @@ def gigpo(episode: FloatArray, step_returns: ArrayLike, clusters: ArrayLike, *, 
 
     Args:
         episode: [steps], A^E: the episode's advantage in its task group.
-        step_returns: [steps], G_t less the step's own penalty, see `rl_agents.advantages.gae.discounted_returns`.
+        step_returns: [steps], G_t less the step's own penalty, see `rl_agents.advantages.discounted_returns`.
         clusters: [steps], from `anchor_clusters`; a step alone in its cluster gets A^S = 0.
         std: F = σ + ε, or ``none``: F = 1.
     """
@@ -139,6 +136,6 @@ ALGORITHM = AlgorithmSpec(
     one_round=one_round,
     defaults={"gamma": 0.95, "kl_coef": 0.01},
     keys=GigpoKeys,
-    unread=("singleton", "advantage_std", "leave_one_out"),
+    unread=OF_CREDIT,
     grouped=True,
 )

@@ -1,4 +1,4 @@
-"""HGPO: GiGPO's step comparison at several depths of history, deeper ones weighing more."""
+"""HGPO: GiGPO's step comparison at several depths of history, with larger weights for deeper ones."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rl_agents.advantages.group import Std, grpo
-from rl_agents.advantages.statistics import FloatArray, IntArray
+from rl_agents.advantages import FloatArray, IntArray, Std, grpo
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.gigpo import StepGroupKeys, episode_advantages, step_returns
-from rl_agents.algorithms.grpo import policy_loss
+from rl_agents.algorithms.grpo import OF_CREDIT, policy_loss
 from rl_agents.config.options import key
 from rl_agents.data.step_table import StepTable
 
@@ -28,7 +27,7 @@ def context_clusters(anchors: Sequence[str], groups: ArrayLike, previous: ArrayL
     Depth 0 is GiGPO's anchor group; deeper clusters are nested in shallower ones.
 
     Args:
-        previous: [steps], the step before in the same conversation, negative for its first.
+        previous: [steps], the previous step of the same conversation, negative for its first.
 
     Returns:
         [steps], -1 where t < depth (no such context near the start).
@@ -47,7 +46,7 @@ def context_clusters(anchors: Sequence[str], groups: ArrayLike, previous: ArrayL
 
 
 def depth_advantages(step_returns: ArrayLike, clusters: IntArray, std: Std) -> FloatArray:
-    """A_k = (G - μ)/(σ + ε) among steps with the same context of k+1 states; 0 without company or context."""
+    """A_k = (G - μ)/(σ + ε) among steps with the same context of k+1 states; 0 for a step alone or without context."""
     returns = np.asarray(step_returns, dtype=np.float64)
     advantages, known = np.zeros(returns.size), clusters >= 0
     advantages[known] = grpo(returns[known], clusters[known], std=std)
@@ -62,14 +61,14 @@ def hgpo(
     *,
     history: int,
     alpha: float,
-    weight_offset: int,
     std: Std,
     base: FloatArray | None = None,
 ) -> FloatArray:
-    """A = Σ_k w_k·A_k over the depths k = 0..K with A_k ≠ 0;  w_k ∝ (k + offset)^α, normalized over those depths.
+    """A = Σ_k w_k·A_k over the depths k = 0..K with A_k ≠ 0;  w_k ∝ (k + 1)^α, normalized over those depths.
 
-    With K = 0 this is GiGPO's step term. A return that is its cluster's mean up to rounding has A_k = 0 exactly
-    (`rl_agents.advantages.group`): whether a depth votes does not depend on the last digit of a mean.
+    With K = 0 this is GiGPO's step term. The weights are the paper's, 1:2:3 for K = 2; the released code has 2:3:4. A
+    return that equals its cluster's mean up to rounding has A_k = 0 exactly (`rl_agents.advantages.group_statistics`):
+    whether a depth votes does not depend on the last digit of a mean.
 
     Args:
         step_returns: [steps], G_t as in GiGPO.
@@ -77,18 +76,17 @@ def hgpo(
         previous: [steps], see `context_clusters`.
         history: K, number of earlier states in the prompt (2 or 4).
         alpha: α; 0 weighs all depths alike.
-        weight_offset: 1 paper (1:2:3 for K=2), 2 released code (2:3:4).
         std: ``population`` (ALFWorld) or ``none`` (WebShop), see `depth_advantages`.
-        base: [steps], an episode advantage that joins as one more item of weight 1.
+        base: [steps], an episode advantage as one more term of weight 1.
 
     Returns:
-        [steps]; 0 where no depth has company, or where every depth's advantage is 0.
+        [steps]; 0 where no depth has another step, or where every depth's advantage is 0.
     """
     items: list[FloatArray] = []
     for depth in range(history + 1):
         clusters = context_clusters(anchors, groups, previous, depth)
         items.append(depth_advantages(step_returns, clusters, std))
-    weights = [float(depth + weight_offset) ** alpha for depth in range(history + 1)]
+    weights = [float(depth + 1) ** alpha for depth in range(history + 1)]
     if base is not None:
         items.append(base)
         weights.append(1.0)
@@ -105,14 +103,11 @@ class HgpoKeys(StepGroupKeys):
 
     hgpo_history: int = key(2, "Number of earlier states in the deepest context (K)", ge=0)
     hgpo_alpha: float = key(1.0, "Exponent that favors deep contexts; 0: all depths have the same weight", ge=0)
-    hgpo_weight_offset: int = key(
-        1, "Offset in the depths' weights (k + offset)^alpha: 1 in the paper, 2 in the code", ge=0
-    )
     hgpo_base: bool = key(False, "Include the episode advantage as one more term with weight 1")
 
 
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: HgpoKeys) -> None:
-    """A = Σ_k w_k·A_k, A_k among the group's steps with the same last k+1 states, w_k ∝ (k + offset)^α.
+    """A = Σ_k w_k·A_k, A_k among the group's steps with the same last k+1 states, w_k ∝ (k + 1)^α.
 
     A step that shares no state with another gets 0, unless ``hgpo_base`` adds the episode advantage.
     """
@@ -124,7 +119,6 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Hg
         table.previous,
         history=settings.hgpo_history,
         alpha=settings.hgpo_alpha,
-        weight_offset=settings.hgpo_weight_offset,
         std="population" if settings.step_norm == "mean_std" else "none",
         base=episode_advantages(table, settings) if settings.hgpo_base else None,
     )
@@ -139,6 +133,6 @@ ALGORITHM = AlgorithmSpec(
     policy_loss=policy_loss,
     defaults={"gamma": 0.95, "kl_coef": 0.01, "step_norm": "mean_std"},
     keys=HgpoKeys,
-    unread=("singleton", "advantage_std", "leave_one_out"),
+    unread=OF_CREDIT,
     grouped=True,
 )

@@ -1,7 +1,4 @@
-"""PivotRL: GRPO on single turns from the states of expert traces where the outcome is open (arXiv 2603.21383).
-
-`turn_profile` is what profiling with the initial policy says about these turns.
-"""
+"""PivotRL: GRPO on single turns of expert traces where the outcome is open (arXiv 2603.21383)."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rl_agents.advantages.statistics import FloatArray
+from rl_agents.advantages import FloatArray
 from rl_agents.algorithms.base import AlgorithmSpec, always
 from rl_agents.algorithms.grpo import GrpoKeys, credit
 from rl_agents.algorithms.steppo import RatioLevelKeys, policy_loss
@@ -45,7 +42,7 @@ def turn_profile(outcomes: Sequence[ArrayLike]) -> TurnProfile:
 
 
 def exact_miss_rate(scores: ArrayLike, exact: ArrayLike) -> float:
-    """Pr[r_strict = 0 | r_func = 1]: the share of acceptable actions that exact matching would refuse (section 2).
+    """Pr[r_strict = 0 | r_func = 1]: the share of acceptable actions that exact matching would reject (section 2).
 
     Args:
         scores: [actions] verifier scores; 1 is acceptable.
@@ -65,9 +62,9 @@ class PivotKeys(GrpoKeys, RatioLevelKeys, OverlongKeys):
 
 
 def select(trajectories: Sequence[Trajectory], settings: object, generator: np.random.Generator) -> Selected:
-    """Keep every turn: one that has become uniform has advantage 0, and still counts in the loss denominator.
+    """Keep every turn: a turn that has become uniform has advantage 0, and still counts in the loss denominator.
 
-    Reports what the choice of pivots and of the verifier is worth by now: the share of turns that are uniform, and
+    The metrics show how useful the pivots and the verifier still are: the share of uniform turns, and
     Pr[r_strict = 0 | r_func = 1].
     """
     groups = np.array([t.group_id for t in trajectories])

@@ -1,4 +1,7 @@
-"""PPO: clipped ratios with a critic and generalized advantage estimation over tokens (Schulman et al. 2017, 2016)."""
+"""PPO: clipped ratios with a critic and generalized advantage estimation over tokens (Schulman et al. 2017, 2016).
+
+REINFORCE++ is PPO with the batch mean as critic (Hu et al. 2025, section 3).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agents.advantages.gae import token_gae
-from rl_agents.advantages.statistics import whiten_rows
+from rl_agents.advantages import reward_to_go, token_gae, whiten_rows
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import policy_loss
 from rl_agents.config.options import key
@@ -37,12 +39,17 @@ class PpoKeys(GaeKeys, CriticKeys):
     """PPO"""
 
 
+@dataclass
+class ReinforceKeys(PolicyGradientKeys, DiscountKeys):
+    """REINFORCE++"""
+
+
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: PpoKeys) -> None:
     """Token GAE continued over the rows of a trajectory; advantages whitened over all sampled tokens.
 
     An episode that was cut by a limit bootstraps 0, or with ``bootstrap_on_truncation`` the critic's value of its
-    last sampled token's prefix, the nearest state that was forwarded. In a tree of calls a step continues at the first
-    token of the step that reads what came of it.
+    last sampled token's prefix, the nearest state that was forwarded. In a tree of calls, a step continues at the first
+    token of the step that reads its result.
     """
     pieces = Pieces.of(rows, trajectories)
     values, masks = pieces.cut([_values(row) for row in rows]), pieces.cut([row.mask for row in rows])
@@ -54,13 +61,30 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Pp
         pieces.following,
         gamma=settings.gamma,
         lam=settings.gae_lambda,
-        final_values=[_last(*piece) if goes_on else 0.0 for goes_on, *piece in zip(cut, values, masks, strict=True)],
+        final_values=[_last(*piece) if was_cut else 0.0 for was_cut, *piece in zip(cut, values, masks, strict=True)],
     )
     advantages, returns = pieces.join(gae.advantages, rows), pieces.join(gae.returns, rows)
     if settings.whiten:
         advantages = whiten_rows(advantages, [row.mask for row in rows])
     for row, advantage, target in zip(rows, advantages, returns, strict=True):
         row.advantages, row.returns = advantage.astype(np.float32), target.astype(np.float32)
+
+
+def reinforce_credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: ReinforceKeys) -> None:
+    """A = whiten(G), G_j = r_j + γ·G_next: the reward-to-go, whitened over all sampled tokens of the batch.
+
+    The return continues across tool outputs and rows, so that both row layouts give the same (verl 0.9).
+    """
+    pieces = Pieces.of(rows, trajectories)
+    parts = reward_to_go(
+        pieces.cut(penalized_rewards(rows, trajectories, settings.invalid_action_penalty)),
+        pieces.cut([row.mask for row in rows]),
+        pieces.following,
+        gamma=settings.gamma,
+    )
+    returns = pieces.join(parts, rows)
+    for row, values in zip(rows, whiten_rows(returns, [row.mask for row in rows]), strict=True):
+        row.advantages = values.astype(np.float32)
 
 
 def _values(row: Row) -> FloatArray:
@@ -82,4 +106,14 @@ ALGORITHM = AlgorithmSpec(
     policy_loss=policy_loss,
     keys=PpoKeys,
     critic=True,
+)
+REINFORCE_PP = AlgorithmSpec(
+    name="reinforce++",
+    summary="PPO with the batch mean return as baseline and the KL in the reward; one rollout per task is enough",
+    reference="Hu et al. 2025, REINFORCE++ (arXiv 2501.03262), section 3",
+    credit=reinforce_credit,
+    policy_loss=policy_loss,
+    # gamma=1, clip 0.2 are the global defaults; StepPO's scripts give it 0.001.
+    defaults={"kl_in_reward_coef": 1e-3},
+    keys=ReinforceKeys,
 )

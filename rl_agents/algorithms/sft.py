@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def policy_loss(inputs: LossInputs, settings: object) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Negative log-likelihood of the demonstrated assistant tokens."""
-    from rl_agents.losses.likelihood import negative_log_likelihood
+    from rl_agents.losses import negative_log_likelihood
 
     return negative_log_likelihood(inputs.logprobs, inputs.mask), {}
 

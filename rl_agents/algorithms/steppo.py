@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rl_agents.advantages.gae import step_gae, whiten_steps
+from rl_agents.advantages import step_gae, whiten_steps
 from rl_agents.algorithms import ppo
 from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
 from rl_agents.config.options import key
@@ -46,8 +46,8 @@ def value_mask(row: Row, settings: StepPoKeys) -> FloatArray:
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: StepPoKeys) -> None:
     """δ_t = r_t + γ·V_{t+1} - V_t;  A_t = Σ_l (γλ)^l·δ_{t+l}, whitened over the batch's steps (equation 6).
 
-    With ``bootstrap_on_truncation`` an episode that was cut continues from the value of its last state, the nearest
-    that the critic reads. In a tree of calls t+1 is the step that reads what came of t.
+    With ``bootstrap_on_truncation``, an episode that was cut continues from the value of its last state, the nearest
+    that the critic reads. In a tree of calls, t+1 is the step that reads the result of t.
     """
     if settings.steppo_credit == "token_gae":
         ppo.credit(rows, trajectories, settings)
@@ -79,18 +79,14 @@ def policy_loss(inputs: LossInputs, settings: RatioLevelKeys) -> tuple[torch.Ten
 
     ``ratio_level`` names the unit: step, token or sequence.
     """
-    from rl_agents.losses.policy import ppo_loss
+    from rl_agents.losses import ppo_loss
 
     return ppo_loss(
-        inputs.logprobs,
-        inputs.old_logprobs,
-        inputs.advantages,
-        inputs.mask,
+        *inputs.tensors,
         level=settings.ratio_level,
         segments=inputs.segments,
         clip_low=settings.clip_low,
         clip_high=settings.clip_high,
-        dual_clip=settings.dual_clip,
     )
 
 

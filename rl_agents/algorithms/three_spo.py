@@ -1,4 +1,4 @@
-"""3SPO: tree search over states whose scores decide where to sample, what a step earns and what is trained on.
+"""3SPO: tree search over states whose scores determine where to sample, the reward of a step and the training steps.
 
     S(s) = exp(-α·ln(t)·p(s))·gate(s)                                          eq. 1: 1 unknown, 0 mastered
     R    = ω·R_novel + (½ - ω)·(S(s) - S(s')) + ½·R_success                    eq. 2: ω = ½·exp(-γ_w·N(s))
@@ -6,12 +6,12 @@
     A_i  = (R_i - mean_s R)/deviation over the n(s) samples at s               eq. 4
 
 p(s) is the success rate of trajectories through s, t the 1-based depth, ξ and ζ the thresholds of gate(s) = 1{N_fail <
-ξ or p > ζ}. The search itself is `rl_agents.rollout.tree_search`: several tasks are searched side by side, each tick
-samples at the current state of every task and ends with an update.
+ξ or p > ζ}. The search itself is `rl_agents.rollout.tree_search`: several tasks are searched concurrently, and each
+tick samples at the current state of every task and ends with an update.
 
-Two readings of the paper, `READINGS`: ``published`` is what it prints, ``learned`` (default) is what learns with small
-models. docs/algorithms/3spo.md lists every difference with its ablation. ``learned`` also trains on paths, with
-A = w·gain/σ (`path_gains`): on the steps that led to a success, and on every step that ended a path.
+There are two readings of the paper, `READINGS`: ``published`` has the printed equations, ``learned`` (default) is tuned
+with small models. docs/algorithms/3spo.md lists every difference with its ablation. ``learned`` also trains on paths,
+with A = w·gain/σ (`path_gains`): on the steps that led to a success, and on every step that ended a path.
 
 Source: 3SPO, State-Score-Supervised Policy Optimization for LLM Agents (arXiv 2606.09961), section 3, algorithm 1.
 Everything is float64: exp(-λ·p) underflows in float32 and would turn "walk through" into "drop".
@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rl_agents.advantages.group import grpo
-from rl_agents.advantages.statistics import BoolArray, FloatArray, IntArray
+from rl_agents.advantages import BoolArray, FloatArray, IntArray, grpo
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import policy_loss
 from rl_agents.config.options import key
@@ -40,12 +39,12 @@ if TYPE_CHECKING:
     from rl_agents.data.samples import Row
     from rl_agents.data.trajectory import Trajectory
 
-#: Deviation of advantages below which there is nothing to scale.
+#: Deviation below which advantages are not scaled.
 LEAST_DEVIATION = 1e-9
-#: What an update keeps of the mean square of R - mean_s R: about 50 updates.
+#: Decay per update of the running mean square of R - mean_s R: a memory of about 50 updates.
 DEVIATION_MEMORY = 0.98
 
-#: Defaults of each reading of the paper, where the readings differ; a key that is set takes precedence.
+#: Defaults that differ between the readings of the paper; a key that is set takes precedence.
 READINGS: Mapping[str, Mapping[str, Any]] = {
     "learned": {
         "group_size": 2,
@@ -164,7 +163,7 @@ def success_rate(total: ArrayLike, successes: ArrayLike, epsilon: float = 1e-6) 
 
 
 def gate(total: ArrayLike, successes: ArrayLike, *, xi: float = 10.0, zeta: float = 0.1) -> BoolArray:
-    """1{N_fail < ξ or p > ζ}: false where a state keeps failing."""
+    """1{N_fail < ξ or p > ζ}: false for a state that keeps failing."""
     failures = np.asarray(total, dtype=np.float64) - np.asarray(successes, dtype=np.float64)
     return np.asarray((failures < xi) | (success_rate(total, successes) > zeta))
 
@@ -183,8 +182,8 @@ def state_score(rate: ArrayLike, t: ArrayLike, *, alpha: float = 50.0) -> FloatA
 def rollout_count(score: ArrayLike, opened: ArrayLike, *, maximum: int = 8) -> IntArray:
     """n = ceil(G_max·S) where the gate is open, at least 1; 0 where it is closed (eq. 3).
 
-    n = 0 drops the path, n = 1 walks through without an update, n >= 2 branches. Zero comes from the gate only, so that
-    a score that underflows still walks through.
+    n = 0 drops the path, n = 1 continues without an update, n >= 2 branches. Only the gate gives 0, so that a score
+    that underflows still continues.
     """
     count = np.clip(np.ceil(maximum * np.asarray(score, dtype=np.float64)), 1, maximum)
     gated: IntArray = np.where(np.asarray(opened), count, 0).astype(np.int64)
@@ -192,7 +191,7 @@ def rollout_count(score: ArrayLike, opened: ArrayLike, *, maximum: int = 8) -> I
 
 
 def novelty_weight(total: ArrayLike, *, decay: float = 0.1, fixed: float | None = None) -> FloatArray:
-    """ω(N) = ½·exp(-γ_w·N): rewards novelty at states seldom visited, progress at familiar ones.
+    """ω(N) = ½·exp(-γ_w·N): rewards novelty at rarely visited states, progress at familiar ones.
 
     Args:
         total: N of the state before the step.
@@ -220,16 +219,17 @@ def step_reward(novel: ArrayLike, progress: ArrayLike, success: ArrayLike, weigh
 
 
 def path_gains(values: ArrayLike, gamma: float, solved: bool) -> FloatArray:
-    """What the steps of a path that ended gain: ½·max(0, z·γ^(T-t) - V(s_t)) for t < T, ½·(z - V(s_T)) at T; [steps].
+    """Gains of a finished path's steps: ½·max(0, z·γ^(T-t) - V(s_t)) for t < T, ½·(z - V(s_T)) at T; [steps].
 
-    z is 1 for a solved path, else 0. Steps on the way to a success are only ever reinforced: a search picks what it
-    follows, so that a failure behind a step says little about the step. Every step that ends a path is a fair sample of
-    the policy, and counts both ways: with successes alone, guess_numbers fell from 0.51 to 0.17, as guessing at once
-    is the shortest way to be right by luck.
+    z is 1 for a solved path, else 0. Steps before the last are only reinforced: a search chooses the steps that it
+    follows, so a later failure says little about a step. The last step of a path is a fair sample of the policy and
+    counts
+    with both signs: with successes alone, guess_numbers degraded from 0.51 to 0.17, because guessing at once is the
+    shortest path to a lucky success.
 
     Args:
-        values: [steps], V of the state before each step, with all turns left: with those that are left slow successes
-            gained most, and taxi fell from 0.66 to 0.
+        values: [steps], V of the state before each step, with all turns left: with the remaining turns, slow successes
+            gained most, and taxi degraded from 0.66 to 0.
     """
     before, outcome = np.asarray(values, dtype=np.float64), float(solved)
     gains = np.maximum(0.0, outcome * gamma ** np.arange(before.size - 1.0, -1.0, -1.0) - before)
@@ -243,9 +243,9 @@ def sibling_advantages(
     """A_i = (R_i - mean_s R)/σ (eq. 4), and w·gain/σ for steps of paths; float64 [steps].
 
     Args:
-        rewards: R of every sibling, or what a step of a path gains (`path_gains`).
-        groups: number of the state where a step was sampled.
-        paths: which steps belong to paths.
+        rewards: R of every sibling, or the gain of a path's step (`path_gains`).
+        groups: index of the state where a step was sampled.
+        paths: true for steps of paths.
         deviation: σ, see `StateStatistics.deviation`; None: the siblings' own, as in GRPO, and 1 for paths.
         weight: w.
     """
@@ -256,17 +256,17 @@ def sibling_advantages(
     return np.asarray(found / (deviation or 1.0))
 
 
-# --- what a run knows of states ------------------------------------------------------------------------------------
+# --- statistics of states ------------------------------------------------------------------------------------------
 
 
 class StateStatistics:
-    """N_total and N_succ per state (section 3.2), the chain of all sampled steps, and what eq. 1 to 3 make of them.
+    """N_total and N_succ per state (section 3.2), the chain of all sampled steps, and equations 1 to 3 on them.
 
-    Counts know only of trajectories that ended. The chain (`rl_agents.rollout.tree_search.states`) knows every sampled
-    step, those that the search does not follow included, so that its values are the policy's.
+    Counts include only finished trajectories. The chain (`rl_agents.rollout.tree_search.states`) includes every sampled
+    step, also those that the search does not follow, so that its values are the policy's.
 
     Attributes:
-        finished, solved: trajectories counted, and those of them that were solved.
+        finished, solved: number of counted trajectories, and of solved ones.
     """
 
     def __init__(self, settings: ThreeSpoKeys, max_states: int = MAX_STATES) -> None:
@@ -276,13 +276,13 @@ class StateStatistics:
         self.turns = episode_turns(cast("Settings", settings))
         self.chain = StateChain(settings.gamma, max_states, self.turns) if settings.score_rate == "chain" else None
         self.finished = self.solved = 0
-        #: Mean square of R - mean_s R over updates, and what it counts of them.
+        #: Running sum of squares of R - mean_s R over updates, and the sum of its weights.
         self._square = self._updates = 0.0
         #: key -> (total, successes), least recently counted first.
         self._counts: dict[str, tuple[float, float]] = {}
 
     def __len__(self) -> int:
-        """States known."""
+        """Return the number of known states."""
         return len(self._counts if self.chain is None else self.chain)
 
     def count(self, key: str) -> tuple[float, float]:
@@ -290,13 +290,13 @@ class StateStatistics:
         return self._counts.get(key, (0.0, 0.0))
 
     def visits(self, key: str) -> float:
-        """N of ω: trajectories counted at a state, or actions sampled there with the chain."""
+        """Return N of ω: counted trajectories at a state, or with the chain the actions sampled there."""
         return self.count(key)[0] if self.chain is None else self.chain.steps(key)
 
     def rates(self, keys: Sequence[str], depth: int = 1, unseen: float = 0.0) -> FloatArray:
-        """p(s), float64 [states]; ``unseen`` where the chain knows nothing.
+        """Return p(s), float64 [states]; ``unseen`` for states that the chain does not know.
 
-        The chain's is the value with the turns that are left at a depth, all of them at 1.
+        With the chain it is the value with the remaining turns at a depth (all turns at depth 1).
         """
         if self.chain is not None:
             return self.chain.values_within(keys, self.chain.turns + 1 - depth, unseen)
@@ -304,7 +304,7 @@ class StateStatistics:
         return success_rate(counts[:, 0], counts[:, 1])
 
     def score(self, keys: Sequence[str], depth: int, unseen: float = 0.0) -> StateScore:
-        """S and gate of states at this depth (1 for start states), [states]."""
+        """Return S and gate of states at this depth (1 for start states), [states]."""
         settings = self.settings
         score = state_score(self.rates(keys, unseen=unseen), depth, alpha=settings.score_alpha)
         if settings.score_gate == "off":
@@ -314,7 +314,7 @@ class StateStatistics:
         return StateScore(np.where(opened, score, 0.0) if settings.score_gate == "score" else score, opened)
 
     def allocation(self, key: str, depth: int, most: int) -> tuple[float, int]:
-        """(S, n) of a state (eq. 3), or (S, G_max) everywhere; ``most`` is G_max."""
+        """Return (S, n) of a state (eq. 3), or (S, G_max) with uniform sampling; ``most`` is G_max."""
         found = self.score([key], depth)
         score = float(found.score[0])
         if self.settings.search_rollouts == "uniform":
@@ -322,10 +322,10 @@ class StateStatistics:
         return score, int(rollout_count(found.score, found.open, maximum=most)[0])
 
     def step_rewards(self, path: Sequence[str], outcomes: Outcomes) -> FloatArray:
-        """R of every sample (eq. 2) by what was known before these steps, float64 [samples].
+        """Return R of every sample (eq. 2) from the statistics before these steps, float64 [samples].
 
         Args:
-            path: keys from the start state to the state that was sampled at.
+            path: keys from the start state to the state of the samples.
         """
         settings, here, count = self.settings, path[-1], len(outcomes.keys)
         weight, novel, gained = 0.0, np.zeros(count), np.zeros(count)
@@ -343,9 +343,9 @@ class StateStatistics:
     def value_difference(self, key: str, depth: int, outcomes: Outcomes) -> FloatArray:
         """γ·V(s') - V(s), float64 [samples], with 1 or 0 for γ·V(s') where a trajectory ended solved or not.
 
-        V is that of the turns that are left (`values_within`), so that a step to the turn limit leads to nothing. A
-        potential: over a trajectory it sums to the outcome less V of the start, so that no step
-        earns more by ending early than by going on to a state of the same worth. S is compressed at shallow depths.
+        V is the value with the remaining turns (`values_within`), so that a step to the turn limit leads to 0. It is a
+        potential: over a trajectory it sums to the outcome minus V of the start, so that ending early earns no more
+        than continuing to a state of the same value. S is compressed at shallow depths.
         """
         here = float(self.rates([key], depth)[0])
         after = self.settings.gamma * self.rates(outcomes.keys, depth + 1, unseen=here) * (depth < self.turns)
@@ -354,8 +354,8 @@ class StateStatistics:
     def score_difference(self, key: str, depth: int, outcomes: Outcomes) -> FloatArray:
         """S(s) - S(s'), float64 [samples]; S(s') = 0 where a trajectory ended solved.
 
-        The chain takes an unseen state to be as good as the one before it, and gives S = 1 to an end without success.
-        Counts know ends as states (paper).
+        With the chain, an unseen state has the value of the previous one, and an end without success has S = 1. With
+        counts, ends are states (paper).
         """
         here = float(self.rates([key])[0]) if self.chain is not None else 0.0
         before = self.score([key], depth).score[0]
@@ -365,16 +365,16 @@ class StateStatistics:
         return np.asarray(before - np.where(outcomes.solved, 0.0, after))
 
     def path_gains(self, path: Sequence[str], solved: bool) -> FloatArray:
-        """What each step of a path that ended gains, float64 [steps]; empty where paths are not trained on."""
+        """Return the gain of each step of a finished path, float64 [steps]; empty if paths are not trained on."""
         if not self.settings.path_weight:
             return np.zeros(0)
         return path_gains(self.rates(path[:-1]), self.settings.gamma, solved)
 
     def deviation(self, siblings: Sequence[FloatArray]) -> float | None:
-        """σ of an update: the root of the running mean of (R - mean_s R)², by `DEVIATION_MEMORY`; None: siblings' own.
+        """Return σ of an update: the root of the running mean of (R - mean_s R)²; None: the siblings' own.
 
-        σ of one update alone, or of one group, makes a difference of a thousandth as large as a success wherever
-        samples agree: taxi fell from 0.66 to 0.
+        With σ of one update or one group, a difference of a thousandth counts as much as a success if samples agree:
+        taxi degraded from 0.66 to 0.
 
         Args:
             siblings: R of the samples at each state of the update, as many arrays as states.
@@ -389,7 +389,7 @@ class StateStatistics:
         return found if found > LEAST_DEVIATION else 1.0
 
     def observe(self, key: str, outcomes: Outcomes) -> None:
-        """Count the steps sampled at a state, those that the search does not follow included."""
+        """Count the steps sampled at a state, also those that the search does not follow."""
         if self.chain is not None:
             self.chain.observe(key, outcomes)
 
@@ -399,12 +399,12 @@ class StateStatistics:
         self.solved += success
         for name in dict.fromkeys(path):
             total, successes = self._counts.pop(name, (0.0, 0.0))
-            self._counts[name] = (total + 1, successes + success)  # behind all others, as the most recent
+            self._counts[name] = (total + 1, successes + success)  # at the end, as the most recent
         while len(self._counts) > self.max_states:
             del self._counts[next(iter(self._counts))]
 
     def end_iteration(self) -> None:
-        """Let old steps and trajectories fade, with ``state_decay``."""
+        """Decay the counts of old steps and trajectories by ``state_decay``."""
         factor = self.settings.state_decay
         if factor == 1.0:
             return
@@ -437,10 +437,10 @@ class StateStatistics:
 
 
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: ThreeSpoKeys) -> None:
-    """Eq. 4 over an update's siblings, and paths alongside them; see `sibling_advantages`.
+    """Compute eq. 4 over an update's siblings, and the advantages of paths; see `sibling_advantages`.
 
-    A sibling is a trajectory of one step, its group the state, its reward R of eq. 2 less the penalty of an action that
-    cannot be parsed. A path is a trajectory whose step rewards are what its steps gain. Their facts hold σ.
+    A sibling is a trajectory of one step, its group is the state, and its reward is R of eq. 2 minus the penalty of an
+    action that cannot be parsed. A path is a trajectory whose step rewards are gains. Their facts contain σ.
     """
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
     paths = [trajectories[number].end_cause == PATH for number in table.trajectories.tolist()]

@@ -1,4 +1,4 @@
-"""VSPO: GRPO that replaces tasks without variance by more weight on the most valuable ones (PRS/VSPO, eq. 16-20).
+"""VSPO: GRPO that moves the weight of tasks without variance to the most valuable tasks (PRS/VSPO, eq. 16-20).
 
 DAPO refills a batch with fresh tasks after dropping the uniform ones. VSPO refills it from the batch itself, with
 probability proportional to exp(V/T). A task drawn N times is kept once with its advantage multiplied by α - (α-1)/N,
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rl_agents.advantages.statistics import BoolArray, FloatArray, IntArray
+from rl_agents.advantages import BoolArray, FloatArray, IntArray
 from rl_agents.algorithms.base import AlgorithmSpec, always
 from rl_agents.algorithms.grpo import GrpoKeys, credit, policy_loss
 from rl_agents.config.options import key
@@ -49,9 +49,9 @@ class Selection(NamedTuple):
 def value_scores(rewards: Sequence[ArrayLike], scale: ValueScale = "paper") -> TaskValues:
     """V_x = (R_max - μ_x)·σ²_x: tasks that are uncertain and not yet solved; R_max over all tasks of the batch.
 
-    The paper's value grows with the third power of the rewards' scale, while T stays: at T = 0.1, tasks that draw 0.47,
-    0.18 and 0.34 with rewards in [0, 1] draw 1, 0 and 0 with the same rewards times 4.1, the span of PRS's long form.
-    ``span`` divides the values by (R_max - R_min)³ of the batch, so that T means the same for every reward.
+    The value grows with the third power of the rewards' scale: at T = 0.1, tasks that draw 0.47, 0.18 and 0.34 with
+    rewards in [0, 1] draw 1, 0 and 0 with the same rewards times 4.1, the span of PRS's long form. ``span`` divides the
+    values by (R_max - R_min)³ of the batch, so that T means the same for every reward.
 
     Args:
         rewards: one [rollouts] array per task.
@@ -132,11 +132,11 @@ def vspo(
 class VspoKeys(GrpoKeys):
     """VSPO"""
 
-    vspo_mode: Literal["value", "random", "none"] = key(
+    vspo_mode: SamplingMode = key(
         "value", "How replacements for tasks without variance are drawn: by task value, uniformly, or not at all"
     )
     vspo_temperature: float = key(0.1, "Temperature of the softmax over task values", gt=0, needs="vspo_mode=value")
-    vspo_scale: Literal["paper", "span"] = key(
+    vspo_scale: ValueScale = key(
         "paper", "Task values as printed, or divided by the cubed range of the batch's rewards", needs="vspo_mode=value"
     )
     vspo_alpha: float = key(
@@ -151,10 +151,10 @@ class VspoKeys(GrpoKeys):
 
 
 def select(trajectories: Sequence[Trajectory], settings: VspoKeys, generator: np.random.Generator) -> Selected:
-    """V_x = (R_max - μ_x)·σ²_x; as many draws from softmax(V/T) as tasks agree; factor α - (α-1)/N on the advantage.
+    """V_x = (R_max - μ_x)·σ²_x; one draw from softmax(V/T) per uniform task; factor α - (α-1)/N on the advantage.
 
-    One copy of every task stays, so that the loss denominator remains that of the original batch. Tasks that agree
-    stay too: their advantages are 0 anyway, and they keep their share of a KL term.
+    One copy of every task stays, so that the loss denominator is that of the original batch. Uniform tasks stay too:
+    their advantages are 0 anyway, and they keep their share of a KL term.
     """
     groups = np.array([t.group_id for t in trajectories])
     names = np.unique(groups)

@@ -13,7 +13,7 @@ import rl_agents.envs  # noqa: F401  (registers the built-in environments)
 from rl_agents.algorithms import ALGORITHMS, KEYS
 from rl_agents.cli.listing import KINDS
 from rl_agents.cli.parser import COMMANDS, Parser
-from rl_agents.config.presets import preset_files
+from rl_agents.config.loading import preset_files
 from rl_agents.envs.base import ENVIRONMENTS
 from rl_agents.installation import SCRIPT
 

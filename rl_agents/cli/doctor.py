@@ -19,7 +19,7 @@ from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser, show_start
 from rl_agents.cli.train import chosen_settings
 from rl_agents.config import parse_assignments, validate
-from rl_agents.config.presets import load_preset
+from rl_agents.config.loading import load_preset
 from rl_agents.errors import InputError
 from rl_agents.installation import called, checkout, pip_install, version_of
 from rl_agents.trainer.ray_address import answers, cluster_address, describe_session

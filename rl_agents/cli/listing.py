@@ -12,8 +12,8 @@ from typing import Any, Literal
 import rl_agents.envs  # noqa: F401  (registers the built-in environments)
 from rl_agents.algorithms import ALGORITHMS, KEYS, Settings, readers
 from rl_agents.cli.parser import Parser
+from rl_agents.config.loading import Kind, preset_files
 from rl_agents.config.options import keys_of, spoken
-from rl_agents.config.presets import Kind, preset_files
 from rl_agents.envs.base import CLASSES, ENVIRONMENTS
 from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.errors import InputError, unknown

@@ -138,7 +138,7 @@ def learner_keys(settings: Settings) -> set[str]:
     found = {name for section in sections for name in keys_of(section)} | {"temperature", "seed"}
     found |= ALGORITHMS[settings.algo].reads
     schedule = {"iterations"} if settings.lr_decay else set()
-    return (found | schedule) - {"learner_nodes", "learner_timeout_s", "max_learner_restarts"}
+    return (found | schedule) - {"learner_nodes", "learner_timeout_s"}
 
 
 def verdict(found: Replay, what: str, equal: bool, end: int, kept: Sequence[int]) -> str:

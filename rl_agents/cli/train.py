@@ -17,7 +17,7 @@ from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import main_parser as build_parser
 from rl_agents.cli.parser import show_start
 from rl_agents.config import load_recipe, merge_flags, validate
-from rl_agents.config.presets import load_preset, preset_files
+from rl_agents.config.loading import load_preset, preset_files
 from rl_agents.config.settings import LOCAL_KEYS
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown

@@ -16,7 +16,7 @@ from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import default_output, named_flags, resolve_settings
 from rl_agents.config import Settings
-from rl_agents.config.presets import preset_path
+from rl_agents.config.loading import preset_path
 from rl_agents.errors import InputError
 from rl_agents.inference.select import resolve_engine
 from rl_agents.installation import called

@@ -1,4 +1,4 @@
-"""How the keys of a run are declared, read and checked. A run is built from `Settings`."""
+"""Declaration, reading and validation of the keys of a run. A run is built from `Settings`."""
 
 from rl_agents.config.loading import context_window, load_mapping, load_recipe, merge_flags, parse_assignments
 from rl_agents.config.settings import KEYS, Settings

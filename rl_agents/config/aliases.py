@@ -1,4 +1,4 @@
-"""Names of keys: those of other libraries, and those that are no longer here."""
+"""Names of keys in other libraries and in earlier versions."""
 
 from __future__ import annotations
 
@@ -47,14 +47,12 @@ ALIASES: Mapping[str, str] = {
     "save_steps": "checkpoint_interval",
     "save_total_limit": "keep_checkpoints",
 }
-#: Key of the version before -> today's. Both are accepted; a line on stderr names today's.
+#: Earlier name of a key -> present name. Both are accepted; a line on stderr gives the present name.
 RENAMED: Mapping[str, str] = {
     "aggregation": "loss_agg_mode",
     "critic_clip": "cliprange_value",
     "gradient_checkpointing": "activation_checkpointing",
     "guard": "collapse_monitor",
-    "guard_episodes": "collapse_monitor_episodes",
-    "guard_z": "collapse_monitor_z",
     "lag": "async_level",
     "lam": "gae_lambda",
     "mismatch": "rollout_correction",
@@ -69,13 +67,13 @@ RENAMED: Mapping[str, str] = {
     "staleness": "max_staleness",
     "state_name": "state_key",
 }
-#: Key of the version before -> its values that are written in another way today.
+#: Earlier name of a key -> values that have another form now.
 RENAMED_VALUES: Mapping[str, Mapping[Any, Any]] = {
     "gradient_checkpointing": {True: "full", False: "none"},
     "placement": {"together": "colocate", "apart": "separate"},
     "row_prefixes": {"shared": True, "flat": False},
 }
-#: Another library's name -> what to set instead, where units or meanings differ.
+#: Another library's name -> the keys to set instead, if units or meanings differ.
 HINTS: Mapping[str, str] = {
     "batch_size": "tasks_per_iteration (tasks) and group_size (rollouts of each)",
     "train_batch_size": "tasks_per_iteration (tasks) and group_size (rollouts of each)",
@@ -106,13 +104,13 @@ HINTS: Mapping[str, str] = {
 
 
 def canonical(data: Mapping[str, Any], *, note: bool = True) -> dict[str, Any]:
-    """Return ``data`` with today's keys and values instead of their aliases.
+    """Return ``data`` with present keys and values instead of their aliases.
 
     Args:
-        note: print a line for every key of the version before.
+        note: print a line for every earlier name.
 
     Raises:
-        InputError: one key has two of its names.
+        InputError: a key is given by two of its names.
     """
     found: dict[str, tuple[str, Any]] = {}
     for name, value in _one_checkpointing_key(data).items():
@@ -126,7 +124,7 @@ def canonical(data: Mapping[str, Any], *, note: bool = True) -> dict[str, Any]:
 
 
 def _one_checkpointing_key(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Join two keys that are one today: ``recompute`` said how, where ``gradient_checkpointing`` was true."""
+    """Join two keys that are one now: ``recompute`` was the mode, if ``gradient_checkpointing`` was true."""
     found = dict(data)
     if {"gradient_checkpointing", "recompute"} <= found.keys():
         how = found.pop("recompute")
@@ -136,15 +134,15 @@ def _one_checkpointing_key(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def todays_value(name: str, value: Any) -> Any:
-    """Return the value of a key, under any of its names, as it is written today."""
-    if isinstance(value, list):  # what a sweep varies
+    """Return the present form of a value of a key, under any of its names."""
+    if isinstance(value, list):  # values of a sweep
         return [todays_value(name, item) for item in value]
     values = RENAMED_VALUES.get(name, {})
     return values.get(value, value) if isinstance(value, str | bool) else value
 
 
 def unknown_key(name: str, valid: Iterable[str]) -> InputError:
-    """Build the error for a key that no run has: what to set instead of a word of another library, else the nearest."""
+    """Build the error for an unknown key: the keys that replace another library's name, else the nearest one."""
     if name in HINTS:
         return InputError(f"unknown key '{name}': set {HINTS[name]} instead")
     choices = sorted({"env.KEY", *valid})

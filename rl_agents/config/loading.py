@@ -1,15 +1,18 @@
-"""Reading settings: ``--set key=value`` items, and recipe files."""
+"""Read settings: ``--set key=value`` items, recipe files, and recipes and sweeps of the package by name."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import yaml
 
 from rl_agents.config.aliases import canonical
 from rl_agents.errors import InputError
+from rl_agents.installation import presets_folder
 
 
 def context_window(context: str) -> int | None:
@@ -46,7 +49,7 @@ def parse_assignments(items: Iterable[str]) -> dict[str, Any]:
 
 
 def merge_flags(items: Iterable[str], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge ``--set`` items with flags that are keys of their own; None and False are flags that are not given.
+    """Merge ``--set`` items with flags that set keys; None and False mean that a flag is not given.
 
     Raises:
         InputError: both give a key different values; or as `parse_assignments`.
@@ -59,7 +62,7 @@ def merge_flags(items: Iterable[str], flags: Mapping[str, Any]) -> dict[str, Any
 
 
 class _WrittenInt(int):
-    """A number that text keys read as it is written: ``str`` returns 007, ``==`` compares seven."""
+    """An integer that keeps its text for text keys: ``str`` returns 007, ``==`` compares seven."""
 
     text: str
 
@@ -77,9 +80,9 @@ class _WrittenFloat(float):
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads plain words by YAML 1.2's core schema, where ``on`` is a text, ``12:30`` too, and ``007`` is seven.
+    """Reads plain scalars by YAML 1.2's core schema, in which ``on`` and ``12:30`` are text and ``007`` is seven.
 
-    Refuses mappings in which two keys are equal, of which YAML would take the last, and keys without a value.
+    Rejects mappings with equal keys, of which YAML would take the last, and keys without a value.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -115,7 +118,7 @@ for kind, pattern, first in (
 
 
 def _read(source: Any, recipe: bool = False) -> Any:
-    """Read YAML; numbers that are a key's value, or items of its list, remember how they are written.
+    """Read YAML; numbers that are a key's value, or items of its list, keep their text.
 
     Args:
         recipe: the document is a mapping of keys; else it is one key's value.
@@ -143,12 +146,12 @@ def _kept(node: yaml.Node | None, value: Any) -> Any:
 
 
 def load_recipe(path: str) -> dict[str, Any]:
-    """Read a recipe file, in today's keys; raises as `load_mapping` does, and when one key has two of its names."""
+    """Read a recipe file with present keys; raises as `load_mapping` does, or if a key is given by two names."""
     return canonical(load_mapping(path))
 
 
 def load_mapping(path: str) -> dict[str, Any]:
-    """Read a flat YAML mapping of keys as it is written, such as a run's config.yaml.
+    """Read a flat YAML mapping of keys without translating them, such as a run's config.yaml.
 
     Raises:
         InputError: missing file, broken YAML or a key that occurs twice (with its line), or not a mapping.
@@ -169,3 +172,43 @@ def load_mapping(path: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(f"{path}: a mapping of keys to values is needed, found {type(data).__name__}")
     return {str(name): value for name, value in data.items()}
+
+
+Kind = Literal["recipes", "sweeps"]
+SUFFIXES = (".yaml", ".yml")
+
+
+def preset_files(kind: Kind = "recipes") -> dict[str, Path]:
+    """Return the package's recipes or sweeps by name, sorted."""
+    return {path.stem: path for path in sorted((presets_folder() / kind).glob("*.yaml"))}
+
+
+def preset_path(text: str, kind: Kind = "recipes") -> str:
+    """Return the file that ``text`` names: a path, or a recipe or sweep of the package by name or as in the docs.
+
+    An existing file takes precedence. ``tune_configs/recipes/NAME.yaml`` is the package's if there is no such file.
+
+    Raises:
+        InputError: neither; the nearest name is suggested.
+    """
+    path, known = Path(text), preset_files(kind)
+    bare = path.stem if path.suffix in SUFFIXES else path.name
+    ours = path.parent in (Path("."), Path("tune_configs") / kind) and bare in known
+    if path.is_file() or (path.exists() and not ours):
+        return text
+    if ours:
+        return str(known[bare])
+    close = difflib.get_close_matches(bare.lower(), known, n=1, cutoff=0.6)
+    hint = f"did you mean '{close[0]}'?" if close else f"`run.py list {kind}` shows all"
+    if path.suffix in SUFFIXES or path.parent != Path("."):
+        raise InputError(f"{text}: no such file" + (f", and no {kind[:-1]} of that name; {hint}" if close else ""))
+    raise InputError(f"unknown {kind[:-1]} '{text}': {hint}")
+
+
+def load_preset(text: str) -> dict[str, Any]:
+    """Read a recipe by path or name.
+
+    Raises:
+        InputError: as `preset_path` and `load_recipe`.
+    """
+    return load_recipe(preset_path(text))

@@ -1,4 +1,4 @@
-"""Converts config.yaml of earlier versions to today's keys, so that their runs can continue."""
+"""Convert config.yaml of earlier versions to present keys, so that their runs can continue."""
 
 from __future__ import annotations
 
@@ -8,21 +8,30 @@ from typing import Any
 from rl_agents.config.aliases import canonical
 from rl_agents.errors import InputError
 
-#: Keys that have been removed, with any value.
-RETIRED = frozenset({"gpu_memory_fraction", "kl_target", "kl_horizon", "weight_transfer"})
-#: Keys that have been removed, with the only value with which a run can continue, the default.
+#: Removed keys; a run can continue with any value of them.
+RETIRED = frozenset({
+    "collapse_monitor_episodes", "collapse_monitor_z", "gpu_memory_fraction", "guard_episodes", "guard_z",
+    "judge_retries", "keep_best", "kl_horizon", "kl_target", "max_learner_restarts", "singleton",
+    "weight_transfer",
+})  # fmt: skip
+#: Removed keys, with the only value with which a run can continue: the default.
 DROPPED: Mapping[str, Any] = {
     "divide_by_rows": True,
+    "dual_clip": 0.0,
+    "dynamic_sampling_metric": "success",
+    "gspo_token": False,
+    "hgpo_weight_offset": 1,
     "kl_controller": "constant",
     "kl_in_reward_estimator": "k1",
     "mismatch_normalise": False,
     "overlong_length": 0,
+    "pool_top_share": 0.0,
     "prompting_shots": 0,
     "prompting_trials": 3,
     "prs_smoothing": 0.0,
     "return_at_observation": "skip",
 }
-#: Keys of environments that have been removed, with the only value with which a run can continue, the default.
+#: Removed keys of environments, with the only value with which a run can continue: the default.
 DROPPED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "guess_numbers": {"malformed": "retry", "subgroups": "all"},
     "circuit_decoding": {"malformed": "retry", "sizes": "one", "reward": "exact"},
@@ -50,12 +59,12 @@ DROPPED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "pivot": {"edit_credit": "binary"},
     "mcp": {"malformed": "retry", "max_calls": 4, "system": "", "start_timeout_s": 30.0},
 }  # fmt: skip
-#: Sizes of movie_recommendation's sessions: the keys that were, and what they are called now.
+#: Sizes of movie_recommendation's sessions: the removed keys, and the present names of their values.
 SESSION_KEYS = ("attributes", "seen", "unseen", "score_levels", "weight_levels", "sampling")
 SESSION_SIZES = {(5, 10, 10, 11, 11, "uniform"): "paper", (3, 5, 4, 5, 3, "balanced"): "small"}
-#: Algorithms that were something else before 3spo was the tree search in every case.
+#: Names under which earlier versions had other algorithms.
 FORMER = ("3spo", "chain-search")
-#: Keys of tree search that are gone or take other values since then; runs of other algorithms have them, too.
+#: Keys of tree search that were removed or take other values since then; runs of other algorithms have them, too.
 FORMER_KEYS = frozenset({
     "search_batch_groups", "search_update", "search_weights", "search_order", "search_closed", "search_baseline",
     "search_skip", "search_warmup", "search_max_steps", "score_clock", "score_difference", "score_preset", "novelty",
@@ -65,7 +74,7 @@ FORMER_KEYS = frozenset({
 
 
 def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run's configuration in today's keys.
+    """Return a run's configuration with present keys.
 
     Raises:
         InputError: a removed key has a value that is no longer supported, or the algorithm has changed.
@@ -74,7 +83,7 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
     gone = RETIRED | DROPPED.keys()
     found = _with_one_turn_limit({name: value for name, value in data.items() if name not in gone})
     if found.get("env") == "webshop" and found.get("env.data") and "lag" in found and "env.hold_out_eval" not in found:
-        raise _refusal("env.hold_out_eval", True, (False,))  # before the key all runs held these goals out
+        raise _refusal("env.hold_out_eval", True, (False,))  # before the key existed, all runs held these goals out
     found = canonical(todays_options(found), note=False)
     if "reading" in found and found.get("sibling_norm") != "update":
         return found
@@ -87,14 +96,14 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def todays_options(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what environments no longer have: of a run's configuration, or of what a model was made for.
+    """Omit removed keys of environments, in a run's configuration or in the settings that a model was made for.
 
     Raises:
         InputError: a removed key has a value that is no longer supported.
     """
     env = str(data.get("env", "guess_numbers"))
     dropped = DROPPED_OPTIONS.get(env, {})
-    if env.startswith("gymnasium:") or data.get("env.instructions") == "":  # or a class of a plugin, by its own name
+    if env.startswith("gymnasium:") or data.get("env.instructions") == "":  # or a plugin's class
         dropped = {**dropped, "instructions": ""}
     gone = {f"env.{name}": value for name, value in dropped.items()}
     _check(data, {name: (value,) for name, value in gone.items()})
@@ -110,7 +119,7 @@ def todays_options(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_one_turn_limit(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Fold the environment's own turn limit of older files into ``max_turns``: the lower one ended episodes."""
+    """Merge the environment's own turn limit of older files into ``max_turns``: the lower one applied."""
     limits = [int(data[name]) for name in ("max_turns", "env.max_turns") if data.get(name)]
     kept = {name: value for name, value in data.items() if name != "env.max_turns"}
     return {**kept, "max_turns": min(limits)} if "env.max_turns" in data and limits else dict(kept)

@@ -1,8 +1,8 @@
 """Options: data classes whose fields are declared by `key`, each once, next to the code that reads it.
 
-Runs, environments, verifiers, servers and sweeps all take their keys this way: a field has a type, a default, a range,
-a help text, and what else must be chosen for it to have an effect. Pydantic checks types and ranges and gives the JSON
-schema, key by key and not before a value is read: commands that read none start without it.
+Runs, environments, verifiers, servers and sweeps all declare their keys this way: a field has a type, a default, a
+range, a help text, and the settings without which it has no effect. Pydantic checks types and ranges and generates the
+JSON schema. It is imported when the first value is read, so that other commands start without it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
 Options = TypeVar("Options")
-#: Pydantic's names of bounds, as listings and errors write them.
+#: Text of pydantic's bounds in listings and errors.
 BOUNDS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
 
 
@@ -41,13 +41,13 @@ def key(
     """Declare an option.
 
     Args:
-        default: its default; lists and mappings are copied.
-        help: what it is, in words for people, without a full stop at the end.
-        ge, gt, le, lt: range of a number (of every item of a list), as pydantic has it.
-        also: a number outside the range that is allowed, such as 0 for off.
-        needs: what gives the key an effect, all of it: ``"name"`` (true, not 0 and not empty), ``"name=a|b"`` (one of
-            these values) or ``"name!=a|b"``, and ``"... or ..."`` where one of several suffices. Choosing the key
-            without it is an error.
+        default: lists and mappings are copied.
+        help: description without a full stop at the end.
+        ge, gt, le, lt: range of a number (of every item of a list), as in pydantic.
+        also: an allowed number outside the range, such as 0 for off.
+        needs: conditions that must all hold for the key to have an effect: ``"name"`` (true, not 0 and not empty),
+            ``"name=a|b"`` (one of these values) or ``"name!=a|b"``, and ``"... or ..."`` if one of several suffices.
+            Setting the key without them is an error.
     """
     given = {"ge": ge, "gt": gt, "le": le, "lt": lt}
     bounds = {name: bound for name, bound in given.items() if bound is not None}
@@ -60,7 +60,7 @@ def key(
 
 @dataclass(frozen=True)
 class Key:
-    """A declared option: what `key` was given, its name and type, and the title of the class that declares it."""
+    """A declared option: the arguments of `key`, its name and type, and the title of the class that declares it."""
 
     name: str
     kind: Any
@@ -72,7 +72,7 @@ class Key:
     needs: tuple[str, ...]
 
     def fresh(self) -> Any:
-        """Return the default, which the caller may change."""
+        """Return a copy of the default, which the caller may change."""
         return copy.copy(self.default)
 
     @property
@@ -120,12 +120,12 @@ class Key:
         )
 
     def _plain(self, value: Any) -> Any:
-        """Read what a command line writes as text; refuse truth values as numbers, which pydantic takes for 0 and 1."""
+        """Convert text of a command line; reject booleans as numbers, which pydantic reads as 0 and 1."""
         items = value if isinstance(value, list | tuple) else [value]
         if any(isinstance(item, bool) for item in items) and {int, float} & {self.kind, *typing.get_args(self.kind)}:
             raise ValueError("must be a number")
         if isinstance(value, bool) and typing.get_origin(self.kind) is typing.Literal:
-            return "on" if value else "off"  # YAML 1.1 reads these words as truth values
+            return "on" if value else "off"  # YAML 1.1 reads these words as booleans
         if self.kind is int and isinstance(value, float) and value.is_integer():
             return int(value)  # 1e30, which pydantic does not compare with the range
         if isinstance(value, str) and self.kind == list[str]:
@@ -152,7 +152,7 @@ class Key:
 
 
 def _pairs(value: Any) -> Any:
-    """Read texts by name: a mapping, or ``a:b,c:d`` as written on a command line."""
+    """Read a mapping of text, or its form on a command line, ``a:b,c:d``."""
     if isinstance(value, str):
         parts = [part.partition(":") for part in value.split(",") if part.strip()]
         value = {own.strip(): other.strip() for own, _, other in parts}
@@ -194,7 +194,7 @@ def read_options(
     Args:
         data: values by key, without the prefix; absent ones take their defaults.
         prefix: written before keys in messages, such as ``env.``.
-        kind: what messages call a key, such as ``option of environment alfworld``.
+        kind: name of a key in messages, such as ``option of environment alfworld``.
         chosen: keys that were set explicitly, so that they must have an effect; by default all of ``data``.
 
     Raises:
@@ -212,7 +212,7 @@ def read_options(
 
 
 def unmet(needs: Iterable[str], options: Any) -> str:
-    """Return the first need that ``options`` do not meet; empty when they meet all."""
+    """Return the first need that ``options`` do not meet; empty if they meet all."""
     return next((need for need in needs if not any(_is_met(part, options) for part in need.split(" or "))), "")
 
 
@@ -236,5 +236,5 @@ def plain_text(value: Any) -> str:
 
 
 def spoken(need: str) -> str:
-    """Return a need as people would say it."""
+    """Return a need in words."""
     return need.replace("!=", " other than ").replace("|", " or ")

@@ -1,14 +1,14 @@
 """The keys of a run, section by section, each with its type, default, range, meaning and needs.
 
 Keys are flat (``--set lr=1e-4``); an environment's own keys are written ``env.KEY``. `run.py list --keys` and the
-documentation print the help texts, below the first line of each class. An algorithm takes the sections that it reads by
-inheriting them. Keys that only one algorithm reads are declared in its module (`rl_agents.algorithms`).
+documentation print the help texts under the first line of each class. An algorithm inherits the sections that it reads.
+Keys that only one algorithm reads are declared in its module (`rl_agents.algorithms`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from rl_agents.config.options import key
 from rl_agents.plugins import ASKED
@@ -182,7 +182,7 @@ class TruncationKeys:
     )
 
 
-#: When the judge of progressive reward shaping is used, and when a model server is.
+#: Conditions under which a judge of progressive reward shaping is used, and a model server.
 JUDGED = ("reward=prs", "prs_form=long|general")
 JUDGE_SERVER = (*JUDGED, "judge!=rule")
 
@@ -190,6 +190,9 @@ JUDGE_SERVER = (*JUDGED, "judge!=rule")
 @dataclass
 class RewardKeys:
     """Rewards"""
+
+    #: Retries of a judge request after a timeout, a lost connection, HTTP 429 or 5xx.
+    judge_retries: ClassVar[int] = 2
 
     reward: str = key("environment", "Reward: environment, prs (progressive reward shaping), or a plugin's")
     prs_form: Literal["short", "long", "general"] = key(
@@ -217,9 +220,6 @@ class RewardKeys:
         "", "Environment variable with the judge server's API key; empty: no key", needs=JUDGE_SERVER
     )
     judge_timeout_s: float = key(60.0, "Timeout of one judge request in seconds", gt=0, needs=JUDGE_SERVER)
-    judge_retries: int = key(
-        2, "Retries of a judge request after a timeout, a lost connection, HTTP 429, or 5xx", ge=0, needs=JUDGE_SERVER
-    )
     judge_concurrency: int = key(16, "Maximum concurrent judge requests", ge=1, le=4096, needs=JUDGE_SERVER)
 
 
@@ -296,9 +296,6 @@ class SearchKeys(StateKeys):
     search_steps: int = key(2200, "Number of sampled actions per iteration, over all tasks", ge=1)
     search_max_finished: int = key(1, "Number of finished paths after which the search leaves a task", ge=1)
     search_backtrack: bool = key(True, "Keep unexpanded siblings on a frontier for backtracking; off: discard them")
-    collapse_monitor_episodes: int = key(
-        16, "Extra episodes per iteration for the collapse monitor; 0: no monitor", ge=0, needs="collapse_monitor!=off"
-    )
 
 
 @dataclass
@@ -306,12 +303,7 @@ class DynamicSamplingKeys:
     """Dynamic sampling"""
 
     dynamic_sampling: bool = key(
-        False, "Drop tasks whose rollouts all have the same outcome and sample more until enough tasks differ"
-    )
-    dynamic_sampling_metric: Literal["success", "return", "shaped_return"] = key(
-        "success",
-        "Metric that must differ within a group; `shaped_return` includes the overlong penalty",
-        needs="dynamic_sampling",
+        False, "Drop tasks whose rollouts all succeed or all fail and sample more until enough tasks differ"
     )
     max_generation_batches: int = key(
         10, "Maximum rounds of rollouts per iteration; 0: no limit", ge=0, needs="dynamic_sampling"
@@ -358,7 +350,6 @@ class PolicyGradientKeys:
 
     clip_low: float = key(0.2, "Lower clip range of the importance ratio", ge=0)
     clip_high: float = key(0.2, "Upper clip range of the importance ratio", ge=0)
-    dual_clip: float = key(0.0, "Dual-clip bound c for negative advantages; 0: off", gt=1, also=0)
     invalid_action_penalty: float = key(
         0.0, "Penalty of an action that cannot be parsed, subtracted from the step's return after discounting", ge=0
     )
@@ -373,20 +364,20 @@ class PolicyGradientKeys:
     old_logprobs: Literal["engine", "learner"] = key(
         "engine", "Denominator of the importance ratio: logprobs from the engine, or recomputed by the learner"
     )
-    rollout_correction: Literal[
-        "none", "token_tis", "step_tis", "sequence_tis", "seq_mis", "geo_rs", "k3_rs", "icepop", "seq_mask_tis"
-    ] = key("none", "Correction of the mismatch between engine and learner logprobs; requires old_logprobs=learner")
+    rollout_correction: Literal["none", "token_tis", "step_tis", "sequence_tis", "seq_mis", "geo_rs", "icepop"] = key(
+        "none", "Correction of the mismatch between engine and learner logprobs; requires old_logprobs=learner"
+    )
     rollout_correction_cap: float = key(
         0.0,
-        "Maximum weight of tis and mis (0: 2.0); maximum divergence of k3_rs (0: 0.01)",
+        "Maximum weight of tis and mis; 0: 2.0",
         ge=0,
-        needs="rollout_correction=token_tis|step_tis|sequence_tis|seq_mis|k3_rs",
+        needs="rollout_correction=token_tis|step_tis|sequence_tis|seq_mis",
     )
     rollout_correction_bounds: list[float] = key(
         [],
         "Bounds [low, high] of the correction; []: the method's defaults",
         ge=0,
-        needs="rollout_correction=seq_mis|geo_rs|icepop|seq_mask_tis",
+        needs="rollout_correction=seq_mis|geo_rs|icepop",
     )
 
 
@@ -414,9 +405,6 @@ class DemonstrationKeys:
     )
     pool_min_return: float | None = key(
         None, "Minimum return of the pool's sessions to train on; if unset: all solved sessions", needs="pool"
-    )
-    pool_top_share: float = key(
-        0.0, "Share of sessions to train on, by highest return; 0: all that qualify", ge=0, le=1, needs="pool"
     )
 
 
@@ -461,9 +449,6 @@ class OptimizerKeys:
     learner_timeout_s: float = key(
         1800.0, "Seconds without a response before a learner actor counts as lost", gt=0, needs="num_learners"
     )
-    max_learner_restarts: int = key(
-        3, "Replacements of lost learners without progress before the run ends; 0: none", ge=0, needs="num_learners"
-    )
 
 
 @dataclass
@@ -478,16 +463,12 @@ class ReportKeys:
     checkpoint_interval: int = key(
         1, "Number of iterations between checkpoints, higher for large models; 0: only at the end", ge=0
     )
-    keep_checkpoints: int = key(3, "Number of newest checkpoints to keep; 0: all", ge=0)
-    keep_best: bool = key(True, "Also keep the checkpoint with the best evaluation")
+    keep_checkpoints: int = key(3, "Number of newest checkpoints to keep, besides the best; 0: all", ge=0)
     save_pool: bool = key(
         True, "Write every step to pool.sqlite (docs/reference/pool.md); a resumed run does not sample them again"
     )
     collapse_monitor: Literal["warn", "stop", "restore", "off"] = key(
         "warn", "Action when success drops well below its start; `restore`: return to the best checkpoint, once"
-    )
-    collapse_monitor_z: float = key(
-        3.5, "Drop that triggers the collapse monitor, in combined standard errors", gt=0, needs="collapse_monitor!=off"
     )
     trackers: list[str] = key(
         [], "Trackers in addition to TensorBoard: wandb, mlflow, trackio, or a plugin's (docs/how-to/inspect-a-run.md)"

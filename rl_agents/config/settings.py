@@ -1,4 +1,4 @@
-"""The configuration of a run: one flat object, whose keys are declared in `sections` and by the algorithms."""
+"""The configuration of a run: a flat object whose keys are declared in `sections` and by the algorithms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rl_agents.config.migration import migrated
 from rl_agents.config.options import Key, keys_of
 from rl_agents.errors import InputError
 
-#: What ``--local`` means.
+#: Keys that ``--local`` sets.
 LOCAL_KEYS: Mapping[str, Any] = {"num_env_runners": 0, "num_learners": 0, "engine": "torch"}
 
 
@@ -52,21 +52,21 @@ class Settings(
         self.env_options: dict[str, Any] = {}
         #: Keys that were set explicitly; algorithm defaults do not override them.
         self.explicit: set[str] = set()
-        #: Resolved already: resolving again only checks.
+        #: Already resolved: resolving again only checks.
         self.complete = False
-        #: What was measured of prompts and lengths, for a run's first lines; empty until it is (`trainer.lengths`).
+        #: Measurements of prompts and lengths, for a run's first lines; empty until then (`trainer.lengths`).
         self.lengths = ""
-        #: Which engine it is and why (`trainer.engine_choice`); empty until then, and where one was asked for.
+        #: The chosen engine and the reason (`trainer.engine_choice`); empty until then, and if one was set.
         self.engine_choice = ""
 
     def _fill(self) -> None:
-        """Give keys without a value their defaults."""
+        """Set keys without a value to their defaults."""
         for name, key in KEYS.items():
             if name not in vars(self):
                 setattr(self, name, key.fresh())
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        # A process that receives settings needs the plugins that register the names in them.
+        # A process that receives settings needs the plugins that register their names.
         self.__dict__.update(state)
         plugins.load(state.get("plugins", ()))
 
@@ -88,10 +88,10 @@ class Settings(
 
     @classmethod
     def restored(cls, data: Mapping[str, Any]) -> Self:
-        """Build from a run's config.yaml, which is complete: no later default replaces a value of it.
+        """Build from a run's config.yaml, which is complete: no later default replaces its values.
 
         Raises:
-            InputError: it is of an earlier version, and a value of it has no successor; unknown keys.
+            InputError: a value of an earlier version has no successor; unknown keys.
         """
         settings = cls()
         settings.set_defaults(migrated(data))
@@ -120,7 +120,7 @@ class Settings(
             self.explicit.add(name)
 
     def set_defaults(self, data: Mapping[str, Any]) -> None:
-        """Like `update`, for keys that were not set explicitly; they stay open to later defaults."""
+        """Like `update`, for keys that were not set explicitly; later defaults may replace the values."""
         if self.complete:
             return
         fresh = {name: value for name, value in data.items() if name not in self.explicit}
@@ -135,7 +135,7 @@ class Settings(
             given: keys that were set explicitly.
 
         Raises:
-            InputError: one of them contradicts.
+            InputError: one of them contradicts `LOCAL_KEYS`.
         """
         for name, value in LOCAL_KEYS.items():
             if given.get(name, value) not in (value, "auto"):

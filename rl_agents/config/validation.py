@@ -1,4 +1,4 @@
-"""What can be wrong with settings before any model or environment is known: contradictions between keys."""
+"""Contradictions between keys that can be found without a model or an environment."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rl_agents.errors import InputError
 
 
 def validate(settings: Settings) -> None:
-    """Check for contradictions that need no model and no environment.
+    """Check keys against each other.
 
     Raises:
-        InputError: the first key that cannot work, and why.
+        InputError: the first contradiction.
     """
     if settings.temperature == 0:
         raise InputError("temperature=0: training needs a stochastic policy; use eval_temperature=0 for greedy tests")
@@ -48,10 +48,10 @@ def validate(settings: Settings) -> None:
 
 
 def check_room(settings: Settings) -> None:
-    """Refuse responses that leave no room for a prompt.
+    """Reject response lengths that leave no room for a prompt.
 
     Raises:
-        InputError: they do.
+        InputError: there is no room.
     """
     if settings.max_response_tokens >= settings.max_model_len:
         raise InputError(
@@ -61,7 +61,7 @@ def check_room(settings: Settings) -> None:
 
 
 def _check_placement(settings: Settings) -> None:
-    """Refuse what an engine in an env runner's process cannot have."""
+    """Reject settings that an engine in an env runner's process cannot have."""
     why = ""
     if settings.num_env_runners == 0:
         why = "needs num_env_runners of 1 or more: without env runners the engine is in the driver's process anyway"
@@ -87,6 +87,6 @@ def _check_asynchrony(settings: Settings) -> None:
 
 
 def _check_reward(settings: Settings) -> None:
-    """Check the keys of progressive reward shaping."""
+    """Check the keys of progressive reward shaping and its judge."""
     if settings.prs_form == "general" and len(settings.prs_thresholds) != 2:
         raise InputError(f"prs_thresholds={settings.prs_thresholds}: two numbers are needed")

@@ -1,4 +1,4 @@
-"""Building an index file: whole or absent, by one process while the others wait, with progress on stderr."""
+"""Build an index file: complete or absent, in one process while others wait, with progress on stderr."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 SECONDS_BETWEEN_REPORTS = 5.0
 
-#: Called with what is being done and the share that is done (None when unknown).
+#: Called with a description of the work and the share that is done (None if unknown).
 Report = Callable[[str, float | None], None]
 
 _SETTINGS = "PRAGMA page_size = 8192; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32000;"
@@ -21,9 +21,9 @@ _SETTINGS = "PRAGMA page_size = 8192; PRAGMA journal_mode = OFF; PRAGMA synchron
 
 @contextlib.contextmanager
 def new_database(path: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
-    """Yield a fresh SQLite file, and a folder for scratch files alongside it; at the end it takes ``path``'s place.
+    """Yield a new SQLite file and a folder for scratch files; at the end the file replaces ``path``.
 
-    When the body raises, nothing is left behind.
+    If the body raises, nothing remains.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=path.parent) as folder:
@@ -36,7 +36,7 @@ def new_database(path: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
 
 @contextlib.contextmanager
 def only_one(path: Path) -> Iterator[None]:
-    """Hold a lock next to ``path``: of several processes that want the same file, one builds it, the others wait."""
+    """Hold a lock next to ``path``: of several processes that need the same file, one builds it and the others wait."""
     import fcntl
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def only_one(path: Path) -> Iterator[None]:
 
 
 def paced(report: Report) -> Report:
-    """Return ``report``, called every few seconds at most and with the seconds that have passed."""
+    """Return ``report``, limited to one call every few seconds and with the elapsed seconds."""
     started = last = time.monotonic()
 
     def paced_report(text: str, share: float | None) -> None:

@@ -1,4 +1,4 @@
-"""Episodes that an environment or a judge failed, counted by cause."""
+"""Episodes in which an environment or a judge failed, counted by cause."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MAX_CAUSE = 160
 
 @dataclass
 class FailedEpisodes:
-    """How many of some episodes failed, and of what.
+    """Number of failed episodes by cause.
 
     Attributes:
-        causes: causes that differ in numbers only count as one.
-        examples: the first cause of each kind in full.
+        causes: counts; causes that differ only in numbers are one.
+        examples: the first full text of each cause.
     """
 
     total: int = 0
@@ -64,9 +64,9 @@ class FailedEpisodes:
 
 #: The cause of a black-box agent that raised or returned no result.
 AGENT_ERROR = "agent_error"
-#: Causes that are the task's doing at once, and those that have to show twice.
+#: Causes that exclude a task the first time, and those that exclude it the second time.
 AT_ONCE, TWICE = ("env_timeout", "env_died"), ("env_error", "env_garbage")
-#: The cause that is neither a task's doing nor its environment's.
+#: The cause that is the fault of neither the task nor its environment.
 JUDGE = "judge_error"
 
 
@@ -75,18 +75,19 @@ class BadTasks:
     """Tasks whose environment fails with any policy; they are no longer sampled.
 
     Attributes:
-        strikes: of tasks; with the second one a task is excluded.
+        left_out: excluded tasks with their causes.
+        strikes: by task; the second one excludes it.
     """
 
     left_out: dict[str, str] = field(default_factory=dict)
     strikes: Counter[str] = field(default_factory=Counter)
 
     def observe(self, episodes: Sequence[Trajectory]) -> dict[str, str]:
-        """Return the tasks that are excluded from now on.
+        """Exclude tasks, and return the new ones with their causes.
 
-        A task is, when all its episodes of a batch hung or ended their process, or when they raised or answered
-        nonsense in two batches. Where half of all episodes fail, the environment is to blame and no task. What judges
-        say changes nothing: it is known before they answer which tasks are drawn next.
+        A task is excluded if all its episodes of a batch hung or ended their process, or if they raised or returned
+        invalid values in two batches. If more than half of all episodes fail, the environment is to blame and no task
+        is excluded. Judges' failures do not count: the next tasks are drawn before judges answer.
         """
         broken = [episode for episode in episodes if episode.failed and _cause(episode) != JUDGE]
         if not episodes or len(broken) > 0.5 * len(episodes):
@@ -95,13 +96,13 @@ class BadTasks:
         for episode in episodes:
             by_task.setdefault(episode.task_id, []).append(episode)
         new: dict[str, str] = {}
-        for task, played in by_task.items():
-            causes = {_cause(episode) for episode in played}
-            if not all(episode.failed for episode in played) or not causes <= {*AT_ONCE, *TWICE}:
+        for task, own in by_task.items():
+            causes = {_cause(episode) for episode in own}
+            if not all(episode.failed for episode in own) or not causes <= {*AT_ONCE, *TWICE}:
                 continue
             self.strikes[task] += 2 if causes & set(AT_ONCE) else 1
             if self.strikes[task] >= 2 and task not in self.left_out:
-                new[task] = played[0].end_cause
+                new[task] = own[0].end_cause
         self.left_out.update(new)
         return new
 

@@ -1,9 +1,9 @@
 """Data sets of the Hugging Face Hub, by ``hub:OWNER/NAME[@REVISION][:CONFIG][/SPLIT]``.
 
-A copy in the Hub's cache (``HF_HOME``, ``HF_HUB_CACHE``) is used as it is, without a question to the network; else the
-files of the split are downloaded into it, and nothing more. Only tables are read: no script of a repository is run.
+A copy in the Hub's cache (``HF_HOME``, ``HF_HUB_CACHE``) is used without network access. Otherwise only the files of
+the split are downloaded into it. Only tables are read: no script of a repository is run.
 
-Which files of a folder, or of a repository, are the rows of a split follows from names, and from the card:
+The files of a split are found by their names, in folders and in repositories:
 
 | files | configuration | split |
 |---|---|---|
@@ -13,7 +13,7 @@ Which files of a folder, or of a repository, are the rows of a split follows fro
 | ``main/test/0000.parquet`` (the Hub's own copies) | ``main`` | ``test`` |
 | ``train/data-00000-of-00001.arrow`` (`datasets.save_to_disk`) | ``default`` | ``train`` |
 
-A card (``README.md``) whose header lists ``configs`` says it better, and is believed.
+A card (``README.md``) whose header lists ``configs`` takes precedence.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ import yaml
 from rl_agents.errors import InputError, nearest
 
 CARD = "README.md"
-#: Kinds of files by the ends of their names; of a split in several forms the first one is read.
+#: Suffixes of data files; of a split in several formats the first one is read.
 SUFFIXES = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
-#: Files that describe a data set, or that `datasets` keeps alongside it.
+#: Files that describe a data set, or caches of `datasets`.
 _NO_DATA = re.compile(r"(\..*|cache-.*|dataset_infos?\.json|dataset_dict\.json|state\.json)")
 _SHARD = re.compile(r"(.+?)[-_.](\d{4,6})-of-(\d{4,6})")
 _SPLIT = re.compile(r"(?:^|[-_.])(train|test|validation|valid|val|dev|eval)(?=[-_.]|$)")
@@ -44,7 +44,7 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file of a data set. ``split`` is empty where it is not known."""
+    """A file of a data set. ``split`` is empty if it is unknown."""
 
     name: str
     config: str
@@ -56,11 +56,11 @@ class Part:
 
 
 def folder_files(folder: Path, config: str, split: str, where: str) -> tuple[Path, ...]:
-    """Return the files of a split, in their order; raises as `choose` does.
+    """Return the files of a split in order; raises as `choose` does.
 
     Args:
         config, split: empty takes the only one.
-        where: how messages call the folder.
+        where: name of the folder in messages.
     """
     found: list[str] = []
     for root, folders, files in os.walk(folder):
@@ -76,8 +76,7 @@ def folder_files(folder: Path, config: str, split: str, where: str) -> tuple[Pat
 def parts(names: Iterable[str], card: str = "") -> list[Part]:
     """Return the data files among ``names`` with their configurations and splits."""
     data = sorted(name for name in names if _is_data(PurePosixPath(name)))
-    told = list(_told(data, card))
-    return told or [_guessed(name) for name in data]
+    return list(_listed(data, card)) or [_guessed(name) for name in data]
 
 
 def choose(found: Sequence[Part], config: str, split: str, where: str) -> list[str]:
@@ -117,7 +116,7 @@ def _of_split(own: Sequence[Part], split: str, where: str) -> list[Part]:
 
 
 def _check_shards(names: Sequence[str], where: str) -> None:
-    """A download that was cut off would pass for a smaller data set."""
+    """Raise if a shard is missing: an interrupted download would look like a smaller data set."""
     shards = [match for name in names if (match := _SHARD.fullmatch(PurePosixPath(name).stem))]
     if shards and len(shards) == len(names):
         wanted = int(shards[0][3])
@@ -137,8 +136,8 @@ def _guessed(name: str) -> Part:
     shard = _SHARD.fullmatch(path.stem)
     if shard and shard[1] != "data":
         split = shard[1]
-    elif told := _SPLIT.search(path.stem):
-        split = told[1]
+    elif named := _SPLIT.search(path.stem):
+        split = named[1]
     elif folders and (shard or path.stem.isdecimal() or _SPLIT.fullmatch(folders[-1])):
         split = folders.pop()
     else:
@@ -146,8 +145,8 @@ def _guessed(name: str) -> Part:
     return Part(name, "/".join(folders) or DEFAULT, split)
 
 
-def _told(names: Sequence[str], card: str) -> Iterable[Part]:
-    """Yield what the header of a card says; nothing where it has none, or one of another form."""
+def _listed(names: Sequence[str], card: str) -> Iterable[Part]:
+    """Yield the files that the header of a card lists; none if it has no such header."""
     match = re.match(r"---\s*\n(.*?)\n---\s*(?:\n|$)", card, re.DOTALL)
     try:
         header: Any = yaml.safe_load(match[1]) if match else None
@@ -182,7 +181,7 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class HubName:
-    """A name, taken apart; what is absent is empty."""
+    """Parts of a name; absent ones are empty."""
 
     repo: str
     revision: str
@@ -196,15 +195,15 @@ class HubName:
 
     @property
     def command(self) -> str:
-        """What downloads all of it."""
+        """The command that downloads all of it."""
         return f"hf download {self.repo} --repo-type dataset{self.revision and f' --revision {self.revision}'}"
 
 
 def read_hub_name(name: str) -> HubName:
-    """Take a name apart.
+    """Parse a name.
 
     Raises:
-        InputError: it is of another form.
+        InputError: it has another form.
     """
     match = _NAME.fullmatch(name)
     if match is None:
@@ -218,7 +217,7 @@ def hub_files(name: str) -> tuple[Path, ...]:
     """Return the files of a split, from the cache or downloaded into it.
 
     Raises:
-        InputError: nothing there: no network, no such repository, revision, configuration or split, or no access.
+        InputError: no network, no such repository, revision, configuration or split, or no access.
     """
     hub = read_hub_name(name)
     from huggingface_hub import snapshot_download
@@ -231,7 +230,7 @@ def hub_files(name: str) -> tuple[Path, ...]:
         return folder_files(folder, hub.config, hub.split, hub.where)
     except LocalEntryNotFoundError:
         pass
-    except InputError as error:  # another split of it may be there
+    except InputError as error:  # the cache may have another split
         problem = error
     if is_offline_mode():
         if problem is not None:
@@ -266,7 +265,7 @@ def _downloaded(hub: HubName) -> tuple[Path, ...]:
         raise InputError(f"{hub.where}: the Hub answers: {str(error).splitlines()[0]}") from None
     except InputError:
         raise
-    except Exception as error:  # which one depends on the HTTP library of this version
+    except Exception as error:  # the type depends on the HTTP library
         if not isinstance(error, OSError) and "httpx" not in type(error).__module__:
             raise
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no answer'}"

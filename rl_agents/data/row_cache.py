@@ -1,7 +1,7 @@
-"""What was read of a table, by id: an SQLite file in the cache, so that a million tasks are not objects in memory.
+"""Rows of a table by id, in an SQLite file of the cache, so that a million tasks are not objects in memory.
 
-Memory holds the ids alone, of which a run's stream of tasks is made: about 80 bytes each. A file that was not opened
-for `KEPT_DAYS` goes when another one is written, since a table that changes leaves one for each of its versions.
+Only the ids are in memory, about 80 bytes each. Every version of a changing table leaves a file, so files that were not
+opened for `KEPT_DAYS` are deleted when another one is written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rl_agents.cache import cache_dir
 from rl_agents.data.building import new_database, only_one
 from rl_agents.errors import InputError
 
-#: Counts up when the layout of the file changes.
+#: Version of the file's layout.
 FORMAT = 1
 KEPT_DAYS = 30
 _SCHEMA = "CREATE TABLE kept (number INTEGER PRIMARY KEY, id TEXT UNIQUE, split TEXT, value TEXT);"
@@ -33,7 +33,7 @@ Entry = tuple[str, str, Any]
 
 
 class KeptRows:
-    """Values by id. Read only, and safe to use from several threads. Make one with `keep`."""
+    """Read-only values by id, safe to use from several threads. Make one with `keep`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,7 +54,7 @@ class KeptRows:
         yield from self._rows("SELECT id, split FROM kept ORDER BY number")
 
     def get(self, name: str) -> Any:
-        """Return the value called ``name``.
+        """Return the value with the id ``name``.
 
         Raises:
             KeyError: there is none.
@@ -70,12 +70,12 @@ class KeptRows:
 
 
 def keep(name: str, version: str, entries: Callable[[], Iterable[Entry]], noun: str = "task") -> KeptRows:
-    """Open what was kept of a table; ``entries`` are read first where the cache does not have them.
+    """Open the cached entries of a table; read ``entries`` first if the cache does not have them.
 
     Args:
-        name: how the file is called, for people.
-        version: changes when the entries do.
-        noun: what messages call an entry.
+        name: readable part of the file's name.
+        version: changes when the entries change.
+        noun: name of an entry in messages.
 
     Raises:
         InputError: two entries of one id, or what ``entries`` raises.
@@ -87,7 +87,7 @@ def keep(name: str, version: str, entries: Callable[[], Iterable[Entry]], noun: 
             if not path.is_file():
                 _write(path, name, entries(), noun)
                 _forget_old(path.parent)
-    with contextlib.suppress(OSError):  # a cache that others filled and we may only read
+    with contextlib.suppress(OSError):  # the cache may be read-only
         os.utime(path)
     return _opened(path)
 

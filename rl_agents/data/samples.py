@@ -1,4 +1,4 @@
-"""Rows: the ragged token sequences that the learner reads, lowered from trajectories. No id changes on the way."""
+"""Rows: the ragged token sequences that the learner reads, built from trajectories. Token ids never change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODES = ("merged", "per_step")
 class Row:
     """One token sequence with everything a loss needs, aligned position by position.
 
-    Position j of every array speaks of token ``input_ids[j]``: ``mask[j]`` is 1 where the policy sampled
+    Position j of every array belongs to token ``input_ids[j]``: ``mask[j]`` is 1 where the policy sampled
     it, ``logprobs[j]`` is the engine's log-probability of it (0 elsewhere). All arrays have length L.
 
     Attributes:
@@ -31,8 +31,8 @@ class Row:
         rewards: the step's reward at its last sampled token, 0 elsewhere.
         terminated: the row ends its trajectory by the task's own rules.
         last: the row ends its trajectory; in a tree of calls, one of its conversations.
-        again: an earlier update has trained on it already (`rl_agents.data.success_replay`).
-        fresh: the newest weights of its batch sampled all of it.
+        again: it is replayed: an earlier update has trained on it (`rl_agents.data.success_replay`).
+        fresh: all of it was sampled by the newest weights of its batch.
         advantages: credit per token (filled by the algorithm's credit function).
         values: critic's value of the prefix before the token (filled when there is a critic).
         value_mask: 1 where the critic is read and trained (filled with the values).
@@ -69,14 +69,14 @@ def build_samples(trajectories: Sequence[Trajectory], mode: str) -> list[Row]:
     """Return the rows of all trajectories, in order.
 
     ``per_step``: one row per step, the prompt (mask 0) and the response (mask 1).
-    ``merged``: consecutive steps whose prompt begins with the previous prompt and response share one row, mask 0 on
-    what lies between; where a prompt does not, a new row of the same trajectory begins. A token has the same prefix
-    in both, so losses and gradients are the same; merged rows are fewer tokens. In a tree of calls
-    (`rl_agents.data.tree`) only steps that follow each other share a row: a branch begins another one, with mask 0 on
-    the beginning that it shares, so that every sampled token is in exactly one row. Abandoned calls are in none.
+    ``merged``: consecutive steps share one row if each prompt begins with the previous prompt and response; tokens
+    between responses have mask 0. Otherwise a new row of the same trajectory begins. A token has the same prefix in
+    both layouts, so losses and gradients are the same, and merged rows have fewer tokens. In a tree of calls
+    (`rl_agents.data.tree`), only steps that follow each other share a row: a branch begins another row, with mask 0 on
+    the shared beginning, so that every sampled token is in exactly one row. Abandoned calls are in no row.
 
     ``Row.trajectory`` is the index in ``trajectories``. Failed trajectories never reach the learner: they have no
-    rows, and neither have trajectories without steps.
+    rows. Neither do trajectories without steps.
 
     Raises:
         InputError: unknown mode.
@@ -114,7 +114,7 @@ def _parts(steps: Sequence[Step], merge: bool) -> Iterator[list[int]]:
 
 
 def _lineages(trajectory: Trajectory, merge: bool) -> list[list[int]]:
-    """Return the indices of each row's steps where calls form a tree; wherever in the list a lineage continues."""
+    """Return the indices of each row's steps in a tree of calls; a row's steps need not be adjacent in the list."""
     steps, parts = trajectory.steps, list[list[int]]()
     row_of: dict[int, list[int]] = {}
     for number, (parent, counts) in enumerate(zip(parents(trajectory), credited(trajectory), strict=True)):
@@ -130,7 +130,7 @@ def _lineages(trajectory: Trajectory, merge: bool) -> list[list[int]]:
 
 
 def _extends(previous: Step, step: Step) -> bool:
-    """Whether the step's prompt begins with all that was read and written before it."""
+    """Whether the step's prompt begins with the previous prompt and response."""
     middle = len(previous.prompt_ids)
     end = middle + len(previous.response_ids)
     return step.prompt_ids[:middle] == previous.prompt_ids and step.prompt_ids[middle:end] == previous.response_ids

@@ -1,4 +1,4 @@
-"""Which task groups of an iteration are trained on: DAPO's dynamic sampling, and what every selection answers."""
+"""Selection of an iteration's task groups: DAPO's dynamic sampling, and the result of every selection."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rl_agents.errors import EpisodesFail
 
 
 def informative_groups(metric: ArrayLike, groups: ArrayLike) -> NDArray[np.bool_]:
-    """Rows of groups whose metric has population std > 0 (DAPO, Yu et al. 2025, eq. 11), and of groups of one (verl).
+    """Mask of rows of groups whose metric has population std > 0 (DAPO, Yu et al. 2025, eq. 11), or of one row (verl).
 
     Unlike VSPO, which refills the batch from itself, the caller generates more tasks until enough are kept.
 
     Args:
-        metric: [rows], accuracy (ignores the overlong penalty) or the final reward (includes it).
+        metric: [rows].
         groups: [rows], task instance; groups stay whole.
 
     Returns:
@@ -32,7 +32,7 @@ def informative_groups(metric: ArrayLike, groups: ArrayLike) -> NDArray[np.bool_
 
 
 def first_groups(groups: ArrayLike, keep: ArrayLike, count: int) -> NDArray[np.bool_]:
-    """Cut to the first ``count`` kept groups in row order, never through a group.
+    """Keep the first ``count`` kept groups in row order; groups stay whole.
 
     Args:
         groups: [rows].
@@ -52,12 +52,12 @@ def first_groups(groups: ArrayLike, keep: ArrayLike, count: int) -> NDArray[np.b
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What a recipe's ``select`` chooses of the episodes so far.
+    """Choice of an algorithm's ``select`` among the episodes so far.
 
     Attributes:
-        keep: [trajectories] bool, those to train on; groups stay whole.
-        missing: task groups still to be run; 0 when enough are kept.
-        weights: factor on the advantages by group id; absent is 1.
+        keep: [trajectories] bool, true for those to train on; groups stay whole.
+        missing: number of task groups that are still needed.
+        weights: factor on the advantages by group id; 1 if absent.
         metrics: numbers for the log.
     """
 
@@ -68,4 +68,4 @@ class Selected:
 
 
 class SelectionError(EpisodesFail):
-    """An iteration could not find enough tasks to train on."""
+    """An iteration did not find enough tasks to train on."""

@@ -1,4 +1,4 @@
-"""Interaction steps of a batch as arrays: what step-level credit reads, in any layout of the rows."""
+"""Interaction steps of a batch as arrays, for step-level credit, in any layout of the rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 
 class Returns(NamedTuple):
-    """What a group statistic counts: ``values`` and ``groups`` of n units [n], and the unit ``of_step`` [steps]."""
+    """Units of a group statistic: ``values`` and ``groups`` [n], and the unit ``of_step`` [steps]."""
 
     values: Floats
     groups: Ints
@@ -30,14 +30,14 @@ class StepTable:
     """One entry per interaction step, in the order of the rows; all arrays [steps].
 
     Attributes:
-        rows, starts: the row that holds the step, and its first sampled token there.
+        rows, starts: the row that contains the step, and the index of its first sampled token there.
         trajectories, index, groups: trajectory in the batch, step within it, task group.
         rewards: sum of the step's token rewards.
         penalties: penalty of an action that could not be parsed, else 0.
         anchors: the state before the action.
         following: the entry that first reads the step's result, -1: none (`rl_agents.data.tree`).
         previous: the entry that the step continues, -1 for the first of a conversation.
-        cut: nothing follows the step, and a limit ended the episode.
+        cut: true where no step follows and a limit ended the episode.
     """
 
     rows: Ints
@@ -55,12 +55,12 @@ class StepTable:
 
     @classmethod
     def build(cls, rows: Sequence[Row], trajectories: Sequence[Trajectory], penalty: float = 0.0) -> StepTable:
-        """Read the steps off the rows' segments.
+        """Read the steps from the rows' segments.
 
         Args:
-            rows: as lowered, all rows of a trajectory.
-            trajectories: what ``Row.trajectory`` counts.
-            penalty: of an action that could not be parsed.
+            rows: all rows of the trajectories, from `build_samples`.
+            trajectories: ``Row.trajectory`` is an index of them.
+            penalty: penalty of an action that could not be parsed.
         """
         found = [(number, *span) for number, row in enumerate(rows) for span in step_spans(row)]
         owners = [rows[number] for number, *_ in found]
@@ -88,12 +88,12 @@ class StepTable:
         return len(self.anchors)
 
     def returns(self, statistics: Literal["trajectories", "step_rows"], *, penalized: bool = True) -> Returns:
-        """Episode returns less penalties for unparsable actions, once per unit that a group statistic counts.
+        """Episode returns less penalties for unparsable actions, once per unit of a group statistic.
 
         Args:
             statistics: ``trajectories``: every trajectory once, less all its penalties (papers);  ``step_rows``: every
                 step, less its own penalty, so that long trajectories weigh more (verl-agent).
-            penalized: False leaves the penalties out.
+            penalized: False excludes the penalties.
         """
         _, first, number = np.unique(self.trajectories, return_index=True, return_inverse=True)
         total = np.bincount(number, weights=self.rewards).astype(np.float64)
@@ -115,7 +115,7 @@ class StepTable:
 
 
 def _links(keys: Sequence[tuple[int, int]], of: Callable[[int], Sequence[int]]) -> Ints:
-    """Entry of the step that each one points to; ``of`` says for a trajectory where its steps point, -1: nowhere."""
+    """Entry of the step that each step points to; ``of`` returns the targets of a trajectory's steps, -1: none."""
     entry = {key: number for number, key in enumerate(keys)}
     targets = {trajectory: of(trajectory) for trajectory in {trajectory for trajectory, _ in keys}}
     return np.array([entry.get((t, targets[t][step]), -1) for t, step in keys], dtype=np.int64)
@@ -129,7 +129,7 @@ def step_spans(row: Row) -> list[tuple[int, int, int]]:
 
 
 def step_starts(row: Row) -> FloatArray:
-    """1 at the first sampled token of every step: there the prefix ends with the last token of the state."""
+    """1 at the first sampled token of every step, where the prefix ends with the last token of the state."""
     starts = np.zeros(len(row), np.float32)
     starts[[start for _, start, _ in step_spans(row)]] = 1.0
     return starts
@@ -137,15 +137,15 @@ def step_starts(row: Row) -> FloatArray:
 
 @dataclass(slots=True)
 class Pieces:
-    """What token-level credit runs over: the rows of plain dialogues, and the single steps of trees of calls.
+    """Units of token-level credit: the rows of plain dialogues, and the single steps of trees of calls.
 
-    In a tree a conversation may be joined in the middle of a row.
+    In a tree, a conversation may be joined in the middle of a row.
 
     Attributes:
-        rows: number of the row that each piece is of.
-        spans: which of its tokens.
+        rows: index of each piece's row.
+        spans: its tokens in that row.
         following: the piece that follows, -1: none.
-        ends: nothing follows, and the task ended by its own rules.
+        terminated: its task ended by its own rules.
     """
 
     rows: list[int]
@@ -155,7 +155,7 @@ class Pieces:
 
     @classmethod
     def of(cls, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> Pieces:
-        """Cut the rows, as lowered, all of a trajectory."""
+        """Cut all rows of the trajectories."""
         numbers, spans, keys, links = list[int](), list[slice](), list[tuple[int, int]](), dict[int, list[int]]()
         for number, row in enumerate(rows):
             if is_tree(trajectories[row.trajectory]):

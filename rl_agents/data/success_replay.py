@@ -1,7 +1,7 @@
-"""Solved episodes of the last iterations, which later ones train on again.
+"""Solved episodes of the last iterations, which later iterations replay.
 
-What a row needs travels with them as it was: exact ids, masks, the engine's log-probabilities and the versions of the
-weights that sampled. The size is bounded twice, by iterations and by episodes, and nothing here is random.
+They keep exact ids, masks, the engine's log-probabilities and the versions of the weights that sampled. The number of
+iterations and of episodes is limited, and nothing here is random.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Remembered:
 
     Attributes:
         iteration: the first one that trained on it.
-        session: its name in the run's pool; empty: it is in none.
-        trajectory: without facts and metrics, which no learning reads.
+        session: its name in the run's trajectory store; empty: it is in none.
+        trajectory: without facts and metrics, which training does not read.
     """
 
     iteration: int
@@ -33,8 +33,8 @@ class SolvedEpisodes:
     """The newest solved episodes.
 
     Args:
-        iterations: for which an episode is trained on again; 0: none is kept.
-        most: episodes that are kept; beyond, the oldest are forgotten.
+        iterations: number of iterations for which an episode is replayed; 0: none is kept.
+        most: number of episodes to keep; the oldest are forgotten first.
     """
 
     def __init__(self, iterations: int, most: int) -> None:
@@ -42,26 +42,26 @@ class SolvedEpisodes:
         self._kept: list[Remembered] = []  # oldest first
 
     def again(self, iteration: int) -> list[Remembered]:
-        """Return what ``iteration`` trains on again, the oldest first."""
+        """Return the episodes that ``iteration`` replays, the oldest first."""
         return [kept for kept in self._kept if iteration - self.iterations <= kept.iteration < iteration]
 
-    def keep(self, iteration: int, played: Iterable[tuple[str, Trajectory]]) -> None:
+    def keep(self, iteration: int, episodes: Iterable[tuple[str, Trajectory]]) -> None:
         """Remember the solved ones of the episodes that ``iteration`` trained on.
 
         Args:
-            played: with their sessions, in order.
+            episodes: session names and trajectories, in order.
         """
         if not self.iterations:
             return
         solved = [
             Remembered(iteration, session, dataclasses.replace(trajectory, facts={}, metrics={}))
-            for session, trajectory in played
+            for session, trajectory in episodes
             if trajectory.success and trajectory.steps and not trajectory.failed
         ]
         self._kept = [*self.again(iteration + 1), *solved][-self.most :]
 
     def disown(self) -> None:
-        """Forget the sessions' names: they are those of another run's pool."""
+        """Forget the session names: they belong to another run's store."""
         self._kept = [dataclasses.replace(kept, session="") for kept in self._kept]
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ class SolvedEpisodes:
         ]
 
     def load_json(self, data: Sequence[Mapping[str, Any]]) -> None:
-        """Replace everything by what `to_json` returned; of a run that was resumed without it nothing is kept."""
+        """Replace the state by what `to_json` returned; nothing is kept if the run was resumed without replay."""
         found = [
             Remembered(int(one["iteration"]), str(one["session"]), Trajectory.from_json(one["trajectory"]))
             for one in data

@@ -1,20 +1,20 @@
-"""The one way in for data of users: rows of a file, of a folder, or of a data set on the Hub, with a column map.
+"""Read users' data: rows of a file, of a folder, or of a data set on the Hub, with a column map.
 
-| name | what |
+| name | rows |
 |---|---|
 | ``FILE`` | ``.jsonl``, ``.json`` (a list, or lines), ``.csv``, ``.tsv``, ``.parquet``, ``.arrow`` |
-| ``FOLDER``, ``FOLDER/SPLIT`` | such files, found by their names, or what `datasets.save_to_disk` wrote |
+| ``FOLDER``, ``FOLDER/SPLIT`` | such files, found by their names, or files of `datasets.save_to_disk` |
 | ``hub:OWNER/NAME[@REVISION][:CONFIG][/SPLIT]`` | tables of the Hub, from its cache or downloaded into it |
 
-Rows are read one after the other: memory holds a line, an item of a list, or 256 rows of Parquet. Code that needs rows
-by name keeps what it needs of them with `rl_agents.data.row_cache`.
+Rows are read one after the other: memory holds a line, an item of a list, or 256 rows of Parquet. For access by id use
+`rl_agents.data.row_cache`.
 
-A column map says which column holds what a reader asks for: ``{"question": "prompt", "answer": "extra_info.answer"}``
-takes ``question`` from the column ``prompt`` and ``answer`` from ``answer`` inside of ``extra_info``; a number is a
-place in a list (``choices.0.text``). All other columns keep their names.
+A column map assigns columns to a reader's fields: ``{"question": "prompt", "answer": "extra_info.answer"}`` takes
+``question`` from the column ``prompt`` and ``answer`` from ``answer`` inside ``extra_info``; a number is an index of a
+list (``choices.0.text``). All other columns keep their names.
 
 The package `datasets` would copy every table into files of its own, give all rows of JSON one type, and name neither
-file nor line of a row that it cannot read.
+file nor line of an unreadable row.
 """
 
 from __future__ import annotations
@@ -32,17 +32,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rl_agents.data.hub import PREFIX, SUFFIXES, folder_files, hub_files
-from rl_agents.data.json_stream import JsonStream
 from rl_agents.errors import InputError, nearest
-from rl_agents.tools.strict_json import check_text_file, strict_json
+from rl_agents.tools.strict_json import DECODER, check_plain, check_text_file, strict_json
 
 if TYPE_CHECKING:
     import pyarrow
 
-#: (what a reader asks for, column or path in it), in the order in which they were given.
+#: (field of the reader, column or path in it), in the given order.
 Columns = tuple[tuple[str, str], ...]
 
 _ABSENT = object()
@@ -52,11 +51,11 @@ def read_columns(given: Mapping[str, str], fields: Iterable[str] = (), key: str 
     """Return a column map.
 
     Args:
-        fields: what the reader asks for; empty: anything.
-        key: how messages call the map.
+        fields: fields of the reader; empty: any.
+        key: name of the map in messages.
 
     Raises:
-        InputError: a name that the reader does not ask for, or no column.
+        InputError: a field that the reader does not have, or no column.
     """
     known = list(fields)
     for name, column in given.items():
@@ -68,7 +67,7 @@ def read_columns(given: Mapping[str, str], fields: Iterable[str] = (), key: str 
 
 
 def mapped(record: Any, columns: Columns) -> Any:
-    """Return a record by the names that the reader asks for; what is no object stays as it is."""
+    """Return a record with the names of the reader's fields; other values than objects stay unchanged."""
     if not columns or not isinstance(record, dict):
         return record
     found = {name: value for name, path in columns if (value := value_at(record, path)) is not _ABSENT}
@@ -77,7 +76,7 @@ def mapped(record: Any, columns: Columns) -> Any:
 
 
 def value_at(record: Any, path: str) -> Any:
-    """Return what is at a path, or a mark that `missing` knows; a column whose own name has dots comes first."""
+    """Return the value at a path, or `_ABSENT`; a column whose own name contains dots takes precedence."""
     if isinstance(record, dict) and path in record:
         return record[path]
     for part in path.split("."):
@@ -95,7 +94,7 @@ def missing(record: Any, path: str) -> bool:
 
 
 def unknown_column(source: Path, name: str, path: str, columns: Iterable[str]) -> InputError:
-    """Build the error for a column that a file does not have: the nearest one, and those that there are."""
+    """Build the error for a missing column: the nearest one, and the existing ones."""
     there = list(columns)
     near = nearest(path, there) if there else ""
     hint = f"{near} " if near.startswith("did you mean") else ""
@@ -103,21 +102,21 @@ def unknown_column(source: Path, name: str, path: str, columns: Iterable[str]) -
     return InputError(f"{source}: no column '{path}' for '{name}': {hint}it has: {shown or 'none'}")
 
 
-#: Longest line of JSON, and longest cell of CSV.
+#: Maximum length of a line of JSON and of a cell of CSV.
 MAX_LINE_BYTES = 16 << 20
-#: Rows of Parquet and Arrow that are in memory as Python objects.
+#: Number of rows of Parquet and Arrow that are Python objects at a time.
 BATCH = 256
 _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a file, or what is wrong with it.
+    """A row of a file, or the error of reading it.
 
     Attributes:
-        kind: ``line``, ``item`` or ``row``: what ``number``, from 1, counts (empty lines of JSONL count).
-        line: where it begins; the number where there are no lines.
-        share: of the file that has been read.
+        kind: ``line``, ``item`` or ``row``: unit of ``number``, from 1 (empty lines of JSONL count).
+        line: line on which it begins; the number if there are no lines.
+        share: share of the file that has been read.
     """
 
     path: Path
@@ -132,10 +131,10 @@ class Row:
         return f"{self.path}, {self.kind} {self.number}"
 
     def record(self) -> Any:
-        """Return what the row says.
+        """Return the row's value.
 
         Raises:
-            ValueError: it cannot be read; the reason.
+            ValueError: the row cannot be read; the reason.
         """
         if isinstance(self.value, Exception):
             raise ValueError(str(self.value))
@@ -143,11 +142,11 @@ class Row:
 
 
 def file_rows(path: Path, columns: Columns = (), fields: Sequence[str] = ()) -> Iterator[Row]:
-    """Yield the rows of a file in its order; its content takes precedence over the name's ending.
+    """Yield the rows of a file in order; its content takes precedence over its suffix.
 
     Args:
-        columns: a column map whose columns must be there; it is not applied here.
-        fields: further columns to read; empty: all. JSON has all in any case.
+        columns: a column map whose columns must exist; it is not applied here.
+        fields: further columns to read; empty: all. Rows of JSON always have all.
 
     Raises:
         InputError: the file cannot be read, or lacks a column.
@@ -172,7 +171,7 @@ def file_rows(path: Path, columns: Columns = (), fields: Sequence[str] = ()) -> 
 
 
 def _has_lines(path: Path) -> bool:
-    """Whether a file called .json holds JSON lines, as many on the Hub do: one object ends where its line does."""
+    """Whether a file with the suffix .json contains JSON lines, as many on the Hub do: the first line is an object."""
     with path.open("rb") as file:
         first, second = file.readline(MAX_LINE_BYTES), file.readline(MAX_LINE_BYTES)
     try:
@@ -217,7 +216,7 @@ def _list_rows(path: Path) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path, columns: Columns) -> Iterator[Row]:
-    """All cells are text; an empty one is absent, and so are columns without a name."""
+    """Yield rows of text cells; empty cells and columns without a name are absent."""
     csv.field_size_limit(MAX_LINE_BYTES)
     size = max(path.stat().st_size, 1)
     try:
@@ -277,7 +276,7 @@ def _parquet_rows(path: Path, columns: Columns, fields: Sequence[str]) -> Iterat
 
 
 def _arrow_rows(path: Path, columns: Columns, fields: Sequence[str]) -> Iterator[Row]:
-    """Arrow files, and the streams that `datasets.save_to_disk` writes; mapped into memory, not read into it."""
+    """Yield rows of Arrow files and of streams that `datasets.save_to_disk` writes, memory-mapped."""
     import pyarrow
 
     try:
@@ -305,13 +304,13 @@ def _batch_rows(path: Path, batches: Iterator[pyarrow.RecordBatch], rows: int) -
 
 
 def _wanted(path: Path, schema: pyarrow.Schema, columns: Columns, fields: Sequence[str]) -> list[str]:
-    """Return the columns to read, after looking for those that the map names."""
+    """Return the columns to read; raises `InputError` if one of the map is missing."""
     heads = {name: _head(path, schema, name, column) for name, column in columns}
     return [name for name in schema.names if not fields or name in fields or name in heads.values()]
 
 
 def _head(path: Path, schema: pyarrow.Schema, name: str, column: str) -> str:
-    """Return the column of a path; raises `InputError` where the schema has none, or nothing at its end."""
+    """Return the column of a path; raises `InputError` if the schema does not have the path."""
     import pyarrow
 
     if column in schema.names:
@@ -335,14 +334,14 @@ def _head(path: Path, schema: pyarrow.Schema, name: str, column: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a cell as JSON would have it. Nulls are absent: Arrow fills in what a row of a nested type lacks."""
+    """Return a cell as a JSON value. Nulls are absent: Arrow adds them to rows of nested types."""
     if isinstance(value, dict):
         return {name: plain for name, item in value.items() if (plain := _plain(item)) is not None}
     if isinstance(value, list):
         return [_plain(list(item) if isinstance(item, tuple) else item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, bytes):  # pictures and the like: nothing here reads them
+    if isinstance(value, bytes):  # such as pictures, which are not read here
         return None
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
@@ -362,8 +361,8 @@ class Table:
     """Rows by name. Make one with `open_table`.
 
     Attributes:
-        files: where they are, in order.
-        fields: what the reader asks for: other columns of Parquet and Arrow are not read. Empty: all.
+        files: in order.
+        fields: fields of the reader; other columns of Parquet and Arrow are not read. Empty: all.
     """
 
     name: str
@@ -372,10 +371,10 @@ class Table:
     fields: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Row]:
-        """Yield the rows, columns mapped; ``share`` is of all files.
+        """Yield the rows with mapped columns; ``share`` refers to all files.
 
         Raises:
-            InputError: a file that cannot be read (any further), or that lacks a column of the map.
+            InputError: a file cannot be read, or lacks a column of the map.
         """
         for number, path in enumerate(self.files):
             for row in self._file_rows(path):
@@ -399,9 +398,9 @@ class Table:
         return {name: item for name, item in value.items() if name in self.fields}
 
     def _check_columns(self, path: Path, records: Sequence[Mapping[str, object]]) -> None:
-        """Refuse a column of the map that none of the first rows has: a typing error, most likely."""
+        """Reject a column of the map that none of the first rows has: most likely a typing error."""
         if path.suffix in (".parquet", ".arrow") or not records:
-            return  # their schemas have said so
+            return  # checked in their schemas
         for name, column in self.columns:
             if all(missing(record, column) for record in records):
                 raise unknown_column(path, name, column, dict.fromkeys(key for record in records for key in record))
@@ -410,15 +409,15 @@ class Table:
 def open_table(
     name: str | Path, columns: Mapping[str, str] | None = None, fields: Sequence[str] = (), key: str = "columns"
 ) -> Table:
-    """Find the rows that ``name`` says; nothing is read yet.
+    """Find the files of a table without reading them.
 
     Args:
-        columns: what the reader asks for -> column, or a path in one (``extra_info.answer``).
-        fields: what the reader asks for; empty: all there is.
-        key: how messages call ``columns``, such as ``env.columns``.
+        columns: field of the reader -> column, or a path in one (``extra_info.answer``).
+        fields: fields of the reader; empty: all columns.
+        key: name of ``columns`` in messages, such as ``env.columns``.
 
     Raises:
-        InputError: nothing there, or a map of what the reader does not ask for.
+        InputError: nothing is there, or the map has a field that the reader does not have.
     """
     wanted = read_columns(columns or {}, fields, key)
     return Table(str(name), table_files(str(name)), wanted, tuple(fields))
@@ -434,13 +433,13 @@ def table_files(name: str) -> tuple[Path, ...]:
         return (path,)
     if path.suffix not in SUFFIXES and path.parent.is_dir() and path.parent != Path():
         return folder_files(path.parent, "", path.name, str(path.parent))
-    beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.6)
+    neighbors = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, neighbors, n=1, cutoff=0.6)
     raise InputError(f"{path}: no such file or folder{f'; did you mean {near[0]!r}?' if near else ''}")
 
 
 def fingerprint(paths: Sequence[Path]) -> str:
-    """Return what tells these files from others without reading them: paths, sizes and times.
+    """Return paths, sizes and times of files, which identify their content without reading it.
 
     Raises:
         InputError: a file is missing.
@@ -453,3 +452,130 @@ def fingerprint(paths: Sequence[Path]) -> str:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from error
         stats.append([str(path.resolve()), stat.st_size, stat.st_mtime_ns])
     return json.dumps(stats)
+
+
+# --- JSON lists and objects, value by value, in bounded memory: WebShop's full catalogue is one list of 5 GB ----------
+
+CHUNK = 1 << 20
+CUT_OFF = "is the download complete?"
+#: Maximum length of a value, in characters.
+MAX_VALUE = 1 << 26
+_SPACE = " \t\n\r"
+_DECODER = json.JSONDecoder()
+
+
+class JsonStream:
+    """Iterates over ``(key, value)`` of a JSON file whose top level is an object, or ``("", value)`` of a list.
+
+    Args:
+        strict: reject text that is not UTF-8, and yield a `ValueError` for a value that `rl_agents.tools.strict_json`
+            forbids (a key twice, NaN, nesting, lone surrogates).
+
+    Attributes:
+        position: number of characters read so far.
+        line: line on which the last value began, from 1.
+
+    Raises (while iterating):
+        InputError: not such a file; a value that is neither an object nor a list, or longer than ``MAX_VALUE``.
+    """
+
+    def __init__(self, path: Path, strict: bool = False) -> None:
+        self.path = path
+        self.position = 0
+        self.line = 1
+        self._strict = strict
+        self._counted = 0
+        self._buffer = ""
+        self._start = 0
+        self._ended = False
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        try:
+            errors = "strict" if self._strict else "replace"
+            with self.path.open(encoding="utf-8-sig", errors=errors, newline="") as file:
+                yield from self._values(file)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self.path}: not UTF-8 (byte 0x{error.object[error.start]:02x})") from None
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be read: {error.strerror}") from error
+
+    def _values(self, file: TextIO) -> Iterator[tuple[str, Any]]:
+        opening = self._symbol(file)
+        if opening not in ("[", "{"):
+            raise self._error("neither a JSON list nor a JSON object")
+        closing = "]" if opening == "[" else "}"
+        self._start += 1
+        symbol = self._symbol(file)
+        while symbol != closing:
+            key = ""
+            if opening == "{":
+                key = self._value(file, ('"',))
+                if self._symbol(file) != ":":
+                    raise self._error("':' is missing after a key")
+                self._start += 1
+            yield key, self._value(file, ("{", "["))
+            symbol = self._symbol(file)
+            if symbol == ",":
+                self._start += 1
+                symbol = self._symbol(file)
+            elif symbol != closing:
+                raise self._error(f"',' or '{closing}' is missing after a value")
+
+    def _symbol(self, file: TextIO) -> str:
+        """Skip white space and return the next character without consuming it; empty at the end of the file."""
+        while True:
+            while self._start < len(self._buffer) and self._buffer[self._start] in _SPACE:
+                self._start += 1
+            if self._start < len(self._buffer):
+                return self._buffer[self._start]
+            if not self._read(file, CHUNK):
+                return ""
+
+    def _value(self, file: TextIO, openings: tuple[str, ...]) -> Any:
+        """Decode the next value; it must begin with one of ``openings``, so that its end can be found."""
+        if self._symbol(file) not in openings:
+            raise self._error("a value of an unexpected type")
+        self.line += self._buffer.count("\n", self._counted, self._start)
+        self._counted = self._start
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._buffer, self._start)
+                value = self._checked(value) if self._strict else value
+                self._start = end
+                return value
+            except (json.JSONDecodeError, RecursionError) as error:
+                pending = len(self._buffer) - self._start
+                # Doubling keeps the work for a long value linear in its length.
+                if pending > MAX_VALUE or not self._read(file, max(CHUNK, pending)):
+                    raise self._error(f"a value cannot be read ({_reason(error)})") from None
+
+    def _checked(self, value: Any) -> Any:
+        try:
+            value, _ = DECODER.raw_decode(self._buffer, self._start)
+            check_plain(value)
+        except (ValueError, RecursionError) as error:
+            return ValueError(str(error)) if isinstance(error, ValueError) else error
+        return value
+
+    def _read(self, file: TextIO, size: int) -> bool:
+        chunk = "" if self._ended else file.read(size)
+        self._ended = not chunk
+        self.position += len(chunk)
+        self.line += self._buffer.count("\n", self._counted, self._start)
+        self._counted = 0
+        self._buffer = self._buffer[self._start :] + chunk
+        self._start = 0
+        return bool(chunk)
+
+    def _error(self, problem: str) -> InputError:
+        if self._ended and self._start >= len(self._buffer):
+            return InputError(f"{self.path}: it ends in the middle, at character {self.position}: {CUT_OFF}")
+        place = self.position - len(self._buffer) + self._start
+        return InputError(f"{self.path}: {problem}, near character {place}")
+
+
+def _reason(error: json.JSONDecodeError | RecursionError) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deep"
+    cut = error.msg.startswith("Unterminated") or error.pos >= len(error.doc.rstrip())
+    return f"it ends in the middle: {CUT_OFF}" if cut else error.msg

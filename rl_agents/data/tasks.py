@@ -1,4 +1,4 @@
-"""Which tasks an iteration runs, and with which random streams."""
+"""Tasks of an iteration and their random streams."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES, SELECTION, SEARCH, SUBSTITUTE,
 
 
 def stream_seed(*key: int) -> int:
-    """A 63-bit seed from integers; unrelated for unequal keys, the same on every machine."""
+    """Return a 63-bit seed from integers: independent for different keys, the same on every machine."""
     return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
 
 
 def step_seed(episode_seed: int, step: int) -> int:
-    """Return the sampling seed of a step: 63 bits that depend on nothing but the two numbers."""
+    """Return the 63-bit sampling seed of a step, which depends only on the two numbers."""
     state = np.random.SeedSequence(episode_seed, spawn_key=(step,)).generate_state(1, np.uint64)
     return int(state[0]) >> 1
 
 
 def item_at(items: Sequence[Item], position: int, seed: int, stream: int) -> Item:
-    """Item number ``position`` of an endless stream: every pass a new permutation, fixed by ``seed`` and ``stream``."""
+    """Return an item of an endless stream: every pass is a new permutation, fixed by ``seed`` and ``stream``."""
     epoch, offset = divmod(position, len(items))
     return items[int(_permutation(len(items), stream_seed(seed, stream, epoch))[offset])]
 
@@ -36,7 +36,7 @@ def item_at(items: Sequence[Item], position: int, seed: int, stream: int) -> Ite
 def task_at(
     tasks: Sequence[str], position: int, seed: int, left_out: Collection[str] = (), stream: int = TRAINING
 ) -> str:
-    """Task number ``position`` of a stream; another one, fixed by the position, replacing an excluded one."""
+    """Return task number ``position`` of a stream; an excluded one is replaced by another, fixed by the position."""
     task = item_at(tasks, position, seed, stream)
     if task not in left_out:
         return task
@@ -60,14 +60,13 @@ def training_specs(
     first_group: int = 0,
     left_out: Collection[str] = (),
 ) -> list[EpisodeSpec]:
-    """Episodes of a training iteration: the next ``num_groups`` tasks, ``group_size`` members each.
+    """Return the episodes of a training iteration: the next ``num_groups`` tasks, ``group_size`` members each.
 
-    A pure function of its arguments: results do not depend on how many runners there are, and a resumed run samples
-    the tasks that it would have sampled.
+    A pure function: results do not depend on the number of runners, and a resumed run samples the same tasks.
 
     Args:
-        position: place of the first task in the endless stream; default: every iteration took ``num_groups``.
-        first_group: number of the first group, above 0 when the iteration asks for further tasks.
+        position: index of the first task in the endless stream; default: every iteration took ``num_groups``.
+        first_group: number of the first group, above 0 if the iteration asks for further tasks.
         left_out: tasks that are no longer sampled.
     """
     start = (iteration * num_groups if position is None else position) - first_group
@@ -86,7 +85,7 @@ def training_specs(
 def monitor_specs(
     tasks: Sequence[str], iteration: int, episodes: int, seed: int, left_out: Collection[str] = ()
 ) -> list[EpisodeSpec]:
-    """Episodes that measure the plain policy's success alongside a search, on a separate stream of training tasks."""
+    """Return episodes that measure the plain policy's success during a search, on a stream of their own."""
     first = iteration * episodes
     return [
         EpisodeSpec(task_at(tasks, first + i, seed, left_out, MONITOR), i, 0, stream_seed(seed, MONITOR, iteration, i))
@@ -95,7 +94,7 @@ def monitor_specs(
 
 
 def evaluation_specs(tasks: Sequence[str], episodes: int, seed: int) -> list[EpisodeSpec]:
-    """Evaluation episodes: tasks in a fixed shuffled order, from the start again when there are too few."""
+    """Return evaluation episodes: tasks in a fixed shuffled order, repeated if there are too few."""
     order = np.random.default_rng(stream_seed(EVALUATION)).permutation(len(tasks))
     return [
         EpisodeSpec(tasks[int(order[i % len(tasks)])], i, 0, stream_seed(seed, EVALUATION, i)) for i in range(episodes)

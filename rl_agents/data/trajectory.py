@@ -1,7 +1,7 @@
-"""The vocabulary of experience: what an episode was asked for, and what it left behind.
+"""Episodes: their specification, their steps and their result.
 
-Token ids are exact: ``prompt_ids`` is what the engine read and ``response_ids`` what it sampled.
-Nothing downstream decodes and tokenizes them again.
+Token ids are exact: the engine read ``prompt_ids`` and sampled ``response_ids``. They are never decoded and tokenized
+again.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-#: `Step.next_step` of a call whose answer was not used: a retry that its client gave up, a sample that was not taken.
+#: `Step.next_step` of a call whose answer was not used: an aborted retry, or a rejected sample.
 ABANDONED = -2
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSpec:
-    """One episode to run. ``seed`` fixes all its randomness, wherever and whenever it runs.
+    """One episode to run. ``seed`` determines all its randomness on every machine.
 
     Attributes:
         task_id: the task instance, a member of one of the environment's task sets.
-        group_id: episodes with one group id start from the same task and are compared (GRPO).
+        group_id: episodes of one group have the same task and are compared (GRPO).
         seed: stream derived from (run seed, iteration, group, member).
     """
 
@@ -32,24 +32,24 @@ class EpisodeSpec:
 
 @dataclass(slots=True)
 class Step:
-    """One interaction step: the policy read ``prompt_ids``, wrote ``response_ids``, the world answered.
+    """One interaction step: the policy read ``prompt_ids`` and wrote ``response_ids``, and the environment answered.
 
     Attributes:
         prompt_ids: the exact ids that the engine read.
-        response_ids: the exact ids that it sampled, end-of-turn token included when it was sampled.
+        response_ids: the exact ids that it sampled, including the end-of-turn token if it was sampled.
         logprobs: engine log-probabilities of ``response_ids`` at the sampling temperature.
         policy_version: of the weights that sampled the first token, in learner updates.
         finish_reason: ``stop`` (end-of-turn sampled) or ``length`` (budget spent).
-        observation: what the environment showed before the action, as text.
-        anchor: the state as the environment names it, for grouping steps (default: the observation).
+        observation: text that the environment showed before the action.
+        anchor: the environment's key of the state, for grouping steps (default: the observation).
         action: the decoded response, for people and for the environment only.
         valid: the environment could parse the action.
-        call: the call's name in the pool (`rl_agents.store.records`); 0: it was not recorded.
-        next_step: index of the step that first reads this one's result, where an agent's calls form a tree (several
-            conversations concurrently); -1: there is none, a conversation ends here; `ABANDONED`: it was not used
-            and it earns no credit; None: the next in the list, as in every plain dialogue (`rl_agents.data.tree`).
-        weight: factor on the step's advantage, where one was set (`rl_agents.store.curation`); 0: no loss.
-        version_spans: (version, tokens) in order, where weights changed inside the response; empty: they did not.
+        call: the call's name in the trajectory store (`rl_agents.store.records`); 0: it was not recorded.
+        next_step: index of the step that first reads this one's result, if an agent's calls form a tree (several
+            conversations concurrently); -1: the conversation ends here; `ABANDONED`: it was not used and gets no
+            credit; None: the next in the list, as in every plain dialogue (`rl_agents.data.tree`).
+        weight: factor on the step's advantage, if one was set (`rl_agents.store.curation`); 0: no loss.
+        version_spans: (version, tokens) in order, if weights changed within the response; empty: they did not.
     """
 
     prompt_ids: list[int]
@@ -77,16 +77,16 @@ class Trajectory:
     """One finished episode.
 
     Attributes:
-        end_cause: why it ended: ``terminated``, ``max_turns``, ``context_length``, ``env_truncated``,
+        end_cause: reason for its end: ``terminated``, ``max_turns``, ``context_length``, ``env_truncated``,
             ``truncated_by_rule: ...``, or a failure: ``env_error: ...``, ``env_timeout: ...``, ``env_garbage: ...``,
             ``judge_error: ...``.
         failed: the environment or the judge failed, not the policy; such episodes never reach the learner.
         terminated: the task ended by its own rules, or T3 ended it (no bootstrap).
-        truncated: it was cut from outside (turn or context limit).
-        metrics: what the environment reports at the end (``info["metrics"]``), numbers only.
-        facts: plain data that rewards and reports read: ``references`` (accepted answers), ``points`` (what a
-            long answer has to state), ``evidence`` (what the tools found), ``truncation`` (rule, turn, outcome),
-            ``environment_return`` and ``prs`` (what a shaped reward replaced, and its parts).
+        truncated: a turn or context limit cut it.
+        metrics: numbers that the environment reports at the end (``info["metrics"]``).
+        facts: plain data that rewards and reports read: ``references`` (accepted answers), ``points`` (required
+            statements of a long answer), ``evidence`` (results of the tools), ``truncation`` (rule, turn, outcome),
+            ``environment_return`` and ``prs`` (the return that a shaped reward replaced, and its parts).
     """
 
     task_id: str
@@ -128,8 +128,8 @@ class Trajectory:
 def plain(value: Any) -> Any:
     """Return data classes as dictionaries, at any depth, and containers as copies.
 
-    A list is looked through only where its first element may hold a data class: lists are of one kind here, and those
-    of numbers are long.
+    A list is searched only if its first element may contain a data class: lists are homogeneous here, and lists of
+    numbers are long.
     """
     if is_dataclass(value) and not isinstance(value, type):
         return {part.name: plain(getattr(value, part.name)) for part in fields(value)}

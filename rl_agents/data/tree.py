@@ -1,8 +1,8 @@
-"""Trees of calls: which step follows which, where an agent holds several conversations concurrently.
+"""Trees of calls: the order of steps if an agent has several conversations concurrently.
 
-A step *follows* another when it is the first to read its result: the next turn of a conversation, the first turn
-after a rewritten history, or the turn that a subagent's report is handed to (a join, which several steps flow into).
-A plain dialogue is the case where every step follows the one before it in the list.
+A step *follows* another if it is the first to read its result: the next turn of a conversation, the first turn after a
+rewritten history, or the turn that receives a subagent's report (a join: it follows several steps). In a plain dialogue
+every step follows the previous one in the list.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from rl_agents.data.trajectory import ABANDONED, Step, Trajectory
 
 
 def is_tree(trajectory: Trajectory) -> bool:
-    """Whether the steps say which follows which; otherwise the list is a plain dialogue."""
+    """Whether the steps name their followers; otherwise the list is a plain dialogue."""
     return any(step.next_step is not None for step in trajectory.steps)
 
 
 def followers(trajectory: Trajectory) -> list[int]:
-    """Return the index of the step that follows each step; negative where none does (`ABANDONED` as recorded).
+    """Return the index of each step's follower; negative if it has none (`ABANDONED` as recorded).
 
     Raises:
-        ValueError: a step is followed by one that is not there, or by itself over any number of steps.
+        ValueError: a step is followed by one that does not exist, or by itself over any number of steps.
     """
     steps = trajectory.steps
     if not is_tree(trajectory):
@@ -36,10 +36,10 @@ def followers(trajectory: Trajectory) -> list[int]:
 
 
 def ends(following: Sequence[int]) -> list[int]:
-    """Return the step at which each step's way ends.
+    """Return the last step of each step's chain of followers.
 
     Raises:
-        ValueError: a way comes back to where it was.
+        ValueError: a chain returns to its beginning.
     """
     end: dict[int, int] = {}
     for t in range(len(following)):
@@ -53,9 +53,9 @@ def ends(following: Sequence[int]) -> list[int]:
 
 
 def credited(trajectory: Trajectory) -> list[bool]:
-    """Return which steps are trained on: all but those that only lead to an abandoned call.
+    """Return which steps are trained on: all except those that only lead to an abandoned call.
 
-    A step of such a lineage that was rewarded by itself makes all of it count: it was used after all.
+    If a step of such a lineage has a reward of its own, all of it counts: it was used after all.
     """
     if not is_tree(trajectory):
         return [True] * len(trajectory.steps)
@@ -66,9 +66,9 @@ def credited(trajectory: Trajectory) -> list[bool]:
 
 
 def last_word(trajectory: Trajectory) -> int:
-    """Return the index of the step that had the last word, where the session's reward belongs; -1 without steps.
+    """Return the index of the final step, which gets the session's reward; -1 without steps.
 
-    The last in the list that no step reads and that is not abandoned.
+    It is the last in the list that has no follower and is not abandoned.
     """
     following = followers(trajectory)
     spoken = [t for t, other in enumerate(following) if other == -1]
@@ -78,8 +78,8 @@ def last_word(trajectory: Trajectory) -> int:
 def parents(trajectory: Trajectory) -> list[int]:
     """Return the step that each step continues, -1 for the first of a conversation.
 
-    Of several that flow into it the one that shares the longest beginning with its prompt, the first of equals: a
-    subagent's report joins a conversation, it does not begin it.
+    If a step follows several, it continues the one that shares the longest beginning with its prompt, the first of
+    equals: a subagent's report joins a conversation and does not begin it.
     """
     if not is_tree(trajectory):
         return list(range(-1, len(trajectory.steps) - 1))

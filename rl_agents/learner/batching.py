@@ -1,4 +1,4 @@
-"""Which rows a forward pass takes together, in which layout, and their arrays as padded tensors. Needs no Ray."""
+"""Forward passes: their rows, the layout of the rows, and padded tensors. Needs no Ray."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rl_agents.config import Settings
 from rl_agents.data.samples import FloatArray, Row
 from rl_agents.learner.prefix_sharing import passes
 
-#: How the rows of a forward pass are put together.
+#: Layout of the rows of a forward pass.
 Layout = Literal["padded", "packed", "shared"]
 PADDED, PACKED, SHARED = get_args(Layout)
 
 
 def laid_out(rows: Sequence[Row], settings: Settings, width: float) -> Iterator[tuple[list[int], Layout]]:
-    """Row indices per forward pass, and their layout: families that share where that pays, then all others."""
+    """Yield row indices per forward pass and their layout: rows with shared prefixes first, then all others."""
     limit, shared, alone = settings.tokens_per_microbatch, list[list[int]](), list(range(len(rows)))
     if settings.prefix_sharing:
         shared, alone = passes([row.input_ids for row in rows], limit, width)
@@ -29,10 +29,10 @@ def laid_out(rows: Sequence[Row], settings: Settings, width: float) -> Iterator[
 
 
 def micro_batches(rows: Sequence[Row], max_tokens: int) -> Iterator[list[int]]:
-    """Row indices per forward pass, at most ``max_tokens`` padded tokens each (one row at least), similar lengths.
+    """Yield row indices per forward pass: at most ``max_tokens`` padded tokens (at least one row), similar lengths.
 
-    Once a batch has a sixteenth of ``max_tokens``, rows shorter than 3/4 of its longest go to the next one: a few
-    more passes cost less than the padding, which is more than half of all tokens where one episode is long.
+    Once a batch has a sixteenth of ``max_tokens``, rows shorter than 3/4 of its longest go to the next one: a few more
+    passes cost less than padding, which is more than half of all tokens if one episode is long.
     """
     batch: list[int] = []
     for index in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
@@ -48,7 +48,7 @@ def micro_batches(rows: Sequence[Row], max_tokens: int) -> Iterator[list[int]]:
 
 
 def packed_batches(rows: Sequence[Row], max_tokens: int) -> Iterator[list[int]]:
-    """Row indices per packed pass of at most ``max_tokens`` (one row at least): first fit, longest first."""
+    """Yield row indices per packed pass of at most ``max_tokens`` (at least one row): first fit, longest first."""
     batches, rooms = list[list[int]](), list[int]()
     for index in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
         length = len(rows[index])

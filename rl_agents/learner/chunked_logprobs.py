@@ -1,7 +1,7 @@
-"""Log-probabilities through the vocabulary head, a piece at a time: logits of a real vocabulary outweigh the model.
+"""Log-probabilities through the vocabulary head in pieces, because logits of a large vocabulary need much memory.
 
-S scored tokens and a vocabulary of V take `LOGIT_BYTES` S V bytes at once: 2.2 GB for 1,024 tokens of 152 k words. In
-pieces they take `LOGITS_AT_ONCE` at most, whatever S is, and the backward pass computes each piece again.
+S scored tokens and a vocabulary of V need `LOGIT_BYTES`·S·V bytes: 2.2 GB for 1,024 tokens and 152 k words. In pieces
+they need at most `LOGITS_AT_ONCE`, and the backward pass computes each piece again.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rl_agents.learner.gpu_memory_estimate import LOGITS_AT_ONCE
-from rl_agents.losses.likelihood import log_distribution, token_entropy
+from rl_agents.losses import log_distribution, token_entropy
 
-#: For one scored token and one word: the logit in bfloat16, and float32 copies that the backward pass needs.
+#: Bytes per scored token and word: the logit in bfloat16, and float32 copies for the backward pass.
 LOGIT_BYTES = 14
-#: Scored tokens that no micro-batch exceeds; where as many fit, nothing is ever cut into pieces.
+#: More scored tokens than a micro-batch has; if as many fit, pieces are never needed.
 PLENTY = 1 << 15
 #: Token ids on which head and model are compared.
 PROBE = ((0, 1),)
@@ -30,9 +30,9 @@ def tokens_at_once(vocabulary: int) -> int:
 
 
 def shaped_head(lm: Any) -> Callable[[Tensor], Tensor]:
-    """Return hidden states -> logits: the vocabulary head and what a model does to its outputs.
+    """Return hidden states -> logits: the vocabulary head and a model's transformation of its outputs.
 
-    Some scale them (Cohere: z s, Granite: z / s), some cap them (Gemma 2: c tanh(z / c)).
+    Some models scale them (Cohere: z s, Granite: z / s), some cap them (Gemma 2: c tanh(z / c)).
 
     Args:
         lm: a causal language model of transformers, without adapters.
@@ -51,7 +51,7 @@ def shaped_head(lm: Any) -> Callable[[Tensor], Tensor]:
 
 
 def piece_size(lm: Any) -> int | None:
-    """Tokens of a piece; None: there is nothing to gain, or the logits are not what `shaped_head` makes of the states.
+    """Return the number of tokens of a piece; None: pieces save nothing, or `shaped_head` does not give the logits.
 
     Both are compared on two tokens.
 
@@ -77,16 +77,16 @@ def score_in_pieces(
     entropy_gradient: bool,
     size: int,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy of each scored token.
+    """Compute log-probability and entropy of each scored token.
 
     Args:
         head: of the model (`shaped_head`).
         hidden: [k, width], states that predict a token.
-        source: [m], which of them predicts each scored token.
+        source: [m], index of the state that predicts each scored token.
         targets: [m], ids of the scored tokens.
         temperature: T of log softmax(z / T).
         entropy_gradient: the entropy carries a gradient.
-        size: states that go through the head at once.
+        size: number of states that go through the head at once.
 
     Returns:
         log p(target) [m] and H [m], float32 at least, equal to those without pieces except for rounding.

@@ -1,7 +1,7 @@
-"""FSDP2: every learner keeps a part of each network, of its gradients and of its optimizer's state.
+"""FSDP2: every learner has a part of each network, of its gradients and of its optimizer's state.
 
-Parameters become DTensors. Whatever gathers them (`full_tensor`, a forward pass) is a collective: all learners must
-take part, in the same order and equally often.
+Parameters become DTensors. Operations that gather them (`full_tensor`, a forward pass) are collectives: all learners
+must take part in the same order.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def learner_mesh(device: torch.device) -> DeviceMesh:
 
 
 def shard_network(network: Network, mesh: DeviceMesh) -> None:
-    """Shard a network over the mesh: each decoder layer is gathered by itself, the rest together.
+    """Shard a network over the mesh: each decoder layer is gathered separately, the rest together.
 
-    Weights are gathered in the network's ``dtype``; gradients are added up in float32. They are over learners, not
-    averaged, because token losses are weighted globally. Parameters may be on the CPU; they move to the mesh's device
-    part by part.
+    Weights are gathered in the network's ``dtype``. Gradients are summed over learners in float32, not averaged,
+    because token losses are weighted globally. Parameters may be on the CPU; they move to the mesh's device part by
+    part.
 
     Args:
-        network: its ``forward_train`` gathers what it needs.
+        network: its ``forward_train`` gathers its weights.
     """
     policy = MixedPrecisionPolicy(param_dtype=network.dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
     network.autocast = False
@@ -46,31 +46,31 @@ def shard_network(network: Network, mesh: DeviceMesh) -> None:
 
 
 def release(network: nn.Module) -> None:
-    """Give back what a forward pass without a backward pass leaves gathered: embeddings and head."""
+    """Free the weights that a forward pass without a backward pass leaves gathered: embeddings and head."""
     if isinstance(network, FSDPModule):
         network.reshard()
 
 
 def _decoder_layers(network: nn.Module) -> list[nn.Module]:
-    """The repeated blocks: members of the longest ModuleList, as in every decoder of Hugging Face."""
+    """Return the repeated blocks: the longest ModuleList, as in every decoder of Hugging Face."""
     lists = [list(module) for module in network.modules() if isinstance(module, nn.ModuleList)]
     return max(lists, key=len, default=[])
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """The full tensor of a sharded one (a collective); others as they are."""
+    """Return the full tensor of a sharded one (a collective), and other tensors unchanged."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def shard_like(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
-    """``tensor`` where ``model`` is: on its device and, if that is sharded, sharded the same way (a collective)."""
+    """Return ``tensor`` on the device of ``model`` and, if that is sharded, sharded the same way (a collective)."""
     if isinstance(model, DTensor):
         return distribute_tensor(tensor.to(model.device), model.device_mesh, model.placements)
     return tensor.to(model.device)
 
 
 def full_state_dict(network: nn.Module) -> dict[str, torch.Tensor]:
-    """The network's full state dict on the CPU (a collective when sharded); empty on all learners but the first."""
+    """Return the full state dict on the CPU (a collective if sharded); empty on all learners except the first."""
     keep = is_rank_zero()
     state = {}
     for name, tensor in network.state_dict().items():
@@ -81,7 +81,7 @@ def full_state_dict(network: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def load_full_state_dict(network: nn.Module, state: Mapping[str, Any]) -> None:
-    """Set what `full_state_dict` returned; every learner has all of it."""
+    """Load the result of `full_state_dict`, which every learner needs in full."""
     current = network.state_dict()
     network.load_state_dict({name: shard_like(tensor, current[name]) for name, tensor in state.items()})
 
@@ -91,7 +91,7 @@ def is_rank_zero() -> bool:
 
 
 def max_over_learners(count: int, device: torch.device) -> int:
-    """The largest ``count`` of all learners (a collective)."""
+    """Return the largest ``count`` of all learners (a collective)."""
     tensor = torch.tensor([count], device=device)
     dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
     return int(tensor)

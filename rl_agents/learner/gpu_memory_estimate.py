@@ -1,4 +1,4 @@
-"""What a run takes of GPUs, by the formulas of docs/how-to/scale.md. Calculated, never measured."""
+"""GPU memory of a run by the formulas of docs/how-to/scale.md: calculated, not measured."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.inference.model_shape import WIDTHS, ModelShape
 
 GB = 1e9
-#: Share of a GPU to plan with: the rest is CUDA's context, NCCL's buffers and fragmentation.
+#: Usable share of a GPU: the rest is CUDA's context, NCCL's buffers and fragmentation.
 USABLE = 0.85
-#: Bytes of logits that a learner has in memory at once: of more scored tokens they are computed in pieces.
+#: Maximum bytes of logits in a learner's memory: logits of more scored tokens are computed in pieces.
 LOGITS_AT_ONCE = 2 << 30
-#: Numbers of learners that are tried.
+#: Numbers of learners to try.
 LEARNERS = (1, 2, 4, 8, 16, 32, 64)
-#: Shapes of the models that presets name, from their config.json: layers, hidden, feed-forward, heads, KV heads, head
+#: Shapes of the models in recipes, from their config.json: layers, hidden, feed-forward, heads, KV heads, head
 #: width, vocabulary, context, tied head. Feed-forward counts all experts.
 KNOWN: Mapping[str, ModelShape] = {
     "Qwen2.5-1.5B-Instruct": ModelShape(28, 1536, 8960, 12, 2, 128, 151_936, 32_768, True),
@@ -33,8 +33,8 @@ class LearnerMemory:
     """GB of one learner's GPU.
 
     Attributes:
-        state: weights, gradients and moments, the critic's too, and the reference; what sharding divides.
-        passing: gathered weights, activations and logits; what it does not.
+        state: weights, gradients and moments of policy and critic, and the reference; sharding divides it.
+        passing: gathered weights, activations and logits; sharding does not divide it.
     """
 
     state: float
@@ -46,10 +46,10 @@ class LearnerMemory:
 
 
 def learner_memory(settings: Settings, shape: ModelShape, learners: int, scored: int) -> LearnerMemory:
-    """Return what one of ``learners`` that share the weights needs.
+    """Return the memory of one of ``learners`` that share the weights.
 
     Args:
-        scored: sampled tokens of a micro-batch; their logits are computed in pieces where they are many.
+        scored: sampled tokens of a micro-batch; logits of many tokens are computed in pieces.
     """
     parameters, width = shape.parameters, WIDTHS[settings.dtype]
     trained = width * parameters if settings.lora_rank else 16 * parameters
@@ -66,19 +66,19 @@ def learner_memory(settings: Settings, shape: ModelShape, learners: int, scored:
 
 
 def kept_by_layer(settings: Settings, shape: ModelShape) -> int:
-    """Numbers that a layer keeps of a token: its input; with `selective` outputs of products and attention, too."""
+    """Numbers that a layer keeps per token: its input, and with `selective` the outputs of products and attention."""
     if settings.activation_checkpointing != "selective":
         return shape.hidden
     return 2 * (shape.hidden + shape.heads * shape.head_dim + active_feed_forward(shape))
 
 
 def micro_batch(settings: Settings) -> int:
-    """Tokens of the largest forward pass: a row that is longer than a micro-batch is one by itself."""
+    """Tokens of the largest forward pass: a row longer than a micro-batch is a pass of its own."""
     return max(settings.tokens_per_microbatch, settings.max_model_len)
 
 
 def active_feed_forward(shape: ModelShape) -> int:
-    """Feed-forward width that a token passes; experts count as 8 of 128, as the known mixture has it."""
+    """Feed-forward width per token; 8 of 128 experts are active, as in the known mixture."""
     return shape.feed_forward // 16 if shape.feed_forward > 16 * shape.hidden else shape.feed_forward
 
 
@@ -90,7 +90,7 @@ def engine_memory(settings: Settings, shape: ModelShape) -> tuple[float, float]:
 
 
 def fewest_learners(settings: Settings, shape: ModelShape, scored: int, gpu_gb: float) -> int | None:
-    """Return how many sharded learners it takes on GPUs of ``gpu_gb``; None where no number suffices."""
+    """Return the smallest number of sharded learners on GPUs of ``gpu_gb``; None if no number suffices."""
     return next(
         (n for n in LEARNERS if learner_memory(settings, shape, n, scored).total <= USABLE * gpu_gb),
         None,

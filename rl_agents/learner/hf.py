@@ -1,4 +1,4 @@
-"""Hugging Face folders: loading models with clear errors, their activations, and writing them back."""
+"""Load models from Hugging Face folders, set their activation checkpointing, and write them back."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def save_hf_folder(folder: Path, weights: Mapping[str, torch.Tensor], source_dir
 
 
 def enable_recompute(model: Any, granularity: str) -> None:
-    """Have a model's layers forget activations for the backward pass, which computes them again.
+    """Enable activation checkpointing: the backward pass recomputes activations.
 
-    `full` keeps the input of each layer. `selective` keeps the outputs of matrix products and of attention, too, whose
-    work is nearly all of a layer's, and computes again only what is between them: norms, rotations, the activation
-    function, products of gates, casts. Products that make their input narrower are not kept: keys and values of grouped
-    attention cost little, and the last product of a layer is never needed again. Korthikanti et al., 2205.05198, by
-    PyTorch's `create_selective_checkpoint_contexts` in transformers' own switch.
+    `full` keeps the input of each layer. `selective` also keeps the outputs of matrix products and of attention, which
+    are nearly all of a layer's work, and recomputes only norms, rotations, the activation function, products of gates
+    and casts. Products with a narrower output are not kept: keys and values of grouped attention cost little, and the
+    last product of a layer is never needed again. Korthikanti et al., 2205.05198, by PyTorch's
+    `create_selective_checkpoint_contexts` in transformers' own switch.
     """
     options: dict[str, Any] = {"use_reentrant": False}
     if granularity == "selective":

@@ -1,4 +1,4 @@
-"""The learner: turns weighted token rows into optimizer steps."""
+"""The learner: optimizer steps on weighted token rows."""
 
 from __future__ import annotations
 
@@ -41,23 +41,21 @@ from rl_agents.learner.prefix_attention import pack_rows
 from rl_agents.learner.prefix_sharing import packing_key
 from rl_agents.learner.rl_modules import CRITIC, POLICY, CausalLMModule
 from rl_agents.learner.training_data import AgentTrainingData, Minibatch
-from rl_agents.losses.aggregation import weighted_sum
-from rl_agents.losses.kl import kl_penalty
-from rl_agents.losses.value import clipped_value_loss
+from rl_agents.losses import clipped_value_loss, kl_penalty, weighted_sum
 
 #: Folder of a checkpoint, next to ``hf``.
 ADAPTER = "adapter"
 
 
 def save_adapter(folder: Path, model: Any, base: str, base_dir: str) -> None:
-    """Write the adapters of ``model`` as ``peft.PeftModel.from_pretrained`` and vLLM's ``LoRARequest`` read them.
+    """Write the adapters of ``model`` in the format of ``peft.PeftModel.from_pretrained`` and vLLM's ``LoRARequest``.
 
-    Tensors are float32, as they are trained. Of sharded learners all must call this, and the first one writes.
+    Tensors are float32, as in training. All sharded learners must call this, and the first one writes.
 
     Args:
-        folder: made where it is missing.
-        base: the run's key ``model``; of a public model its name and commit are written down.
-        base_dir: folder that the base was loaded from, written down for all others.
+        folder: created if it is missing.
+        base: the run's key ``model``; the name and commit of a public model are recorded.
+        base_dir: folder that the base was loaded from, recorded for all other models.
     """
     from peft.utils.save_and_load import get_peft_model_state_dict
 
@@ -71,7 +69,7 @@ def save_adapter(folder: Path, model: Any, base: str, base_dir: str) -> None:
 
 
 def _trained(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The adapters' tensors, whole and on the CPU; empty on all learners but the first."""
+    """Return the adapters' full tensors on the CPU; empty on all learners except the first."""
     found = {}
     for name, tensor in model.state_dict().items():
         if "lora_" in name:
@@ -92,13 +90,13 @@ def _config(model: Any, base: str, base_dir: str) -> Any:
 
 
 class AgentLearner(TorchLearner):
-    """RLlib's torch learner with our data path: no episodes, connectors or padded sample batches.
+    """RLlib's torch learner on token rows instead of episodes, connectors and padded sample batches.
 
-    Gradients are sums of globally weighted token losses. With several learners they are added up once per
-    optimizer step, so neither the number of learners nor the micro-batch size changes an update.
+    Gradients are sums of globally weighted token losses. Several learners add them up once per optimizer step, so
+    neither the number of learners nor the micro-batch size changes an update.
 
     Attributes:
-        forwarded: tokens that went through networks so far, padding included.
+        forwarded: tokens that went through networks so far, including padding.
     """
 
     settings: Settings
@@ -124,7 +122,7 @@ class AgentLearner(TorchLearner):
         return self.distributed and self.settings.learner_sharding == "fsdp"
 
     def _map_module_to_device(self, module: Any) -> None:
-        """Shards go to the device one by one: the whole network may not fit."""
+        """Move shards to the device one by one: the whole network may not fit."""
         if not self.sharded:
             super()._map_module_to_device(module)
             return
@@ -133,13 +131,13 @@ class AgentLearner(TorchLearner):
             shard_network(module[name], mesh)
 
     def _make_modules_ddp_if_necessary(self) -> None:
-        """No DDP wrapper: gradients are added up in `_optimizer_step`, after accumulation."""
+        """Use no DDP wrapper: `_optimizer_step` adds up gradients after accumulation."""
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """Weights as torch tensors (RLlib's numpy conversion fails on bfloat16), nothing for inference.
+        """Return weights as torch tensors (RLlib's numpy conversion fails on bfloat16), none for inference.
 
-        Engines get their weights through `export_weights`; env runners hold none. Of sharded learners all must be
-        asked, and the first answers.
+        Engines get their weights from `export_weights`; env runners have none. All sharded learners must be asked, and
+        the first answers.
         """
         if kwargs.get("inference_only"):
             return {COMPONENT_RL_MODULE: {}}
@@ -153,7 +151,7 @@ class AgentLearner(TorchLearner):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore weights and optimizer exactly, older states included."""
+        """Restore weights and optimizer exactly."""
         for name, tensors in state.get(COMPONENT_RL_MODULE, {}).items():
             load_full_state_dict(self.module[name], tensors)
         if "optimizer" in state:
@@ -164,7 +162,7 @@ class AgentLearner(TorchLearner):
     ) -> dict[str, tuple[str, float, float]]:
         """Run all optimizer steps of the schedule and return the metrics as plain data.
 
-        Keyword ``train_policy=False`` trains the critic only (warm-up).
+        The keyword ``train_policy=False`` trains only the critic (warm-up).
         """
         started = time.perf_counter()
         self.sums = LearnerMetrics()
@@ -179,7 +177,7 @@ class AgentLearner(TorchLearner):
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: dict[str, torch.Tensor], fwd_out: dict[str, torch.Tensor]
     ) -> torch.Tensor:
-        """Weighted loss of one network on one micro-batch; ``batch`` holds the rows' arrays and weights."""
+        """Return the weighted loss of a network on a micro-batch; ``batch`` has the rows' arrays and weights."""
         return (self._policy_loss if module_id == POLICY else self._value_loss)(batch, fwd_out)
 
     # --- one optimizer step ------------------------------------------------------------------------------------
@@ -208,7 +206,8 @@ class AgentLearner(TorchLearner):
             _sum_gradients(self.optimizers.parameters())
         for network, norm in self.optimizers.step(networks).items():
             prefix = "actor" if network == POLICY else "critic"
-            self.sums.add(f"{prefix}/grad_norm", norm, how="mean" if np.isfinite(norm) else "skip")
+            if np.isfinite(norm):
+                self.sums.add(f"{prefix}/grad_norm", norm)
             if network in self.optimizers.rates:
                 self.sums.add(f"{prefix}/lr", self.optimizers.rates[network])
             self.sums.add(f"{prefix}/skipped_steps", float(not np.isfinite(norm)), how="max")
@@ -254,7 +253,7 @@ class AgentLearner(TorchLearner):
         self.sums.add_tokens(f"{tag}/entropy", scores["entropy"], mask)
         for name, value in details.items():
             self.sums.add(f"{tag}/{name}", float(value), weight=float(mask.sum()))
-        # Before the first step the weights are those that sampled fresh rows, so any difference is the engine's.
+        # Before the first step, the weights are those that sampled fresh rows, so the difference is the engine's.
         fresh = mask * batch.get("fresh", 1.0)
         if self._before_first_step and tag == "actor" and self.recipe.credit is not None and fresh.any():
             gap = (logprobs.detach() - batch["logprobs"]).abs() * fresh
@@ -285,14 +284,14 @@ class AgentLearner(TorchLearner):
         self.forwarded += ids.numel()
         return self.module[network].forward_train({**inputs, **extra})  # type: ignore[no-any-return]
 
-    # --- what the driver asks for between updates --------------------------------------------------------------
+    # --- calls of the driver between updates -------------------------------------------------------------------
 
     @torch.no_grad()
     def score(self, rows: Sequence[Row], network: str, what: str = "") -> list[FloatArray]:
-        """Per-token log-probabilities (policy, reference) or values (critic) of rows, in their order.
+        """Return per-token log-probabilities (policy, reference) or values (critic) of rows, in their order.
 
         Args:
-            what: ``entropy`` of a policy instead of its log-probabilities.
+            what: ``entropy`` for the entropy of a policy instead of its log-probabilities.
         """
         what = what or ("values" if network == CRITIC else "logprobs")
         output: list[FloatArray] = [np.zeros(0, np.float32)] * len(rows)
@@ -313,11 +312,11 @@ class AgentLearner(TorchLearner):
         return self.module[POLICY]  # type: ignore[no-any-return]
 
     def export_weights(self) -> PackedWeights:
-        """The policy's weights for engines: plain Hugging Face names, LoRA merged."""
+        """Return the policy's weights for engines: Hugging Face names, LoRA merged."""
         return pack(self._merged_weights())
 
     def save_hf(self, folder: Path) -> None:
-        """Write the policy in Hugging Face layout, and LoRA's adapters next to it, as peft's folder ``adapter``."""
+        """Write the policy in Hugging Face layout, and LoRA's adapters next to it in peft's layout (``adapter``)."""
         source, weights = self.policy.model_config["model_dir"], self._merged_weights()
         if is_rank_zero():
             save_hf_folder(folder, weights, source)
@@ -325,7 +324,7 @@ class AgentLearner(TorchLearner):
             save_adapter(folder.with_name(ADAPTER), self.policy.lm, self.settings.model, source)
 
     def _merged_weights(self) -> dict[str, torch.Tensor]:
-        """Full tensors by Hugging Face name; of sharded learners only the first one keeps them."""
+        """Return full tensors by Hugging Face name; only the first sharded learner keeps them."""
         keep, weights = is_rank_zero(), {}
         for name, tensor in self.policy.merged_weights():
             full = full_tensor(tensor)

@@ -1,4 +1,4 @@
-"""The group of learners: RLlib's, with our scoring, weight export and state in every mode."""
+"""The group of learners: RLlib's, with scoring, weight export and state."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from rl_agents.learner.rl_modules import CRITIC, POLICY, REFERENCE
 from rl_agents.learner.training_data import AgentTrainingData, split_rows
 from rl_agents.resources import LEARNER, cluster_nodes, describe_placement, free_resources, named_bundles, place
 
-#: Seconds between two looks at whether the cluster has room for the learners.
+#: Seconds between checks whether the cluster has room for the learners.
 POLL_S = 1.0
 
 
 def await_room(settings: Settings) -> None:
-    """Wait until the learners fit into what is free; RLlib would wait for ever and say nothing.
+    """Wait until the cluster has room for the learners; RLlib would wait forever without a message.
 
-    Inside a placement group (a Tune trial) their room is reserved already.
+    Inside a placement group (a Tune trial) their room is already reserved.
 
     Raises:
         LearnerLost: there is no room within ``learner_timeout_s``.
@@ -77,7 +77,7 @@ class AgentLearnerGroup(LearnerGroup):
         return reduce_metrics(results, steps=len(data.minibatches))
 
     def update(self, *, training_data: AgentTrainingData, train_policy: bool = True, **kwargs: Any) -> list[Any]:
-        """RLlib's hook, whose wait for remote learners has no limit; this one's has."""
+        """RLlib's hook, with a time limit for remote learners."""
         training_data.validate()
         if self.is_local:
             return [self._learner.update(training_data, train_policy=train_policy)]
@@ -85,7 +85,7 @@ class AgentLearnerGroup(LearnerGroup):
         return self._call([methodcaller("update", shard, train_policy=train_policy) for shard, _ in shards], "learning")
 
     def score(self, rows: Sequence[Row], network: str, what: str = "") -> list[FloatArray]:
-        """Per-token log-probabilities or values (``what``: see `AgentLearner.score`), in shards by all learners."""
+        """Return per-token log-probabilities or values, computed in shards (see `AgentLearner.score`)."""
         if self.is_local:
             return self._learner.score(rows, network, what)  # type: ignore[no-any-return]
         shards = split_rows(rows, len(self), shared=self._shared)
@@ -97,10 +97,10 @@ class AgentLearnerGroup(LearnerGroup):
         return [output[i] for i in range(len(rows))]
 
     def fill_scores(self, rows: Sequence[Row], recipe: AlgorithmSpec) -> None:
-        """Fill what the networks say about the rows before the first optimizer step.
+        """Fill the networks' scores of the rows before the first optimizer step.
 
-        The denominator of what is trained on again is always the policy that sampled it: the learner's own
-        log-probabilities would say that it is new.
+        Replayed rows always have the sampling policy as denominator: the learner's own log-probabilities would treat
+        them as on-policy.
         """
         settings = self.config.agent
         if recipe.critic:
@@ -123,7 +123,7 @@ class AgentLearnerGroup(LearnerGroup):
         return bool(self.config.agent.prefix_sharing)
 
     def export_weights(self) -> Any:
-        """The policy's packed weights, or a reference to them in the object store (remote learners)."""
+        """Return the policy's packed weights, or a reference to them in the object store (remote learners)."""
         if self.is_local:
             return self._learner.export_weights()
         # The learner stores them itself and passes the reference in a list, so that the driver copies nothing.
@@ -141,9 +141,9 @@ class AgentLearnerGroup(LearnerGroup):
             self._call([partial(_set_state, reference=[ray.put(state)])] * len(self), "loading the training state")
 
     def save_hf(self, folder: Path) -> None:
-        """Write the policy in Hugging Face layout (``folder`` on storage that learners share with the driver).
+        """Write the policy in Hugging Face layout; ``folder`` is on storage that learners share with the driver.
 
-        With ``lora_rank``, the adapters too, into its neighbor ``adapter`` (`rl_agents.learner.learner`).
+        With ``lora_rank``, also write the adapters into the neighboring folder ``adapter``.
         """
         if self.is_local:
             self._learner.save_hf(folder)
@@ -151,22 +151,22 @@ class AgentLearnerGroup(LearnerGroup):
             self._ask_first(methodcaller("save_hf", folder), f"writing {folder}")
 
     def abandon(self) -> None:
-        """Stop the learners without waiting for what they are doing: some are dead, others may hang."""
+        """Stop the learners without waiting for their calls: some are dead, others may hang."""
         if self.is_remote and not self._is_shut_down:
             self._backend_executor.shutdown(graceful_termination=False)
         self._is_shut_down = True
 
     def _ask_first(self, function: Any, doing: str) -> Any:
-        """The first learner's answer; sharded learners all run ``function``, because gathering takes them all."""
-        everybody = self.config.agent.learner_sharding == "fsdp"
-        return self._call([function] * (len(self) if everybody else 1), doing, first_only=not everybody)[0]
+        """Return the first learner's answer; all sharded learners run ``function``, because gathering needs all."""
+        sharded = self.config.agent.learner_sharding == "fsdp"
+        return self._call([function] * (len(self) if sharded else 1), doing, first_only=not sharded)[0]
 
     def _call(self, functions: Sequence[Any], doing: str, *, first_only: bool = False) -> list[Any]:
         """Run function i on learner i and return all results.
 
         Raises:
-            LearnerLost: a learner is dead or does not answer. What a living learner raises is raised as it is, unless
-                another one died: then it is only the other end of the broken connection.
+            LearnerLost: a learner is dead or does not answer. Errors of other learners are raised unchanged, unless a
+                learner died: then they are consequences of the broken connection.
         """
         ids = self._worker_manager.actor_ids()
         ids = ids[:1] if first_only else ids

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rl_agents.learner.chunked_logprobs import score_in_pieces, shaped_head
 from rl_agents.learner.prefix_attention import Packed, check_seen
-from rl_agents.losses.likelihood import log_distribution, token_entropy
+from rl_agents.losses import log_distribution, token_entropy
 
 Scores = dict[str, Tensor]
 
@@ -23,12 +23,12 @@ def score_rows(
     Args:
         lm: a causal language model of transformers.
         batch: as in `CausalLMModule._forward`.
-        piece: states that go through the vocabulary head at once; None: all.
-        precision: context in which to compute.
+        piece: number of states that go through the vocabulary head at once; None: all.
+        precision: context of the computation.
         adapters: ``lm`` is a model with adapters around one.
 
     Returns:
-        ``logprobs`` and ``entropy`` [B, L], 0 where the mask is.
+        ``logprobs`` and ``entropy`` [B, L], 0 where the mask is 0.
     """
     mask, packed = batch["mask"], batch.get("packed")
     # Only positions that some row scores go through the vocabulary head: it dominates small models' cost.
@@ -57,7 +57,7 @@ def _padded(lm: Any, batch: dict[str, Any], positions: Tensor, precision: Abstra
 
 
 def _packed(lm: Any, batch: dict[str, Any], packed: Packed, precision: AbstractContextManager[Any]) -> Scores:
-    """As `_padded`; a distribution that several rows draw from is computed once."""
+    """As `_padded`; a distribution that several rows share is computed once."""
     rows, columns = torch.nonzero(batch["mask"][:, 1:], as_tuple=True)
     with precision:
         logits = lm(
@@ -80,7 +80,7 @@ def _packed(lm: Any, batch: dict[str, Any], packed: Packed, precision: AbstractC
 def _in_pieces(
     lm: Any, batch: dict[str, Any], piece: int, precision: AbstractContextManager[Any], adapters: bool
 ) -> Scores:
-    """As `_padded` and `_packed`, never with all logits in memory."""
+    """As `_padded` and `_packed`, without all logits in memory."""
     ids, mask, packed = batch["input_ids"], batch["mask"], batch.get("packed")
     rows, columns = torch.nonzero(mask[:, 1:], as_tuple=True)
     plain = lm.get_base_model() if adapters else lm
@@ -100,7 +100,7 @@ def _in_pieces(
 
 
 def packed_states(backbone: nn.Module, packed: Packed, seen_by: nn.Module) -> Tensor:
-    """Last hidden states of rows that are packed into one sequence, [tokens, width]."""
+    """Return the last hidden states of packed rows, [tokens, width]."""
     hidden: Tensor = backbone(
         input_ids=packed.input_ids, position_ids=packed.position_ids, use_cache=False, shared_rows=packed
     ).last_hidden_state[0]

@@ -8,25 +8,23 @@ from typing import Literal
 
 import torch
 
-How = Literal["sum", "mean", "max", "skip"]
+How = Literal["sum", "mean", "max"]
 
 
 @dataclass
 class LearnerMetrics:
-    """name -> (how, value, weight): ``mean`` keeps a weighted sum and its weight, ``sum`` and ``max`` a value."""
+    """name -> (how, value, weight): a weighted sum and its weight for ``mean``, a value for ``sum`` and ``max``."""
 
     data: dict[str, tuple[str, float, float]] = field(default_factory=dict)
 
     def add(self, name: str, value: float, weight: float = 1.0, how: How = "mean") -> None:
-        """Fold one observation in; ``skip`` ignores it."""
-        if how == "skip":
-            return
+        """Add an observation."""
         _, old, old_weight = self.data.get(name, (how, float("-inf") if how == "max" else 0.0, 0.0))
         total = max(old, value) if how == "max" else old + value * (weight if how == "mean" else 1.0)
         self.data[name] = (how, total, old_weight + weight)
 
     def add_tokens(self, name: str, values: torch.Tensor, mask: torch.Tensor) -> None:
-        """Fold in a per-token quantity; its mean is over the tokens with mask 1."""
+        """Add a per-token quantity; its mean is over the tokens with mask 1."""
         count = float(mask.sum())
         if count:
             self.add(name, float((values.detach() * mask).sum()) / count, count)

@@ -1,4 +1,4 @@
-"""Whether a model's folder holds what it says, within seconds: before engines and learners fail on it."""
+"""Check a model's folder within seconds, before engines and learners fail on it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rl_agents.inference.weights import as_in_files
 from rl_agents.learner.prefix_attention import enable
 from rl_agents.startup import leave_out_sklearn
 
-#: Any of them is a tokenizer.
+#: Files of tokenizers; one of them is needed.
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
-#: Bytes that are read in search of numbers that are none: of one tensor, and of all.
+#: Bytes that are searched for non-finite numbers, in one tensor and in all.
 SAMPLED, SAMPLED_IN_ALL = 1 << 20, 1 << 30
-#: Share of a model's tensors that the files must name as it does; otherwise transformers renames them as it loads.
+#: Share of a model's tensor names that the files must contain; otherwise transformers renames tensors when loading.
 SAME_NAMES = 0.9
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -44,10 +44,10 @@ def check_model(model_dir: str | Path) -> Path:
 
 
 def check_vocabulary(model_dir: str | Path, tokenizer: Any, vocabulary: int | None) -> None:
-    """Refuse a tokenizer with ids that the model has no embedding for.
+    """Reject a tokenizer with ids that the model has no embedding for.
 
     Raises:
-        InputError: it has, and prompts would end the run in the middle.
+        InputError: there are such ids, and prompts with them would end the run.
     """
     largest = max(tokenizer.get_vocab().values(), default=0)
     if vocabulary is not None and largest >= vocabulary:
@@ -86,7 +86,7 @@ def _named_shapes(folder: Path) -> Shapes:
 
 
 def _damage(path: Path, error: str) -> str:
-    """Say what safetensors found, in words about a copied or downloaded file."""
+    """Return an error of safetensors in words about a copied or downloaded file."""
     reason = error.removeprefix("Error while deserializing header: ")
     if reason.startswith("incomplete metadata"):
         return (
@@ -100,11 +100,11 @@ def _damage(path: Path, error: str) -> str:
 
 
 def check_sharing(folder: Path, longest: int, asked: str = "prefix_sharing") -> None:
-    """Refuse a model whose rows cannot be packed.
+    """Reject a model whose rows cannot be packed.
 
     Args:
-        longest: tokens of a row at most.
-        asked: the key that asks for it.
+        longest: maximum number of tokens of a row.
+        asked: the key that requests packing.
 
     Raises:
         InputError: see `rl_agents.learner.prefix_attention.enable`.
@@ -113,7 +113,7 @@ def check_sharing(folder: Path, longest: int, asked: str = "prefix_sharing") -> 
 
 
 def check_cached(folder: Path, longest: int) -> None:
-    """Refuse a model that the torch engine cannot sample from.
+    """Reject a model that the torch engine cannot sample from.
 
     Raises:
         InputError: see `rl_agents.inference.torch_model.check_attention`.
@@ -122,7 +122,7 @@ def check_cached(folder: Path, longest: int) -> None:
 
 
 def _expected_shapes(folder: Path) -> Shapes:
-    """Return the shapes of the model that config.json describes, by the names of its files."""
+    """Return the shapes of the model of config.json, by the tensor names in files."""
     model = _empty_model(folder)
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
     tied |= {"lm_head.weight"} if getattr(model.config, "tie_word_embeddings", False) else set()
@@ -131,10 +131,10 @@ def _expected_shapes(folder: Path) -> Shapes:
 
 
 def _empty_model(folder: Path) -> Any:
-    """Return the model that config.json describes, without its weights.
+    """Return the model of config.json without weights.
 
     Raises:
-        InputError: transformers knows no such causal language model.
+        InputError: transformers does not know the causal language model.
     """
     config = _read(folder)
     from transformers import AutoModelForCausalLM
@@ -147,10 +147,10 @@ def _empty_model(folder: Path) -> Any:
 
 
 def _read(folder: Path) -> Any:
-    """Return a folder's configuration as transformers understands it.
+    """Return a folder's configuration as read by transformers.
 
     Raises:
-        InputError: it does not, or the model reads more than text, or its weights are quantized.
+        InputError: it cannot be read, the model reads more than text, or its weights are quantized.
     """
     leave_out_sklearn()
     from transformers import AutoConfig
@@ -189,7 +189,7 @@ def _check_shapes(folder: Path, wanted: Shapes, found: Shapes) -> None:
 
 
 def _check_numbers(folder: Path, tensors: int) -> None:
-    """Refuse weights that are not finite; of large tensors only the first rows are read."""
+    """Reject weights that are not finite; of large tensors only the first rows are read."""
     budget = min(SAMPLED, SAMPLED_IN_ALL // max(1, tensors))
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:

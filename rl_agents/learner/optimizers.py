@@ -23,9 +23,9 @@ class OptimizerSet:
     def __init__(self, networks: Mapping[str, nn.Module], settings: Settings) -> None:
         self.settings = settings
         self.steps = 0
-        #: Share of the run that is over, of a search; None: the steps say it.
+        #: Completed share of the run, for a search; None: computed from the steps.
         self.done: float | None = None
-        #: Learning rate of the last step by network; with Muon that of the other parameters.
+        #: Learning rate of the last step by network; with Muon that of the AdamW parameters.
         self.rates: dict[str, float] = {}
         self.networks = {
             name: {n: p for n, p in module.named_parameters() if p.requires_grad} for name, module in networks.items()
@@ -56,7 +56,7 @@ class OptimizerSet:
             parameter.grad = None
 
     def step(self, networks: Iterable[str]) -> dict[str, float]:
-        """Clip and apply the gradients of ``networks``; a network whose gradient is not finite is left as it is.
+        """Clip and apply the gradients of ``networks``; a network with a non-finite gradient stays unchanged.
 
         Returns:
             Gradient norm before clipping, by network.
@@ -84,9 +84,9 @@ class OptimizerSet:
                 group["lr"] = rate * factor
 
     def state(self) -> dict[str, Any]:
-        """Everything that `load` needs, moments by parameter name; full tensors on the CPU.
+        """Return the state for `load`: moments by parameter name as full tensors on the CPU.
 
-        Of sharded learners all must be asked, and the first has the moments.
+        All sharded learners must be asked, and the first has the moments.
         """
         keep = is_rank_zero()
         moments: dict[str, Any] = {}
@@ -98,7 +98,7 @@ class OptimizerSet:
         return {"steps": self.steps, "moments": moments}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `state`; moments go to the device of their parameter (``step`` stays where it was)."""
+        """Restore a state of `state`; moments move to the device of their parameter, ``step`` does not."""
         self.steps = int(state["steps"])
         by_parameter: dict[str, dict[str, Any]] = {}
         for path, value in state.get("moments", {}).items():  # a checkpoint before the first step has none
@@ -121,10 +121,10 @@ class OptimizerSet:
 
 
 def learning_rate_factor(step: int, settings: Settings, done: float | None = None) -> float:
-    """Linear warm-up over ``lr_warmup`` steps, constant, then a linear fall to 2 % over the last ``lr_decay`` share.
+    """Linear warm-up over ``lr_warmup`` steps, constant, then linear decay to 2 % over the last ``lr_decay`` share.
 
     Args:
-        done: share of the run that is over, where the number of its steps is not known before; None: ``step`` says it.
+        done: completed share of a run whose number of steps is unknown; None: computed from ``step``.
     """
     factor = min(1.0, (step + 1) / settings.lr_warmup) if settings.lr_warmup else 1.0
     if settings.lr_decay:

@@ -1,14 +1,15 @@
-"""Rows packed into one sequence in which every shared token is forwarded once, and the attention that keeps them apart.
+"""Rows packed into one sequence in which every shared token is forwarded once, and attention that separates the rows.
 
-A language model mixes tokens in its attention only. So the tokens of a trie pass all other layers as one sequence, each
-once, and attention is computed branch by branch: a branch's own tokens against keys and values of its whole
-path. `transformers` lets an attention function be registered by name; a `Packed` batch reaches it as a keyword argument
-of the forward pass. Everything is one autograd graph: the gradient of a shared token is the sum over its rows, whatever
-the loss, and sharding, adapters, precision and gradient checkpointing work as in any forward pass.
+A language model mixes tokens only in its attention. So the tokens of a trie pass all other layers as one sequence, each
+once, and attention is computed branch by branch: a branch's own tokens against keys and values of its whole path.
+`transformers` registers attention functions by name; a `Packed` batch is a keyword argument of the forward pass. It is
+one
+autograd graph: the gradient of a shared token is the sum over its rows for any loss, and sharding, adapters, precision
+and gradient checkpointing work as in any forward pass.
 
-Rows that share nothing can be packed, too: then a branch is a row, and nothing is padded but inside the attention. On
-GPUs in half precision one call of a kernel for varying lengths does all branches without padding
-(`learner/varlen_attention.py`).
+Rows without a common prefix can be packed, too: then a branch is a row, and only attention is padded. On GPUs in half
+precision, one call of a kernel for varying lengths computes all branches without padding
+(`rl_agents.learner.varlen_attention`).
 """
 
 from __future__ import annotations
@@ -27,12 +28,7 @@ from rl_agents.learner.varlen_attention import Segments, kernel_type, segments_o
 
 #: Name of the attention function, for `transformers`.
 NAME = "rl_agents_shared_rows"
-#: By the key that asks for it: what was asked for, and what to set instead.
-ASKED = {
-    "prefix_sharing": ("prefix_sharing=true", "prefix_sharing=false"),
-    "sequence_packing": ("sequence_packing=true", "sequence_packing=false"),
-}
-#: Padded pairs of query and key that a call may have for each real one, and pairs that cost as much as a call.
+#: Maximum ratio of padded to real pairs of query and key in a call, and number of pairs that cost as much as a call.
 PADDING, CALL = 1.5, 8192
 
 
@@ -41,9 +37,9 @@ class Branches:
     """Branches of similar size whose attention is one call: n branches, s own tokens, l tokens of path.
 
     Attributes:
-        queries: [n, s] places in the packed sequence.
-        keys: [n, l] places, from the first token of the path.
-        mask: [n, 1, s, l], which keys a query sees; None: it is causal, because all of the path is the branch's own.
+        queries: [n, s] positions in the packed sequence.
+        keys: [n, l] positions, from the first token of the path.
+        mask: [n, 1, s, l], true where a query sees a key; None: causal, because the whole path is the branch's own.
     """
 
     queries: Tensor
@@ -57,11 +53,11 @@ class Packed:
 
     Attributes:
         input_ids, position_ids: [1, n].
-        restored: [n], where the branches' outputs, one after the other, have each token's.
-        read: [k], places whose hidden state predicts a scored token.
-        source: [m], for every scored token of the batch, which of those; in the order of ``torch.nonzero``.
+        restored: [n], position of each token's output in the concatenated outputs of the branches.
+        read: [k], positions whose hidden state predicts a scored token.
+        source: [m], index in ``read`` for every scored token of the batch, in the order of ``torch.nonzero``.
         segments: the same branches for a kernel; None: there is no kernel for them.
-        layers: attention layers that have seen this so far.
+        layers: number of attention layers that have received this batch.
     """
 
     input_ids: Tensor
@@ -75,12 +71,12 @@ class Packed:
 
 
 def pack_rows(ids: Tensor, mask: Tensor, width: float, *, share: bool = True) -> Packed:
-    """Pack a right-padded batch; of each row, the tokens before its last scored one are needed.
+    """Pack a right-padded batch, of each row the tokens before its last scored one.
 
     Args:
         ids, mask: [B, L]; mask is 1 where a token is scored, never at the first.
-        width: of the network's residual stream, for `walk`.
-        share: forward once what rows begin with alike; false: all tokens of all rows.
+        width: width of the network's residual stream, for `walk`.
+        share: forward common prefixes once; false: all tokens of all rows.
     """
     tokens, scored = ids.cpu().numpy(), mask.cpu().numpy() > 0
     ends = np.where(scored.any(1), scored.shape[1] - 1 - scored[:, ::-1].argmax(1), 0)
@@ -117,7 +113,7 @@ def _paths(trie: Walk) -> list[NDArray[np.int64]]:
 
 
 def _branches(trie: Walk, paths: list[NDArray[np.int64]]) -> tuple[list[list[int]], NDArray[np.int64]]:
-    """Group places of the walk into calls of similar size; and where their outputs have each packed token's."""
+    """Group positions of the walk into calls of similar size; return them and `Packed.restored`."""
     size = [length - common for length, common in zip(trie.lengths, trie.shared, strict=True)]
     places = [place for place in range(len(size)) if size[place]]
     places.sort(key=lambda place: (trie.shared[place] > 0, trie.lengths[place], size[place]), reverse=True)
@@ -166,13 +162,13 @@ def shared_attention(
     shared_rows: Packed | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Scaled dot-product attention of a `Packed` batch, branch by branch; of any other batch, causal.
+    """Compute scaled dot-product attention: of a `Packed` batch branch by branch, of any other batch causal.
 
     Args:
         query, key, value: [1, heads, n, width of a head]; of ordinary batches [B, heads, L, ...].
 
     Returns:
-        [1, n, heads, width of a head] and no weights, as `transformers` wants it.
+        [1, n, heads, width of a head] and no weights, the format of `transformers`.
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -195,19 +191,18 @@ def _taken(tensor: Tensor, places: Tensor) -> Tensor:
 
 
 def enable(model: Any, name: str, longest: int, asked: str = "prefix_sharing") -> None:
-    """Have a model compute attention by `shared_attention`, which ordinary batches do not notice.
+    """Set a model's attention to `shared_attention`, which gives the same results for ordinary batches.
 
     Args:
         model: of `transformers`, or with adapters around it.
-        longest: tokens of a row at most.
-        asked: the key that asks for it, for the error.
+        longest: maximum number of tokens of a row.
+        asked: the key that requests it, for the error.
 
     Raises:
         InputError: its layers are not plain, dense attention.
     """
     if reason := unshareable(model, longest):
-        wanted, instead = ASKED[asked]
-        raise InputError(f"{wanted} with model={name}: {reason}; set {instead}")
+        raise InputError(f"{asked}=true with model={name}: {reason}; set {asked}=false")
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, shared_attention)
@@ -215,7 +210,7 @@ def enable(model: Any, name: str, longest: int, asked: str = "prefix_sharing") -
 
 
 def unshareable(model: Any, longest: int) -> str:
-    """Return why a model's rows cannot be packed; empty: they can."""
+    """Return why a model's rows cannot be packed; empty if they can."""
     config = model.config
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None)
@@ -230,10 +225,10 @@ def unshareable(model: Any, longest: int) -> str:
 
 
 def check_seen(packed: Packed, model: Any) -> None:
-    """Make sure that every layer's attention kept the rows apart.
+    """Check that every layer's attention separated the rows.
 
     Raises:
-        RuntimeError: the model does not hand its keyword arguments on.
+        RuntimeError: the model does not pass its keyword arguments to all layers.
     """
     if packed.layers < model.config.num_hidden_layers:
         raise RuntimeError(

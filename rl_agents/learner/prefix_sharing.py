@@ -1,17 +1,17 @@
-"""What rows begin with alike, and when it pays to forward that once: pure functions over token ids.
+"""Common prefixes of rows, and when one forward pass of them saves time: pure functions of token ids.
 
-Rows are put in an order in which each shares as much as possible with the one before it: a depth-first walk through the
-trie of all rows, longest branches first. A row is then `shared` tokens of its predecessor's path and its own tokens
-behind them. Siblings of a state, groups of one prompt, steps of a growing dialogue and branches of a tree of calls all
-are that. Related: AReaL-DTA (2602.00482), Tree Training (2511.00413).
+Rows are sorted so that each shares as much as possible with the previous one: a depth-first walk through the trie of
+all rows, longest branches first. A row is then `shared` tokens of its predecessor's path, followed by its own tokens.
+This covers siblings of a state, groups of one prompt, steps of a growing dialogue and branches of a tree of calls.
+Related: AReaL-DTA (2602.00482), Tree Training (2511.00413).
 
-What a row costs, in units of one token's pass through the linear layers of a network of width h:
+Costs of a row, in units of one token's pass through the linear layers of a network of width h:
 
   alone    L·(1 + L/(12·h))                           a token is 24·h² flops, each of its L/2 pairs of attention 4·h
   branch   (L - p)·(1 + L/(6·h)) + COPY·L/h + BRANCH  its attention is masked, so it computes (L - p)·L pairs
 
-`COPY` is for the keys and values that each branch gets a copy of, and for putting tokens in and out of rows: packing
-rows that share nothing made updates 6 % slower at width 64. Where these formulas see a small gain, there is one
+`COPY` is the cost of copying keys and values for each branch, and of packing and unpacking tokens: packing rows without
+common prefixes made updates 6 % slower at width 64. Where these formulas predict a small gain, one was measured
 (benchmarks/shared_rows.py; float32 on a CPU).
 """
 
@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 
 from rl_agents.config import Settings
 
-#: Tokens' worth of copying one position of a path, times the network's width.
+#: Cost in tokens of copying one position of a path, times the network's width.
 COPY = 4.0
-#: Tokens' worth of a branch as such.
+#: Cost in tokens of a branch itself.
 BRANCH = 1.0
-#: Memory of a copied key and value in that of a token's activations.
+#: Memory of a copied key and value, relative to a token's activations.
 KEPT = 0.1
-#: Where no width is known, everything is shared that can be.
+#: If no width is known, all common prefixes are shared.
 WIDE = 1e9
 
 
@@ -41,7 +41,8 @@ class Walk:
     """Rows in the order of their trie.
 
     Attributes:
-        shared: leading tokens that the row at this place of ``order`` shares with the one before it.
+        order: row indices.
+        shared, lengths: by position in ``order``: leading tokens shared with the previous row, and all tokens.
     """
 
     order: list[int]
@@ -49,23 +50,23 @@ class Walk:
     lengths: list[int]
 
     def load(self, place: int, first: bool) -> float:
-        """Tokens' worth of memory of a row, as the first of a pass or not."""
+        """Memory of a row in tokens, as the first of a pass or not."""
         own = self.lengths[place] - (0 if first else self.shared[place])
         return own + KEPT * (0 if first or not self.shared[place] else self.lengths[place])
 
 
 def packing_key(settings: Settings) -> str:
-    """Return the key that asks for packed rows; empty: all rows are padded."""
+    """Return the key that requests packed rows; empty: all rows are padded."""
     if settings.prefix_sharing:
         return "prefix_sharing"
     return "sequence_packing" if settings.sequence_packing else ""
 
 
 def walk(ids: Sequence[NDArray[np.integer]], width: float = WIDE) -> Walk:
-    """Order rows by their trie and say what each shares with its predecessor where that pays.
+    """Sort rows by their trie; a row shares its predecessor's prefix if that costs less.
 
     Args:
-        width: of the network's residual stream.
+        width: width of the network's residual stream.
     """
     keys = [np.asarray(row).astype(">u4").tobytes() for row in ids]
     order = sorted(range(len(ids)), key=lambda i: keys[i], reverse=True)
@@ -79,29 +80,29 @@ def walk(ids: Sequence[NDArray[np.integer]], width: float = WIDE) -> Walk:
 
 
 def flat_cost(length: int, width: float) -> float:
-    """Cost of a row in a padded batch without padding, see above."""
+    """Cost of a row in an unpacked batch without padding, see above."""
     return length * (1 + length / (12 * width))
 
 
 def root_cost(length: int, width: float) -> float:
-    """Cost of a packed row that shares nothing with an earlier one."""
+    """Cost of a packed row without a shared prefix."""
     return flat_cost(length, width) + COPY * length / width
 
 
 def branch_cost(length: int, shared: int, width: float) -> float:
-    """Cost of a packed row's own tokens; one that is wholly in its predecessor costs nothing."""
+    """Cost of a packed row's own tokens; 0 for a row that is a prefix of its predecessor."""
     own = length - shared
     return own * (1 + length / (6 * width)) + COPY * length / width + BRANCH if own else 0.0
 
 
 def passes(ids: Sequence[NDArray[np.integer]], max_tokens: int, width: float) -> tuple[list[list[int]], list[int]]:
-    """Split rows into packed forward passes of at most ``max_tokens`` (one row at least), and rows left alone.
+    """Split rows into packed forward passes of at most ``max_tokens`` (at least one row), and unpacked rows.
 
-    A family of rows that share is packed where that costs less than its rows by themselves. Passes are cut where the
-    least has to be forwarded again.
+    Rows with a common prefix are packed if that costs less than separate rows. Passes are cut where the fewest tokens
+    are repeated.
 
     Returns:
-        Row indices of every packed pass; row indices of those that are cheaper unpacked.
+        Row indices of every packed pass; indices of the rows that are cheaper unpacked.
     """
     trie = walk(ids, width)
     starts = [place for place, common in enumerate(trie.shared) if not common] + [len(trie.order)]
@@ -119,7 +120,7 @@ def _pays(trie: Walk, start: int, end: int, width: float) -> bool:
 
 
 def _cuts(trie: Walk, places: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Fill passes in the trie's order; a cut goes to the cheapest place of a pass's second half."""
+    """Fill passes in the trie's order; cut at the cheapest position of a pass's second half."""
     start = 0
     while start < len(places):
         end, load = start, 0.0
@@ -134,7 +135,7 @@ def _cuts(trie: Walk, places: Sequence[int], max_tokens: int) -> Iterator[list[i
 
 
 def split_shared(ids: Sequence[NDArray[np.integer]], num_shards: int) -> list[list[int]]:
-    """Row indices per learner: parts of the trie with about equally many tokens, cut where little is repeated."""
+    """Return row indices per learner: parts of the trie with about equally many tokens, cut where few are repeated."""
     trie = walk(ids)
     before = np.cumsum([0] + [trie.load(place, first=False) for place in range(len(ids))])
     cuts = [0]

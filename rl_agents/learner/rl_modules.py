@@ -19,7 +19,7 @@ from rl_agents.learner.hf import enable_recompute, load_backbone, load_causal_lm
 from rl_agents.learner.logprobs import packed_states, score_rows
 from rl_agents.learner.prefix_attention import Packed, enable
 from rl_agents.learner.prefix_sharing import packing_key
-from rl_agents.losses.likelihood import at_least_float32
+from rl_agents.losses import at_least_float32
 from rl_agents.rollout.env_runner import TEXT_SPACE
 
 POLICY = "default_policy"
@@ -28,7 +28,7 @@ REFERENCE = "reference"
 
 
 def module_specs(settings: Settings, model_dir: str) -> MultiRLModuleSpec:
-    """Policy, and critic and reference where the algorithm needs them."""
+    """Return the specification of the policy, and of critic and reference if the algorithm needs them."""
     base: dict[str, Any] = {"model_dir": model_dir, "dtype": settings.dtype}
     if asked := packing_key(settings):
         base |= {"shared_rows": settings.max_model_len, "packed_for": asked}
@@ -50,15 +50,15 @@ def module_specs(settings: Settings, model_dir: str) -> MultiRLModuleSpec:
 
 
 class Network(TorchRLModule):
-    """What policy, reference and critic share: the precision in which they compute.
+    """Base of policy, reference and critic: the precision of their computations.
 
     Trained weights, and so the optimizer's moments, are float32: a step of 1e-6 is lost on a bfloat16 weight of 0.02,
     whose neighbors are 1e-4 away. With ``dtype=bfloat16`` they are cast for the forward pass. Frozen weights (the
-    reference, the base under adapters) are kept in ``dtype``.
+    reference, the base under adapters) are in ``dtype``.
 
     Attributes:
-        autocast: cast here; false where FSDP2 gathers the weights in ``dtype`` already.
-        width: of the residual stream.
+        autocast: cast here; false if FSDP2 gathers the weights in ``dtype``.
+        width: width of the residual stream.
     """
 
     autocast = True
@@ -71,7 +71,7 @@ class Network(TorchRLModule):
         return torch.autocast(device.type, self.dtype, enabled=self.autocast and self.dtype != torch.float32)
 
     def prepare(self, model: Any) -> Any:
-        """A loaded model without dropout and, where rows share tokens, with the attention that keeps them apart."""
+        """Return a loaded model without dropout and, if rows are packed, with attention that separates them."""
         _disable_dropout(model)
         config = self.model_config
         if longest := config.get("shared_rows"):
@@ -83,12 +83,12 @@ class Network(TorchRLModule):
 class CausalLMModule(Network):
     """A Hugging Face causal language model, whole or with LoRA adapters.
 
-    ``model_config`` keys: ``model_dir``, ``dtype``, ``lora_rank``, ``lora_alpha``, ``recompute`` (absent:
-    nothing), ``frozen`` (the reference), ``shared_rows`` (tokens of the longest row, where rows are packed),
-    ``packed_for`` (the key that asks for it).
+    ``model_config`` keys: ``model_dir``, ``dtype``, ``lora_rank``, ``lora_alpha``, ``recompute`` (absent: none),
+    ``frozen`` (the reference), ``shared_rows`` (tokens of the longest row if rows are packed), ``packed_for`` (the key
+    that requests it).
 
     Attributes:
-        piece: states that go through the vocabulary head at once; None: all of a micro-batch.
+        piece: number of states that go through the vocabulary head at once; None: all of a micro-batch.
     """
 
     lm: nn.Module
@@ -125,9 +125,9 @@ class CausalLMModule(Network):
     def merged_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield (name in files, tensor in ``dtype``) of the plain model, adapters merged, a tied head once.
 
-        Tensors that files hold in parts (experts) are gathered whole first where they are sharded.
+        Sharded tensors that files contain in parts (experts) are gathered first.
         """
-        from torch.distributed.tensor import DTensor  # slow to import: env runners import this module, and do without
+        from torch.distributed.tensor import DTensor  # slow to import, and env runners import this module
 
         tied = set(getattr(self.lm, "_tied_weights_keys", None) or ()) if _is_tied(self.lm) else set()
         deltas = dict(_deltas(self.lm))
@@ -156,9 +156,9 @@ class ValueModule(Network):
         nn.init.zeros_(self.head.bias)
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
-        """Value of the prefix before each scored token: ``values`` [B, L], 0 where ``mask`` is 0.
+        """Compute the value of the prefix before each scored token: ``values`` [B, L], 0 where ``mask`` is 0.
 
-        Nothing behind the last scored token is read, and the head sees the scored positions only.
+        Only tokens up to the last scored one are forwarded, and only scored positions go through the head.
         """
         mask = batch["mask"]
         rows, columns = torch.nonzero(mask[:, 1:], as_tuple=True)
@@ -190,7 +190,7 @@ def _plain_name(name: str) -> str:
 
 
 def _deltas(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """What adapters add to each weight that has one, by its plain name; experts' are tensors of their own."""
+    """Yield the adapters' additions to weights, by plain name; experts' are separate tensors."""
     for name, module in model.named_modules():
         if hasattr(module, "get_delta_weight"):
             parameter = getattr(module, "parameter_name", "weight")
@@ -198,7 +198,7 @@ def _deltas(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _disable_dropout(model: nn.Module) -> None:
-    """Dropout makes the ratio of a policy to itself differ from one, and RLlib trains in ``train()`` mode."""
+    """Disable dropout, which in RLlib's ``train()`` mode makes a policy's ratio to itself differ from one."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0

@@ -1,4 +1,4 @@
-"""Ragged token rows on their way through RLlib's `LearnerGroup.update`."""
+"""Ragged token rows and the schedule of optimizer steps, as RLlib's `LearnerGroup.update` takes them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ray.rllib.core.learner.training_data import TrainingData
 from rl_agents.config import Settings
 from rl_agents.data.samples import FloatArray, Row
 from rl_agents.learner.prefix_sharing import split_shared
-from rl_agents.losses.aggregation import aggregation_weights
+from rl_agents.losses import aggregation_weights
 
 
 @dataclass(slots=True)
 class Minibatch:
-    """One optimizer step: which rows, and the global loss weight of each of their tokens.
+    """One optimizer step: its rows, and the global loss weight of each of their tokens.
 
     Attributes:
-        value_weights: of the critic's, which may look at other tokens.
+        value_weights: weights of the critic's loss, which may have another mask.
     """
 
     rows: list[int]
@@ -32,8 +32,8 @@ class Minibatch:
 class AgentTrainingData(TrainingData):
     """Rows and the schedule of optimizer steps over them.
 
-    Of RLlib's methods only `validate` and `shard` are used. Loss weights come from global counts, so any split over
-    learners and micro-batches gives the same gradient.
+    RLlib calls only `validate` and `shard`. Loss weights come from global counts, so any split over learners and
+    micro-batches gives the same gradient.
 
     Attributes:
         done: see `rl_agents.learner.optimizers.learning_rate_factor`.
@@ -72,10 +72,10 @@ class AgentTrainingData(TrainingData):
     ) -> AgentTrainingData:
         """Schedule ``epochs`` x ``minibatches`` optimizer steps; whole trajectories stay together.
 
-        Rows that have no token left to train on are excluded.
+        Rows without a token to train on are excluded.
 
         Args:
-            fold: compute equal rows once and silent ones not at all, see `folded`; for recipes without a critic.
+            fold: compute equal rows once and rows without advantage not at all, see `folded`; needs no critic.
         """
         rows = [row for row in rows if row.mask.any() or (row.value_mask is not None and row.value_mask.any())]
         trajectories = np.array([row.trajectory for row in rows])
@@ -98,7 +98,7 @@ class AgentTrainingData(TrainingData):
         return data._subset(sorted({i for m in minibatches for i in m.rows})) if fold else data
 
     def size(self, rows: Sequence[Row], epochs: int) -> dict[str, float]:
-        """Metrics: rows and tokens that are forwarded once, and tokens of all ``rows`` that are trained on."""
+        """Return metrics: rows and tokens that are forwarded once, and trained tokens of all ``rows``."""
         return {
             "rows/count": float(len(self.rows)),
             "rows/tokens": float(sum(len(row) for row in self.rows)),
@@ -109,12 +109,11 @@ class AgentTrainingData(TrainingData):
 def folded(
     rows: Sequence[Row], chosen: Sequence[int], weights: Sequence[FloatArray], *, keep_silent: bool
 ) -> tuple[list[int], list[FloatArray]]:
-    """Omit rows without effect on a gradient: the same sum in fewer forward passes.
+    """Omit rows without effect on the gradient: the same sum in fewer forward passes.
 
-    Siblings of a state repeat its whole prompt and often each other. Rows of a group with the same tokens have the
-    same credit, so the first represents all with the sum of their weights; the old log-probabilities are its own,
-    which differ by the engine's rounding. Rows without advantage add nothing to a surrogate. Denominators are counted
-    before.
+    Siblings of a state repeat its prompt and often each other. Rows of a group with the same tokens have the same
+    credit, so the first represents all with the sum of their weights; its old log-probabilities differ from the others'
+    by the engine's rounding. Rows without advantage add nothing to a surrogate. Denominators are counted before.
 
     Args:
         chosen: indices in ``rows`` of one optimizer step.
@@ -132,7 +131,7 @@ def folded(
 
 
 def token_weights(rows: Sequence[Row], masks: Sequence[FloatArray], settings: Settings) -> list[FloatArray]:
-    """Weights w with loss = sum w * token loss over all rows (algorithms of losses/aggregation.py)."""
+    """Return weights w with loss = Σ w·ℓ over all rows (`rl_agents.losses.aggregation_weights`)."""
     weights = aggregation_weights(
         masks,
         settings.loss_agg_mode,
@@ -144,12 +143,12 @@ def token_weights(rows: Sequence[Row], masks: Sequence[FloatArray], settings: Se
 
 
 def split_rows(rows: Sequence[Row], num_shards: int, *, shared: bool) -> list[list[int]]:
-    """Row indices per learner, with about equally many tokens; rows that share some together where they are shared."""
+    """Return row indices per learner with about equally many tokens; ``shared`` keeps common prefixes together."""
     return split_shared([row.input_ids for row in rows], num_shards) if shared else split_by_tokens(rows, num_shards)
 
 
 def split_by_tokens(rows: Sequence[Row], num_shards: int) -> list[list[int]]:
-    """Row indices per shard: longest row first, to the shard with the fewest tokens."""
+    """Return row indices per shard: the longest row first, to the shard with the fewest tokens."""
     shards: list[list[int]] = [[] for _ in range(num_shards)]
     loads = [0] * num_shards
     for index in sorted(range(len(rows)), key=lambda i: -len(rows[i])):

@@ -1,12 +1,12 @@
 """Attention of packed rows in one call of a kernel for sequences of varying lengths: PyTorch's own FlashAttention.
 
-A segment is a branch of the trie (learner/prefix_attention.py): own tokens, which are consecutive in the
-packed sequence, and the keys of its whole path, whose last ones are its own. A query sees keys up to itself: the causal
-mask aligned at the lower right, which is what FlashAttention means by causal. Where rows share nothing, paths are the
-rows and keys need no copies; nothing is padded.
+A segment is a branch of the trie (`rl_agents.learner.prefix_attention`): own tokens, which are consecutive in the
+packed sequence, and the keys of its whole path, the last of which are its own. A query sees keys up to itself:
+FlashAttention's causal mask, aligned at the lower right. If rows share nothing, paths are the rows and keys need no
+copies. Nothing is padded.
 
-The kernel wants a GPU and half precision. Before its first use it is compared with PyTorch's attention on two little
-segments, because it was developed without a GPU; where it fails or differs, the calls by branches are used.
+The kernel needs a GPU and half precision. Before its first use it is compared with PyTorch's attention on two small
+segments, because it was developed without a GPU. If it fails or differs, attention is computed branch by branch.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from torch import Tensor
 from rl_agents.learner.prefix_sharing import Walk
 
 logger = logging.getLogger(__name__)
-#: Widest head that the kernel takes.
+#: Maximum width of a head in the kernel.
 WIDEST_HEAD = 256
-#: How far the kernel may be from PyTorch's attention on the probe, whose outputs are of size one, in bfloat16.
+#: Maximum difference from PyTorch's attention on the probe, whose outputs are of size one, in bfloat16.
 PROBE_ERROR = 0.05
 HALF = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Own tokens and paths of all segments, one segment behind another.
+    """Concatenated own tokens and paths of all segments.
 
     Attributes:
-        keys: [k], places of the paths' tokens in the packed sequence; None: the sequence itself, in its order.
-        query_ends, key_ends: [segments + 1], int32, sums of lengths up to each segment, from 0.
-        longest_query, longest_key: of all segments.
+        keys: [k], positions of the paths' tokens in the packed sequence; None: the sequence itself, in order.
+        query_ends, key_ends: [segments + 1], int32, cumulative lengths from 0.
+        longest_query, longest_key: maximum lengths.
     """
 
     keys: Tensor | None
@@ -50,11 +50,11 @@ class Segments:
 
 
 def segments_of(trie: Walk, paths: list[NDArray[np.int64]], device: torch.device | str) -> Segments:
-    """Segments of a packed batch.
+    """Build the segments of a packed batch.
 
     Args:
         trie: rows, whose own tokens are packed in this order.
-        paths: places of every row's tokens, by row.
+        paths: positions of every row's tokens, by row.
     """
     own = np.array(trie.lengths) - np.array(trie.shared)
     places = np.flatnonzero(own)
@@ -77,12 +77,12 @@ def segments_of(trie: Walk, paths: list[NDArray[np.int64]], device: torch.device
 def varlen_attention(
     query: Tensor, key: Tensor, value: Tensor, segments: Segments, half: torch.dtype, scale: float | None
 ) -> Tensor:
-    """Attention of all segments.
+    """Compute the attention of all segments.
 
     Args:
         query, key, value: [1, heads, n, width of a head]; keys and values may have fewer heads.
         half: precision of the kernel.
-        scale: of products of queries and keys; None: 1 / sqrt(width of a head).
+        scale: factor on products of queries and keys; None: 1 / sqrt(width of a head).
 
     Returns:
         [1, n, heads, width of a head] in ``half``.
@@ -101,7 +101,7 @@ def varlen_attention(
 
 
 def kernel_type(query: Tensor) -> torch.dtype | None:
-    """Precision in which the kernel computes here, where it `works`; None: it does not."""
+    """Return the kernel's precision for a query if it `works`; None: it does not support the query."""
     kind = query.device.type
     half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else query.dtype
     return half if half in HALF and query.shape[-1] <= WIDEST_HEAD else None
@@ -109,9 +109,9 @@ def kernel_type(query: Tensor) -> torch.dtype | None:
 
 @lru_cache
 def works(device: torch.device) -> bool:
-    """Whether the kernel gives what PyTorch's attention does; said once in the log where not.
+    """Whether the kernel agrees with PyTorch's attention; logged once if not.
 
-    Not to be asked within a forward pass: selective recompute would take the probe's attention for a layer's.
+    Do not call this within a forward pass: selective checkpointing would treat the probe's attention as a layer's.
     """
     if device.type != "cuda":
         return False
@@ -126,7 +126,7 @@ def works(device: torch.device) -> bool:
 
 
 def probe(device: torch.device | str, half: torch.dtype) -> float:
-    """Largest relative difference to `by_segment`, gradients too, on a row of 5 tokens and a branch of 3 beyond 4."""
+    """Return the largest relative difference to `by_segment`, also of gradients, on a row of 5 tokens and a branch."""
     places = [np.arange(5), np.concatenate([np.arange(4), np.arange(5, 8)])]
     segments = segments_of(Walk([0, 1], [0, 4], [5, 7]), places, device)
     generator = torch.Generator().manual_seed(0)
@@ -145,7 +145,7 @@ def probe(device: torch.device | str, half: torch.dtype) -> float:
 def by_segment(
     query: Tensor, key: Tensor, value: Tensor, segments: Segments, half: torch.dtype, scale: float | None
 ) -> Tensor:
-    """As `varlen_attention` by PyTorch's attention, a segment at a time: slow, for comparisons."""
+    """Compute `varlen_attention` with PyTorch's attention, one segment at a time: slow, for comparisons."""
     outputs = []
     for segment, (start, end) in enumerate(pairwise(segments.query_ends.tolist())):
         low, high = segments.key_ends[segment : segment + 2].tolist()

@@ -8,7 +8,6 @@ before its first optimizer step, and ``rollout_correction`` corrects for the dif
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,7 +61,8 @@ class Recorded:
                     left_out[reason] += 1
                 else:
                     usable.append(_light(stored))
-        groups = _best(usable, settings) if recipe.source == "demonstrations" else _groups(usable, recipe, left_out)
+        single = [[stored.session.id] for stored in usable]
+        groups = single if recipe.source == "demonstrations" else _groups(usable, recipe, left_out)
         out = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items())) or "none"
         if not groups:
             raise InputError(f"{settings.pool}: no session that {recipe.name} can train on; excluded: {out}")
@@ -94,7 +94,7 @@ class Recorded:
             if taken >= len(self.groups):
                 raise InputError(
                     f"{self.settings.pool}: {selected.missing} more groups are needed whose sessions differ in "
-                    f"{self.settings.dynamic_sampling_metric}, and all {len(self.groups)} were tried: lower "
+                    f"success, and all {len(self.groups)} were tried: lower "
                     "tasks_per_iteration, or set dynamic_sampling=false"
                 )
         chosen = [t for t, keep in zip(drawn, selected.keep, strict=True) if keep]
@@ -143,7 +143,7 @@ def unusable(stored: Stored, settings: Settings, recipe: AlgorithmSpec) -> str:
     least = settings.pool_min_return
     if least is not None:
         return "" if stored.total >= least else f"with a return below pool_min_return={least:g}"
-    return "" if session.success or settings.pool_top_share else "not solved (see pool_min_return, pool_top_share)"
+    return "" if session.success else "not solved (see pool_min_return)"
 
 
 def _light(stored: Stored) -> Stored:
@@ -162,10 +162,3 @@ def _groups(usable: Sequence[Stored], recipe: AlgorithmSpec, left_out: Counter[s
     if len(groups) < len(found):
         left_out["alone in their group"] += len(found) - len(groups)
     return groups
-
-
-def _best(usable: Sequence[Stored], settings: Settings) -> list[list[str]]:
-    """Return the sessions to imitate, one per group: the ``pool_top_share`` with the highest returns, or all."""
-    share = settings.pool_top_share or 1.0
-    ranked = sorted(range(len(usable)), key=lambda number: -usable[number].total)
-    return [[usable[number].session.id] for number in sorted(ranked[: math.ceil(share * len(usable))])]

@@ -1,7 +1,7 @@
 """Detection of a policy that has degraded below its start, from one sample of its success per iteration.
 
 An iteration's sample is the mean over its tasks, m, with a standard error e between tasks and the number of tasks n
-(`rl_agents.data.success`). A window of iterations pools them:
+(`policy_sample`). A window of iterations pools them:
 
     M = Σ n·m / Σ n,    E² = Σ n²·e² / (Σ n)².
 
@@ -23,7 +23,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rl_agents.data.success import SAMPLE, SAMPLE_SE, TASKS
+import numpy as np
+
+from rl_agents.data.trajectory import Trajectory
+
+#: Tags of a sample: mean over tasks, its standard error, and the number of tasks.
+SAMPLE, SAMPLE_SE, TASKS = (f"collapse_monitor/{name}" for name in ("sample", "sample_se", "tasks"))
 
 #: Most iterations in a window; more if they have fewer than `LEAST_TASKS` together.
 WINDOW = 8
@@ -108,8 +113,12 @@ def compare(samples: Sequence[Sample], z: float, begin: int = 0) -> Verdict:
     return Verdict(start, now, below=start.mean - now.mean > z * math.hypot(start.error, now.error))
 
 
-def judge(records: Sequence[Mapping[str, Any]], z: float) -> Verdict:
-    """Judge a run by its records; without a sample in the last one the verdict is empty.
+#: Drop of success that counts as degraded, in combined standard errors.
+Z = 3.5
+
+
+def judge(records: Sequence[Mapping[str, Any]], z: float = Z) -> Verdict:
+    """Judge a run by its records, of which the last one may have no sample; then there is no verdict.
 
     Args:
         records: lines of metrics.jsonl.
@@ -146,3 +155,32 @@ def best_checkpoint(records: Sequence[Mapping[str, Any]], iterations: Sequence[i
         rates |= {0: starts[-1]} if starts else {}
     known = [iteration for iteration in sorted(iterations) if iteration in rates]
     return max(known, key=rates.__getitem__, default=min(iterations, default=None))
+
+
+def policy_sample(trajectories: Sequence[Trajectory], groups: int) -> dict[str, float]:
+    """Mean success of the first task groups, m = Σ_g m_g / n, and its standard error e; empty without episodes.
+
+        e² = max(Σ_g (m_g - m)² / ((n-1)·n), p·(1-p) / N),    p = (X + 1) / (N + 2)
+
+    with X of N episodes solved: the second term keeps the error of a few tasks that happen to agree above 0.
+
+    Later groups are not a sample of the policy: they were run because earlier ones agreed (dynamic sampling). Failed
+    episodes are excluded.
+
+    Args:
+        trajectories: in the order in which they were requested.
+        groups: number of groups of a first round.
+    """
+    first = set(list(dict.fromkeys(t.group_id for t in trajectories))[:groups])
+    solved: dict[int, list[bool]] = {}
+    for trajectory in trajectories:
+        if trajectory.group_id in first and not trajectory.failed:
+            solved.setdefault(trajectory.group_id, []).append(trajectory.success)
+    if not solved:
+        return {}
+    means = np.array([np.mean(group) for group in solved.values()])
+    episodes = sum(len(group) for group in solved.values())
+    rate = (sum(map(sum, solved.values())) + 1) / (episodes + 2)
+    between = float(means.var(ddof=1)) / len(means) if len(means) > 1 else 0.0
+    error = math.sqrt(max(between, rate * (1 - rate) / episodes))
+    return {SAMPLE: float(means.mean()), SAMPLE_SE: error, TASKS: float(len(means))}

@@ -1,6 +1,6 @@
-"""What the driver does to rows around credit: reward terms before it, group weights and rejected tokens after it.
+"""The driver's steps around credit: reward terms before it, group weights and rejected tokens after it.
 
-All of it happens before the rows are split over learners and micro-batches, so that denominators stay global.
+All of them happen before rows are split over learners and micro-batches, so that denominators are global.
 """
 
 from __future__ import annotations
@@ -17,8 +17,15 @@ from rl_agents.config import Settings
 from rl_agents.data.samples import FloatArray, Row
 from rl_agents.data.step_table import step_spans
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.losses import rollout_correction
-from rl_agents.losses.kl import kl_penalty
+from rl_agents.losses import (
+    CORRECTIONS,
+    UNITS,
+    Correction,
+    Unit,
+    effective_share,
+    kl_penalty,
+    mismatch_metrics,
+)
 from rl_agents.rewards.overlong import step_penalties
 
 
@@ -31,20 +38,18 @@ def assign_credit(
     kl_coef: float,
     memory: Memory | None = None,
 ) -> dict[str, float]:
-    """Fill the rows' advantages from their rewards and drop what must not be trained on; return metrics.
+    """Fill the rows' advantages from their rewards and mask tokens that must not be trained on; return metrics.
 
-    Rejection comes last: credit speaks of what happened, the masks that are left of what the loss may trust.
+    Tokens are rejected last, because credit needs all of them. Metrics, group weights and the mismatch correction
+    exclude replayed rows (`Row.again`): their ratio is against the policy that sampled them.
 
     Args:
-        recipe: supervised ones have no credit; their steps are weighed only.
+        recipe: supervised ones have no credit; only their steps are weighted.
         rows: scored by the networks that the recipe needs.
-        trajectories: what ``Row.trajectory`` counts.
+        trajectories: ``Row.trajectory`` is an index of them.
         weights: factor on the advantages by group.
-        kl_coef: current weight of the KL in the reward.
-        memory: of the recipe's credit, where it has one.
-
-    Of rows that are trained on again (`Row.again`) metrics, groups' weights and the mismatch correction say nothing:
-    their ratio is against the policy that sampled them.
+        kl_coef: weight of the KL in the reward.
+        memory: state of the recipe's credit, if it has one.
     """
     if recipe.credit is None:
         weigh_steps(rows, trajectories)
@@ -98,7 +103,7 @@ def _penalize_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory], 
 def _subtract_kl(rows: Sequence[Row], settings: Settings, coefficient: float) -> dict[str, float]:
     """r_j <- r_j - β·(lp_old - lp_ref)_j, before advantages (Ouyang et al. 2022, eq. 2).
 
-    Unlike KL in the loss it is credited to earlier tokens by the return; a group estimator (GRPO) sees only its sum.
+    Unlike KL in the loss, returns credit it to earlier tokens; a group estimator (GRPO) uses only its sum.
     """
     total, tokens = 0.0, 0.0
     for row in rows:
@@ -113,7 +118,7 @@ def _subtract_kl(rows: Sequence[Row], settings: Settings, coefficient: float) ->
 
 
 def credit_metrics(rows: Sequence[Row]) -> dict[str, float]:
-    """Spread of the advantages, and the share of trajectories that teach nothing because theirs are all 0."""
+    """Return mean and deviation of the advantages, and the share of trajectories whose advantages are all 0."""
     advantages = np.concatenate([row.advantages[row.mask > 0] for row in rows if row.advantages is not None])
     silent: dict[int, bool] = {}
     for row in rows:
@@ -126,7 +131,7 @@ def credit_metrics(rows: Sequence[Row]) -> dict[str, float]:
     values = [row.values[read_at(row)] for row in rows if row.values is not None]
     if values:
         found = [row.returns[read_at(row)] for row in rows if row.returns is not None]
-        targets = np.concatenate(found, dtype=np.float64)  # in float32 equal targets have a variance of rounding
+        targets = np.concatenate(found, dtype=np.float64)  # in float32 equal targets have a variance from rounding
         spread = float(targets.var())
         error = float((targets - np.concatenate(values)).var())
         metrics["critic/explained_variance"] = 1.0 - error / spread if spread > 0 else 0.0
@@ -145,7 +150,7 @@ def weigh_groups(rows: Sequence[Row], weights: Mapping[int, float]) -> None:
 
 
 def weigh_steps(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None:
-    """Multiply advantages (the loss, where there are none) by the steps' weights; what weighs 0 leaves the loss."""
+    """Multiply advantages (or the loss without advantages) by the steps' weights; weight 0 masks a step."""
     weighed = {n for n, trajectory in enumerate(trajectories) if any(s.weight != 1.0 for s in trajectory.steps)}
     if not weighed:
         return
@@ -160,7 +165,7 @@ def weigh_steps(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None
 
 
 def filter_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Take responses that were cut at the length limit out of the policy's loss and its denominators."""
+    """Mask responses that were cut at the length limit, in the policy's loss and its denominators."""
     own = _own(rows)
     before = sum(float(row.mask.sum()) for row in own)
     for row in rows:
@@ -172,9 +177,9 @@ def filter_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> 
 
 
 def correct_mismatch(rows: Sequence[Row], settings: Settings) -> dict[str, float]:
-    """Fill ``correction``, take rejected tokens out of ``mask``, and return how far engine and learner disagree."""
+    """Fill ``correction``, mask rejected tokens, and return metrics of the logprob mismatch."""
     before = sum(float(row.mask.sum()) for row in rows)
-    unit = rollout_correction.UNITS.get(settings.rollout_correction, "token")
+    unit = UNITS.get(settings.rollout_correction, "token")
     metrics = _mismatch_metrics(rows, unit)
     if settings.rollout_correction == "none":
         return metrics
@@ -188,8 +193,8 @@ def correct_mismatch(rows: Sequence[Row], settings: Settings) -> dict[str, float
     return metrics
 
 
-def _mean_correction(rows: Sequence[Row], unit: rollout_correction.Unit) -> float:
-    """Mean weight of what has one, kept tokens, steps or rows: long steps or rows do not weigh more then."""
+def _mean_correction(rows: Sequence[Row], unit: Unit) -> float:
+    """Return the mean weight over the kept units: tokens, steps or rows, regardless of the length of steps and rows."""
     kept = [(row, row.correction) for row in rows if row.correction is not None and row.mask.any()]
     if unit == "token":
         tokens = sum(float(row.mask.sum()) for row, _ in kept)
@@ -198,8 +203,8 @@ def _mean_correction(rows: Sequence[Row], unit: rollout_correction.Unit) -> floa
     return float(np.mean(found)) if found else 0.0
 
 
-def _units(row: Row, values: FloatArray, unit: rollout_correction.Unit) -> list[FloatArray]:
-    """Return what the sampled tokens of a row hold, unit by unit; all of them together where tokens are the unit."""
+def _units(row: Row, values: FloatArray, unit: Unit) -> list[FloatArray]:
+    """Return the values of a row's sampled tokens by unit; all together if the unit is a token or the row."""
     sampled = row.mask > 0
     if unit == "step":
         return [values[sampled & (row.segments == step)] for step in np.unique(row.segments[sampled])]
@@ -208,19 +213,19 @@ def _units(row: Row, values: FloatArray, unit: rollout_correction.Unit) -> list[
 
 def _correction(
     settings: Settings, segments: torch.Tensor, old: torch.Tensor, rollout: torch.Tensor, mask: torch.Tensor
-) -> rollout_correction.Correction:
-    """Apply the method that ``rollout_correction`` names, with its own constants where none are chosen."""
-    method = rollout_correction.METHODS[settings.rollout_correction]
+) -> Correction:
+    """Apply the method of ``rollout_correction``, with its own constants unless others are set."""
+    method = CORRECTIONS[settings.rollout_correction]
     cap, bounds = settings.rollout_correction_cap or None, settings.rollout_correction_bounds or None
-    given = {"cap": cap, "threshold": cap, "bounds": tuple(bounds) if bounds else None, "segments": segments}
+    given = {"cap": cap, "bounds": tuple(bounds) if bounds else None, "segments": segments}
     taken = inspect.signature(method).parameters
     options = {name: value for name, value in given.items() if name in taken and value is not None}
     return method(old, rollout, mask, **options)
 
 
-def _mismatch_metrics(rows: Sequence[Row], unit: rollout_correction.Unit) -> dict[str, float]:
+def _mismatch_metrics(rows: Sequence[Row], unit: Unit) -> dict[str, float]:
     joined = [np.concatenate([part(row) for row in rows]) for part in (_old, lambda r: r.logprobs, lambda r: r.mask)]
-    found = rollout_correction.mismatch_metrics(*_tensors(*joined))
+    found = mismatch_metrics(*_tensors(*joined))
     gaps = [gap for row in rows for gap in _units(row, _old(row) - row.logprobs, unit)]
     whole = [gap if unit == "token" else gap.sum(keepdims=True, dtype=np.float64) for gap in gaps]
     return {
@@ -228,7 +233,7 @@ def _mismatch_metrics(rows: Sequence[Row], unit: rollout_correction.Unit) -> dic
         "rollout_corr/k3_kl": float(found["mismatch_k3"]),
         "rollout_corr/old_logprob_diff_mean": float(found["mismatch_mean"]),
         "rollout_corr/old_logprob_diff_max": float(found["mismatch_max"]),
-        "rollout_corr/ess": rollout_correction.effective_share(np.concatenate([np.zeros(0), *whole])),
+        "rollout_corr/ess": effective_share(np.concatenate([np.zeros(0), *whole])),
     }
 
 

@@ -1,4 +1,4 @@
-"""A run: `AgentConfig` builds it, `AgentAlgorithm` is it, as RLlib, Tune and `run.py` see it."""
+"""A run, for RLlib, Tune and `run.py`: `AgentConfig` builds an `AgentAlgorithm`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from rl_agents.algorithms.base import Memory
 from rl_agents.config import load_mapping
 from rl_agents.data.failures import BadTasks
 from rl_agents.data.samples import Row, build_samples
-from rl_agents.data.success import policy_sample
 from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, monitor_specs, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.base import task_ids
@@ -45,6 +44,7 @@ from rl_agents.orchestrator.rollout_batch import (
 from rl_agents.orchestrator.rollout_buffer import BatchBuffer, Given, Producer, RolloutBuffer, Sampled
 from rl_agents.orchestrator.rollout_workers import RolloutWorkers
 from rl_agents.orchestrator.streaming_rollouts import StreamBuffer
+from rl_agents.reporting.collapse_monitor import policy_sample
 from rl_agents.resources import node_share, placement, run_bundles, runner_cpus
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.env_runner import TextEnvRunner
@@ -57,11 +57,14 @@ from rl_agents.trainer.resolve import check_context, resolve
 from rl_agents.trainer.run_store import RunPool
 from rl_agents.trainer.warm_start import ensure_model
 
+#: Extra episodes per iteration of a search, for the collapse monitor.
+MONITORED = 16
+
 
 class AgentConfig(AlgorithmConfig):
-    """Configuration of an `AgentAlgorithm`, and how to build one.
+    """Configuration of an `AgentAlgorithm`.
 
-    ``agent`` holds every key (`rl_agents.config.Settings`); RLlib's own fields follow from it.
+    ``agent`` contains every key (`rl_agents.config.Settings`); RLlib's own fields follow from it.
 
     >>> config = AgentConfig().environment("guess_numbers").training(algo="grpo", lr=3e-4)  # doctest: +SKIP
     >>> algo = config.build_algo()  # doctest: +SKIP
@@ -70,10 +73,10 @@ class AgentConfig(AlgorithmConfig):
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or AgentAlgorithm)
         self.agent = Settings()
-        #: Folder of the starting weights; known once the configuration is built.
+        #: Folder of the initial weights; known once the configuration is built.
         self.model_dir: str = ""
         self.env_runner_cls = TextEnvRunner
-        # RLlib would gather and spread connector states of env runners, which ours do not have.
+        # RLlib would synchronize connector states of env runners, which ours do not have.
         self.merge_env_runner_states = False
         self.broadcast_env_runner_states = False
         self._dont_auto_sync_env_runner_states = True
@@ -105,20 +108,20 @@ class AgentConfig(AlgorithmConfig):
         return self
 
     def local(self) -> Self:
-        """No actors: environments, torch engine and learner in this process, so that breakpoints hit."""
+        """Run in a single process, without Ray actors: environments, torch engine and learner can be debugged."""
         self.agent.make_local()
         return self
 
     def build_algo(self, **kwargs: Any) -> AgentAlgorithm:  # type: ignore[override]
-        """Check everything, build the starter model if it is asked for and absent, and start actors."""
+        """Check everything, build the warm-start model if it is requested and missing, and start actors."""
         return self.algo_class(config=self, **kwargs)  # type: ignore[no-any-return]
 
     def completed(self) -> AgentConfig:
-        """A resolved copy whose RLlib fields follow from ``agent``."""
+        """Return a resolved copy whose RLlib fields follow from ``agent``."""
         config = self.copy(copy_frozen=False)
         config.agent = resolve(self.agent)
         config.model_dir = self.model_dir or str(ensure_model(config.agent, AgentAlgorithm.from_settings))
-        if resolve_engine(config.agent.engine)[0] == "vllm":  # which would report it late, on many lines
+        if resolve_engine(config.agent.engine)[0] == "vllm":  # which would report it late
             check_context(config.agent, context_limit(read_config(config.model_dir)))
         config.apply_settings()
         return config
@@ -139,7 +142,7 @@ class AgentConfig(AlgorithmConfig):
     # --- RLlib hooks -------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Our keys are validated by `resolve`; RLlib's checks speak of batches and spaces that we do not use."""
+        """Do nothing: `resolve` validates keys, and RLlib's checks are about batches and spaces that are not used."""
 
     def get_default_learner_class(self) -> type:
         from rl_agents.learner.learner import AgentLearner  # imports FSDP: env runners do without
@@ -155,7 +158,7 @@ class AgentConfig(AlgorithmConfig):
 
 
 def open_recorded(config: AgentConfig) -> Recorded | None:
-    """Return the sessions that the key ``pool`` names; None: it names none. Raises as `Recorded.open` does."""
+    """Return the sessions of the key ``pool``; None if it is not set. Raises as `Recorded.open` does."""
     settings = config.agent
     if not settings.pool:
         return None
@@ -170,10 +173,10 @@ def make_buffer(
     workers: Callable[[], RolloutWorkers],
     learners: Callable[[], AgentLearnerGroup],
 ) -> RolloutBuffer[Any]:
-    """Return what makes a run's batches.
+    """Return the source of a run's batches.
 
     Args:
-        recorded: sessions to train on; None: of other sources.
+        recorded: recorded sessions to train on; None: the run samples.
     """
     settings = config.agent
     source = ALGORITHMS[settings.algo].source
@@ -198,12 +201,12 @@ def _episodes(config: AgentConfig, tasks: Sequence[str]) -> Episodes:
 class AgentAlgorithm(Algorithm):
     """RLlib algorithm whose experience is token rows of LLM agents.
 
-    It starts engines, env runners, learners and the pool, knows where the run is, samples and learns, saves and
-    restores (`rl_agents.trainer.checkpoint`), and stops everything. ``train()`` returns RLlib's result with our metrics
-    under ``agent`` (see docs/reference/metrics.md). Build one with `AgentConfig.build_algo`.
+    It starts engines, env runners, learners and the trajectory store, tracks the run's progress, samples and learns,
+    saves and restores (`rl_agents.trainer.checkpoint`), and stops everything. ``train()`` returns RLlib's result with
+    metrics under ``agent`` (docs/reference/metrics.md). Build one with `AgentConfig.build_algo`.
 
     Attributes:
-        memory: what credit knows from earlier iterations.
+        memory: state of the credit from earlier iterations.
     """
 
     settings: Settings
@@ -222,7 +225,7 @@ class AgentAlgorithm(Algorithm):
 
     @classmethod
     def default_resource_request(cls, config: Any) -> Any:
-        """Tune's hook, for sweeps of this class itself: all bundles of a run."""
+        """Tune's hook for sweeps of this class: all bundles of a run."""
         agent = config.agent if isinstance(config, AgentConfig) else AgentConfig().update_from_dict(config).agent
         return placement(run_bundles(agent))
 
@@ -240,15 +243,15 @@ class AgentAlgorithm(Algorithm):
     # --- start and stop ---------------------------------------------------------------------------------------------
 
     def _setup_logdir(self) -> None:
-        """Outside Tune there is no trial folder: the run folder is ours, ~/ray_results stays empty."""
+        """Create no trial folder outside Tune: a run has its own folder, and ~/ray_results stays empty."""
         if self._storage is not None:
             super()._setup_logdir()
 
     def setup(self, config: Any) -> None:
         """Start engines, env runners and learners.
 
-        Replaces RLlib's setup, which prepares connectors, spaces, replay buffers and evaluation runners that nothing
-        here uses, and starts a Ray session even for a run without actors.
+        Replaces RLlib's setup, which prepares unused connectors, spaces, replay buffers and evaluation runners, and
+        starts a Ray session even for a run without actors.
         """
         self.settings = settings = self.config.agent
         self.recipe = ALGORITHMS[settings.algo]
@@ -261,12 +264,12 @@ class AgentAlgorithm(Algorithm):
         )
         self.rollout_workers: RolloutWorkers | None = None
         self.pool: RunPool | None = None
-        #: Of the run whose checkpoint was restored last; None: of none, the run begins.
+        #: Store of the run whose checkpoint was restored last; None: the run begins.
         self._restored_pool: str | None = None
         self.last_trajectories: list[Trajectory] = []
-        #: Steps that the last iteration trained on, by how many updates ago they were sampled.
+        #: Number of steps of the last iteration by the number of updates since they were sampled.
         self.staleness: Counter[int] = Counter()
-        #: False only while a training step can be left without a trace, that is, before its first optimizer step.
+        #: False only while a training step can be aborted without effect, before its first optimizer step.
         self.learning = True
         join_session(settings)
         self.callbacks = [callback() for callback in force_list(self.config.callbacks_class)]
@@ -282,7 +285,7 @@ class AgentAlgorithm(Algorithm):
             raise
 
     def _start_over(self) -> None:
-        """Set all that a checkpoint holds, except for the learners, to that of a run that has done nothing."""
+        """Reset everything that a checkpoint contains, except the learners, to the start of a run."""
         self.explorer = self._new_explorer()
         self.memory = self.recipe.memory(self.settings) if self.recipe.memory else None
         self._set_counters(Counters(0, 0, 0))
@@ -340,12 +343,12 @@ class AgentAlgorithm(Algorithm):
         return foreign
 
     def _resume_pool(self) -> None:
-        """Serve again what had been sampled after the checkpoint, unless that is of another run."""
+        """Reuse calls that were sampled after the checkpoint, unless it is another run's."""
         if self.pool is None:
             return
         self.pool.resumed(self.iteration)
         recorded = {} if self._disown() else self.pool.calls_since(self.buffer.oldest())
-        if self.settings.stream:  # what came after the checkpoint was sampled by weights that are not made again
+        if self.settings.stream:  # later weights are not reproduced
             recorded = {seed: call for seed, call in recorded.items() if call.policy_version <= self.policy_version}
         self.buffer.served = {call.policy_version for call in recorded.values()}
         if recorded:
@@ -364,7 +367,7 @@ class AgentAlgorithm(Algorithm):
             self.rollout_workers.collector.fault_tolerance.deaths |= Counter(counters.deaths)
 
     def cleanup(self) -> None:
-        """Stop everything, in this order; what one of them raises is raised when all have had their turn."""
+        """Stop everything in order; errors are raised after all parts have been stopped."""
         self.buffer.close()
         if self.rollout_workers is not None:
             self.rollout_workers.collector.closed = True
@@ -379,30 +382,30 @@ class AgentAlgorithm(Algorithm):
     # --- one iteration ----------------------------------------------------------------------------------------------
 
     def step(self) -> dict[str, Any]:
-        """One iteration; RLlib's own would retry by itself, and return metrics that are no plain numbers."""
+        """Run one iteration. RLlib's method would retry, and return metrics that are not plain numbers."""
         return {"agent": self.training_step()}
 
     def training_step(self) -> dict[str, float]:
-        """tasks -> rollouts -> rows -> credit -> optimizer steps -> engines; returns this iteration's metrics."""
+        """Run tasks -> rollouts -> rows -> credit -> optimizer steps -> engines; return the iteration's metrics."""
         started, busy = time.perf_counter(), self._engines_busy()
         self.learning = False
         self.staleness.clear()
-        metrics = self._play_and_learn() if self.explorer is None else self._explore(self.explorer)
+        metrics = self._sample_and_learn() if self.explorer is None else self._explore(self.explorer)
         if left_out := self.place.bad.left_out:
             metrics["fault/left_out_tasks"] = float(len(left_out))
         elapsed = time.perf_counter() - started
-        # The paths of a search share steps, and most siblings are on none.
+        # The paths of a search share steps, and most siblings are on no path.
         searched = self.explorer.counts.response_tokens if self.explorer else 0
         tokens = searched or sum(t.response_tokens for t in self.last_trajectories)
         metrics.update({"timing_s/iteration": elapsed, "perf/tokens_per_s": tokens / elapsed})
         metrics.update(staleness_metrics(self.staleness))
         now = self._engines_busy()
-        # Less than before: it has restarted.
+        # An engine with less time than before has restarted.
         if worked := [now[i] - busy[i] for i in now.keys() & busy.keys() if now[i] >= busy[i]]:
             metrics["perf/engine_busy_share"] = fmean(worked) / elapsed
         return metrics
 
-    def _play_and_learn(self) -> dict[str, float]:
+    def _sample_and_learn(self) -> dict[str, float]:
         experience = self.buffer.next(self.iteration)
         self.last_trajectories = experience.played
         self._keep(experience.played)
@@ -416,11 +419,11 @@ class AgentAlgorithm(Algorithm):
         return metrics
 
     def _explore(self, explorer: Explorer) -> dict[str, float]:
-        """Searches: siblings at one state of every active task, one update, and so on until the budget is spent."""
+        """Search: sample siblings at a state of every active task, update, and repeat until the budget is spent."""
         workers = self._started_workers()
-        workers.version = None  # a resumed run begins with fresh engines, too
+        workers.version = None  # as in a resumed run, which begins with new engines
         sampled = self._sample_policy(workers)
-        self.learning = True  # what a tick found out cannot be taken back
+        self.learning = True  # results of a search cannot be undone
         beside: Order = "beside" if self.settings.num_env_runners else "after"
         expand, order = Expanding(workers.collector), beside if self.settings.async_level else "before"
 
@@ -441,25 +444,25 @@ class AgentAlgorithm(Algorithm):
         return {**metrics, **rollout_metrics(finished), **explorer.metrics(), **sampled}
 
     def _sample_policy(self, workers: RolloutWorkers) -> dict[str, float]:
-        """Measure the plain policy's success by separate episodes: a search's own paths do not show it."""
+        """Measure the plain policy's success in separate episodes: a search's own paths do not show it."""
         started, settings = time.perf_counter(), self.settings
-        count = 0 if settings.collapse_monitor == "off" else settings.collapse_monitor_episodes
-        if not count:
+        if settings.collapse_monitor == "off":
             return {}
-        specs = monitor_specs(self.train_tasks, self.iteration, count, settings.seed, self.place.bad.left_out)
+        specs = monitor_specs(self.train_tasks, self.iteration, MONITORED, settings.seed, self.place.bad.left_out)
         self._sync_engines()
-        played = workers.collector.collect(specs).answers
+        episodes = workers.collector.collect(specs).answers
         return {
-            **policy_sample(played, count),
-            "collapse_monitor/turns": float(sum(len(t.steps) for t in played)),
-            "collapse_monitor/response_tokens": float(sum(t.response_tokens for t in played)),
+            **policy_sample(episodes, MONITORED),
+            "collapse_monitor/turns": float(sum(len(t.steps) for t in episodes)),
+            "collapse_monitor/response_tokens": float(sum(t.response_tokens for t in episodes)),
             "timing_s/collapse_monitor": time.perf_counter() - started,
         }
 
     def _learn(
         self, trajectories: Sequence[Trajectory], weights: Mapping[int, float], *update: int
     ) -> dict[str, float]:
-        """Rows, credit, optimizer steps: the ``update``-th of an iteration; none when no episode teaches anything."""
+        """Build rows, compute credit, and take optimizer steps, as the ``update``-th of an iteration if it has
+        several."""
         started, settings, skipped = time.perf_counter(), self.settings, {"actor/skipped_iterations": 1.0}
         warm = self.iteration >= settings.critic_warmup
         again = self.memory.again(self.iteration) if self.memory is not None else ()
@@ -494,7 +497,7 @@ class AgentAlgorithm(Algorithm):
         return metrics | {"timing_s/learn": time.perf_counter() - started, **data.size(rows, settings.epochs)}
 
     def _engines_busy(self) -> dict[int, float]:
-        """Seconds in which each engine has sampled so far; empty without actors."""
+        """Return each engine's sampling time so far in seconds; empty without actors."""
         group = self.rollout_workers.engine_group if self.rollout_workers is not None else None
         return group.busy_seconds() if group is not None else {}
 
@@ -503,7 +506,7 @@ class AgentAlgorithm(Algorithm):
             self.pool.add_sessions(self.iteration, trajectories, update)
 
     def _sessions(self, trajectories: Sequence[Trajectory], *update: int) -> list[str]:
-        """Names of an update's own episodes in the pool; empty where there is none."""
+        """Return names of an update's own episodes in the trajectory store; empty texts without a store."""
         if self.pool is None:
             return [""] * len(trajectories)
         return self.pool.names(self.iteration, trajectories, *update)
@@ -511,7 +514,7 @@ class AgentAlgorithm(Algorithm):
     def _keep_batch(
         self, rows: Sequence[Row], trajectories: Sequence[Trajectory], sessions: Sequence[str], *update: int
     ) -> None:
-        """Note what an update is about to train on; versions of recorded sessions count another run's updates."""
+        """Record an update's batch; versions of recorded sessions count another run's updates."""
         if self.recipe.credit is not None and self.recorded is None:
             own = [row for row in rows if not row.again]
             self.staleness += updates_behind(own, trajectories, self.policy_version)
@@ -524,7 +527,7 @@ class AgentAlgorithm(Algorithm):
     # --- checkpoints, by our own names, RLlib's and Tune's ----------------------------------------------------------
 
     def save_run_checkpoint(self, folder: Path) -> None:
-        """Write a checkpoint; it appears under its name when it is complete."""
+        """Write a checkpoint, which gets its name when it is complete."""
         write_atomically(Path(folder), self._fill_checkpoint)
         if self.pool is not None:
             self.pool.checkpoint(self.iteration)
@@ -541,20 +544,19 @@ class AgentAlgorithm(Algorithm):
         save_run(folder, self.learner_group, counters, self.settings, self.explorer, self.memory)
 
     def restore_run_checkpoint(self, folder: Path) -> None:
-        """Continue exactly where `save_run_checkpoint` was called; raises as `restore_run` does."""
+        """Continue exactly from a checkpoint; raises as `restore_run` does."""
         group, settings = self.learner_group, self.settings
         self._set_counters(restore_run(Path(folder), group, settings, self.explorer, self.memory))
         self._resume_pool()
 
     def go_back(self, folder: Path) -> None:
-        """Take up the weights, optimizers and states of a checkpoint; iterations, tasks and seeds continue.
+        """Restore weights, optimizers and states of a checkpoint; iterations, tasks and seeds continue.
 
-        With the old counters the run would sample what it sampled before, and fall again. Episodes that the present
-        weights have run ahead are given up.
+        With the old counters, the run would sample the same episodes and degrade again. Episodes in flight are dropped.
         """
         restore_policy(Path(folder), self.learner_group, self.settings, self.explorer, self.memory)
         bad, version = self.place.bad, self.policy_version + 1
-        self._set_counters(  # deaths of env runners are known to the workers still
+        self._set_counters(  # the workers still have the deaths of env runners
             Counters(
                 self.iteration, version, self.place.position, dict(bad.left_out), dict(bad.strikes),
                 pool=self._restored_pool,
@@ -562,7 +564,7 @@ class AgentAlgorithm(Algorithm):
         )  # fmt: skip
 
     def restart_learners(self, checkpoint: Path | None) -> None:
-        """Replace all learners by new ones that continue from ``checkpoint``; None: from the beginning."""
+        """Replace all learners; new ones continue from ``checkpoint``, or from the beginning if it is None."""
         self.learner_group.abandon()
         self.learner_group = start_learners(self.config)
         if checkpoint is None:
@@ -592,18 +594,18 @@ class AgentAlgorithm(Algorithm):
     def evaluate_policy(
         self, split: str = "test", episodes: int = 128, temperature: float = 1.0, seed: int = 0
     ) -> list[Trajectory]:
-        """Run tasks with the current policy, the same ones for every seed; tasks repeat where the set is smaller."""
+        """Run tasks with the current policy, the same tasks for every seed; tasks repeat if there are too few."""
         tasks = task_ids(self.settings.env, split, self.settings.env_options)
         return self.play(evaluation_specs(tasks, episodes, seed), temperature)
 
     def play(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> list[Trajectory]:
-        """Run episodes without training on them; ``temperature`` None samples as in training."""
+        """Run episodes without training on them; ``temperature`` None is that of training."""
         workers = self._started_workers()
         with self.buffer.paused():
             self._sync_engines()
             return workers.collector.collect(specs, temperature).answers
 
     def draw(self, folder: Path) -> None:
-        """Write the pictures that only this algorithm has: of a search, ``search_tree.png``."""
+        """Write a search's picture, ``search_tree.png``."""
         if self.explorer is not None:
             draw_search(self.explorer, folder / "search_tree.png")

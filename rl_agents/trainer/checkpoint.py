@@ -1,13 +1,13 @@
-"""Checkpoints: a Hugging Face folder, and next to it everything needed to continue exactly.
+"""Checkpoints: a Hugging Face folder, and everything needed to continue exactly.
 
     hf/                         the policy, loadable by transformers and vLLM
     training_state.safetensors  critic, adapters, optimizer moments
-    state.json                  counters and what is not a tensor
+    state.json                  counters and everything that is not a tensor
     config.yaml                 the resolved configuration
-    search.json                 searches under way and counts of states
-    memory.json                 what an algorithm's credit remembers of earlier iterations
+    search.json                 searches in progress and counts of states
+    memory.json                 state of an algorithm's credit from earlier iterations
 
-Nothing is pickled. A checkpoint appears under its name only when it is complete.
+Nothing is pickled. A checkpoint gets its name only when it is complete.
 """
 
 from __future__ import annotations
@@ -40,16 +40,18 @@ FORMAT = 1
 
 @dataclass
 class Counters:
-    """How far a run is.
+    """Progress of a run.
 
     Attributes:
-        iteration: completed iterations. policy_version: optimizer schedules done; engines carry it with their weights.
+        iteration: completed iterations.
+        policy_version: completed optimizer schedules; the version of the engines' weights.
         task_position: tasks taken from the training stream; iterations may take more than ``tasks_per_iteration``.
-        left_out: tasks that are no longer sampled, with their causes. strikes: how often a task has failed of itself
-        (`BadTasks`). deaths: how often env runners have died in a task. pool: id of the run's pool; empty: it has none,
-        or is not known; None: the run begins. in_flight: the versions that sampled the next iterations' batches
-        (`rl_agents.orchestrator.rollout_buffer`), or a stream's
-            groups (`rl_agents.orchestrator.streaming_rollouts`).
+        left_out: tasks that are no longer sampled, with their causes.
+        strikes: number of a task's own failures (`BadTasks`).
+        deaths: number of env runners that died in a task.
+        pool: id of the run's trajectory store; empty: none or unknown; None: the run begins.
+        in_flight: versions that sampled the next iterations' batches (`rl_agents.orchestrator.rollout_buffer`), or a
+            stream's groups (`rl_agents.orchestrator.streaming_rollouts`).
     """
 
     iteration: int
@@ -78,7 +80,7 @@ def save_run(
     search: Explorer | None,
     memory: Memory | None = None,
 ) -> None:
-    """Fill the existing ``folder``; `write_atomically` makes a checkpoint of it that is whole or absent."""
+    """Write a checkpoint into an existing ``folder``; use `write_atomically` for a complete or absent checkpoint."""
     learners.save_hf(folder / "hf")
     save_state(folder, learners.full_state(), asdict(counters), settings.to_dict())
     if search is not None:
@@ -90,7 +92,7 @@ def save_run(
 def restore_run(
     folder: Path, learners: Learners, settings: Settings, search: Explorer | None, memory: Memory | None = None
 ) -> Counters:
-    """Set learners, search and memory to what `save_run` found, and return the counters.
+    """Restore learners, search and memory from `save_run`'s checkpoint, and return the counters.
 
     Raises:
         InputError: no complete checkpoint, or one of another algorithm or environment.
@@ -111,9 +113,9 @@ def restore_run(
 def restore_policy(
     folder: Path, learners: Learners, settings: Settings, search: Explorer | None, memory: Memory | None = None
 ) -> None:
-    """Take back what was learned since `save_run`, and nothing else: weights, optimizers, what is known of states.
+    """Restore only the learned state of a checkpoint: weights, optimizers, statistics of states.
 
-    Searches under way are given up: they would repeat what they did before.
+    Searches in progress are dropped: they would repeat themselves.
 
     Raises:
         InputError: no complete checkpoint.
@@ -140,7 +142,7 @@ def _counters(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Set
 
 
 def _in_flight(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Settings) -> list[int]:
-    """Read what was in flight; nothing where a resumed run's other settings make it mean something else, or too old."""
+    """Read the batches in flight; none if a resumed run's other settings make them invalid or too old."""
     same = bool(config.get("stream")) == settings.stream
     if same and settings.stream:
         width, bound = int(config["tasks_per_iteration"]), int(config["max_staleness"])
@@ -157,7 +159,7 @@ def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:
     fill(temporary)
     for path in [p for p in temporary.rglob("*") if p.is_file()]:
         flush(path)
-    if folder.exists():  # an older checkpoint of the same iteration gives way only now
+    if folder.exists():  # replace an older checkpoint of the same iteration
         shutil.rmtree(folder)
     temporary.rename(folder)
     flush(folder.parent)
@@ -197,10 +199,10 @@ def save_part(folder: Path, name: str, data: dict[str, Any]) -> None:
 
 
 def load_part(folder: Path, name: str, owner: str) -> dict[str, Any]:
-    """Return what `save_part` wrote.
+    """Return the data that `save_part` wrote.
 
     Args:
-        owner: what has such a part, for the error.
+        owner: owner of such a part, for the error.
 
     Raises:
         InputError: it is missing or damaged.
@@ -218,7 +220,7 @@ SEPARATOR = "|"
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested dictionaries to one level, path parts joined by ``|``."""
+    """Flatten nested dictionaries; parts of a path are joined by ``|``."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
         path = f"{prefix}{SEPARATOR}{name}" if prefix else str(name)

@@ -1,8 +1,8 @@
-"""The engine of ``engine=auto``: chosen once, when a run begins, and kept in its configuration.
+"""Choose the engine for ``engine=auto`` once, when a run begins; its configuration records the choice.
 
-The torch engine where vLLM cannot run, and on CPUs for models and contexts up to `TORCH_PARAMETERS` and
-`TORCH_CONTEXT`. vLLM otherwise: with a GPU, with keys that only vLLM has, and for layers that the torch engine cannot
-cache.
+The torch engine is used if vLLM cannot run, and on CPUs for models and contexts up to `TORCH_PARAMETERS` and
+`TORCH_CONTEXT`. vLLM is used otherwise: with a GPU, with keys that only vLLM supports, and for layers that the torch
+engine cannot cache.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from rl_agents.inference.model_shape import model_shape, read_config
 from rl_agents.inference.select import resolve_engine
 from rl_agents.trainer.warm_start_folder import starter_config, starter_dir
 
-#: Weights and context up to which the torch engine is the cheaper one on a CPU: the largest that were measured
-#: (benchmarks/results/engine_choice.json). With prompts of 1,000 tokens vLLM is cheaper with 0.1 M weights already.
+#: Parameters and context up to which the torch engine is faster on a CPU: the largest that were measured
+#: (benchmarks/results/engine_choice.json). With prompts of 1,000 tokens vLLM is faster even with 0.1 M parameters.
 TORCH_PARAMETERS, TORCH_CONTEXT = 22_000_000, 384
 LIMITS = f"{TORCH_PARAMETERS / 1e6:g} M parameters and contexts of {TORCH_CONTEXT} tokens"
-#: Keys that the torch engine does not have, with their defaults.
+#: Keys that the torch engine does not support, with their defaults.
 ONLY_VLLM = {key.name: key.default for key in keys_of(EngineKeys).values() if "engine!=torch" in key.needs}
 
 
 def settle_engine(settings: Settings) -> None:
-    """Replace ``engine=auto`` by the engine, and write the reason into ``settings.engine_choice``.
+    """Replace ``engine=auto`` by an engine, and write the reason into ``settings.engine_choice``.
 
     Args:
-        settings: with their model's folder checked, or the starter.
+        settings: with a checked model folder, or the warm-start model.
 
     Raises:
-        InputError: an engine was asked for that is unknown or cannot run here.
+        InputError: the requested engine is unknown or cannot run here.
     """
     resumed = settings.complete and "engine" not in settings.explicit
     if settings.engine != "auto":
         settings.engine_choice = f"engine {settings.engine}: as this run began" if resumed else settings.engine_choice
         return
-    # A run of earlier versions took vLLM wherever it runs.
+    # Runs of earlier versions used vLLM wherever it runs.
     kind, reason = resolve_engine("auto") if resumed else choose_engine(settings)
     settings.engine, settings.engine_choice = cast(Any, kind), reason
-    if kind == "torch" and not resumed:  # for want of vLLM, where there are such keys: idle, and no mistake
+    if kind == "torch" and not resumed:  # vLLM cannot run here: its keys have no effect, which is no mistake
         settings.explicit -= ONLY_VLLM.keys()
 
 
 def choose_engine(settings: Settings) -> tuple[str, str]:
-    """Return ``("vllm" | "torch", reason)``; the reason is a sentence for people."""
+    """Return ``("vllm" | "torch", reason)``; the reason is a sentence."""
     import torch
 
     kind, reason = resolve_engine("auto")
@@ -68,7 +68,7 @@ def choose_engine(settings: Settings) -> tuple[str, str]:
 
 
 def small_models(kind: str) -> str:
-    """Return what is to be added to `resolve_engine`'s reason where ``kind`` is not the last word on it."""
+    """Return the addition to `resolve_engine`'s reason if ``kind`` also depends on the model."""
     import torch
 
     if kind == "torch" or torch.cuda.is_available():
@@ -77,7 +77,7 @@ def small_models(kind: str) -> str:
 
 
 def model_config(settings: Settings) -> Mapping[str, Any]:
-    """Return the config.json of a run's model; of a starter, too, that is not built yet."""
+    """Return the config.json of a run's model, also of a warm-start model that is not built yet."""
     if settings.model != "starter":
         return read_config(model_folder(settings.model))
     env = base_environment(settings.env, settings.env_options)

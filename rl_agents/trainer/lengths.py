@@ -1,10 +1,11 @@
-"""Response and context lengths of a model that is no starter: measured on the environment's prompts, never guessed.
+"""Measure response and context lengths on the environment's prompts, for models other than the warm-start model.
 
-Dialogues are run by script before a run and read as the model would. A dialogue of n turns needs
-base + turns_read * R  tokens, R being the length of a response: ``base`` is what the environment says, ``turns_read``
-how many responses are in the context at most (all with ``context=append``, n + 1 with a window that repeats them, 1
-with one that does not). Both are measured: some tasks are run by the environment's demonstrator, and the prompts of
-windows are tokenized twice, once with long thoughts in earlier actions.
+Before a run, scripted dialogues are tokenized as for the model. A dialogue of n turns needs base + turns_read * R
+tokens
+with responses of length R: ``base`` are the environment's tokens, ``turns_read`` is the maximum number of responses in
+the context (all with ``context=append``, n + 1 with a window that repeats them, 1 with one that does not). Both are
+measured: the environment's demonstrator runs some tasks, and prompts of windows are tokenized twice, once with long
+thoughts in earlier actions.
 """
 
 from __future__ import annotations
@@ -30,35 +31,36 @@ from rl_agents.rollout.env_pool import EnvPool, env_pool
 from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.turns import Limits, Player, next_dialogue
 
-#: Tasks whose first prompts are read, and how many of them are run, until the time is up.
+#: Number of tasks whose first prompts are read, number of those that are run, and the time limit.
 TASKS, PLAYED_TASKS, BUDGET_S = 48, 12, 20.0
-#: Tasks that are also run with invalid actions, and for how many turns.
+#: Number of tasks that are also run with invalid actions, and their turns.
 GARBLED_TASKS, GARBLED_TURNS = 3, 3
-#: Turns that a random player takes, and how it writes its actions.
+#: Maximum turns of random actions, and the formats of actions to try.
 EXPLORED_TURNS, FORMS = 12, ("{}", "<think></think>\n<action>{}</action>")
-#: Seconds that one call of the environment may take, unless ``env_timeout_s`` is less.
+#: Timeout of a call of the environment in seconds, unless ``env_timeout_s`` is less.
 TIMEOUT_S = 20.0
-#: For tasks that were not among those run: of a whole dialogue, where much averages out, and of a window's prompt.
+#: Factors for tasks that were not run: for a whole dialogue, whose lengths average out, and for a window's prompt.
 HEADROOM, WINDOW_HEADROOM = 1.15, 1.5
-#: Tokens of an observation where no demonstrator can act.
+#: Assumed tokens of an observation if no demonstrator can act.
 UNSEEN_OBSERVATION = 512
-#: Words of a thought in the second reading.
+#: Words of a thought in the second tokenization.
 THOUGHT = 256
-#: A limit that no prompt meets.
+#: A limit above all prompts.
 UNLIMITED = 10**9
 
 
 @dataclass(frozen=True)
 class Dialogues:
-    """What some dialogues of an environment need of a context.
+    """Measured lengths of an environment's dialogues.
 
     Attributes:
-        turns: turns of an episode at most.
-        shortest, longest: tokens of their first prompts.
-        base: tokens of a whole dialogue's last prompt without the responses, headroom included.
-        turns_read: responses that count in the context, the one that is being written included.
-        shown: whether tasks were run; otherwise observations are assumed to be as long as the first prompt, and
-            `UNSEEN_OBSERVATION` at least.
+        tasks: number of measured tasks.
+        turns: maximum turns of an episode.
+        shortest, longest: tokens of first prompts.
+        base: tokens of a whole dialogue's last prompt without responses, including headroom.
+        turns_read: number of responses in the context, including the one being written.
+        shown: whether tasks were run; otherwise observations are assumed to be as long as the first prompt, and at
+            least `UNSEEN_OBSERVATION`.
     """
 
     tasks: int
@@ -70,29 +72,29 @@ class Dialogues:
     shown: bool
 
     def need(self, response: int) -> int:
-        """Tokens of a whole dialogue with responses of ``response`` tokens."""
+        """Return the tokens of a whole dialogue with responses of ``response`` tokens."""
         return math.ceil(self.base + self.turns_read * response)
 
     def response_in(self, length: int) -> int:
-        """Longest response with which a whole dialogue fits ``length``; not positive when none does."""
+        """Return the longest response with which a whole dialogue fits into ``length``; not positive if none does."""
         return math.floor((length - self.base) / self.turns_read)
 
 
 def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> Dialogues:
-    """Read some tasks of an environment as the policy would.
+    """Measure the prompts of some tasks of an environment.
 
     Args:
         settings: with ``max_turns`` and the environment's options filled in.
-        played: let the demonstrator act; otherwise only the first prompts are read.
+        played: let the demonstrator act; otherwise only first prompts are measured.
 
     Raises:
-        EnvFailure: the environment raised, hung or answered nonsense in every task.
+        EnvFailure: the environment raised, hung or returned invalid values in every task.
         InputError: a user error in the environment, or the chat template cannot write its prompts.
     """
     timeout_s = min(TIMEOUT_S, settings.env_timeout_s or TIMEOUT_S)
     limits = Limits(UNLIMITED, UNLIMITED, UNLIMITED, env_timeout_s=timeout_s)
     player = Player(cast(Engine, None), context, limits)  # nothing is sampled here
-    # A prompt may be longer than the tokenizer's limit here: that is what is to be found out.
+    # Suppress the warning about prompts longer than the tokenizer's limit, which are measured here.
     warned = getattr(context.template.tokenizer, "deprecation_warnings", {})
     warned["sequence-length-is-longer-than-the-specified-maximum"] = True
     pool = env_pool(settings)
@@ -104,7 +106,7 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
 async def _readings(
     settings: Settings, player: Player, pool: EnvPool, played: bool
 ) -> tuple[list[_Reading], list[_Reading]]:
-    """Read tasks until the time is up: as they are run, and with invalid actions."""
+    """Measure tasks until the time limit: with useful and with invalid actions."""
     grows, started = context_window(settings.context) is None, time.monotonic()
     read: list[_Reading] = []
     garbled: list[_Reading] = []
@@ -131,18 +133,18 @@ async def _readings(
     return read, garbled
 
 
-#: How an environment is run: turn, observation and ``info`` -> the action; None ends it.
+#: Chooses actions: turn, observation and ``info`` -> the action; None ends the episode.
 Choose = Callable[[int, str, Mapping[str, Any]], str | None]
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """One task's prompts, turn by turn.
+    """The prompts of a task, turn by turn.
 
     Attributes:
         sizes: tokens without the responses that a growing dialogue keeps.
-        repeated: responses that the fullest of a window's prompts repeats.
-        valid: share of the actions that the environment understood.
+        repeated: maximum number of responses that a window's prompt repeats.
+        valid: share of valid actions.
     """
 
     sizes: list[int]
@@ -151,7 +153,7 @@ class _Reading:
 
 
 async def _read(player: Player, env: TextEnv, guard: EnvGuard, ways: Sequence[Choose], grows: bool) -> _Reading:
-    """Read one task as the first of ``ways`` runs it that the environment mostly understands."""
+    """Measure a task with the first of ``ways`` whose actions are mostly valid."""
     reading = _Reading([])
     for choose in ways:
         reading = await _play(player, env, guard, choose, grows)
@@ -161,18 +163,18 @@ async def _read(player: Player, env: TextEnv, guard: EnvGuard, ways: Sequence[Ch
 
 
 async def _play(player: Player, env: TextEnv, guard: EnvGuard, choose: Choose, grows: bool) -> _Reading:
-    """Run one task and read every prompt; a window's a second time, with long thoughts in it."""
-    told: Any = await guard.call(env.reset, seed=0, options={"task_id": guard.task_id})
-    answer = read_reset(told, player.limits.max_observation_characters)
+    """Run a task and measure every prompt; a window's prompt also with long thoughts."""
+    reply: Any = await guard.call(env.reset, seed=0, options={"task_id": guard.task_id})
+    answer = read_reset(reply, player.limits.max_observation_characters)
     dialogue = thoughtful = Dialogue.start(answer.observation, answer.chat)
     prompt = await player.prompt(env, guard, dialogue)
     sizes, said, repeated, understood, turns = [len(prompt)], 0, 0.0, 0, 0
     thought = f"<think>{' a' * THOUGHT}</think>"
     thought_ids = len(player.context.template.answer_ids(thought)) - 1
-    while (action := choose(turns, answer.observation, told[-1])) is not None:
+    while (action := choose(turns, answer.observation, reply[-1])) is not None:
         step = player.step_by_hand(prompt, action, answer)
-        told = await guard.call(env.step, action)
-        answer = read_step(told, player.limits.max_observation_characters)
+        reply = await guard.call(env.step, action)
+        answer = read_step(reply, player.limits.max_observation_characters)
         turns, understood = turns + 1, understood + answer.valid
         if answer.terminated or answer.truncated or answer.new_dialogue:
             break
@@ -188,7 +190,7 @@ async def _play(player: Player, env: TextEnv, guard: EnvGuard, choose: Choose, g
 
 def _demonstrated(settings: Settings, task: str) -> Choose:
     actions: list[str] = []
-    with contextlib.suppress(Exception):  # some know the starter's small tasks only, and fail in their own ways
+    with contextlib.suppress(Exception):  # some demonstrators support only the warm-start model's tasks
         options = read_env_options(env_spec(settings.env), settings.env_options)
         rng = random.Random(f"lengths/{task}")
         turns = starter_spec(settings.env).demonstrate(task, rng, options, settings.max_turns)
@@ -197,7 +199,7 @@ def _demonstrated(settings: Settings, task: str) -> Choose:
 
 
 def _explored(settings: Settings, task: str) -> Choose:
-    """Act at random where the environment lists its actions, in the form that it understands."""
+    """Choose random actions if the environment lists them, in a format that it accepts."""
     rng, form = random.Random(f"lengths/{task}"), 0
 
     def choose(turn: int, observation: str, info: Mapping[str, Any]) -> str | None:
@@ -206,7 +208,7 @@ def _explored(settings: Settings, task: str) -> Choose:
         if not isinstance(listed, Sequence) or not listed or turn >= min(settings.max_turns, EXPLORED_TURNS):
             return None
         form = (form + 1) % len(FORMS) if turn and info.get("valid") is False else form
-        # A place to fill in, such as search[<your query>], gets words that have been read.
+        # A placeholder, such as search[<your query>], gets words of the observation.
         words = " ".join(re.findall(r"[a-z]{3,}", observation.lower())[-40:])
         return FORMS[form].format(re.sub(r"<[^>]*>", words, str(rng.choice(listed))))
 
@@ -214,7 +216,7 @@ def _explored(settings: Settings, task: str) -> Choose:
 
 
 def _garbled(turn: int, observation: str, info: Mapping[str, Any]) -> str | None:
-    """Write nothing that an environment understands: what it says then may be longer than its ordinary answers."""
+    """Choose invalid actions: error messages may be longer than ordinary observations."""
     return "hm" if turn < GARBLED_TURNS else None
 
 
@@ -246,7 +248,7 @@ def _summary(settings: Settings, read: Sequence[_Reading], garbled: Sequence[_Re
 
 
 def _sample(settings: Settings) -> list[str]:
-    """Return tasks from all over both task sets, the sets in turns, so that any beginning of the list is a sample."""
+    """Return tasks spread over both task sets, alternating, so that any beginning of the list is a sample."""
     both = []
     for split in ("train", "test"):
         tasks = task_ids(settings.env, split, settings.env_options)
@@ -256,33 +258,33 @@ def _sample(settings: Settings) -> list[str]:
 
 
 KEYS = ("max_response_tokens", "max_model_len")
-#: Response lengths by default: what public recipes take, and the factor for models that think.
+#: Default response length, as in public recipes, and the factor for models that think.
 RESPONSE, THINKING = 512, 4
-#: Shorter responses cut what an instructed model writes: the run is refused and the keys are named. Without a GPU they
-#: are what is taken: a core samples about 100 tokens a second from 0.1 billion parameters.
+#: Minimum response length: shorter ones would cut an instructed model's responses, so the run is rejected. It is the
+#: default without a GPU: a core samples about 100 tokens a second from 0.1 billion parameters.
 SHORTEST_RESPONSE = 128
-#: Context lengths are multiples of it.
+#: Context lengths are multiples of this.
 ROUND = 64
 
 
 def fill_lengths(settings: Settings, context: ContextPolicy, chosen: set[str], limit: int | None) -> None:
-    """Fill in the lengths that were not set, and explain in ``settings.lengths`` what they are and why.
+    """Set the lengths that were not set, and explain them in ``settings.lengths``.
 
     Args:
         settings: resolved, except for the lengths.
-        context: how this model's prompts are built.
+        context: builds this model's prompts.
         chosen: keys that were set, or that the model was made for.
-        limit: tokens that the model reads at most; None where it does not say.
+        limit: maximum context length of the model in tokens; None if unknown.
 
     Raises:
-        InputError: no length can work, or the chosen one does not hold a first prompt.
+        InputError: no length can work, or the set one is too short for a first prompt.
     """
     open_keys = [name for name in KEYS if name not in chosen]
     try:
         found = measure(settings, context, played=bool(open_keys))
     except EnvFailure as failure:
         if not open_keys:
-            return  # the run says so itself, with the share of episodes
+            return  # the run reports it with the share of episodes
         raise InputError(
             f"{' and '.join(open_keys)} cannot be measured, {settings.env} fails: {failure}; set them"
         ) from None
@@ -300,7 +302,7 @@ def _choose(settings: Settings, found: Dialogues, open_keys: list[str], limit: i
     """Set the keys that are open.
 
     Raises:
-        InputError: the model's context does not hold an episode.
+        InputError: an episode does not fit into the model's context.
     """
     most = limit or UNLIMITED
     if "max_model_len" not in open_keys:
@@ -333,7 +335,7 @@ def _rounded(tokens: int) -> int:
 
 
 def _said(settings: Settings, found: Dialogues, open_keys: Sequence[str], limit: int | None) -> str:
-    """Return one sentence: what holds, what was measured, and what will be cut."""
+    """Return a sentence about the lengths, the measurements, and episodes that will be cut."""
     values = ", ".join(f"{name}={getattr(settings, name)}" for name in open_keys or KEYS)
     need = found.need(settings.max_response_tokens)
     text = (

@@ -1,4 +1,4 @@
-"""Whether a recipe can do what it says: its arithmetic, its pairs of keys and its memory, before a GPU is rented."""
+"""Check a recipe before a GPU is rented: batch sizes, combinations of keys, lengths and memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of a report: ``ok``, ``note`` (nothing is wrong; what was assumed or is left to choose) or ``fails``."""
+    """A line of a report: ``ok``, ``note`` (an assumption or an open choice) or ``fails``."""
 
     status: Literal["ok", "note", "fails"]
     about: str
@@ -37,14 +37,14 @@ class Finding:
 
 
 def check_settings(settings: Settings, gpu_gb: float = 80.0) -> list[Finding]:
-    """Examine a run that is not started.
+    """Check a run without starting it.
 
     Args:
-        settings: chosen keys, not resolved. The model's folder need not be there.
+        settings: set keys, not resolved. The model's folder may be missing.
         gpu_gb: memory of the GPUs, in GB.
 
     Raises:
-        InputError: keys that a run would refuse.
+        InputError: keys that a run would reject.
     """
     folder = None if settings.model == "starter" else find_folder(settings.model)
     at_hand = settings.model == "starter" or folder is not None
@@ -67,7 +67,7 @@ def check_settings(settings: Settings, gpu_gb: float = 80.0) -> list[Finding]:
 
 
 def known_shape(model: str) -> ModelShape | None:
-    """Return a model's sizes, from its folder or, where its name is a public one, from `KNOWN`."""
+    """Return a model's sizes, from its folder, or from `KNOWN` for public models."""
     folder = None if model == "starter" else find_folder(model)
     if folder is not None and (folder / "config.json").is_file():
         return model_shape(read_config(folder))
@@ -99,7 +99,7 @@ def _batch(settings: Settings) -> list[Finding]:
 def _lengths(
     settings: Settings, shape: ModelShape | None, folder: Path | None
 ) -> tuple[Dialogues | None, list[Finding]]:
-    """Compare what dialogues need with ``max_model_len``, and that with what the model reads."""
+    """Compare the lengths of dialogues with ``max_model_len``, and that with the model's context length."""
     if not settings.explicit >= {"max_response_tokens", "max_model_len"}:
         said = settings.lengths or "measured when the run starts; set max_response_tokens and max_model_len to fix them"
         return None, [Finding("note", "lengths", said)]
@@ -133,7 +133,7 @@ def _fit(settings: Settings, dialogues: Dialogues, how: str) -> Finding:
     return Finding("note", "lengths", f"{text}; full-length responses in the prompt would be cut")
 
 
-#: Dialogues by what they depend on: recipes of one environment share them.
+#: Measured dialogues by the settings that affect them; recipes of one environment share them.
 _MEASURED: dict[tuple[str, ...], Dialogues] = {}
 
 
@@ -149,7 +149,7 @@ def _measured(settings: Settings, model_dir: str) -> Dialogues:
 
 
 def stand_in_context(context: str) -> ContextPolicy:
-    """Return a context whose tokens are about as long as those of real vocabularies: words, digits and signs."""
+    """Return a context whose tokens are about as long as those of real vocabularies: words, digits and symbols."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

@@ -1,4 +1,4 @@
-"""Which Ray a command uses: a running cluster, or its own. Imports nothing heavy, so that it can be said at once."""
+"""The Ray that a command uses: a running cluster, or its own. Imports nothing heavy, so that commands start fast."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import psutil
 
 
 def cluster_address() -> str:
-    """Return the address of the Ray cluster that a run joins; empty where it starts Ray for itself.
+    """Return the address of the Ray cluster that a run joins; empty if it starts its own Ray.
 
-    Ray's own rule: ``RAY_ADDRESS`` (set by `ray job submit`), else the head that `ray start` started on this machine,
-    if it answers. ``RAY_ADDRESS=local`` starts Ray for the run alone.
+    As in Ray: ``RAY_ADDRESS`` (set by `ray job submit`), else the head that `ray start` started on this machine, if it
+    answers. ``RAY_ADDRESS=local`` starts Ray for the run alone.
     """
     named = os.environ.get("RAY_ADDRESS", "")
     if named not in ("", "auto"):
@@ -26,7 +26,7 @@ def cluster_address() -> str:
 
 
 def answers(address: str, timeout_s: float = 3.0) -> bool:
-    """Whether anything listens at ``host:port``, or at a URL with both."""
+    """Whether a server listens at ``host:port``, or at a URL with both."""
     host, _, port = address.rpartition("://")[2].split("/")[0].rpartition(":")
     try:
         with socket.create_connection((host or "localhost", int(port)), timeout=timeout_s):
@@ -36,9 +36,9 @@ def answers(address: str, timeout_s: float = 3.0) -> bool:
 
 
 def takes_tokens(address: str) -> bool:
-    """Whether the head on this machine at ``address`` asks for tokens; true where its process cannot be read.
+    """Whether the head on this machine at ``address`` requires tokens; true if its process cannot be read.
 
-    Ray shows a token as soon as this machine has one. At a head that was started before that, no actor could start.
+    Ray sends a token as soon as this machine has one. With a head that was started before, no actor could start.
     """
     port = f"--gcs_server_port={address.rpartition(':')[2]}"
     for process in psutil.process_iter():
@@ -49,7 +49,7 @@ def takes_tokens(address: str) -> bool:
 
 
 def describe_session() -> str:
-    """Return which Ray a run has: a cluster, and why that one, or its own."""
+    """Return a sentence about the Ray of a run: a cluster and the reason for it, or its own."""
     named, address = os.environ.get("RAY_ADDRESS"), cluster_address()
     if not address:
         return "Ray starts on this machine for this command alone"

@@ -1,4 +1,4 @@
-"""The Ray session of a run: an existing cluster's, or one on this machine."""
+"""The Ray session of a run: an existing cluster, or Ray on this machine."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from rl_agents.resources import actors, cluster_nodes, describe_placement, obsta
 from rl_agents.startup import leave_out_sklearn
 from rl_agents.trainer.ray_address import cluster_address, takes_tokens
 
-#: For a node's answer whether it can import an environment's module; a slower one may still start.
+#: Seconds for a node's answer whether it can import an environment's module.
 IMPORT_TIMEOUT_S = 60.0
-#: Without which none of Ray's calls returns, and seconds between two looks at them.
+#: Processes that all of Ray's calls need, and seconds between checks of them.
 HELPERS, LOOK_S = ("gcs_server", "raylet"), 1.0
 #: Where `ray job submit` leaves the job's configuration for its driver.
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -41,20 +41,20 @@ def quiet_libraries() -> None:
     transformers_logging.disable_progress_bar()
     for name in ("ray._common.deprecation", "ray.tune.utils.util", "ray.tune.trainable.trainable"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    # Twelve lines about every actor that dies; ours says it in one.
+    # It logs twelve lines about every actor that dies; ours is one line.
     logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)
 
 
 def ensure_ray(actors: int) -> None:
-    """Join the cluster that `cluster_address` names, or start Ray on this machine for this process alone.
+    """Join the cluster of `cluster_address`, or start Ray on this machine for this process alone.
 
-    A session started here has room for ``actors`` one-thread actors even on a small machine: they take turns.
+    A session started here has CPUs for ``actors`` one-thread actors even on a small machine, where they share cores.
 
     Args:
-        actors: engines, env runners and learners of the run.
+        actors: number of engines, env runners and learners of the run.
 
     Raises:
-        InputError: there is a cluster, and it cannot be joined.
+        InputError: there is a cluster that cannot be joined.
     """
     if ray.is_initialized():
         return
@@ -67,10 +67,10 @@ def ensure_ray(actors: int) -> None:
 
 @contextmanager
 def ends_with_ray(hint: str) -> Iterator[None]:
-    """End this process with exit code 1 and one line when a process of its own Ray dies within the block.
+    """End this process with exit code 1 and one line if a process of its own Ray dies within the block.
 
-    Ray's own calls wait for minutes for what does not come back, in places where no exception reaches. Of a cluster
-    that was joined nothing is watched: its head may be restarted.
+    Ray's calls would wait for minutes in places that exceptions do not reach. A cluster that was joined is not watched:
+    its head may be restarted.
 
     Args:
         hint: how to continue.
@@ -98,17 +98,17 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def join_cluster() -> None:
-    """Connect to the cluster that `cluster_address` names.
+    """Connect to the cluster of `cluster_address`.
 
     Raises:
-        InputError: there is none, it does not answer, or it refuses this driver.
+        InputError: there is none, it does not answer, or it rejects this driver.
     """
     address, named = cluster_address(), os.environ.get("RAY_ADDRESS")
     where = f"RAY_ADDRESS={named}" if named else "that runs on this machine"
     if not address:
         where = f"RAY_ADDRESS={named}" if named else "RAY_ADDRESS is not set, and Ray is not running on this machine"
         raise InputError(f"no Ray cluster found ({where}); start one with: ray start --head")
-    # Without an address Ray finds the same head by itself, and shows it this machine's token.
+    # Without an address, Ray finds the same head and sends this machine's token.
     known = {"address": "auto"} if named else {} if takes_tokens(address) else {"address": address}
     try:
         ray.init(**known, **_quiet(), **shipped_modules())
@@ -121,17 +121,17 @@ def join_cluster() -> None:
 
 
 def _quiet() -> dict[str, Any]:
-    """Actors' tracebacks reach the driver with the exceptions; their chatter stays in Ray's log folder."""
+    """Options that keep actors' output in Ray's log folder; tracebacks reach the driver with exceptions."""
     return {"logging_level": "ERROR", "log_to_driver": bool(os.environ.get("RL_AGENTS_ACTOR_LOGS"))}
 
 
 def shipped_modules() -> dict[str, Any]:
-    """Return what gives a cluster's workers the modules of environments that are imported here; see `OWN_MODULES`.
+    """Return options that send the users' modules imported here to a cluster's workers; see `OWN_MODULES`.
 
-    A job that was submitted with a folder or modules has given them, and Ray refuses to be given them twice.
+    A job that was submitted with a folder or modules has sent them, and Ray rejects them a second time.
 
     Raises:
-        InputError: Ray would exclude a file that is imported here, since a .gitignore or .rayignore names it.
+        InputError: Ray would omit an imported file, because a .gitignore or .rayignore names it.
     """
     job = json.loads(os.environ.get(JOB_CONFIG) or "{}").get("runtime_env") or {}
     if not OWN_MODULES or job.keys() & {"working_dir", "py_modules"}:
@@ -155,10 +155,10 @@ def _excluded(path: Path) -> list[Path]:
 
 
 def check_modules(env: str, plugins: Sequence[str] = ()) -> None:
-    """Let every node import plugins and the module of an environment of the user's own, before anything starts there.
+    """Import plugins and the environment's module on every node, before anything starts there.
 
     Raises:
-        InputError: a node cannot.
+        InputError: a node cannot import them.
     """
     if not OWN_MODULES:
         return
@@ -190,7 +190,7 @@ def _import_problem(env: str, plugins: Sequence[str]) -> str:
 
 
 def join_session(settings: Settings) -> None:
-    """Connect to Ray where the run has actors; inside a placement group (a Tune trial) their places are settled."""
+    """Connect to Ray if the run has actors; inside a placement group (a Tune trial) they are placed already."""
     if not settings.num_env_runners and not settings.num_learners:
         return
     ensure_ray(settings.num_engines + settings.num_env_runners + settings.num_learners)
@@ -200,10 +200,10 @@ def join_session(settings: Settings) -> None:
 
 
 def show_placement(settings: Settings) -> None:
-    """Print which node of a cluster gets what, or what it lacks; on a single node there is nothing to place.
+    """Print the placement on a cluster's nodes, or missing resources; nothing on a single node.
 
-    What a cluster lacks is waited for, since an autoscaler may bring it: engines, env runners and learners give up
-    with errors of their own.
+    The run waits for missing resources, because an autoscaler may add them. Engines, env runners and learners have
+    timeouts with errors of their own.
     """
     nodes, wanted = cluster_nodes(), actors(settings)
     if missing := obstacle(wanted, nodes, "this run"):

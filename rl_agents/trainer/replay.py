@@ -1,8 +1,8 @@
-"""The learner's work of a run again, from its pool alone, and where it differs (docs/reference/pool.md).
+"""Repeat the learner's work of a run from its trajectory store, and report differences (docs/reference/pool.md).
 
-No environment runs. Every update gets the episodes that it had, in their order, with the weights of their groups and
-the random numbers of the run. Three things are compared: the value of every step (advantages, values), what the engine
-said about every token with what the weights of that version say, and the learner's state with the checkpoints.
+No environment runs. Every update gets its recorded episodes in order, with the weights of their groups and the random
+numbers of the run. Three things are compared: the credit of every step (advantages, values), the engine's
+log-probability of every token with that of the weights that sampled it, and the learner's state with the checkpoints.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.trainer.checkpoint import MEMORY, flatten, load_part, load_state
 from rl_agents.trainer.run_store import batch_records
 
-# --- what a pool says about the updates of a run ----------------------------------------------------------------------
+# --- the recorded updates of a run ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Update:
-    """What one update trained on.
+    """Sessions of an update.
 
     Attributes:
         number: within the iteration of a search; None: the iteration's only one.
-        sessions: its own, in the order of its rows.
-        again: those of earlier iterations that it trained on again, behind them.
+        sessions: its own sessions, in the order of its rows.
+        again: replayed sessions of earlier iterations, which follow them.
     """
 
     iteration: int
@@ -55,10 +55,10 @@ class Update:
 
 @dataclass
 class Record:
-    """What a pool says about a range of iterations.
+    """Recorded updates of a range of iterations.
 
     Attributes:
-        stream: groups were taken as they were finished.
+        stream: groups were taken as they finished.
     """
 
     reader: PoolReader
@@ -67,22 +67,24 @@ class Record:
 
     @classmethod
     def read(cls, reader: PoolReader, settings: Settings, start: int, end: int) -> Record:
-        """Read what was learned in iterations ``start`` to ``end`` (without it).
+        """Read the updates of iterations ``start`` to ``end`` (exclusive).
 
         Raises:
-            InputError: the pool holds nothing of one of them.
+            InputError: an iteration is not in the store.
         """
         found: dict[tuple[int, int], list[Batch]] = defaultdict(list)
         for batch in reader.batches():
             if start <= batch.iteration < end:
                 found[batch.iteration, batch.update].append(batch)
         search, stream = ALGORITHMS[settings.algo].source == "search", settings.stream
-        played = {load_text(name): iteration for name, iteration in reader.rows("SELECT id, iteration FROM sessions")}
+        sampled_in = {
+            load_text(name): iteration for name, iteration in reader.rows("SELECT id, iteration FROM sessions")
+        }
         updates = list[Update]()
         for (iteration, number), batches in sorted(found.items()):
             names = [batch.session for batch in sorted(batches, key=lambda batch: batch.position)]
-            own = tuple(name for name in names if played.get(name, iteration) == iteration)
-            again = tuple(name for name in names if played.get(name, iteration) != iteration)
+            own = tuple(name for name in names if sampled_in.get(name, iteration) == iteration)
+            again = tuple(name for name in names if sampled_in.get(name, iteration) != iteration)
             updates.append(Update(iteration, number if search else None, own, again))
         without = set(range(start, end)) - {update.iteration for update in updates}
         for iteration in sorted(without):
@@ -91,7 +93,7 @@ class Record:
         return cls(reader, updates, stream)
 
     def trajectories(self, names: Sequence[str]) -> list[Trajectory]:
-        """Whole sessions as they were recorded, in the order of ``names``."""
+        """Return whole recorded sessions, in the order of ``names``."""
         found = {s.session.id: self.reader.trajectory(s, raw=True) for s in self.reader.stored(Where(ids=names))}
         if missing := [name for name in names if name not in found]:
             raise InputError(f"{self.reader.name}: session '{missing[0]}', which was trained on, is missing")
@@ -103,7 +105,7 @@ class Record:
         return {(row.session, row.ordinal): row for row in rows if (row.iteration, row.update) == at}
 
     def by_version(self) -> dict[int, list[str]]:
-        """Sessions of all updates by the versions that sampled their steps."""
+        """Return the sessions of all updates by the versions that sampled their steps."""
         query = "SELECT DISTINCT c.policy_version FROM outcomes o JOIN calls c ON c.id = o.call WHERE o.session = ?"
         found: dict[int, list[str]] = defaultdict(list)
         for name in dict.fromkeys(name for update in self.updates for name in update.sessions):
@@ -113,7 +115,7 @@ class Record:
 
 
 def check_pool(reader: PoolReader, settings: Settings, checkpoints: Iterable[Path]) -> None:
-    """Refuse the pool of another run.
+    """Reject the trajectory store of another run.
 
     Raises:
         InputError: its run has another algorithm, environment or seed, or is not the one that a checkpoint names.
@@ -129,10 +131,10 @@ def check_pool(reader: PoolReader, settings: Settings, checkpoints: Iterable[Pat
 
 
 def refuse_unrecorded(settings: Settings, pool: Path) -> None:
-    """Refuse runs whose learning is not in a pool of their own.
+    """Reject runs whose updates are not in a store of their own.
 
     Raises:
-        InputError: why.
+        InputError: the reason.
     """
     recipe = ALGORITHMS[settings.algo]
     if recipe.credit is None:
@@ -162,7 +164,7 @@ class TokenRecorder:
     _entropy: list[FloatArray] = field(default_factory=list)
 
     def before(self, rows: Sequence[Row], sessions: Sequence[str]) -> None:
-        """Take rows with their credit, which the update is about to train on."""
+        """Score rows with their credit before the update trains on them."""
         self._rows = [row for row in rows if row.advantages is not None and sessions[row.trajectory]]
         self._sessions = [sessions[row.trajectory] for row in self._rows]
         self._before = self._score("logprobs")
@@ -178,7 +180,7 @@ class TokenRecorder:
         self._rows.clear()
 
     def _score(self, part: str) -> list[FloatArray]:
-        """Of all sampled tokens, also those that the loss omits."""
+        """Score all sampled tokens, also those that the loss omits."""
         whole = [replace(row, mask=(row.segments >= 0).astype(np.float32)) for row in self._rows]
         return self.learners.score(whole, POLICY, part) if whole else []
 
@@ -204,15 +206,15 @@ class TokenRecorder:
 # --- the replay -------------------------------------------------------------------------------------------------------
 
 
-#: Beyond which an engine's log-probability of a token is not that of the weights that sampled it: rounding is below.
+#: Largest logprob mismatch that rounding explains, by dtype, and with low precision.
 GAP = {"float32": 0.01}
 LOW_PRECISION_GAP = 1.0
-#: Differences that are printed in full.
+#: Number of differences to print.
 SHOWN = 5
 
 
 class Replayer(AgentAlgorithm):
-    """A run's algorithm without engines and env runners; the credit of its updates is handed to `on_batch`."""
+    """A run's algorithm without engines and env runners; `on_batch` receives the credit of its updates."""
 
     on_batch: Callable[[Sequence[Row], Sequence[str]], None]
     #: The update's own sessions.
@@ -223,7 +225,7 @@ class Replayer(AgentAlgorithm):
         return cls(config=AgentConfig.from_settings(settings))
 
     def _start_workers(self) -> None:
-        """There are none, and nothing asks for them."""
+        """Start none: a replay does not sample."""
 
     def _sessions(self, trajectories: Sequence[Trajectory], *update: int) -> list[str]:
         return list(self.names)
@@ -236,15 +238,15 @@ class Replayer(AgentAlgorithm):
     def learn_again(
         self, update: Update, trajectories: Sequence[Trajectory], weights: Mapping[int, float]
     ) -> dict[str, float]:
-        """Do one update of the record; what it trains on again is what the memory says."""
+        """Repeat a recorded update; the memory determines the replayed episodes."""
         self._iteration, self.names = update.iteration, update.sessions
         return self._learn(trajectories, weights, *(() if update.number is None else (update.number,)))
 
 
 def replay_settings(settings: Settings) -> Settings:
-    """Turn a run's settings into those of its learner alone, in this process.
+    """Change a run's settings to those of its learner alone, in this process.
 
-    Several learners stay, and learners on GPUs: another number of them adds up gradients in another order.
+    Several learners and learners on GPUs stay: another number adds up gradients in another order.
     """
     settings.num_env_runners, settings.engine, settings.async_level, settings.stream = 0, "torch", 0, False
     if settings.num_learners == 1 and not settings.gpus_per_learner:
@@ -258,8 +260,9 @@ class Replay:
 
     Attributes:
         say: prints a line.
-        foreign: how many of them are tokens whose recorded log-probability is not that of the weights that sampled
-            them. Where an engine rounds to 16 bits they are of no account if the weights that come out are right.
+        differences: all differences as text.
+        foreign: number of differences that are tokens with another log-probability than that of the weights that
+            sampled them. They do not count if the engine rounds to 16 bits and the final weights are equal.
         equal: iterations whose checkpoints are equal.
         tokens: writes the effect of every update on every token; None: nothing is written.
     """
@@ -277,10 +280,10 @@ class Replay:
     _credit: list[str] = field(default_factory=list)
 
     def run(self, start: int, end: int, checkpoints: Mapping[int, Path]) -> bool:
-        """Learn again, iteration by iteration; return whether all that was compared is equal.
+        """Repeat iterations ``start`` to ``end`` (exclusive); return whether everything compared is equal.
 
         Args:
-            checkpoints: to compare with, by their completed iterations.
+            checkpoints: to compare with, by completed iterations.
         """
         self._versions = self.record.by_version()
         self.algo.on_batch = self._on_batch
@@ -332,7 +335,7 @@ class Replay:
     # --- credit ------------------------------------------------------------------------------------------------
 
     def _group_weights(self, update: Update) -> Mapping[int, float]:
-        """Choose groups again, round by round, as the run did, from its episodes."""
+        """Select groups round by round as the run did, from its episodes."""
         if self.algo.recipe.select is None:
             return {}
         names: dict[int, str] = {}
@@ -343,12 +346,12 @@ class Replay:
             groups.setdefault(trajectory.group_id, []).append(trajectory)
         left = list(groups.values())
 
-        def more(played: list[Trajectory], missing: int) -> dict[str, float]:
-            """A stream hands out as many groups as are missing, other modes always as many as an iteration has."""
+        def more(drawn: list[Trajectory], missing: int) -> dict[str, float]:
+            """Add the missing groups in a stream, in other modes always ``tasks_per_iteration``."""
             count = missing if self.record.stream else self.algo.settings.tasks_per_iteration
             if not left:
                 raise SelectionError("more groups are needed than were recorded")
-            played.extend(trajectory for group in left[:count] for trajectory in group)
+            drawn.extend(trajectory for group in left[:count] for trajectory in group)
             del left[:count]
             return {"rollout/resampled_episodes": 0.0}
 
@@ -367,7 +370,7 @@ class Replay:
         self._compare_credit(rows, sessions)
 
     def _compare_credit(self, rows: Sequence[Row], sessions: Sequence[str]) -> None:
-        """Note steps with another credit, those of the largest difference first."""
+        """Note steps with different credit, the largest difference first."""
         update = self._update
         assert update is not None
         recorded = self.record.credit(update)
@@ -383,10 +386,10 @@ class Replay:
     # --- tokens ------------------------------------------------------------------------------------------------
 
     def _compare_logprobs(self, version: int) -> None:
-        """Score what these weights sampled, whenever it is trained on; note a session's first foreign token."""
+        """Score the tokens that these weights sampled; note the first differing token of a session."""
         names = self._versions.pop(version, [])
         settings = self.algo.settings
-        if not names or settings.top_p < 1:  # the engine's are those of the nucleus
+        if not names or settings.top_p < 1:  # the engine's logprobs are those of the nucleus
             return
         limit = GAP.get(settings.dtype, LOW_PRECISION_GAP)
         trajectories = self.record.trajectories(names)
@@ -433,7 +436,7 @@ class Replay:
 
 
 def _sampled_by(row: Row, trajectory: Trajectory, version: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (step, first token, tokens) of the row's steps that one version sampled, or began to sample."""
+    """Yield (step, first token, tokens) of the row's steps whose first token a version sampled."""
     for number, start, length in step_spans(row):
         step = trajectory.steps[number]
         if step.policy_version == version:
@@ -454,7 +457,7 @@ def _distance(one: Credit | None, other: Credit | None) -> float:
 
 
 def differing(state: Mapping[str, Any], saved: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for every part of two flat states that is not equal bit for bit."""
+    """Yield a line for every part of two flat states that differs in any bit."""
     for name in sorted({**state, **saved}):
         if name not in state or name not in saved:
             yield f"{name}: only in the {'replay' if name in state else 'checkpoint'}"

@@ -1,4 +1,4 @@
-"""From chosen keys to a complete, checked configuration: everything that can fail early fails here."""
+"""Complete and check the configuration of a run, so that errors appear before anything starts."""
 
 from __future__ import annotations
 
@@ -61,20 +61,18 @@ from rl_agents.trainer.engine_choice import settle_engine
 from rl_agents.trainer.lengths import KEYS, fill_lengths
 from rl_agents.trainer.unused_keys import apply_defaults, refuse_idle, stale_correction
 
-#: Age in versions up to which truncated importance weights kept up with all others (`benchmarks.experiments`).
+#: Age in versions up to which truncated importance weights were as good as the others (`benchmarks.experiments`).
 MOST_TRUNCATED_AGE = 4
-
-
-#: Parameters from which a model counts as pretrained, and from which it stands lower learning rates.
+#: Parameters from which a model counts as pretrained, and from which it needs lower learning rates.
 PRETRAINED, LARGE = 100_000_000, 1_000_000_000
-#: Learning rates beyond which weights of a pretrained model do not hold, below and from `LARGE` on; adapters take more.
+#: Maximum learning rates of pretrained models: below `LARGE`, from `LARGE` on, and for adapters.
 MAX_LR, MAX_LARGE_LR, MAX_LORA_LR = 5e-5, 1e-5, 1e-3
-#: Learning rates of pretrained models where none is set; all other models have the key's default.
+#: Default learning rates of pretrained models; other models have the key's default.
 USUAL_LR, USUAL_LARGE_LR, USUAL_LORA_LR = 2e-5, 1e-6, 1e-4
 
 
 def usual_rates(settings: Settings, shape: ModelShape | None) -> dict[str, float]:
-    """Return the learning rates of a pretrained model where none is set; empty for small models."""
+    """Return the default learning rates of a pretrained model; empty for small models."""
     if shape is None or shape.parameters < PRETRAINED:
         return {}
     full = USUAL_LARGE_LR if shape.parameters >= LARGE else USUAL_LR
@@ -82,67 +80,51 @@ def usual_rates(settings: Settings, shape: ModelShape | None) -> dict[str, float
 
 
 def rate_caution(settings: Settings, shape: ModelShape | None) -> str:
-    """Say that a learning rate is beyond what pretrained weights stand; empty where it is not."""
+    """Warn that a learning rate is too high for pretrained weights; empty if it is not."""
     if shape is None or shape.parameters < PRETRAINED:
         return ""
     most = MAX_LORA_LR if settings.lora_rank else MAX_LARGE_LR if shape.parameters >= LARGE else MAX_LR
     if settings.lr <= most:
         return ""
     return (
-        f"lr={settings.lr:g} is beyond {most:g}, which pretrained weights of {shape.parameters / 1e6:.0f} M parameters "
-        "do not stand: the policy collapses to few answers"
+        f"lr={settings.lr:g} is beyond {most:g}, too high for pretrained weights of {shape.parameters / 1e6:.0f} M "
+        "parameters: the policy collapses to few answers"
     )
 
 
-def pool_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
-    """Return what recorded sessions are trained on without, where somebody chose so, one line each."""
-    if not settings.pool or recipe.credit is None or settings.rollout_correction != "none":
+def off_policy_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
+    """Warn about training on samples of other weights without correction, and about corrections of very old samples."""
+    if recipe.credit is None or not (settings.pool or settings.async_level or settings.stream):
         return []
-    if settings.old_logprobs == "learner":
-        return ["pool with rollout_correction=none: samples of other weights count as if they were the learner's"]
-    return [
-        "pool with old_logprobs=engine: clip ranges are around the policy that sampled, and tokens that the learner "
-        "has moved out of them teach nothing; old_logprobs=learner rollout_correction=token_tis corrects instead"
-    ]
-
-
-def stale_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
-    """Return what training on older weights' rollouts goes without, where somebody chose so, one line each."""
-    if not (settings.async_level or settings.stream) or recipe.credit is None:
-        return []
-    found = (
-        []
-        if settings.save_pool
-        else [
-            "save_pool=false: what is sampled ahead of its iteration is sampled again, with newer weights, when the "
-            "run is resumed"
-        ]
-    )
-    age = settings.max_staleness if settings.stream else settings.async_level
-    mode = f"stream with max_staleness={age}" if settings.stream else f"async_level={age}"
+    mode, age, correction = "pool", 0, "token_tis"
+    if not settings.pool:
+        age = settings.max_staleness if settings.stream else settings.async_level
+        mode = f"stream with max_staleness={age}" if settings.stream else f"async_level={age}"
+        correction = stale_correction(settings, recipe)
+    found = []
+    if not (settings.pool or settings.save_pool):
+        found.append("save_pool=false: a resumed run samples batches in flight again, with newer weights")
     if settings.rollout_correction.endswith("tis") and age > MOST_TRUNCATED_AGE:
         found.append(
             f"{mode} with rollout_correction={settings.rollout_correction}: beyond {MOST_TRUNCATED_AGE}, truncated "
             "weights lost success in our measurements (docs/algorithms/README.md); "
             "old_logprobs=engine rollout_correction=none lost least"
         )
-    if settings.rollout_correction != "none" or (settings.old_logprobs == "engine" and age > MOST_TRUNCATED_AGE):
-        return found
-    instead = f"rollout_correction={stale_correction(settings, recipe)}"
-    if settings.old_logprobs == "learner":
-        return [
-            *found,
-            f"{mode} with rollout_correction=none: samples of older weights count as if they were new; {instead}",
-        ]
-    return [
-        *found,
-        f"{mode} with old_logprobs=engine: ratios are against the weights that sampled, which uses up clip ranges "
-        f"before the first optimizer step; old_logprobs=learner {instead} corrects instead",
-    ]
+    elif settings.rollout_correction == "none" and settings.old_logprobs == "learner":
+        found.append(
+            f"{mode} with rollout_correction=none: samples of other weights count as if they were the learner's; "
+            f"rollout_correction={correction} corrects them"
+        )
+    elif settings.rollout_correction == "none" and age <= MOST_TRUNCATED_AGE:
+        found.append(
+            f"{mode} with old_logprobs=engine: ratios are against the weights that sampled, which uses up clip ranges "
+            f"before the first optimizer step; old_logprobs=learner rollout_correction={correction} corrects instead"
+        )
+    return found
 
 
 def quantized_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
-    """Return what training on a quantized engine's samples goes without, where somebody chose so, one line each."""
+    """Warn about training on a quantized engine's samples without correction."""
     if settings.engine_quantization == "none" or recipe.credit is None or settings.rollout_correction != "none":
         return []
     return [
@@ -152,19 +134,19 @@ def quantized_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
     ]
 
 
-#: Beside a model that grew out of a starter: which environment and which settings it understands.
+#: File of a model that was trained from a warm-start model: its environment and settings.
 MODEL_NOTE = "rl_agents.json"
-#: Usual difference of a token's log-probability in a bfloat16 engine and the learner (docs/reference/metrics.md).
+#: Usual logprob mismatch between a bfloat16 engine and the learner (docs/reference/metrics.md).
 BFLOAT16_GAP = 0.02
-#: Critic's learning rate over the policy's beyond which a run says so.
+#: Ratio of the critic's to the policy's learning rate beyond which a run warns.
 MAX_CRITIC_RATIO = 100.0
 
 
 def resolve(settings: Settings, with_model: bool = True) -> Settings:
-    """Fill the algorithm's and the starter model's defaults, and check what needs no built model.
+    """Fill the algorithm's and the warm-start model's defaults, and check everything that needs no built model.
 
     Args:
-        with_model: False leaves the model's folder alone, which need not be there then.
+        with_model: False does not read the model's folder, which may be missing then.
 
     Raises:
         InputError: unknown names, keys without effect for the algorithm, contradictions, missing model folder,
@@ -176,7 +158,7 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
     recipe = ALGORITHMS[settings.algo]
     spec = env_spec(settings.env)
     apply_defaults(settings, recipe)
-    if "temperature" in settings.explicit:  # otherwise evaluations would be of another policy than the trained one
+    if "temperature" in settings.explicit:  # evaluations sample from the trained policy
         settings.set_defaults({"eval_temperature": settings.temperature})
     made_for = model_defaults(settings)
     settings.set_defaults(made_for)
@@ -203,7 +185,7 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
 
 
 def model_defaults(settings: Settings) -> Mapping[str, Any]:
-    """Settings that the model was made for: of the starter, or of a folder that grew out of one."""
+    """Return the settings that the model was made for: a warm-start model, or one that was trained from it."""
     if settings.model == "starter":
         return starter_defaults(settings.env, settings.env_options)
     note = (find_folder(settings.model) or Path(settings.model)) / MODEL_NOTE
@@ -219,7 +201,7 @@ def model_defaults(settings: Settings) -> Mapping[str, Any]:
 
 
 def check_recipe(settings: Settings, recipe: AlgorithmSpec) -> None:
-    """Refuse keys that have no effect, and keys that contradict each other.
+    """Reject keys that have no effect, and keys that contradict each other.
 
     Raises:
         InputError: the first one, and why.
@@ -274,7 +256,7 @@ def _check_overlong(settings: Settings) -> None:
 
 
 def evaluation_cautions(settings: Settings) -> list[str]:
-    """Return what makes an evaluation's figures mean something else than expected, one line each.
+    """Return warnings about the meaning of an evaluation's results, one line each.
 
     Args:
         settings: resolved.
@@ -282,19 +264,19 @@ def evaluation_cautions(settings: Settings) -> list[str]:
     if not settings.env.startswith(PREFIX) or settings.env_options.get("success_return") is not None:
         return []
     return [
-        f"{settings.env}: success is what its info says, and where that says nothing, any return above 0; with "
+        f"{settings.env}: success is taken from its info, or if that is missing, from any return above 0; with "
         "shaped rewards set env.success_return=R, the return of a solved task"
     ]
 
 
 def cautions(settings: Settings) -> list[str]:
-    """Return what a run can do and probably should not, one line each; those of its evaluations come first.
+    """Return warnings about a run, one line each; those about its evaluations come first.
 
     Args:
         settings: resolved.
     """
     recipe, found = ALGORITHMS[settings.algo], evaluation_cautions(settings)
-    found += pool_cautions(settings, recipe) + stale_cautions(settings, recipe) + quantized_cautions(settings, recipe)
+    found += off_policy_cautions(settings, recipe) + quantized_cautions(settings, recipe)
     folder = None if settings.model == "starter" else find_folder(settings.model)
     if folder and (line := rate_caution(settings, model_shape(read_config(folder)))):
         found.append(line)
@@ -320,7 +302,7 @@ def cautions(settings: Settings) -> list[str]:
 
 
 def _long_rounds(settings: Settings) -> list[str]:
-    """Say so where agents that take all of their time would outlast their runner's."""
+    """Warn if agents that use all of their time exceed the runner's time."""
     options, episodes = settings.env_options, settings.tasks_per_iteration * settings.group_size
     rounds = math.ceil(episodes / settings.num_env_runners / options["agent_concurrency"])
     longest = rounds * options["agent_timeout_s"]
@@ -333,14 +315,14 @@ def _long_rounds(settings: Settings) -> list[str]:
 
 
 def _check_truncation(settings: Settings, recipe: AlgorithmSpec, spec: EnvSpec) -> None:
-    """Fill in T3's window; refuse what demonstrations, which have no rollouts, and searches cannot have."""
+    """Fill in T3's window; reject truncation and rewards for demonstrations, which have no rollouts, and searches."""
     for name, idle in (("truncation", "none"), ("reward", "environment")):
         if recipe.source == "demonstrations" and name in settings.explicit and getattr(settings, name) != idle:
             raise InputError(f"key '{name}' has no effect with algo {recipe.name}: it trains on demonstrations")
         if recipe.source == "search" and getattr(settings, name) != idle:
             raise InputError(
-                f"{name}={getattr(settings, name)} does not go with algo {recipe.name}: it rewards single steps and "
-                f"drops hopeless states by itself; leave {name}={idle}"
+                f"{name}={getattr(settings, name)} does not work with algo {recipe.name}: it rewards single steps and "
+                f"drops hopeless states itself; leave {name}={idle}"
             )
     if settings.truncation == "t3":
         settings.truncation_window = progress_window(settings, spec)
@@ -349,9 +331,9 @@ def _check_truncation(settings: Settings, recipe: AlgorithmSpec, spec: EnvSpec) 
 
 
 def _check_environment(settings: Settings) -> None:
-    """Refuse an empty task set, and an environment of the user's own that text cannot step.
+    """Reject an empty task set, and a user's environment that does not take text.
 
-    What its code raises is left to the episodes: other tasks may be playable.
+    Exceptions of its code are left to the episodes: other tasks may work.
     """
     tasks = task_ids(settings.env, "train", settings.env_options)
     if env_spec(settings.env).borrows:
@@ -374,7 +356,7 @@ async def _reset(pool: EnvPool, task: str, timeout_s: float) -> None:
 
 
 def _check_agent(settings: Settings) -> None:
-    """Refuse an agent that cannot be started, and keys that an external agent cannot follow."""
+    """Reject an agent that cannot be started, and keys without effect on an external agent."""
     options = BlackboxOptions(**settings.env_options)
     load_agent(options)
     if settings.num_env_runners and options.agent_timeout_s >= settings.sample_timeout_s:
@@ -414,11 +396,11 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
         check_context(settings, limit)
     if fixed and settings.max_model_len > fixed:
         raise InputError(
-            f"max_model_len={settings.max_model_len}: beyond {fixed} tokens model={settings.model} turns positions by "
-            "the length of a text (longrope), which learner and vLLM take differently"
+            f"max_model_len={settings.max_model_len}: beyond {fixed} tokens the positions of model={settings.model} "
+            "depend on the text's length (longrope), which learner and vLLM compute differently"
         )
     if not settings.complete and "strftime_now" in str(tokenizer.chat_template):
-        settings.template_date = settings.template_date or date.today().isoformat()  # prompts of one run are alike
+        settings.template_date = settings.template_date or date.today().isoformat()  # one date for the whole run
     settle_engine(settings)
     if resolve_engine(settings.engine)[0] == "torch":
         check_cached(folder, settings.max_model_len)
@@ -432,10 +414,10 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
 
 
 def check_context(settings: Settings, limit: int | None) -> None:
-    """Refuse a context that the model cannot read.
+    """Reject a context length that the model does not support.
 
     Args:
-        limit: tokens that it reads at most; None where it does not say.
+        limit: maximum context length of the model in tokens; None if unknown.
 
     Raises:
         InputError: ``max_model_len`` is beyond it.

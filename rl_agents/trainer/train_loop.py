@@ -1,4 +1,4 @@
-"""The loop around an algorithm: train, evaluate, report, save, and stop without losing anything."""
+"""The training loop: train, evaluate, report, save checkpoints, and stop without losing work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and its descendants so far, among them the actors of a Ray started here."""
+    """CPU time of this process and its descendants so far, including actors of a Ray started here."""
     total, me = 0.0, psutil.Process()
     for process in [me, *me.children(recursive=True)]:
         try:
@@ -38,38 +38,40 @@ def cpu_seconds() -> float:
     return total
 
 
-def best_iteration(records: Sequence[Record], settings: Settings) -> int | None:
-    """Iteration of the best evaluation of trained weights, the first of equals; None with ``keep_best=false``."""
+def best_iteration(records: Sequence[Record]) -> int | None:
+    """Iteration of the best evaluation of trained weights, the first of equals; None where there is none."""
     rates = {r["iteration"]: rate for r in records if (rate := r.get("eval/success_rate")) is not None}
     rates.pop(0, None)
-    return max(rates, key=rates.__getitem__, default=None) if settings.keep_best else None
+    return max(rates, key=rates.__getitem__, default=None)
 
 
 def kept_iterations(records: Sequence[Record], settings: Settings, folder: RunFolder) -> set[int | None]:
-    """Iterations whose checkpoints outlive newer ones; the start, too, while ``collapse_monitor`` may restore it."""
-    kept: set[int | None] = {best_iteration(records, settings)}
+    """Iterations whose checkpoints are kept; also the start while ``collapse_monitor`` may restore it."""
+    kept: set[int | None] = {best_iteration(records)}
     if settings.collapse_monitor == "restore" and not collapse_monitor.restored_to(records):
         there = [iteration for iteration, _ in folder.complete_checkpoints()]
         kept |= {0, collapse_monitor.best_checkpoint(records, there)}
     return kept
 
 
-#: What ends the rollouts for good while the learners are as they were: a checkpoint can be written first.
+#: Errors that end the rollouts but leave the learners unchanged: a checkpoint can still be written.
 NO_EPISODES = (EpisodesFail, RolloutError, EngineError)
-#: Tag of a record: how often lost learners have been replaced until then.
+#: Tag of a record: number of replacements of lost learners so far.
 RESTARTS = "fault/learner_restarts"
-#: Seconds of patience before learners are replaced again, times how often that has failed in a row.
+#: Seconds before learners are replaced again, times the number of failures in a row.
 RESTART_BACKOFF_S = 15.0
+#: Replacements of lost learners without progress before the run ends.
+MAX_RESTARTS = 3
 
 
 @dataclass
 class TrainLoop:
-    """Runs an algorithm from its current iteration to the last; `run` all of it, or `advance` by one and `close`.
+    """Runs an algorithm from its current iteration to the last: `run`, or `advance` by one iteration and `close`.
 
     Attributes:
-        algo: the algorithm, restored already when the run is resumed.
+        algo: the algorithm, already restored if the run is resumed.
         folder: the output folder; a resumed run's records end at the algorithm's iteration.
-        interrupts: signals; the caller keeps them installed.
+        interrupts: signals; the caller keeps the handlers installed.
     """
 
     algo: AgentAlgorithm
@@ -90,11 +92,11 @@ class TrainLoop:
         self._completed = self._furthest = self.algo.iteration
         self._clean = True
         self._restarts_in_a_row = 0
-        #: Seconds that the checkpoints since the last iteration took.
+        #: Seconds spent on checkpoints since the last iteration.
         self._saving = 0.0
-        #: It was reported that the policy degraded, and it has not recovered since.
+        #: The policy was reported as degraded and has not recovered since.
         self._degraded = False
-        #: Over the whole run, what it was resumed from included.
+        #: In the whole run, including the part before it was resumed.
         self._restarts: int = last.get(RESTARTS, 0)
         self._trajectories = TrajectoryLog(self.folder.trajectories, self.algo.settings.save_trajectories)
         self._tensorboard = TensorBoardLog(self.folder.tensorboard, self._completed if self._records else None)
@@ -112,7 +114,7 @@ class TrainLoop:
 
         Raises:
             EpisodesFail: environments failed too many episodes (after a checkpoint).
-            RolloutError, EngineError: env runners or engines do not come back (after a checkpoint).
+            RolloutError, EngineError: env runners or engines cannot be restarted (after a checkpoint).
             PolicyFell: the policy degraded, and ``collapse_monitor`` ends the run (after a checkpoint).
         """
         status = "failed"
@@ -141,13 +143,13 @@ class TrainLoop:
         return self._completed >= total and self._evaluated(total)
 
     def advance(self) -> Record:
-        """Do one iteration and what is due with it: evaluation, records, checkpoint; return its record.
+        """Run one iteration with its evaluation, record and checkpoint; return its record.
 
-        The first call evaluates the policy before training; a call at the end adds a missing last evaluation.
-        When learners are lost, new ones repeat the iterations since the last checkpoint.
+        The first call evaluates the policy before training; a call at the end adds a missing last evaluation. If
+        learners are lost, new ones repeat the iterations since the last checkpoint.
 
         Raises:
-            LearnerLost: ``max_learner_restarts`` times in a row, without getting further.
+            LearnerLost: `MAX_RESTARTS` times in a row, without progress.
             PolicyFell: the policy degraded, and ``collapse_monitor`` ends the run.
         """
         lost: LearnerLost | None = None
@@ -157,13 +159,13 @@ class TrainLoop:
                     self._go_back(lost)
                 return self._advance()
             except LearnerLost as error:
-                if self._restarts_in_a_row >= self.algo.settings.max_learner_restarts:
+                if self._restarts_in_a_row >= MAX_RESTARTS:
                     raise
                 lost = error
 
     def _go_back(self, error: LearnerLost) -> None:
-        """Replace the learners; raises `LearnerLost` when the new ones are lost too."""
-        # Ray takes a while to see that a node is dead, and would start them there again.
+        """Replace the learners; raises `LearnerLost` if the new ones are lost, too."""
+        # Ray detects a dead node late, and would start them there again.
         time.sleep(RESTART_BACKOFF_S * self._restarts_in_a_row)
         self._restarts_in_a_row += 1
         self._restarts += 1
@@ -206,19 +208,19 @@ class TrainLoop:
         return record
 
     def save(self) -> None:
-        """Write a checkpoint of the last whole iteration, unless it was left in the middle of an optimizer step."""
+        """Write a checkpoint of the last complete iteration, unless an optimizer step was interrupted."""
         if self._clean:
             self._save_checkpoint()
 
     def _save_in_spite_of(self, error: Exception) -> None:
-        """Write a checkpoint where the learners still can; ``error`` is what the run ends with in any case."""
+        """Write a checkpoint if the learners still can; the run ends with ``error`` in any case."""
         try:
             self.save()
         except LearnerLost as lost:
             self.progress.note(f"{lost}; no checkpoint could be written after {self._completed} iterations")
 
     def close(self, status: str) -> None:
-        """Write the summary with ``status`` (done, interrupted, failed) and the plot; nothing is trained any more."""
+        """Write the summary with ``status`` (done, interrupted, fell, failed) and the plot."""
         self.progress.stop()
         self._tensorboard.close()
         self._trackers.close(status)
@@ -234,7 +236,7 @@ class TrainLoop:
         started = time.monotonic()
         try:
             with self.interrupts.abortable(self._can_leave):
-                self._clean = False  # a second signal can strike in the middle of an optimizer step
+                self._clean = False  # a second signal can interrupt an optimizer step
                 result = self.algo.train()
         except (KeyboardInterrupt, *NO_EPISODES):
             self._clean = self._clean or self._can_leave()
@@ -251,11 +253,11 @@ class TrainLoop:
         return {"iteration": self._completed, **times, **metrics}
 
     def _monitor(self, record: Record) -> str:
-        """Test whether the policy has degraded, and write that to ``record``; return why the run ends, if it does."""
+        """Test whether the policy has degraded, and record it; return why the run ends, or an empty text."""
         settings = self.algo.settings
         if settings.collapse_monitor == "off":
             return ""
-        verdict = collapse_monitor.judge([*self._records, record], settings.collapse_monitor_z)
+        verdict = collapse_monitor.judge([*self._records, record])
         record.update(verdict.tags())
         if not verdict.fallen:
             self._degraded = self._degraded and verdict.below
@@ -272,7 +274,7 @@ class TrainLoop:
         return ""
 
     def _restore_best(self, record: Record) -> None:
-        """Restore the best checkpoint once, and write that to ``record``; its evaluation is of those weights."""
+        """Restore the best checkpoint once, and record it; an evaluation in ``record`` is of those weights."""
         checkpoints = dict(self.folder.complete_checkpoints())
         best = collapse_monitor.best_checkpoint(self._records, list(checkpoints))
         if best is None:
@@ -294,7 +296,7 @@ class TrainLoop:
     def _evaluate(self) -> dict[str, float]:
         settings, started = self.algo.settings, time.monotonic()
         with self.interrupts.abortable():
-            # The same seed every time: evaluations differ by the policy alone.
+            # The same seed every time: evaluations differ only by the policy.
             trajectories = self.algo.evaluate_policy(
                 split="test", episodes=settings.eval_episodes, temperature=settings.eval_temperature, seed=settings.seed
             )
@@ -315,7 +317,7 @@ class TrainLoop:
         record["seconds"] = self._seconds_before + time.monotonic() - self._started
         record["cpu_seconds"] = self._cpu_before + cpu_seconds() - self._cpu_started
         if self._records and self._records[-1]["iteration"] == record["iteration"]:
-            # A resumed run adds the evaluation that a signal cut off.
+            # A resumed run adds an evaluation that a signal interrupted.
             self._trackers.write(record, late=True)
             record = {**self._records.pop(), **record}
             self._records.append(record)
@@ -339,7 +341,7 @@ class TrainLoop:
 
     @property
     def _best(self) -> int | None:
-        return best_iteration(self._records, self.algo.settings)
+        return best_iteration(self._records)
 
 
 def _due(iteration: int, interval: int, total: int) -> bool:
@@ -350,7 +352,7 @@ def run_summary(
     algo: AgentAlgorithm, folder: RunFolder, records: Sequence[Record], status: str, completed: int, restarts: int,
     best_checkpoint: int | None,
 ) -> Record:  # fmt: skip
-    """Return what ``summary.json`` holds.
+    """Return the content of ``summary.json``.
 
     Args:
         status: done, interrupted, fell, or failed.

@@ -1,4 +1,4 @@
-"""Chosen keys that change nothing: which, why, and when they may be excluded."""
+"""Set keys that have no effect: which, why, and when they may be omitted."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from rl_agents.config.options import keys_of, spoken, unmet
 from rl_agents.config.sections import AsyncKeys, RewardKeys, TruncationKeys
 from rl_agents.errors import InputError
 
-#: Keys of how training episodes are run and rewarded, which a pool has behind it; also what sft runs.
+#: Keys of rollouts and rewards, which have no effect on recorded sessions, and keys that recorded sessions replace.
 PLAYING = {
     *keys_of(TruncationKeys), *keys_of(RewardKeys), *keys_of(AsyncKeys), "max_generation_batches",
-    "demonstrations", "save_pool", "collapse_monitor", "collapse_monitor_z", "success_replay", "success_replay_weight",
+    "demonstrations", "save_pool", "collapse_monitor", "success_replay", "success_replay_weight",
 }  # fmt: skip
-#: Keys of what sft does not do.
-SAMPLING = {*keys_of(AsyncKeys), "collapse_monitor", "collapse_monitor_z"}
+#: Keys without effect on sft.
+SAMPLING = {*keys_of(AsyncKeys), "collapse_monitor"}
 
 
 def apply_defaults(settings: Settings, recipe: AlgorithmSpec) -> None:
-    """Slip the recipe's defaults under what was chosen; a chosen KL replaces a default one of the other kind.
+    """Set the algorithm's defaults for keys that were not set; a set KL coefficient disables the other one's default.
 
-    Recorded sessions were sampled by other weights, and so is what is sampled while the learner learns: its own
-    log-probabilities are the denominator of the ratio, and the sampled ones that of a truncated correction.
+    Recorded sessions and asynchronous rollouts were sampled by other weights. By default the learner's
+    log-probabilities are the denominator of their ratio, and the engine's the denominator of a truncated correction.
     """
     settings.set_defaults(recipe.defaults_of(settings))
     if settings.top_p < 1 and "success_replay" in recipe.reads:
@@ -41,17 +41,17 @@ def apply_defaults(settings: Settings, recipe: AlgorithmSpec) -> None:
 
 
 def stale_correction(settings: Settings, recipe: AlgorithmSpec) -> str:
-    """Return the correction of rollouts that older weights sampled, unless another one is set.
+    """Return the default correction of rollouts that older weights sampled.
 
-    A token's weight where ratios are of tokens; a step's where they are of steps or sequences, or where single actions
-    of one state are compared. The product over a whole episode would be exact for sequences, and hang on few of them.
+    One weight per token if ratios are per token. One per step if they are per step or sequence, or if single actions of
+    one state are compared. The product over an episode would be exact for sequences, but with high variance.
     """
     unit = cast(RatioLevelKeys, settings).ratio_level if "ratio_level" in recipe.reads else recipe.stale_unit
     return "token_tis" if unit == "token" else "step_tis"
 
 
 def idle_keys(settings: Settings) -> dict[str, str]:
-    """Return the chosen keys that change nothing, each with what an error says about it.
+    """Return the set keys that have no effect, each with the reason.
 
     Args:
         settings: with the defaults of their algorithm (`apply_defaults`).
@@ -72,7 +72,7 @@ def idle_keys(settings: Settings) -> dict[str, str]:
 
 
 def refuse_idle(settings: Settings) -> None:
-    """Refuse chosen keys that change nothing.
+    """Reject set keys that have no effect.
 
     Raises:
         InputError: the first one, and why.
@@ -82,7 +82,7 @@ def refuse_idle(settings: Settings) -> None:
 
 
 def idle_of(keys: Mapping[str, Any]) -> dict[str, str]:
-    """Return those of ``keys`` that change nothing alongside the others; see `idle_keys`.
+    """Return those of ``keys`` that have no effect together with the others; see `idle_keys`.
 
     Raises:
         InputError: unknown key or algorithm, or a value of the wrong type.
@@ -95,10 +95,11 @@ def idle_of(keys: Mapping[str, Any]) -> dict[str, str]:
 
 
 def layered(recipe: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge a recipe's keys with those of the command line, less the recipe's that a flag gives no effect.
+    """Merge a recipe's keys with those of the command line, and omit the recipe's keys that a flag leaves without
+    effect.
 
-    ``--config vspo.yaml --set vspo_mode=random`` omits the recipe's ``vspo_temperature``. Keys of another
-    algorithm stay, and so do those without effect in the recipe alone: they are mistakes.
+    ``--config vspo.yaml --set vspo_mode=random`` omits the recipe's ``vspo_temperature``. Keys of another algorithm
+    stay, and so do keys without effect in the recipe alone: they are mistakes.
 
     Raises:
         InputError: unknown key or a value of the wrong type.

@@ -1,9 +1,8 @@
-"""Starter models: a small network built from nothing that solves an environment now and then.
+"""Warm-start models: small networks trained from scratch that sometimes solve their environment.
 
     python run.py sft --env guess_numbers
 
-Runs with ``model=starter`` build theirs when it is absent and keep it in the cache folder
-(`rl_agents.cache`).
+Runs with ``model=starter`` build theirs if it is missing and keep it in the cache folder (`rl_agents.cache`).
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from rl_agents.trainer.ray_init import quiet_libraries
 from rl_agents.trainer.resolve import MODEL_NOTE
 from rl_agents.trainer.warm_start_folder import STARTER_SEED, chosen_training, imitation_keys, starter_dir
 
-#: Builds an algorithm from settings: `AgentAlgorithm.from_settings`, which is passed in from above.
+#: Builds an algorithm from settings: `AgentAlgorithm.from_settings`, which callers pass to avoid an import cycle.
 BuildAlgo = Callable[[Settings], Any]
 
 
 def ensure_model(settings: Settings, build_algo: BuildAlgo) -> Path:
-    """Return the folder of the starting weights; builds the starter model when it is asked for and absent."""
+    """Return the folder of the initial weights; builds the warm-start model if it is requested and missing."""
     if settings.model != "starter":
         return model_folder(settings.model).resolve()
     env = base_environment(settings.env, settings.env_options)
@@ -58,12 +57,12 @@ def build_starter(
     on_iteration: Callable[[int, int, dict[str, float]], None] | None = None,
     model: str = "",
 ) -> Path:
-    """Train the starter of ``env`` with the `sft` algorithm and write it in Hugging Face layout.
+    """Train the warm-start model of ``env`` with the `sft` algorithm and write it in Hugging Face layout.
 
     Args:
         build_algo: builds the algorithm that trains it.
         on_iteration: called with (iteration, iterations, metrics) after each.
-        model: a pretrained model to begin from; empty: the environment's small network with random weights.
+        model: a pretrained model to start from; empty: the environment's small network with random weights.
     """
     quiet_libraries()
     starter = starter_spec(env, env_keys(set or {}))

@@ -17,8 +17,8 @@ import yaml
 from rl_agents.algorithms import KEYS, Settings
 from rl_agents.config import load_recipe
 from rl_agents.config.aliases import canonical, unknown_key
+from rl_agents.config.loading import load_preset, preset_files
 from rl_agents.config.options import key, keys_of, read_options
-from rl_agents.config.presets import load_preset, preset_files
 from rl_agents.config.sections import EngineKeys, ModelKeys, RunKeys
 from rl_agents.config.settings import LOCAL_KEYS
 from rl_agents.errors import InputError, unknown

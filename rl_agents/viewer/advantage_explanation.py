@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rl_agents.advantages.gae import step_gae
-from rl_agents.advantages.group import grpo, leave_one_out, rloo
-from rl_agents.advantages.statistics import FloatArray
+from rl_agents.advantages import FloatArray, grpo, leave_one_out, rloo, step_gae
 
 #: Tolerance for a different order and precision of the computation.
 TOLERANCE = 2e-3

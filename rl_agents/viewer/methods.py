@@ -57,8 +57,7 @@ def vspo(reader: PoolReader, session: Session, settings: Mapping[str, Any]) -> d
     if session.group_id not in returns:
         return {}
     names = sorted(returns)
-    scale = settings.get("vspo_scale", "paper")
-    scores, place = value_scores([returns[name] for name in names], scale), names.index(session.group_id)
+    scores, place = value_scores([returns[name] for name in names]), names.index(session.group_id)
     mode, kept = str(settings.get("vspo_mode", "value")), scores.kept
     drawn = mode != "none" and 0 < kept.sum() < kept.size
     temperature = float(settings.get("vspo_temperature", 0.1))

@@ -8,9 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_agents.advantages.gae import discounted_returns, reward_to_go, step_gae, token_gae, whiten_steps
-from rl_agents.advantages.group import EPSILON, grpo, leave_one_out, rloo
-from rl_agents.advantages.statistics import masked_mean, masked_var, masked_whiten, whiten_by_length, whiten_rows
+from rl_agents.advantages import (
+    EPSILON,
+    discounted_returns,
+    grpo,
+    leave_one_out,
+    masked_mean,
+    masked_var,
+    masked_whiten,
+    reward_to_go,
+    rloo,
+    step_gae,
+    token_gae,
+    whiten_by_length,
+    whiten_rows,
+    whiten_steps,
+)
 from rl_agents.algorithms.hgpo import hgpo
 from rl_agents.algorithms.three_spo import annealing, gate, novelty_weight, rollout_count, state_score, step_reward
 from rl_agents.algorithms.vspo import MINIMUM_VARIANCE, smoothing_weight, softmax, value_scores
@@ -22,7 +35,7 @@ PARTS: dict[str, Callable[[np.ndarray], Any]] = {
     "grpo": lambda x: grpo(x, ONE),
     "rloo": lambda x: rloo(x, ONE),
     "leave_one_out": lambda x: leave_one_out(x, ONE),
-    "hgpo": lambda x: hgpo(x, list("ababab"), ONE, STEPS - 1, history=1, alpha=1.0, weight_offset=1, std="population"),
+    "hgpo": lambda x: hgpo(x, list("ababab"), ONE, STEPS - 1, history=1, alpha=1.0, std="population"),
     "token rewards": lambda x: token_gae([x], [x / 2], [STEPS < 9], END, gamma=0.9, lam=0.9, final_values=ZERO),
     "token final": lambda x: token_gae([x], [x], [STEPS < 9], END, gamma=0.9, lam=0.9, final_values=x[:1]),
     "step": lambda x: step_gae(x, x / 2, NEXT, gamma=0.9, lam=0.9, final_values=x),
@@ -63,12 +76,10 @@ def test_leave_one_out_takes_a_deviation_in_the_noise_of_large_rewards_for_none(
 
 
 def test_one_vote_of_hgpo_counts_as_it_is() -> None:
-    options: dict[str, Any] = {"history": 0, "weight_offset": 1, "std": "none"}
+    options: dict[str, Any] = {"history": 0, "std": "none"}
     for alpha in (0.0, -1.0):
         advantages = hgpo([1.0, 0.0], ["s", "s"], [0, 0], [-1, -1], alpha=alpha, **options)
         assert advantages.tolist() == [0.5, -0.5]
-    halves = {**options, "weight_offset": 2}
-    assert hgpo([1.0, 0.0], ["s", "s"], [0, 0], [-1, -1], alpha=-1.0, **halves).tolist() == [0.5, -0.5]
 
 
 def test_the_return_goes_on_in_the_row_that_follows() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rl_agents.advantages.chain import chain_values, values_within
+from rl_agents.advantages import chain_values, values_within
 
 
 def test_values_by_hand() -> None:

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from advantages.chains import after
 
-from rl_agents.advantages import gae
-from rl_agents.advantages.gae import discounted_returns, whiten_steps
-from rl_agents.advantages.statistics import masked_whiten
+from rl_agents.advantages import discounted_returns, gae, masked_whiten, whiten_steps
 
 NAN = float("nan")
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from advantages.chains import after
 
-from rl_agents.advantages.gae import discounted_returns
-from rl_agents.advantages.group import grpo
+from rl_agents.advantages import discounted_returns, grpo
 from rl_agents.algorithms.gigpo import anchor_clusters, gigpo
 
 ANCHORS = ["s0", "s1", "s2", "s0", "s1", "s1", "s3"]

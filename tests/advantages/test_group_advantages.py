@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from advantages.chains import after
 
-from rl_agents.advantages.gae import reward_to_go
-from rl_agents.advantages.group import grpo, leave_one_out, rloo
-from rl_agents.advantages.statistics import whiten_by_length, whiten_rows
+from rl_agents.advantages import grpo, leave_one_out, reward_to_go, rloo, whiten_by_length, whiten_rows
 
 dr_grpo = partial(grpo, std="none")
 ESTIMATORS = [grpo, dr_grpo, rloo, leave_one_out]

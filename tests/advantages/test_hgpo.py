@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from advantages.chains import after, before
 
-from rl_agents.advantages.gae import discounted_returns
-from rl_agents.advantages.group import grpo
+from rl_agents.advantages import discounted_returns, grpo
 from rl_agents.algorithms import hgpo as module
 from rl_agents.algorithms.gigpo import anchor_clusters
 from rl_agents.algorithms.hgpo import context_clusters, depth_advantages
@@ -19,21 +18,15 @@ RETURNS = discounted_returns([0, 0, 10] + [0] * 7, after(TRAJECTORIES, STEPS), [
 ROWS = (ANCHORS, GROUPS, before(TRAJECTORIES, STEPS))
 
 
-def hgpo(*rows, history=2, alpha=1.0, weight_offset=1, std="population", base=None):
+def hgpo(*rows, history=2, alpha=1.0, std="population", base=None):
     """The recipe's defaults, on ALFWorld."""
-    options = {"history": history, "alpha": alpha, "weight_offset": weight_offset, "std": std, "base": base}
+    options = {"history": history, "alpha": alpha, "std": std, "base": base}
     return module.hgpo(*rows, **options)
 
 
-@pytest.mark.parametrize(
-    ("offset", "expected"),
-    [
-        (2, [1.414213, 1.541348, 1.0, -0.707106, -0.655204, -0.577350, 0, -0.707106, -0.655204, -1.0]),
-        (1, [1.414213, 1.520159, 1.0, -0.707107, -0.663854, -0.577350, 0, -0.707107, -0.663854, -1.0]),
-    ],
-)
-def test_reference_example_with_weights_of_code_and_paper(offset, expected):
-    assert hgpo(RETURNS, *ROWS, history=1, weight_offset=offset) == pytest.approx(expected, abs=1e-5)
+def test_reference_example():
+    expected = [1.414213, 1.520159, 1.0, -0.707107, -0.663854, -0.577350, 0, -0.707107, -0.663854, -1.0]
+    assert hgpo(RETURNS, *ROWS, history=1) == pytest.approx(expected, abs=1e-5)
 
 
 def test_without_history_it_is_the_step_term_of_gigpo_with_population_deviation():

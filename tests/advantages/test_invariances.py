@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.advantages.group import grpo, leave_one_out, rloo
-from rl_agents.advantages.statistics import whiten_by_length
+from rl_agents.advantages import grpo, leave_one_out, rloo, whiten_by_length
 from rl_agents.algorithms.gigpo import anchor_clusters, gigpo
 from rl_agents.algorithms.hgpo import hgpo
 from rl_agents.algorithms.vspo import vspo
@@ -29,7 +28,7 @@ def gigpo_rows(std):
 
 def hgpo_rows(rewards, groups):
     count = len(rewards)
-    options = {"history": 2, "alpha": 1.0, "weight_offset": 1, "std": "population"}
+    options = {"history": 2, "alpha": 1.0, "std": "population"}
     return hgpo(rewards, ["same"] * count, groups, [-1] * count, **options)
 
 

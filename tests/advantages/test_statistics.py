@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from rl_agents.advantages.gae import whiten_steps
-from rl_agents.advantages.statistics import (
+from rl_agents.advantages import (
     backward,
     masked_mean,
     masked_var,
     masked_whiten,
     whiten_by_length,
     whiten_rows,
+    whiten_steps,
 )
 
 NAN = float("nan")

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from advantages.chains import after
 
-from rl_agents.advantages.gae import discounted_returns, reward_to_go, step_gae
-from rl_agents.advantages.group import grpo, rloo
+from rl_agents.advantages import discounted_returns, grpo, reward_to_go, rloo, step_gae
 from rl_agents.algorithms.gigpo import anchor_clusters, gigpo
 
 COST, PRIZE, MEMBERS = 0.1, 1.0, 3

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rl_agents.advantages.group import grpo
+from rl_agents.advantages import grpo
 from rl_agents.algorithms import vspo as module
 from rl_agents.algorithms.vspo import smoothing_weight, softmax, value_scores
 
@@ -41,7 +41,7 @@ def test_draw_probabilities(temperature, expected):
         ("span", 4.1, [0.474, 0.182, 0.344]),
     ],
 )
-def test_a_scale_free_value_draws_the_same_whatever_the_rewards_span(scale, span, expected):
+def test_a_scale_free_value_draws_the_same_for_every_span_of_rewards(scale, span, expected):
     """Three tasks of five rollouts and one without variance, rewards times 4.1 (PRS's long form spans -1 to 3.1)."""
     rewards = [[span * reward - 1 for reward in task] for task in TASKS]
     chosen = module.vspo(

@@ -14,7 +14,7 @@ from algorithms.handmade import credited, episode, per_step, settings_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.advantages.gae import whiten_steps
+from rl_agents.advantages import whiten_steps
 from rl_agents.algorithms.chain_gae import ChainCritic, TransitionMeans, state_names
 from rl_agents.data.samples import Row, build_samples
 from rl_agents.data.step_table import StepTable

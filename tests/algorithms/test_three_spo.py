@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rl_agents.advantages.group import grpo
+from rl_agents.advantages import grpo
 from rl_agents.algorithms.three_spo import (
     annealing,
     gate,

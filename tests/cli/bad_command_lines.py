@@ -52,7 +52,6 @@ ROWS = """
 --set rollout_correction=seq_mis old_logprobs=learner rollout_correction_bounds=[2,1] => rollout_correction_bounds=[2.0
 --set rollout_correction=seq_mis old_logprobs=learner rollout_correction_bounds=[1] => rollout_correction_bounds=[1.0]:
 --set kl_coef=0.1 kl_in_reward_coef=0.1 => kl_coef=0.1 and kl_in_reward_coef=0.1 count the KL twice: set one of them t
---set keep_best=yes_please => keep_best='yes_please': must be a valid boolean
 --algo '' => unknown algorithm '':
 --env '' => unknown environment ''
 --algo GRPO => unknown algorithm 'GRPO': did you mean 'grpo'?

@@ -26,14 +26,15 @@ REASONS = {
     "plugins": "modules of the user's own",
     "trackers": "accounts and servers of the user's",
     "tracker_project": "the user's name for it",
+    "vspo_scale": "for rewards of another span than the paper's; its form is the default",
     "max_failed_share": "how much of an environment may fail is the user's to say",
     "epochs": "the papers take one pass; several are a user's choice",
     "cliprange_value": "range of the value loss, to be widened with other reward scales",
     "prompting": PROMPTING,
-    **dict.fromkeys(["judge_key_env", "judge_timeout_s", "judge_retries"], SERVER),
+    **dict.fromkeys(["judge_key_env", "judge_timeout_s"], SERVER),
     **dict.fromkeys(
         ["env_timeout_s", "env_start_timeout_s", "engine_mode", "num_engines",
-         "tensor_parallel", "learner_sharding", "learner_timeout_s", "max_learner_restarts"],
+         "tensor_parallel", "learner_sharding", "learner_timeout_s"],
         CLUSTER,
     ),
     **dict.fromkeys(
@@ -42,20 +43,16 @@ REASONS = {
     ),
     **dict.fromkeys(["prs_require_tool_call", "prs_thresholds"], "forms of the paper's reward"),
     **dict.fromkeys(
-        ["dual_clip", "singleton", "advantage_std", "hgpo_weight_offset",
-         "kl_estimator", "dynamic_sampling_metric", "bootstrap_on_truncation"], REFERENCE,
+        ["advantage_std", "kl_estimator", "bootstrap_on_truncation"], REFERENCE,
     ),
-    **dict.fromkeys(["pool", "pool_min_return", "pool_top_share"], "which sessions there are depends on the user"),
+    **dict.fromkeys(["pool", "pool_min_return"], "which sessions there are depends on the user"),
     **dict.fromkeys(["demonstration_data", "demonstration_columns"], "which dialogues there are depends on the user"),
-    "vspo_scale": "for rewards of another span than the paper's; its form is the default",
     "max_observation_characters": "for environments whose answers are long, and contexts that hold more or less",
     "weight_switch": "how long responses run depends on the task",
     "engine_quantization": "needs a GPU",
     **dict.fromkeys(["tool_parser", "reasoning_parser"], "found from the model's chat template"),
     "template_date": "another day than the one on which the run begins",
-    "keep_best": "a matter of the user's disk",
-    **dict.fromkeys(["collapse_monitor_z", "collapse_monitor_episodes"], "what counts as a fall is the user's choice"),
-    **dict.fromkeys(["gspo_token", "gigpo_omega", "state_decay", "success_replay_weight"], ABLATION),
+    **dict.fromkeys(["gigpo_omega", "state_decay", "success_replay_weight"], ABLATION),
     **dict.fromkeys(
         ["branching", "novelty_decay"], SEARCH,
     ),
@@ -76,4 +73,4 @@ def test_every_key_is_in_use_or_has_a_reason() -> None:
 
 def test_the_number_of_keys_is_known() -> None:
     """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
-    assert len(KEYS) == 178
+    assert len(KEYS) == 166

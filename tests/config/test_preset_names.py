@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rl_agents.cli import main
-from rl_agents.config.presets import load_preset, preset_files, preset_path
+from rl_agents.config.loading import load_preset, preset_files, preset_path
 from rl_agents.errors import InputError
 
 FOLDER = Path(__file__).parents[2] / "tune_configs"

@@ -13,7 +13,7 @@ import yaml
 from rl_agents.algorithms import KEYS, Settings
 from rl_agents.cli.listing import schema
 from rl_agents.config import validate
-from rl_agents.config.presets import preset_files
+from rl_agents.config.loading import preset_files
 from rl_agents.errors import InputError
 
 SCHEMA = schema()

@@ -43,7 +43,6 @@ def test_bad_values_are_named(keys: dict, message: str) -> None:
     ("keys", "message"),
     [
         ({"context": "windo(2)"}, "valid: append, window"),
-        ({"dual_clip": 0.5}, "dual_clip=0.5: must be above 1, or 0"),
         ({"temperature": 0}, "temperature=0"),
         ({"group_size": 0}, "group_size=0: must be at least 1"),
         ({"tensor_parallel": 2}, "needs engine_mode=async"),

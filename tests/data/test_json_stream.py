@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_agents.data import json_stream
+from rl_agents.data import tables
 from rl_agents.errors import InputError
 
 
@@ -22,12 +22,12 @@ from rl_agents.errors import InputError
 def test_streams_equal_whole_files(tmp_path: Path, values: list[dict[str, object]], chunk: int) -> None:
     path = tmp_path / "x.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_stream, "CHUNK", chunk)
+        patch.setattr(tables, "CHUNK", chunk)
         path.write_text(json.dumps(values, indent=1), encoding="utf-8")
-        assert [value for _, value in json_stream.JsonStream(path)] == values
+        assert [value for _, value in tables.JsonStream(path)] == values
         mapping = {str(number): value for number, value in enumerate(values)}
         path.write_text(json.dumps(mapping), encoding="utf-8")
-        assert dict(json_stream.JsonStream(path)) == mapping
+        assert dict(tables.JsonStream(path)) == mapping
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ def test_broken_json_is_an_input_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=re.escape(str(path))):
-        list(json_stream.JsonStream(path))
+        list(tables.JsonStream(path))

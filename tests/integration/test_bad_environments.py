@@ -109,7 +109,7 @@ def test_what_was_complete_is_kept_when_an_iteration_has_nothing_to_learn_from(
 ) -> None:
     """A method that chooses among episodes ends within such an iteration."""
     monkeypatch.setattr(Bad, "records", tmp_path / "run/metrics.jsonl")
-    keys = ("checkpoint_interval=0", "eval_interval=0", "keep_best=false", "dynamic_sampling=false")
+    keys = ("checkpoint_interval=0", "eval_interval=0", "dynamic_sampling=false")
     assert train(beginner_model_dir, tmp_path / "run", "later", *keys, algo="dapo") == 1
     err = capsys.readouterr().err
     assert "8 of 8 episodes failed; most often (8): env_error: ValueError: gone" in err and "Resume with" in err

@@ -163,7 +163,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     **{name: {"algo": name} for name in ALGORITHMS},
     "steppo, mean over trajectories": {"algo": "steppo", "loss_agg_mode": "step-mean-in-traj"},
     "steppo, token arms": {"algo": "steppo", "steppo_credit": "token_gae", "ratio_level": "token"},
-    "gspo, token form": {"algo": "gspo", "gspo_token": True},
     "with rejected tokens": CORRECTED,
     "ppo with rejected tokens": {**CORRECTED, "algo": "ppo"},
 }

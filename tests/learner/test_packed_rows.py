@@ -12,13 +12,11 @@ import pytest
 import torch
 from test_learner_group import random_rows
 from test_networks import build, needs_peft, policy, with_adapters
-from test_prefix_attention import REFUSED, check_equal, outcome, plain_dir, saved, trie_batch
+from test_prefix_attention import check_equal, outcome, plain_dir, trie_batch
 from torch.nn.attention import varlen as kernels
 
-from rl_agents.errors import InputError
 from rl_agents.learner import varlen_attention
 from rl_agents.learner.batching import packed_batches
-from rl_agents.learner.model_check import check_sharing
 from rl_agents.learner.prefix_attention import _paths, pack_rows
 from rl_agents.learner.prefix_sharing import WIDE, Walk, walk
 from rl_agents.learner.rl_modules import CausalLMModule, ValueModule
@@ -26,21 +24,6 @@ from rl_agents.learner.rl_modules import CausalLMModule, ValueModule
 __all__ = ["plain_dir"]
 SIGNATURE = inspect.signature(kernels.varlen_attn)
 EXACT = [(torch.float64, 1e-10), (torch.float32, 2e-6)]
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), EXACT)
-@pytest.mark.parametrize("kind", [CausalLMModule, ValueModule])
-def test_scores_and_gradients_are_those_of_flat_rows(
-    plain_dir: Path, kind: Any, dtype: torch.dtype, tolerance: float
-) -> None:
-    module = build(kind, model_dir=plain_dir, shared_rows=512)
-    if kind is ValueModule:  # its head starts at zero
-        torch.nn.init.normal_(module.head.weight)
-    batch = trie_batch()
-    packed = pack_rows(*batch, WIDE, share=False)
-    assert pack_rows(*batch, WIDE).input_ids.numel() < packed.input_ids.numel() < batch[0].numel()
-    assert all(call.mask is None for call in packed.branches)
-    check_equal(module.to(dtype), batch, tolerance, share=False)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), EXACT)
@@ -111,17 +94,6 @@ def test_passes_are_full_and_hold_every_row_once() -> None:
         assert all(size <= limit or len(part) == 1 for size, part in zip(sizes, parts, strict=True))
         assert limit != 200 or len(parts) == -(-sum(map(len, rows)) // 200), "short rows fill what long ones leave"
     assert list(packed_batches([], 100)) == []
-
-
-def test_models_that_mix_tokens_otherwise_are_refused(tmp_path: Path) -> None:
-    folder = saved(tmp_path, REFUSED["layers with a state"])
-    said = r"sequence_packing=true with model=.*layers with a state.*set sequence_packing=false"
-    for refuse in (
-        lambda: check_sharing(folder, 512, "sequence_packing"),
-        lambda: policy(folder, sequence_packing=True),
-    ):
-        with pytest.raises(InputError, match=said):
-            refuse()
 
 
 # --- the kernel for GPUs, by contract ------------------------------------------------------------------------------

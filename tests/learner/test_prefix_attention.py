@@ -27,7 +27,6 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
 from rl_agents.learner.model_check import check_sharing
 from rl_agents.learner.prefix_attention import NAME, pack_rows
@@ -111,16 +110,18 @@ def check_equal(module: Any, batch: Batch, tolerance: float, share: bool = True)
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 2e-6)])
 @pytest.mark.parametrize("kind", [CausalLMModule, ValueModule])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "share"), [(0, True), (1, True), (2, True), (0, False)])
 def test_scores_and_gradients_are_those_of_flat_rows(
-    plain_dir: Path, kind: Any, dtype: torch.dtype, tolerance: float, seed: int
+    plain_dir: Path, kind: Any, dtype: torch.dtype, tolerance: float, seed: int, share: bool
 ) -> None:
     module = build(kind, model_dir=plain_dir, shared_rows=512)
     if kind is ValueModule:  # its head starts at zero
         torch.nn.init.normal_(module.head.weight)
     batch = trie_batch(seed)
-    assert pack_rows(*batch, WIDE).input_ids.shape[1] < 0.5 * batch[0].numel()
-    check_equal(module.to(dtype), batch, tolerance)
+    packed = pack_rows(*batch, WIDE, share=share)
+    assert packed.input_ids.numel() < (0.5 if share else 1.0) * batch[0].numel()
+    assert share or all(call.mask is None for call in packed.branches)
+    check_equal(module.to(dtype), batch, tolerance, share=share)
 
 
 ARCHITECTURES = {
@@ -230,11 +231,12 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("asked", ["prefix_sharing", "sequence_packing"])
 @pytest.mark.parametrize("reason", list(REFUSED))
-def test_models_that_mix_tokens_otherwise_are_refused_in_one_line(tmp_path: Path, reason: str) -> None:
+def test_models_that_mix_tokens_otherwise_are_refused_in_one_line(tmp_path: Path, reason: str, asked: str) -> None:
     folder = saved(tmp_path, REFUSED[reason])
-    for refuse in (lambda: check_sharing(folder, 512), lambda: policy(folder, prefix_sharing=True)):
-        with pytest.raises(InputError, match=r"prefix_sharing=true with model=.*set prefix_sharing=false") as error:
+    for refuse in (lambda: check_sharing(folder, 512, asked), lambda: policy(folder, **{asked: True})):
+        with pytest.raises(InputError, match=rf"{asked}=true with model=.*set {asked}=false") as error:
             refuse()
         assert reason in str(error.value) and "\n" not in str(error.value)
 
@@ -257,7 +259,3 @@ def test_a_model_that_drops_the_plan_is_noticed(tiny_model_dir: Path) -> None:
     )
     with pytest.raises(RuntimeError, match="1 of 2 layers"):
         outcome(module, batch, packed=True)
-
-
-def test_flat_is_the_default() -> None:
-    assert not Settings().prefix_sharing

@@ -30,7 +30,7 @@ KEYS: dict[str, Any] = {
     "tokens_per_microbatch": 64,
 }
 STEP_KEYS = {"algo": "steppo", "loss_agg_mode": "step-mean", "old_logprobs": "learner"}
-TOKEN_KEYS = {"algo": "ppo", "dual_clip": 2.0, "loss_agg_mode": "token-mean", "old_logprobs": "learner"}
+TOKEN_KEYS = {"algo": "ppo", "loss_agg_mode": "token-mean", "old_logprobs": "learner"}
 
 
 def distributions(model: Any, row: Row, temperature: float) -> torch.Tensor:
@@ -74,18 +74,18 @@ def prepared_rows(model: Any) -> list[Row]:
 
 
 def token_surrogate(row: Row, position: int, logprobs: torch.Tensor) -> torch.Tensor:
-    """-min(ρA, clip(ρ)A), for A < 0 at most -cA."""
-    return surrogate(torch.exp(logprobs[position] - float(row.old_logprobs[position])), row.advantages[position], 2.0)
+    """-min(ρA, clip(ρ)A)."""
+    return surrogate(torch.exp(logprobs[position] - float(row.old_logprobs[position])), row.advantages[position])
 
 
 def step_surrogate(row: Row, position: int, logprobs: torch.Tensor) -> torch.Tensor:
-    """The same with ρ = exp(mean over the step's tokens of lp - lp_old), and no dual clip."""
+    """The same with ρ = exp(mean over the step's tokens of lp - lp_old)."""
     inside = [j for j in range(len(row)) if row.segments[j] == row.segments[position]]
     drift = sum(logprobs[j] - float(row.old_logprobs[j]) for j in inside) / len(inside)
-    return surrogate(torch.exp(drift), row.advantages[position], None)
+    return surrogate(torch.exp(drift), row.advantages[position])
 
 
-def surrogate(ratio: torch.Tensor, advantage: float, dual: float | None) -> torch.Tensor:
+def surrogate(ratio: torch.Tensor, advantage: float) -> torch.Tensor:
     advantage = float(advantage)
     clipped = min(max(float(ratio.detach()), 1 - KEYS["clip_low"]), 1 + KEYS["clip_high"])
     gain = (
@@ -93,8 +93,6 @@ def surrogate(ratio: torch.Tensor, advantage: float, dual: float | None) -> torc
         if float(ratio.detach()) * advantage <= clipped * advantage
         else ratio.detach() * 0 + clipped * advantage
     )
-    if dual is not None and advantage < 0 and float(gain.detach()) < dual * advantage:
-        gain = ratio.detach() * 0 + dual * advantage
     return -gain
 
 

@@ -6,9 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.losses import aggregation
-from rl_agents.losses.aggregation import weighted_sum
-from rl_agents.losses.policy import ppo_loss
+from rl_agents import losses
+from rl_agents.losses import ppo_loss, weighted_sum
 
 LOSS = [[1.0, 2.0, 3.0], [4.0, 0.0, 0.0]]
 MASK = [[1, 1, 1], [1, 0, 0]]
@@ -17,7 +16,7 @@ MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-to
 
 def aggregation_weights(masks, mode, *, trajectories=None, segments=None, constant_length=None):
     """Every row its own trajectory and one step, unless told otherwise."""
-    return aggregation.aggregation_weights(
+    return losses.aggregation_weights(
         masks,
         mode,
         trajectories=range(len(masks)) if trajectories is None else trajectories,

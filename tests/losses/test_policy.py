@@ -1,4 +1,4 @@
-"""Policy losses: oracle tables of sections 1.4, 8, 9 and 12, and their gradients."""
+"""Importance ratios, policy losses and their gradients (sections 1.4, 8, 9 and 12 of the algorithm reference)."""
 
 import math
 from functools import partial
@@ -6,13 +6,17 @@ from functools import partial
 import pytest
 import torch
 
-from rl_agents.losses import policy
+from rl_agents import losses
+from rl_agents.losses import icepop, log_ratio, segment_mean, token_tis
 
 # With the clip ranges of the recipes.
-ppo_loss = partial(policy.ppo_loss, clip_low=0.2, clip_high=0.2)
-gspo_loss = partial(policy.ppo_loss, level="sequence", clip_low=3e-4, clip_high=4e-4)
-gspo_token_loss = partial(policy.gspo_token_loss, clip_low=3e-4, clip_high=4e-4)
-cispo_loss = partial(policy.cispo_loss, clip_low=10.0, clip_high=0.2)
+ppo_loss = partial(losses.ppo_loss, clip_low=0.2, clip_high=0.2)
+gspo_loss = partial(losses.ppo_loss, level="sequence", clip_low=3e-4, clip_high=4e-4)
+cispo_loss = partial(losses.cispo_loss, clip_low=10.0, clip_high=0.2)
+
+
+def tensor(values, dtype=torch.float64):
+    return torch.tensor(values, dtype=dtype)
 
 
 def reinforce_loss(logprobs, advantages, mask):
@@ -20,34 +24,18 @@ def reinforce_loss(logprobs, advantages, mask):
     return torch.where(mask > 0, -advantages * logprobs, 0.0)
 
 
-def tensor(values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
 def ones(x):
     return torch.ones_like(x)
 
 
 @pytest.mark.parametrize(
-    ("advantage", "ratio", "plain", "dual"),
-    [
-        (1, 1.1, -1.1, -1.1),
-        (1, 1.5, -1.28, -1.28),
-        (1, 0.5, -0.5, -0.5),
-        (-1, 1.1, 1.1, 1.1),
-        (-1, 1.5, 1.5, 1.5),
-        (-1, 0.5, 0.8, 0.8),
-        (-1, 5.0, 5.0, 3.0),
-        (0, 5.0, 0.0, 0.0),
-    ],
+    ("advantage", "ratio", "expected"),
+    [(1, 1.1, -1.1), (1, 1.5, -1.28), (1, 0.5, -0.5), (-1, 1.1, 1.1), (-1, 1.5, 1.5), (-1, 0.5, 0.8), (0, 5.0, 0.0)],
 )
-def test_table_of_the_clipped_surrogate(advantage, ratio, plain, dual):
+def test_table_of_the_clipped_surrogate(advantage, ratio, expected):
     lp, a = tensor([[math.log(ratio)]]), tensor([[float(advantage)]])
-    bounds = {"clip_low": 0.2, "clip_high": 0.28}
-    loss, _ = ppo_loss(lp, 0 * lp, a, ones(lp), **bounds)
-    assert loss.item() == pytest.approx(plain, abs=1e-9)
-    loss, _ = ppo_loss(lp, 0 * lp, a, ones(lp), dual_clip=3.0, **bounds)
-    assert loss.item() == pytest.approx(dual, abs=1e-9)
+    loss, _ = ppo_loss(lp, 0 * lp, a, ones(lp), clip_low=0.2, clip_high=0.28)
+    assert loss.item() == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -63,16 +51,6 @@ def test_gradient_is_exactly_zero_in_the_clipped_branch_only(advantage, differen
         assert lp.grad.item() == pytest.approx(gradient)
 
 
-def test_dual_clip_stops_the_gradient_and_spares_positive_advantages():
-    lp = tensor([[math.log(5.0), math.log(5.0)]]).requires_grad_()
-    advantages = tensor([[-1.0, 1.0]])
-    loss, metrics = ppo_loss(lp, tensor([[0.0, 0.0]]), advantages, ones(lp), clip_high=9.0, dual_clip=3.0)
-    loss.sum().backward()
-    assert loss[0].tolist() == pytest.approx([3.0, -5.0])
-    assert lp.grad[0].tolist() == pytest.approx([0.0, -5.0])
-    assert metrics["dual_clip_fraction"].item() == 0.5
-
-
 def test_metrics_count_sampled_tokens_only():
     lp = tensor([[0.5, 0.1, -0.5, 3.0]])
     advantages, mask = tensor([[1.0, 1.0, 1.0, 1.0]]), tensor([[1, 1, 1, 0]])
@@ -82,7 +60,7 @@ def test_metrics_count_sampled_tokens_only():
     assert metrics["ratio_mean"].item() == pytest.approx((math.exp(0.5) + math.exp(0.1) + math.exp(-0.5)) / 3)
 
 
-@pytest.mark.parametrize("loss_of", [ppo_loss, gspo_loss, gspo_token_loss, cispo_loss])
+@pytest.mark.parametrize("loss_of", [ppo_loss, gspo_loss, cispo_loss])
 def test_masked_tokens_and_rows_have_no_loss_and_no_gradient(loss_of):
     lp = tensor([[-1.0, float("nan")], [-2.0, -3.0]]).requires_grad_()
     mask = tensor([[1, 0], [0, 0]])
@@ -110,27 +88,6 @@ def test_gspo_decides_about_clipping_once_per_row():
     lp = tensor([[1.0, -1.0], [0.3, 0.3]])
     _, metrics = gspo_loss(lp, 0 * lp, tensor([[1.0, 1.0], [1.0, 1.0]]), ones(lp))
     assert metrics["clip_fraction"].item() == 0.5
-
-
-def test_gspo_token_form_has_value_and_gradient_of_the_sequence_form():
-    old = tensor([[-1.0, -2.0, -0.5], [-0.3, -0.2, 0.0]])
-    mask = tensor([[1, 1, 1], [1, 1, 0]])
-    advantages = tensor([[0.7] * 3, [-1.3] * 3])
-    results = []
-    for loss_of in (gspo_loss, gspo_token_loss):
-        lp = (old + tensor([[0.1, -0.1, 2e-4], [0.2, -0.1, 5.0]])).requires_grad_()
-        loss, _ = loss_of(lp, old, advantages, mask)
-        value = (loss.sum(1) / mask.sum(1)).mean()
-        value.backward()
-        results.append((value.item(), lp.grad))
-    assert results[0][0] == pytest.approx(results[1][0], abs=1e-12)
-    assert torch.allclose(results[0][1], results[1][1], atol=1e-12)
-
-
-def test_gspo_token_form_keeps_advantages_of_tokens_apart():
-    lp = tensor([[0.0, 0.0]]).requires_grad_()
-    gspo_token_loss(lp, tensor([[0.0, 0.0]]), tensor([[1.0, -2.0]]), ones(lp))[0].sum().backward()
-    assert lp.grad[0].tolist() == pytest.approx([-1.0, 2.0])
 
 
 def test_step_level_equals_gspo_on_step_rows():
@@ -174,17 +131,15 @@ def test_cispo_lower_bound_is_inactive_by_default():
 def test_advantages_and_old_logprobs_carry_no_gradient():
     lp = tensor([[-1.0]]).requires_grad_()
     advantage = tensor([[1.0]]).requires_grad_()
-    for loss_of in (ppo_loss, gspo_loss, gspo_token_loss, cispo_loss):
+    for loss_of in (ppo_loss, gspo_loss, cispo_loss):
         loss_of(lp, tensor([[-1.0]]), advantage, ones(lp))[0].sum().backward()
     assert advantage.grad is None
 
 
 LENGTH_WEIGHTED = {
     "ppo": (ppo_loss, {}, False),
-    "ppo dual clip": (ppo_loss, {"dual_clip": 3.0}, False),
     "cispo": (cispo_loss, {}, False),
     "gspo": (gspo_loss, {}, True),
-    "gspo-token": (gspo_token_loss, {}, False),
     "steppo": (ppo_loss, {"level": "step", "segments": torch.tensor([[0, 0, 1], [0, 0, -1]])}, True),
 }
 
@@ -215,8 +170,149 @@ def test_float32_agrees_with_float64():
     generator = torch.Generator().manual_seed(0)
     lp = torch.randn(4, 9, generator=generator, dtype=torch.float64) * 0.1
     advantages, mask = torch.randn(4, 9, generator=generator, dtype=torch.float64), torch.ones(4, 9)
-    for loss_of in (ppo_loss, gspo_loss, gspo_token_loss, cispo_loss):
+    for loss_of in (ppo_loss, gspo_loss, cispo_loss):
         double, _ = loss_of(lp, 0 * lp, advantages, mask)
         single, _ = loss_of(lp.float(), 0 * lp.float(), advantages.float(), mask)
         assert single.dtype == torch.float32
         assert torch.allclose(double, single.double(), atol=1e-5)
+
+
+# --- ratios at token, step and sequence level -----------------------------------------------------------------------
+
+
+def importance_ratio(logprobs, old_logprobs, mask, **options):
+    return log_ratio(logprobs, old_logprobs, mask, **options).exp()
+
+
+def ratio_of(differences, mask=None, **options):
+    lp = tensor(differences)
+    mask = torch.ones_like(lp) if mask is None else tensor(mask)
+    return importance_ratio(lp, torch.zeros_like(lp), mask, **options)
+
+
+def test_token_ratio_is_the_exponential_of_the_difference():
+    assert torch.allclose(ratio_of([[0.5, -0.1]]), tensor([[math.exp(0.5), math.exp(-0.1)]]))
+
+
+def test_sequence_ratio_is_the_geometric_mean():
+    assert ratio_of([[0.1, -0.05, 0.25]], level="sequence")[0, 0].item() == pytest.approx(1.105171, abs=1e-6)
+    assert math.exp(0.1 - 0.05 + 0.25) == pytest.approx(1.349859, abs=1e-6)  # the product, which it is not
+
+
+def test_step_ratio_of_the_reference_example():
+    ratio = ratio_of([[0.02, -0.01, 0.03, 0.0]], level="step", segments=torch.zeros(1, 4, dtype=torch.int64))
+    assert ratio[0, 3].item() == pytest.approx(1.010050, abs=1e-6)
+
+
+def test_step_ratio_on_a_merged_row_equals_sequence_ratio_on_step_rows():
+    merged = ratio_of(
+        [[0.3, 0.1, 9.0, -0.2, 0.4, 0.1]],
+        mask=[[1, 1, 0, 1, 1, 1]],
+        level="step",
+        segments=torch.tensor([[0, 0, -1, 1, 1, 1]]),
+    )
+    first = ratio_of([[0.3, 0.1]], level="sequence")
+    second = ratio_of([[-0.2, 0.4, 0.1]], level="sequence")
+    assert torch.allclose(merged, torch.cat([first, tensor([[1.0]]), second], dim=1))
+
+
+def test_segments_of_different_rows_do_not_mix():
+    x = tensor([[1.0, 2.0], [10.0, 20.0]])
+    mean = segment_mean(x, torch.ones_like(x), torch.tensor([[0, 1], [0, 0]]))
+    assert mean.tolist() == [[1.0, 2.0], [15.0, 15.0]]
+
+
+def test_padding_does_not_enter_the_geometric_mean():
+    padded = ratio_of([[0.1, -0.05, 0.25, 7.0]], mask=[[1, 1, 1, 0]], level="sequence")
+    assert padded[0, :3].tolist() == pytest.approx([math.exp(0.1)] * 3)
+
+
+def test_zero_length_row_has_ratio_one_and_no_gradient():
+    lp = tensor([[3.0, 4.0]]).requires_grad_()
+    ratio = importance_ratio(lp, torch.zeros(1, 2), torch.zeros(1, 2), level="sequence")
+    ratio.sum().backward()
+    assert ratio.tolist() == [[1.0, 1.0]]
+    assert lp.grad.tolist() == [[0.0, 0.0]]
+
+
+@pytest.mark.parametrize("level", ["token", "step", "sequence"])
+def test_garbage_on_masked_tokens_reaches_neither_value_nor_gradient(level):
+    lp = tensor([[0.1, float("nan"), float("inf")]]).requires_grad_()
+    options = {"segments": torch.tensor([[0, -1, -1]])} if level == "step" else {}
+    ratio = importance_ratio(lp, torch.zeros(1, 3), tensor([[1, 0, 0]]), level=level, **options)
+    ratio.sum().backward()
+    assert ratio[0].tolist() == pytest.approx([math.exp(0.1), 1.0, 1.0])
+    assert lp.grad[0].tolist() == pytest.approx([math.exp(0.1), 0.0, 0.0])
+
+
+def test_large_differences_do_not_overflow_in_float32():
+    lp = tensor([[400.0, -400.0]], torch.float32)
+    ratio = importance_ratio(lp, torch.zeros(1, 2), torch.ones(1, 2))
+    assert ratio[0].tolist() == pytest.approx([math.exp(20), math.exp(-20)], rel=1e-5)
+
+
+def test_gradient_of_the_sequence_ratio_is_shared_by_its_tokens():
+    lp = tensor([[0.1, -0.05, 0.25]]).requires_grad_()
+    importance_ratio(lp, torch.zeros(1, 3), torch.ones(1, 3), level="sequence")[0, 0].backward()
+    assert lp.grad[0].tolist() == pytest.approx([math.exp(0.1) / 3] * 3)
+
+
+def test_sampled_token_without_a_segment_is_an_error():
+    with pytest.raises(ValueError, match="negative segment"):
+        ratio_of([[0.1, 0.2]], level="step", segments=torch.tensor([[0, -1]]))
+
+
+# --- decoupled PPO (AReaL, arXiv 2505.24298, eq. 5): ``old_logprobs=learner`` with a weight per token ---------------
+
+GENERATOR = torch.Generator().manual_seed(3)
+BEHAVIOR, PROXIMAL = (-3 * torch.rand(4, 6, generator=GENERATOR, dtype=torch.float64) for _ in range(2))
+ADVANTAGES = torch.randn(4, 6, generator=GENERATOR, dtype=torch.float64)
+MASK = (torch.rand(4, 6, generator=GENERATOR) > 0.2).double()
+CLIP = 0.2
+
+
+def areal(logprobs, cap):
+    """w·min(ρA, clip(ρ)A) with ρ = π/π_prox and w = π_prox/π_behav, 0 beyond the cap, token by token."""
+    losses = torch.zeros_like(logprobs)
+    for i, j in MASK.nonzero().tolist():
+        ratio = (logprobs[i, j] - PROXIMAL[i, j]).exp()
+        weight = (PROXIMAL[i, j] - BEHAVIOR[i, j]).exp()
+        if cap is None or weight <= cap:
+            advantage = ADVANTAGES[i, j]
+            losses[i, j] = -weight * torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
+    return losses
+
+
+def ours(logprobs, weights):
+    loss, _ = losses.ppo_loss(logprobs, PROXIMAL, ADVANTAGES, MASK, clip_low=CLIP, clip_high=CLIP)
+    return loss * weights
+
+
+@pytest.mark.parametrize("moved", [0.0, 0.5], ids=["first minibatch", "a later minibatch"])
+def test_it_is_the_published_objective_in_value_and_gradient(moved):
+    logprobs = PROXIMAL + moved * torch.randn(4, 6, generator=GENERATOR, dtype=torch.float64)
+    for cap, weights in (
+        (None, token_tis(PROXIMAL, BEHAVIOR, MASK, cap=1e12).weights),
+        (5.0, icepop(PROXIMAL, BEHAVIOR, MASK, bounds=(0.0, 5.0)).weights),  # the released code drops beyond its cap
+    ):
+        found = []
+        for objective in (lambda lp, cap=cap: areal(lp, cap), lambda lp, weights=weights: ours(lp, weights)):
+            leaf = logprobs.clone().requires_grad_()
+            loss = objective(leaf)
+            loss.sum().backward()
+            found.append((loss.detach(), leaf.grad))
+        assert torch.allclose(found[0][0], found[1][0]) and torch.allclose(found[0][1], found[1][1])
+
+
+def test_with_one_minibatch_the_ratio_is_one_and_no_clip_fires():
+    leaf = PROXIMAL.clone().requires_grad_()
+    loss, metrics = losses.ppo_loss(leaf, PROXIMAL, ADVANTAGES, MASK, clip_low=CLIP, clip_high=CLIP)
+    weights = token_tis(PROXIMAL, BEHAVIOR, MASK).weights
+    (loss * weights).sum().backward()
+    assert metrics["clip_fraction"] == 0
+    assert torch.allclose(leaf.grad, -weights * ADVANTAGES * MASK), "a truncated policy gradient"
+
+
+def test_naive_ratios_against_the_behavior_policy_clip_before_anything_moved():
+    _, metrics = losses.ppo_loss(PROXIMAL, BEHAVIOR, ADVANTAGES, MASK, clip_low=CLIP, clip_high=CLIP)
+    assert metrics["clip_fraction"] > 0.2

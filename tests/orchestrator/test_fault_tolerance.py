@@ -21,6 +21,7 @@ from rl_agents.reporting.progress import PlainProgress
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.resources import room_for_all
 from rl_agents.store.reader import PoolReader, Where
+from rl_agents.trainer import train_loop
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.trainer.train_loop import TrainLoop
 
@@ -195,8 +196,11 @@ def test_killed_learners_are_replaced_and_the_curve_is_the_same(
         struck.stop()
 
 
-def test_learners_that_keep_dying_end_the_run(ray_session: None, beginner_model_dir: Path, tmp_path: Path) -> None:
-    algo = build(beginner_model_dir, num_env_runners=0, num_learners=1, iterations=2, max_learner_restarts=0)
+def test_learners_that_keep_dying_end_the_run(
+    ray_session: None, beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_loop, "MAX_RESTARTS", 0)
+    algo = build(beginner_model_dir, num_env_runners=0, num_learners=1, iterations=2)
     try:
         with pytest.raises(LearnerLost, match="learner 0 of 1 died while"):
             train(algo, tmp_path / "run", {1: 0})

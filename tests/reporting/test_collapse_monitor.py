@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_agents.data.success import policy_sample
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.reporting import collapse_monitor
-from rl_agents.reporting.collapse_monitor import Sample, best_checkpoint, compare, judge, pooled
+from rl_agents.reporting.collapse_monitor import Sample, best_checkpoint, compare, judge, policy_sample, pooled
 
 Z = 3.5
 

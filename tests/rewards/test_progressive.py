@@ -221,7 +221,7 @@ def test_a_verdict_is_what_follows_the_judges_thoughts(server, reply, verdict):
 
 def test_the_key_is_sent_and_never_shown(server, monkeypatch):
     monkeypatch.setenv("GRADER_KEY", "s3cret-key")
-    judge = make_judge(openai(server, judge_key_env="GRADER_KEY", judge_retries=0))
+    judge = make_judge(openai(server, judge_key_env="GRADER_KEY"))
     wait(judge.verdict(READING))
     assert server.requests[0].headers["authorization"] == "Bearer s3cret-key"
     server.status = [401]
@@ -234,7 +234,7 @@ def test_the_key_is_sent_and_never_shown(server, monkeypatch):
 
 
 def test_retries_are_bounded_and_only_for_what_may_pass(server):
-    judge = make_judge(openai(server, judge_retries=2))
+    judge = make_judge(openai(server))
     server.status = [500, 429]
     assert wait(judge.verdict(READING)) == 1.0 and len(server.requests) == 3
     server.status = [500] * 3
@@ -254,7 +254,7 @@ def test_retries_are_bounded_and_only_for_what_may_pass(server):
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(JudgeError, match="ConnectError"):
-        wait(make_judge(openai(server, judge_url=nobody, judge_retries=0)).verdict(READING))
+        wait(make_judge(openai(server, judge_url=nobody)).verdict(READING))
 
 
 def test_a_short_answer_may_say_twelve_words_besides_the_reference() -> None:

@@ -120,10 +120,7 @@ CHOICES: list[tuple[str, dict[str, Any], list[float]]] = [
     ),
     ("seq_mis", {}, [0.0, 0.0, 0.0, 0.990050, 0.990050]),
     ("geo_rs", {"rollout_correction_bounds": [0.9, 1.1]}, [0.0, 0.0, 0.0, 1.0, 1.0]),
-    ("k3_rs", {"rollout_correction_cap": 0.3}, [1.0] * 5),
-    ("k3_rs", {}, [0.0, 0.0, 0.0, 1.0, 1.0]),
     ("icepop", {"rollout_correction_bounds": [0.9, 1.3]}, [1.221403, 0.0, 0.0, 1.010050, 0.980199]),
-    ("seq_mask_tis", {"rollout_correction_bounds": [0.9, 1.4]}, [1.221403, 2.718282, 0.740818, 1.010050, 0.980199]),
 ]
 
 

@@ -17,7 +17,7 @@ from rl_agents.trainer.algorithm import AgentAlgorithm
 
 SEARCH: dict[str, Any] = {
     "algo": "3spo", "search_steps": 60, "tasks_per_iteration": 4, "branching": "replay",
-    "collapse_monitor_episodes": 0,  # they are no experience: a resumed run plays them again
+    "collapse_monitor": "off",  # its episodes are no experience: a resumed run rolls them out again
 }  # fmt: skip
 RUNS: dict[str, dict[str, Any]] = {
     "episodes": {"algo": "grpo"},

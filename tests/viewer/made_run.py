@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rl_agents.advantages.group import grpo
+from rl_agents.advantages import grpo
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.store.records import Batch, Credit, Event, Record, session_records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rl_agents.advantages.gae import step_gae, whiten_steps
+from rl_agents.advantages import step_gae, whiten_steps
 from rl_agents.viewer.advantage_explanation import Unit, from_group, from_values
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from rl_agents.cache import cache_dir
 from rl_agents.data.building import only_one
-from rl_agents.data.json_stream import JsonStream
+from rl_agents.data.tables import JsonStream
 from rl_agents.envs.webshop.generated import shop_entries, small_entries
 from rl_agents.envs.webshop.records import Entry, attributes_from_record, human_instructions, product_from_record
 from rl_agents.envs.webshop.store import FORMAT, build_store

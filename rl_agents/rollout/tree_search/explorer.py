@@ -28,7 +28,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from rl_agents.advantages.statistics import FloatArray
+from rl_agents.advantages import FloatArray
 from rl_agents.config.sections import SearchKeys
 from rl_agents.data.tasks import SEARCH, stream_seed, task_at
 from rl_agents.data.trajectory import Step, Trajectory, plain

@@ -26,8 +26,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rl_agents.advantages.chain import chain_values, values_within
-from rl_agents.advantages.statistics import FloatArray
+from rl_agents.advantages import FloatArray, chain_values, values_within
 from rl_agents.config.sections import StateKeys
 
 KEY_BYTES = 12

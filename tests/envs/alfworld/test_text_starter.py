@@ -140,7 +140,7 @@ def test_a_recipe_samples_and_learns_from_real_text(name: str, tmp_path: Path) -
     keys = {**starter_spec("alfworld", {"prompt": "3spo"}).defaults, **load_recipe(str(RECIPES / f"{name}.yaml"))}
     keys |= {"model": str(tmp_path), "eval_episodes": 0, "max_turns": 2, "max_response_tokens": 6}
     keys |= {"tasks_per_iteration": 2, "group_size": min(2, keys.get("group_size", 2))}
-    keys |= {"search_steps": 8, "collapse_monitor_episodes": 0} if keys["algo"] == "3spo" else {}
+    keys |= {"search_steps": 8, "collapse_monitor": "off"} if keys["algo"] == "3spo" else {}
     keys.pop("starter_iterations", None)  # of the starter, which another model takes the place of
     settings = Settings.from_dict(keys)
     settings.make_local()

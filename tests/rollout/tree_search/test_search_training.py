@@ -131,8 +131,8 @@ def test_an_environment_that_cannot_be_reached_again_is_refused_at_the_start(beg
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"truncation": "t3"}, "truncation=t3 does not go with algo 3spo"),
-        ({"reward": "prs"}, "reward=prs does not go with algo 3spo"),
+        ({"truncation": "t3"}, "truncation=t3 does not work with algo 3spo"),
+        ({"reward": "prs"}, "reward=prs does not work with algo 3spo"),
         ({"group_size": 1}, "needs at least 2"),
         ({"novelty": "none", "novelty_decay": 0.2}, "'novelty_decay' has no effect without novelty other than none"),
         ({"novelty_fixed": 0.7}, "novelty_fixed=0.7: must be at most 0.5"),
