@@ -147,7 +147,7 @@ class EngineActor:
             EngineError: the engine inside has died.
         """
         await self.ping()
-        return not (self._needs_weights or getattr(self._engine, "unsound", "")), self._version
+        return not (self._needs_weights or getattr(self._engine, "unsound", False)), self._version
 
     async def place(self) -> tuple[str, float]:
         """Return process and node for error messages, and the seconds that `exchange` also returns."""

@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any, Self
 
 import numpy as np
+import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
@@ -272,6 +273,8 @@ class AgentAlgorithm(Algorithm):
         #: False only while a training step can be aborted without effect, before its first optimizer step.
         self.learning = True
         join_session(settings)
+        if not settings.num_env_runners:
+            torch.set_num_threads(1)  # as engines in this process do; imitation has none
         self.callbacks = [callback() for callback in force_list(self.config.callbacks_class)]
         self._start_over()
         if self.recipe.source != "demonstrations" and self.recorded is None:
