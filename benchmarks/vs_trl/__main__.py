@@ -1,7 +1,8 @@
 """CPU seconds per sampled token, ours against TRL's GRPOTrainer: ``python -m benchmarks.vs_trl``.
 
-Six runs of the same job (see common.py, trl_side.py, our_side.py) live side by side and take turns, one iteration
-each, so that whatever else the machine does hits all alike. Needs ``sh benchmarks/vs_trl/setup.sh`` once.
+Runs of the same job (see common.py, trl_side.py, our_side.py) live side by side and take turns, one iteration each, so
+that whatever else the machine does hits all alike. ``--job treasure`` trains SmolLM2-135M-Instruct in one process per
+side. Needs ``sh benchmarks/vs_trl/setup.sh`` once.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.real_model import start_of
 from benchmarks.report import RESULTS, markdown, median_table, summarize, write_result
-from benchmarks.vs_trl.common import MARK, Iteration
+from benchmarks.vs_trl.common import JOBS, MARK, Iteration
 from rl_agents.algorithms import Settings
 from rl_agents.trainer.algorithm import AgentAlgorithm
 from rl_agents.trainer.warm_start import ensure_model
 
 ROOT = Path(__file__).resolve().parents[2]
 TRL_PYTHON = ROOT / ".venv-trl" / "bin" / "python"
-WARM_UP = 3
+WARM_UP = {"small": 3, "treasure": 1}
 TRL = {"TRL": "generate", "TRL vllm": "vllm"}
 OURS = ("local", "auto", "vllm", "vllm-together")
+#: The others do not fit into the memory of a small machine next to these.
+TREASURE = ("TRL", "rl_agents local")
 #: What the appendix of docs/research/speed.md calls them.
 SIDES = {
     "TRL": "TRL, `model.generate`", "TRL vllm": "TRL, vLLM colocated, with our model class",
@@ -70,18 +75,20 @@ class Side:
             self.process.kill()
 
 
-def run(iterations: int) -> list[Side]:
+def run(job: str, names: Sequence[str], warm_up: int, iterations: int) -> list[Side]:
     """Start the sides, let them take turns, and stop them."""
-    model_dir, count = str(ensure_model(Settings(), AgentAlgorithm.from_settings)), str(WARM_UP + iterations)
+    small = job == "small"
+    model_dir = str(ensure_model(Settings(), AgentAlgorithm.from_settings) if small else start_of(job))
     sides: list[Side] = []
     try:
-        for name, path in TRL.items():
-            sides.append(Side(name, TRL_PYTHON, "trl_side", model_dir, count, path))
-        for path in OURS:
-            sides.append(Side(f"rl_agents {path}", sys.executable, "our_side", model_dir, count, path))
+        for name in names:
+            ours = name not in TRL
+            python, module = (sys.executable, "our_side") if ours else (TRL_PYTHON, "trl_side")
+            path = name.removeprefix("rl_agents ") if ours else TRL[name]
+            sides.append(Side(name, python, module, model_dir, str(warm_up + iterations), path, job))
         for side in sides:
             side.answer()
-        for _ in range(WARM_UP + iterations):
+        for _ in range(warm_up + iterations):
             for side in sides:
                 side.iterate()
     finally:
@@ -104,29 +111,36 @@ def table() -> str:
 def main() -> None:
     """Print the tables and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--job", default="small", choices=list(JOBS))
     parser.add_argument("--iterations", type=int, default=12, help="measured iterations of each side")
     parser.add_argument("--table", action="store_true", help="only print the table of sides from the results on file")
     options = parser.parse_args()
     if options.table:
         return print(table())
-    iterations = options.iterations
+    job, iterations = options.job, options.iterations
     if not TRL_PYTHON.exists():
         raise SystemExit("no .venv-trl here; make it with: sh benchmarks/vs_trl/setup.sh")
-    sides = {side.name: [i.figures() for i in side.results[WARM_UP:]] for side in run(iterations)}
+    names = [*TRL, *(f"rl_agents {path}" for path in OURS)] if job == "small" else TREASURE
+    warm_up = WARM_UP[job]
+    sides = {side.name: [i.figures() for i in side.results[warm_up:]] for side in run(job, names, warm_up, iterations)}
     for name, figures in sides.items():
         print(f"\n{name}\n{median_table(figures)}")
-    ratios = [
-        {
-            f"{trl.lower().replace(' ', '_')}_over_{path}": theirs / sides[f"rl_agents {path}"][turn]["us_per_token"]
-            for trl in TRL
-            for path in OURS
-            for theirs in [sides[trl][turn]["us_per_token"]]
-        }
-        for turn in range(iterations)
-    ]
+    ratios = [over_ours({name: figures[turn] for name, figures in sides.items()}) for turn in range(iterations)]
     print(f"\nCPU per sampled token, TRL over ours\n{median_table(ratios)}")
     details = {name: summarize(figures) for name, figures in sides.items()}
-    write_result("vs_trl", f"python -m benchmarks.vs_trl --iterations {iterations}", ratios, sides=details)
+    command = f"python -m benchmarks.vs_trl --job {job} --iterations {iterations}"
+    write_result("vs_trl" if job == "small" else f"vs_trl_{job}", command, ratios, sides=details)
+
+
+def over_ours(turn: Mapping[str, dict[str, float]]) -> dict[str, float]:
+    """Return TRL's CPU per token over ours, in the same turn, for every pair of sides."""
+    return {
+        f"{trl.lower().replace(' ', '_')}_over_{ours.removeprefix('rl_agents ')}": turn[trl]["us_per_token"]
+        / turn[ours]["us_per_token"]
+        for trl in turn
+        for ours in turn
+        if trl in TRL and ours not in TRL
+    }
 
 
 if __name__ == "__main__":

@@ -6,16 +6,56 @@ import json
 import sys
 import time
 from dataclasses import asdict, dataclass
+from typing import Any
 
-GROUPS, GROUP_SIZE = 16, 8
 SEED = 0
-LEARNING_RATE, BETAS, GRAD_CLIP = 5e-4, (0.9, 0.95), 1.0
+BETAS, GRAD_CLIP = (0.9, 0.95), 1.0
 MARK = "vs_trl "
 
 
 @dataclass(frozen=True)
+class Job:
+    """What both sides train.
+
+    Attributes:
+        env: the environment's name, as run.py reads it.
+        options: of the environment.
+        groups, group_size: tasks of an iteration, and episodes of a task.
+        lr: learning rate.
+        dtype: ``bfloat16`` computes under autocast with float32 weights.
+        max_response_tokens, max_model_len: limits of a turn and of an episode.
+        micro_episodes: episodes in a micro-batch of TRL; ours has ``tokens_per_microbatch``.
+        tokens_per_microbatch: of ours.
+    """
+
+    env: str
+    options: dict[str, Any]
+    groups: int
+    group_size: int
+    lr: float
+    dtype: str
+    max_response_tokens: int
+    max_model_len: int
+    micro_episodes: int
+    tokens_per_microbatch: int
+    prefix_sharing: bool = False
+
+    @property
+    def episodes(self) -> int:
+        return self.groups * self.group_size
+
+
+JOBS = {
+    # The warm-start model of 0.1 M parameters: what Python costs.
+    "small": Job("guess_numbers", {"prompt": "compact"}, 16, 8, 5e-4, "float32", 24, 256, 128, 16384),
+    # SmolLM2-135M-Instruct after imitation (benchmarks.real_model): what the model costs.
+    "treasure": Job("gymnasium:benchmarks.treasure:Treasure", {}, 10, 8, 2e-5, "bfloat16", 8, 320, 16, 2048, True),
+}
+
+
+@dataclass(frozen=True)
 class Iteration:
-    """One iteration of 128 episodes and one optimizer step; CPU seconds of all threads of all processes."""
+    """One iteration of episodes and one optimizer step; CPU seconds of all threads of all processes."""
 
     tokens: int
     episodes: int

@@ -14,11 +14,13 @@ from rl_agents.trainer.algorithm import AgentConfig
 
 
 class Run:
-    def __init__(self, model_dir: str, path: str) -> None:
-        config: Any = AgentConfig().environment("guess_numbers").training(
+    def __init__(self, model_dir: str, path: str, job: common.Job) -> None:
+        config: Any = AgentConfig().environment(job.env, **job.options).training(
             algo="grpo", model=model_dir, seed=common.SEED, minibatches=1,
-            tasks_per_iteration=common.GROUPS, group_size=common.GROUP_SIZE,
-            lr=common.LEARNING_RATE, betas=list(common.BETAS), grad_clip=common.GRAD_CLIP,
+            tasks_per_iteration=job.groups, group_size=job.group_size,
+            max_response_tokens=job.max_response_tokens, max_model_len=job.max_model_len, dtype=job.dtype,
+            tokens_per_microbatch=job.tokens_per_microbatch, prefix_sharing=job.prefix_sharing,
+            lr=job.lr, betas=list(common.BETAS), grad_clip=common.GRAD_CLIP,
         )  # fmt: skip
         placement = "colocate" if path == "vllm-together" else "separate"
         engine = "auto" if path == "auto" else "vllm"
@@ -61,10 +63,10 @@ def cpu_of(actor: Any) -> float:
 
 
 def main() -> None:
-    """``our_side MODEL_DIR ITERATIONS local|auto|vllm|vllm-together``."""
+    """``our_side MODEL_DIR ITERATIONS local|auto|vllm|vllm-together JOB``."""
     torch.set_num_threads(1)
     model_dir, iterations, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    run = Run(model_dir, path)
+    run = Run(model_dir, path, common.JOBS[sys.argv[4]])
     try:
         common.hand_over()
         for _ in range(iterations):

@@ -8,7 +8,6 @@ or of TRL's own call of the vLLM in its process (``vllm_mode="colocate"``). What
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -72,12 +71,10 @@ class Episode:
 class Rollouts:
     """The ``rollout_func``; remembers what the last call sampled and cost."""
 
-    def __init__(self, model_dir: Path) -> None:
-        note = json.loads((model_dir / "rl_agents.json").read_text(encoding="utf-8"))
-        self.env_name, self.settings = note["env"], note["settings"]
-        self.options = {k.removeprefix("env."): v for k, v in self.settings.items() if k.startswith("env.")}
+    def __init__(self, model_dir: Path, job: common.Job) -> None:
+        self.job = job
         self.context = Append(ChatTemplate(load_tokenizer(model_dir)))
-        self.envs = [make_env(self.env_name, self.options) for _ in range(common.GROUPS * common.GROUP_SIZE)]
+        self.envs = [make_env(job.env, job.options) for _ in range(job.episodes)]
         self.tokens, self.cpu_s, self.reward = 0, 0.0, 0.0
 
     def __call__(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
@@ -125,7 +122,7 @@ class Rollouts:
         ids = torch.tensor([[0] * pad + episode.ids for pad, episode in zip(padding, episodes, strict=True)])
         attention = torch.tensor([[0] * pad + [1] * (width - pad) for pad in padding])
         output = model.generate(
-            input_ids=ids, attention_mask=attention, max_new_tokens=self.settings["max_response_tokens"],
+            input_ids=ids, attention_mask=attention, max_new_tokens=self.job.max_response_tokens,
             do_sample=True, temperature=1.0, top_k=0, top_p=1.0, eos_token_id=list(stop), pad_token_id=0,
         )  # fmt: skip
         return [(_until(row, stop), ()) for row in output[:, width:].tolist()]
@@ -139,11 +136,11 @@ class Rollouts:
 
             live_model.register()
         one_turn = {
-            "max_tokens": self.settings["max_response_tokens"], "detokenize": False,
+            "max_tokens": self.job.max_response_tokens, "detokenize": False,
             "stop_token_ids": list(self.context.template.stop_token_ids),
         }  # fmt: skip
         return {
-            "use_vllm": True, "vllm_mode": "colocate", "vllm_max_model_length": self.settings["max_model_len"],
+            "use_vllm": True, "vllm_mode": "colocate", "vllm_max_model_length": self.job.max_model_len,
             "generation_kwargs": one_turn,
         }  # fmt: skip
 
@@ -169,7 +166,7 @@ class TakeTurns(TrainerCallback):
 
     def on_step_end(self, *args: Any, **kwargs: Any) -> None:
         cpu_s, sampled = time.process_time() - self.started, self.rollouts
-        learner_s, count = cpu_s - sampled.cpu_s, common.GROUPS * common.GROUP_SIZE
+        learner_s, count = cpu_s - sampled.cpu_s, sampled.job.episodes
         common.hand_over(common.Iteration(sampled.tokens, count, sampled.reward, cpu_s, sampled.cpu_s, learner_s))
         self.started = common.await_turn()
 
@@ -185,21 +182,22 @@ def reward(completions: list[str], episode_return: list[float], **kwargs: Any) -
 
 
 def main() -> None:
-    """``trl_side MODEL_DIR ITERATIONS generate|vllm|stock-vllm``; the last is vLLM without `live_model`."""
+    """``trl_side MODEL_DIR ITERATIONS generate|vllm|stock-vllm JOB``; stock-vllm is vLLM without `live_model`."""
     torch.set_num_threads(1)
-    model_dir, iterations, path = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    rollouts = Rollouts(model_dir)
-    tasks = task_ids(rollouts.env_name, "train", rollouts.options)
-    specs = [training_specs(tasks, i, common.GROUPS, 1, common.SEED) for i in range(iterations)]
+    model_dir, iterations, path, job = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], common.JOBS[sys.argv[4]]
+    rollouts = Rollouts(model_dir, job)
+    tasks = task_ids(job.env, "train", job.options)
+    specs = [training_specs(tasks, i, job.groups, 1, common.SEED) for i in range(iterations)]
     config = GRPOConfig(
         output_dir=tempfile.mkdtemp(prefix="vs_trl-"), max_steps=iterations, seed=common.SEED, shuffle_dataset=False,
-        per_device_train_batch_size=common.GROUPS * common.GROUP_SIZE, num_generations=common.GROUP_SIZE,
-        gradient_accumulation_steps=1,
-        max_completion_length=rollouts.settings["max_model_len"], temperature=1.0, beta=0.0, epsilon=0.2,
+        per_device_train_batch_size=job.micro_episodes, num_generations=job.group_size,
+        gradient_accumulation_steps=job.episodes // job.micro_episodes,
+        max_completion_length=job.max_model_len, temperature=1.0, beta=0.0, epsilon=0.2,
         num_iterations=1, loss_type="dapo", scale_rewards="group", mask_truncated_completions=False,
-        learning_rate=common.LEARNING_RATE, lr_scheduler_type="constant",
+        learning_rate=job.lr, lr_scheduler_type="constant",
         adam_beta1=common.BETAS[0], adam_beta2=common.BETAS[1],
-        weight_decay=0.0, max_grad_norm=common.GRAD_CLIP, use_cpu=True, bf16=False, fp16=False, torch_compile=False,
+        weight_decay=0.0, max_grad_norm=common.GRAD_CLIP, use_cpu=True, bf16=job.dtype == "bfloat16", fp16=False,
+        torch_compile=False,
         gradient_checkpointing=False, report_to="none", save_strategy="no", logging_steps=1, disable_tqdm=True,
         **rollouts.vllm_arguments(path),
     )  # fmt: skip

@@ -1,0 +1,153 @@
+"""Methods on a pretrained model of 135 M parameters, SmolLM2-135M-Instruct, from one imitated start per task.
+
+    python -m benchmarks.real_model --world treasure --local --seeds 3
+    python -m benchmarks.real_model --world treasure --local --arms grpo 3spo
+
+The model is converted and the start is imitated once (``runs/real_model``). Prompts, limits, episodes per iteration and
+the learning rate are equal for all methods; what belongs to a method alone is at its default. Success is that of the
+policy on test games at temperature 1.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks import clerk
+from benchmarks.equal_steps import plot, sets
+from benchmarks.grid import RESULTS, Arm, Column, grid_parser, markdown, mean_text, run_command, run_grid
+
+FOLDER = Path("runs/real_model")
+BASE = FOLDER / "smollm2"
+
+
+@dataclass(frozen=True)
+class World:
+    """A task for the pretrained model.
+
+    Attributes:
+        env: its name.
+        keys: of every run, imitation included.
+        train: of every method.
+        sft: what the start is imitated with, besides the environment's defaults.
+        episodes: of an iteration.
+        group: of them that share a task, in methods that compare groups.
+        steps: of an iteration of the search.
+    """
+
+    env: str
+    keys: tuple[str, ...]
+    train: tuple[str, ...]
+    episodes: int
+    group: int
+    steps: int
+    sft: tuple[str, ...] = ()
+
+
+CLERK = FOLDER / "clerk_data"
+COMMON = ("dtype=bfloat16", "tokens_per_microbatch=2048")
+WORLDS = {
+    "treasure": World(
+        "gymnasium:benchmarks.treasure:Treasure",
+        (*COMMON, "max_response_tokens=8", "max_model_len=320"),
+        ("env.success_return=1", "iterations=12", "eval_interval=4", "checkpoint_interval=12", "eval_episodes=128"),
+        episodes=80, group=8, steps=160,
+    ),
+    "guess_numbers": World(
+        "guess_numbers",
+        (*COMMON, "env.prompt=compact", "max_response_tokens=80", "max_model_len=640", "max_turns=5"),
+        ("iterations=12", "eval_interval=6", "checkpoint_interval=12", "eval_episodes=128"),
+        episodes=48, group=8, steps=150, sft=("iterations=12",),
+    ),
+    "clerk": World(
+        "mcp",
+        (*COMMON, f"env.servers={CLERK}/servers.json", f"env.tasks={CLERK}/train.jsonl",
+         f"env.test_tasks={CLERK}/test.jsonl", "max_turns=4", "max_response_tokens=72", "max_model_len=512"),
+        ("iterations=10", "eval_interval=5", "checkpoint_interval=10", "eval_episodes=132"),
+        episodes=48, group=8, steps=140,
+        sft=(f"demonstration_data={CLERK}/demonstrations.jsonl", "tasks_per_iteration=32", "group_size=1",
+             "iterations=6", "eval_episodes=0"),
+    ),
+}  # fmt: skip
+RATE = "lr=2e-5"
+#: Where 3spo was at 1.00 after a third of its steps.
+HALF = "3spo, half the steps"
+
+
+def methods(world: World) -> dict[str, tuple[str, ...]]:
+    """The keys of each method on a task."""
+    groups = (f"tasks_per_iteration={world.episodes // world.group}", f"group_size={world.group}")
+    single = (f"tasks_per_iteration={world.episodes}", "group_size=1")
+    search = (f"tasks_per_iteration={world.episodes // world.group}", f"search_steps={world.steps}")
+    return {
+        "grpo": ("algo=grpo", *groups, RATE, "prefix_sharing=true"),
+        "grpo, LoRA": ("algo=grpo", *groups, "lora_rank=16", "lr=2e-4"),
+        "steppo": ("algo=steppo", *single, RATE, "critic_lr=1e-4", "clip_low=0.2", "clip_high=0.2"),
+        "3spo": ("algo=3spo", *search, RATE, "prefix_sharing=true"),
+        HALF: ("algo=3spo", *search, RATE, "prefix_sharing=true"),
+        "chain-gae (ours)": ("algo=chain-gae", *single, RATE),
+    }
+
+
+def start_of(name: str) -> Path:
+    """Return the folder of a task's start, from the repository's root; made when it is absent."""
+    world, folder = WORLDS[name], FOLDER / name
+    if not BASE.is_dir():
+        run_command(["model", "smollm2", "--output", str(BASE)])
+    if name == "clerk":
+        return clerk_start(world)
+    if not folder.is_dir():
+        keys = sets((*world.keys, *world.sft))
+        run_command(["sft", "--env", world.env, "--model", str(BASE), "--output", str(folder), *keys])
+    return folder
+
+
+def clerk_start(world: World) -> Path:
+    """Return the start of the tool task: the model with a template that has tools, after imitating chats of a file."""
+    base, run = FOLDER / "smollm2_tools", FOLDER / "clerk"
+    if not run.is_dir():
+        clerk.write(CLERK)
+        shutil.rmtree(base, ignore_errors=True)
+        shutil.copytree(BASE, base, copy_function=os.link)
+        (base / "chat_template.jinja").unlink()
+        (base / "chat_template.jinja").write_text(clerk.TEMPLATE, encoding="utf-8")
+        keys = sets((*world.keys, *world.sft, "lr=5e-5"))
+        run_command(
+            ["--algo", "sft", "--env", world.env, "--local", "--output", str(run), "--set", f"model={base}", *keys]
+        )
+    return max(run.glob("checkpoints/*/hf"))
+
+
+def arm(name: str, world: World, start: Path) -> Arm:
+    """The flags of a method."""
+    fewer = ("iterations=6", "eval_interval=2", "checkpoint_interval=6") if name == HALF else ()
+    keys = (*methods(world)[name], f"env={world.env}", f"model={start}", *world.keys, *world.train, *fewer)
+    return Arm(name, sets(keys))
+
+
+#: Column -> what it shows, besides those of every grid.
+COLUMNS: dict[str, Column] = {
+    "environment steps": lambda runs: f"{fmean(sum(run['steps']) for run in runs):.0f}",
+    "mean of the curve": lambda runs: mean_text([fmean(run["success"].values()) for run in runs]),
+    "largest logprob difference": lambda runs: f"{max(run['engine_logprob_gap_max'] for run in runs):.2f}",
+}
+
+
+def main() -> None:
+    """Run, print the table and write the files."""
+    parser = grid_parser(__doc__, "")
+    parser.add_argument("--world", default="treasure", choices=list(WORLDS))
+    parser.add_argument("--arms", nargs="+")
+    args = parser.parse_args()
+    args.name = args.name or f"real_model_{args.world}"
+    world, start = WORLDS[args.world], start_of(args.world)
+    arms = run_grid([arm(name, world, start) for name in args.arms or methods(world)], args)
+    print(markdown(arms, COLUMNS))
+    plot(arms, RESULTS / f"{args.name}.png", f"SmolLM2-135M-Instruct, {args.world}, {args.seeds} seeds", arms)
+
+
+if __name__ == "__main__":
+    main()
