@@ -47,6 +47,8 @@ def after(iteration: int) -> Column:
 COLUMNS: Mapping[str, Column] = {
     **grid.COLUMNS,
     "seeds": lambda runs: str(len(runs)),
+    "environment steps": lambda runs: f"{fmean(sum(run['steps']) for run in runs):,.0f}",
+    "largest logprob difference": lambda runs: f"{max(run['engine_logprob_gap_max'] for run in runs):.2f}",
     "truncated": truncated,
     "turns": turns,
     "updates to 0.70": updates,
@@ -58,6 +60,15 @@ COLUMNS: Mapping[str, Column] = {
     **{f"right in the {room}": right(room) for room in ROOMS},
 }
 CURVE = ("seeds", "start", "end", "sampled tokens", "CPU-s a run")
+PRETRAINED = (
+    "seeds",
+    "start",
+    "end",
+    "environment steps",
+    "sampled tokens",
+    "CPU-s a run",
+    "largest logprob difference",
+)
 GROUPS = (*CURVE, "zero-advantage share")
 CUT = (*CURVE, "truncated", "turns")
 
@@ -128,6 +139,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "steppo": Table(CURVE, {"steppo": ()}),
     "t3": Table(CUT, {"t3": ()}, ("consistent, ", "force_answer, ")),
     "t3_lost_threads": LOST_THREADS,
+    "treasure": Table(PRETRAINED, {"real_model_treasure": ()}, head="method"),
     **{
         environment: Table(CUT, {f"active_{environment}": ()}, ("force_answer, ",))
         for environment in (

@@ -1,7 +1,8 @@
 """Methods on a pretrained model of 135 M parameters, SmolLM2-135M-Instruct, from one imitated start per task.
 
     python -m benchmarks.real_model --world treasure --local --seeds 3
-    python -m benchmarks.real_model --world treasure --local --arms grpo 3spo
+    python -m benchmarks.real_model --world treasure --local --arms grpo --first-seed 1 --seeds 2
+    python -m benchmarks.real_model --world treasure --picture grpo '3spo, half the steps'     # of the runs on file
 
 The model is converted and the start is imitated once (``runs/real_model``). Prompts, limits, episodes per iteration and
 the learning rate are equal for all methods; what belongs to a method alone is at its default. Success is that of the
@@ -12,13 +13,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 from benchmarks import clerk
+from benchmarks.doc_tables import on_file
 from benchmarks.equal_steps import plot, sets
-from benchmarks.grid import RESULTS, Arm, Column, grid_parser, markdown, mean_text, run_command, run_grid
+from benchmarks.grid import RESULTS, Arm, grid_parser, markdown, run_command, run_grid
 
 FOLDER = Path("runs/real_model")
 BASE = FOLDER / "smollm2"
@@ -128,25 +130,26 @@ def arm(name: str, world: World, start: Path) -> Arm:
     return Arm(name, sets(keys))
 
 
-#: Column -> what it shows, besides those of every grid.
-COLUMNS: dict[str, Column] = {
-    "environment steps": lambda runs: f"{fmean(sum(run['steps']) for run in runs):.0f}",
-    "mean of the curve": lambda runs: mean_text([fmean(run["success"].values()) for run in runs]),
-    "largest logprob difference": lambda runs: f"{max(run['engine_logprob_gap_max'] for run in runs):.2f}",
-}
-
-
 def main() -> None:
     """Run, print the table and write the files."""
     parser = grid_parser(__doc__, "")
     parser.add_argument("--world", default="treasure", choices=list(WORLDS))
     parser.add_argument("--arms", nargs="+")
+    parser.add_argument("--picture", nargs="+", metavar="ARM", help="only draw these arms, of the runs on file")
     args = parser.parse_args()
+    if args.picture:
+        return picture(args.world, args.picture)
     args.name = args.name or f"real_model_{args.world}"
     world, start = WORLDS[args.world], start_of(args.world)
     arms = run_grid([arm(name, world, start) for name in args.arms or methods(world)], args)
-    print(markdown(arms, COLUMNS))
-    plot(arms, RESULTS / f"{args.name}.png", f"SmolLM2-135M-Instruct, {args.world}, {args.seeds} seeds", arms)
+    print(markdown(arms))
+
+
+def picture(name: str, arms: Sequence[str]) -> None:
+    """Write results/real_model_NAME.png, of the runs on file: success over environment steps."""
+    found = {arm: on_file(f"real_model_{name}")[arm] for arm in arms}
+    seeds = " and ".join(sorted({str(len(runs)) for runs in found.values()}))
+    plot(found, RESULTS / f"real_model_{name}.png", f"SmolLM2-135M-Instruct, {name}, {seeds} seeds", found)
 
 
 if __name__ == "__main__":

@@ -41,13 +41,13 @@ def test_the_reference_is_generated(site: Path) -> None:
 
     assert "max_response_tokens" in text("keys") and "tasks_per_iteration" in text("keys")
     assert "--resume" in text("commands") and "--checkpoint" in text("commands")
-    assert "Discounted returns and generalized advantage estimation" in text("advantages")
+    assert "statistics, returns and GAE, groups, and chain values" in text("advantages")
     assert "truncated" in text("losses").lower()
 
 
 def test_pictures_and_pages_from_outside_docs_are_found(site: Path) -> None:
-    assert (site / "results" / "treasure_grpo.png").is_file()
-    assert 'src="../results/treasure_grpo.png"' in (site / "tutorials" / "real-model-on-a-laptop.html").read_text(
+    assert (site / "results" / "real_model_treasure.png").is_file()
+    assert 'src="../results/real_model_treasure.png"' in (site / "tutorials" / "real-model-on-a-laptop.html").read_text(
         encoding="utf-8"
     )
     assert 'href="project/CHANGELOG.html"' in (site / "index.html").read_text(encoding="utf-8")

@@ -4,14 +4,17 @@ import numpy as np
 import pytest
 from advantages.chains import after
 
-from rl_agents.advantages import discounted_returns, gae, masked_whiten, whiten_steps
+from rl_agents import advantages as formulas
+from rl_agents.advantages import discounted_returns, masked_whiten, whiten_steps
 
 NAN = float("nan")
 
 
 def token_rows(rewards, values, masks, trajectories, steps, *, gamma=1.0, lam=1.0, final=None):
     final = [0.0] * len(rewards) if final is None else final
-    return gae.token_gae(rewards, values, masks, after(trajectories, steps), gamma=gamma, lam=lam, final_values=final)
+    return formulas.token_gae(
+        rewards, values, masks, after(trajectories, steps), gamma=gamma, lam=lam, final_values=final
+    )
 
 
 def token_gae(rewards, values, mask, *, final=0.0, **options):
@@ -22,7 +25,7 @@ def token_gae(rewards, values, mask, *, final=0.0, **options):
 
 def step_gae(rewards, values, trajectories, steps, *, gamma=0.99, lam=1.0, final=None):
     final = [0.0] * len(rewards) if final is None else final
-    return gae.step_gae(rewards, values, after(trajectories, steps), gamma=gamma, lam=lam, final_values=final)
+    return formulas.step_gae(rewards, values, after(trajectories, steps), gamma=gamma, lam=lam, final_values=final)
 
 
 def test_token_gae_reference_example():

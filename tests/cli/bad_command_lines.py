@@ -60,7 +60,7 @@ ROWS = """
 --set novelty=changed => key 'novelty' has no effect with algo grpo; it belongs to: 3spo
 --algo 3spo --env guess_numbers --set reading=exact => reading='exact': valid: learned, published
 --algo 3spo --env guess_numbers --set score_gate=count score_zeta=2 => score_zeta=2: must be at most 1
---algo 3spo --env guess_numbers --set search_steps=9 truncation=t3 => truncation=t3 does not go with algo 3spo: it
+--algo 3spo --env guess_numbers --set search_steps=9 truncation=t3 => truncation=t3 does not work with algo 3spo: it
 --set max_staleness=3 => key 'max_staleness' has no effect without stream
 --set stream=true max_staleness=0 => max_staleness=0: must be at least 1
 --set stream=true async_level=1 => stream with async_level=1: the two are mutually exclusive

@@ -31,9 +31,9 @@ REASONS = {
     "epochs": "the papers take one pass; several are a user's choice",
     "cliprange_value": "range of the value loss, to be widened with other reward scales",
     "prompting": PROMPTING,
-    **dict.fromkeys(["judge_key_env", "judge_timeout_s"], SERVER),
+    **dict.fromkeys(["judge_url", "judge_model", "judge_key_env", "judge_timeout_s", "judge_concurrency"], SERVER),
     **dict.fromkeys(
-        ["env_timeout_s", "env_start_timeout_s", "engine_mode", "num_engines",
+        ["env_timeout_s", "env_start_timeout_s", "env_blocking", "env_concurrency", "engine_mode", "num_engines",
          "tensor_parallel", "learner_sharding", "learner_timeout_s"],
         CLUSTER,
     ),
@@ -46,7 +46,7 @@ REASONS = {
         ["advantage_std", "kl_estimator", "bootstrap_on_truncation"], REFERENCE,
     ),
     **dict.fromkeys(["pool", "pool_min_return"], "which sessions there are depends on the user"),
-    **dict.fromkeys(["demonstration_data", "demonstration_columns"], "which dialogues there are depends on the user"),
+    "demonstration_columns": "which dialogues there are depends on the user",
     "max_observation_characters": "for environments whose answers are long, and contexts that hold more or less",
     "weight_switch": "how long responses run depends on the task",
     "engine_quantization": "needs a GPU",
@@ -73,4 +73,4 @@ def test_every_key_is_in_use_or_has_a_reason() -> None:
 
 def test_the_number_of_keys_is_known() -> None:
     """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
-    assert len(KEYS) == 166
+    assert len(KEYS) == 164

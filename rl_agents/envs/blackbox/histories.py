@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl_agents.chat.messages import Message
-from rl_agents.gateway.answers import answer_id, written_answer
+from rl_agents.gateway.stream_view import answer_id, written_answer
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Start
 from rl_agents.gateway.conversation_tree import answer_keys, header_key, message_key, split_header
 from rl_agents.gateway.stream_view import Shown
