@@ -24,28 +24,37 @@ TAXI_ERRORS, LAKE_ERRORS = 0.45, 0.3
 
 
 class InWords(gymnasium.Env):
+<<<<<<< HEAD
     """A toy-text environment whose actions are words; a snapshot holds its state and its random state."""
+=======
+    """A toy-text environment whose actions are words; a snapshot is the number of its state and the random state.
+
+    Args:
+        goal_in_key: complete state keys: what is shown, together with what is said only once, at the beginning.
+    """
+>>>>>>> h-three
 
     observation_space = action_space = Text(max_length=1000)
     gym_id: str
     actions: tuple[str, ...]
     errors: float
 
-    def __init__(self) -> None:
+    def __init__(self, goal_in_key: bool = False) -> None:
+        self.goal_in_key = goal_in_key
         self.inner: Any = gymnasium.make(self.gym_id, disable_env_checker=True, max_episode_steps=10_000).unwrapped
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         self.inner.reset(seed=seed)
-        return self.first(), {"admissible_actions": list(self.actions)}
+        return self.first(), self._info(admissible_actions=list(self.actions))
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """See `gymnasium.Env.step`: an unknown word costs a turn."""
         word = action.strip()
         if word not in self.actions:
-            return "no such action", 0.0, False, False, {"valid": False, "success": False}
+            return "no such action", 0.0, False, False, self._info(valid=False, success=False)
         _, reward, ended, _, _ = self.inner.step(self.actions.index(word))
         solved = bool(ended and reward > 0)
-        return self.shown(), float(solved), bool(ended), False, {"success": solved}
+        return self.shown(), float(solved), bool(ended), False, self._info(success=solved)
 
     def snapshot(self) -> tuple[int, dict[str, Any]]:
         return int(self.inner.s), self.inner.np_random.bit_generator.state
@@ -65,6 +74,9 @@ class InWords(gymnasium.Env):
 
     def expert(self, observation: str, random: Random) -> str:
         raise NotImplementedError
+
+    def _info(self, **facts: Any) -> dict[str, Any]:
+        return {**facts, "anchor": self.first()} if self.goal_in_key else facts
 
 
 class Taxi(InWords):

@@ -83,6 +83,15 @@ def test_the_tasks_of_others_are_worlds() -> None:
     }
 
 
+def test_complete_state_keys_of_taxi_name_the_destination_at_every_step() -> None:
+    env = toy_text.Taxi(goal_in_key=True)
+    first, info = env.reset(seed=3)
+    assert first == info["anchor"] == "to yellow : row 0 column 2 passenger red"
+    for action in ("south", "no action"):
+        assert env.step(action)[4]["anchor"] == "to yellow : row 1 column 2 passenger red"
+    assert "anchor" not in toy_text.Taxi().reset(seed=3)[1]
+
+
 @pytest.mark.parametrize("task", UNSEEN)
 def test_what_means_nothing_costs_a_turn_and_changes_nothing(task: type[unseen_tasks.Task]) -> None:
     env = task()
