@@ -24,15 +24,11 @@ TAXI_ERRORS, LAKE_ERRORS = 0.45, 0.3
 
 
 class InWords(gymnasium.Env):
-<<<<<<< HEAD
-    """A toy-text environment whose actions are words; a snapshot holds its state and its random state."""
-=======
-    """A toy-text environment whose actions are words; a snapshot is the number of its state and the random state.
+    """A toy-text environment whose actions are words; a snapshot holds its state and its random state.
 
     Args:
         goal_in_key: complete state keys: what is shown, together with what is said only once, at the beginning.
     """
->>>>>>> h-three
 
     observation_space = action_space = Text(max_length=1000)
     gym_id: str
