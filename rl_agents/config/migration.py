@@ -11,8 +11,7 @@ from rl_agents.errors import InputError
 #: Removed keys; a run can continue with any value of them.
 RETIRED = frozenset({
     "collapse_monitor_episodes", "collapse_monitor_z", "gpu_memory_fraction", "guard_episodes", "guard_z",
-    "judge_retries", "keep_best", "kl_horizon", "kl_target", "max_learner_restarts", "singleton",
-    "weight_transfer",
+    "judge_retries", "keep_best", "kl_horizon", "kl_target", "max_learner_restarts", "weight_transfer",
 })  # fmt: skip
 #: Removed keys, with the only value with which a run can continue: the default.
 DROPPED: Mapping[str, Any] = {
@@ -80,7 +79,13 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
         InputError: a removed key has a value that is no longer supported, or the algorithm has changed.
     """
     _check(data, {name: (value,) for name, value in DROPPED.items()})
-    gone = RETIRED | DROPPED.keys()
+    algo = data.get("algo", "grpo")
+    if algo not in ("reinforce++-baseline", "gigpo", "hgpo"):  # which never read it
+        _check(data, {"singleton": ("raw" if algo == "rloo" else "zero",)})
+    for name in ("rollout_correction", "mismatch"):
+        if data.get(name) in ("k3_rs", "seq_mask_tis"):
+            raise _refusal(name, data[name], ("another correction",))
+    gone = RETIRED | DROPPED.keys() | {"singleton"}
     found = _with_one_turn_limit({name: value for name, value in data.items() if name not in gone})
     if found.get("env") == "webshop" and found.get("env.data") and "lag" in found and "env.hold_out_eval" not in found:
         raise _refusal("env.hold_out_eval", True, (False,))  # before the key existed, all runs held these goals out

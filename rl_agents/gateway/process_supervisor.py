@@ -220,17 +220,24 @@ def task_text(task: Mapping[str, Any]) -> str:
 
 
 class Output:
+    """The end of an output stream, and the last result in what was cut off before it."""
+
     def __init__(self) -> None:
         self.tail = bytearray()
+        self._before: Any = None
 
     async def drain(self, stream: asyncio.StreamReader) -> None:
         while piece := await stream.read(65_536):
             self.tail += piece
             if len(self.tail) > 2 * KEPT_BYTES:
-                del self.tail[:-KEPT_BYTES]
+                cut = self.tail.rfind(b"\n", 0, -KEPT_BYTES) + 1 or len(self.tail) - KEPT_BYTES
+                found = last_result(bytes(self.tail[:cut]))
+                self._before = self._before if found is None else found
+                del self.tail[:cut]
 
     def end(self) -> AgentEnd:
-        return AgentEnd.of(last_result(bytes(self.tail)))
+        found = last_result(bytes(self.tail))
+        return AgentEnd.of(self._before if found is None else found)
 
     def last_line(self) -> str:
         lines = self.tail.decode(errors="replace").split("\n")

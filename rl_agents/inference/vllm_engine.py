@@ -148,25 +148,28 @@ class VLLMEngine:
                 not end in time, and nothing has changed.
         """
         async with self._updating:
-            if not self._asleep:
-                await self._hold(version)
-            self._asleep = False
-            try:
-                await self._wake_up("weights")
-                await self.worker("start_weight_update")
-                with self._payload(weights) as payload:
-                    await self.worker("update_weights", update_info=payload)
-                await self.worker("finish_weight_update")
-                await self._wake_up("kv_cache")
-                await self._release(version)
-            except BaseException as error:
-                problem = f"vLLM cannot load weights of version {version}: {_first_line(error)}"
-                with contextlib.suppress(Exception):  # only a failing call makes vLLM end an update in progress
-                    await self.worker("update_weights", update_info={ABANDON: True})
-                await self._give_up(problem)
-                if isinstance(error, Exception):
-                    raise EngineError(problem) from error
-                raise
+            with self._payload(weights) as payload:  # while calls still run
+                await self._update(payload, version)
+
+    async def _update(self, payload: dict[str, Any], version: int) -> None:
+        if not self._asleep:
+            await self._hold(version)
+        self._asleep = False
+        try:
+            await self._wake_up("weights")
+            await self.worker("start_weight_update")
+            await self.worker("update_weights", update_info=payload)
+            await self.worker("finish_weight_update")
+            await self._wake_up("kv_cache")
+            await self._release(version)
+        except BaseException as error:
+            problem = f"vLLM cannot load weights of version {version}: {_first_line(error)}"
+            with contextlib.suppress(Exception):  # only a failing call makes vLLM end an update in progress
+                await self.worker("update_weights", update_info={ABANDON: True})
+            await self._give_up(problem)
+            if isinstance(error, Exception):
+                raise EngineError(problem) from error
+            raise
 
     @contextlib.contextmanager
     def _payload(self, weights: Weights) -> Iterator[dict[str, Any]]:

@@ -192,7 +192,7 @@ class CallNote:
 
     Attributes:
         left: the task in whose environment the predecessor with the same file died. Empty if there is none, or if
-            threads called several, of which any may be the cause.
+            threads called those of several tasks, of which any may be the cause.
     """
 
     SIZE = 1 << 16
@@ -200,7 +200,8 @@ class CallNote:
     def __init__(self, path: Path) -> None:
         self._path = path
         text = path.read_bytes().partition(b"\0")[0].decode(errors="replace") if path.exists() else ""
-        self.left = "" if "\n" in text else text
+        tasks = {task for task in text.split("\n") if task}  # rollouts of a group share one
+        self.left = tasks.pop() if len(tasks) == 1 else ""
         path.write_bytes(bytes(self.SIZE))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), self.SIZE)

@@ -122,13 +122,15 @@ class Asked:
         self._began, self._first, self._over = time.monotonic(), 0.0, False
 
     @contextmanager
-    def counted(self) -> Iterator[None]:
-        """End the request if the block raises an exception."""
+    def counted(self, answers: Sequence[ModelAnswer] = ()) -> Iterator[None]:
+        """End the request if the block raises an exception, with the answers that were complete by then."""
         try:
             yield
         except BaseException as error:
             left = isinstance(error, CancelledError | GeneratorExit)
-            self.ended(error.code if isinstance(error, ApiError) else "client_left" if left else "internal_error")
+            self.ended(
+                error.code if isinstance(error, ApiError) else "client_left" if left else "internal_error", answers
+            )
             raise
 
     def listening(self, pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
@@ -138,7 +140,7 @@ class Asked:
 
         async def heard() -> AsyncGenerator[Piece, None]:
             answers: list[ModelAnswer] = []
-            with self.counted():
+            with self.counted(answers):
                 async with aclosing(pieces):
                     async for piece in pieces:
                         if isinstance(piece, ModelAnswer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ def pool_file(place: Path | str) -> Path:
 
 def refuse_address(place: Path | str) -> None:
     """Raise InputError for the address of a database server, which is not shown since it may contain a password."""
-    if ":/" in str(place):
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", str(place)):
         raise InputError("a pool is a file or a run's folder, not the address of a server")
 
 

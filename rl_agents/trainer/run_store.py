@@ -62,7 +62,11 @@ class RunPool:
         """
         self.path, self._settings, self._opening = path, settings, uuid.uuid4().hex
         self.actor = start_pool_actor(path) if settings.num_env_runners else None
-        self._writer = PoolWriter(path, wait_s=PREDECESSOR_S) if self.actor is None else RemotePool(self.actor)
+        self._writer = (
+            PoolWriter(path, commit_s=0.05, commit_rows=4096, wait_s=PREDECESSOR_S)
+            if self.actor is None
+            else RemotePool(self.actor)
+        )
         self._unconfirmed: list[Step] = []
         with PoolReader(path) as reader:
             events = reader.events()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rl_agents.chat.messages import Message
-from rl_agents.gateway.stream_view import answer_id, written_answer
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Start
 from rl_agents.gateway.conversation_tree import answer_keys, header_key, message_key, split_header
-from rl_agents.gateway.stream_view import Shown
+from rl_agents.gateway.stream_view import Shown, answer_id, written_answer
 from rl_agents.tools.strict_json import canonical
 from rl_agents.web.text import TextStream
 
@@ -105,6 +104,7 @@ class History:
         self.answered += 1
         start = Start(answer_id(self.answered), created=0, label="search")
         answer = written_answer(shown, call.dialect, self.answered, start, tokens=0, finish_reason="stop")
+        answer = replace(answer, thought_tokens=0)  # of 0 tokens
         self._answers = answer_keys(shown.content, shown.thoughts, shown.calls, action, self.as_sent)
         self._calls = tuple(
             {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": {}}} for c in answer.tool_calls

@@ -74,8 +74,8 @@ class Connection:
             client, users = _clients.pop(self._key)
             if users > 1:
                 _clients[self._key] = client, users - 1
-            else:
-                client.close()
+                return
+        client.close()  # waits for the servers, so that it must not hold the lock
 
 
 ANSWER_NOTE = "answered"
