@@ -129,7 +129,7 @@ def read_vector(text: str, length: int) -> Vector | None:
 
 #: Longest question, so that parsing stays cheap.
 MAX_QUESTION = 2000
-_PAPER_QUESTION = re.compile(r"Guess: ?([^:]*?) Question: ?Would you prefer (\S+) over (\S+?) ?\??", re.IGNORECASE)
+_PAPER_QUESTION = re.compile(r"Guess: ?([^:]*?) ?Question: ?Would you prefer (\S+) over (\S+?) ?\??", re.IGNORECASE)
 _COMPACT_QUESTION = re.compile(r"(\S+) (\S+) (\S+)")
 
 

@@ -58,6 +58,8 @@ def load_game(path: str | Path) -> GameFile:
             raise InputError(f"{path}: key '{key}' is missing")
         if not isinstance(data[key], str):
             raise InputError(f"{path}: key '{key}' must be text, not {type(data[key]).__name__}")
+    if not isinstance(data.get("solvable"), bool | None):
+        raise InputError(f"{path}: key 'solvable' must be true, false or null")
     if data.get("solvable") is False:
         raise UnsolvableGame(f"{path}: its key 'solvable' is false")
     # Thousands of games share these texts; in memory they are kept once.

@@ -66,7 +66,7 @@ UNKNOWN_MOVIE = "unknown-movie"
 FINAL_TURN = "final-turn"
 
 PAPER_MALFORMED = {
-    NOT_A_QUESTION: "inside <interact> write 'Guess: w1,w2,...' and 'Question: Would you prefer A over B?'",
+    NOT_A_QUESTION: "inside <interact> must stand 'Guess: w1,w2,...' and 'Question: Would you prefer A over B?'",
     NOT_A_VECTOR: "the guess must be one number in [0,1] for each attribute, separated by commas",
     UNKNOWN_MOVIE: "a question must name two different movies that you were given",
     FINAL_TURN: "no further question is possible; recommend one unseen movie inside <answer> and </answer>",

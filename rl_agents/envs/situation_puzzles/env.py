@@ -57,7 +57,7 @@ MAX_QUESTION = 1000
 MAX_ANSWER = 20_000
 
 PAPER_MALFORMED = {
-    NO_QUESTION: "<interact> has no words",
+    NO_QUESTION: "<interact> holds no words",
     TOO_LONG: f"a question may have {MAX_QUESTION} characters at most",
 }
 

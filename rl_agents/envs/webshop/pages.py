@@ -190,7 +190,7 @@ def _item_page(product: Product) -> Page:
     listed = (text for axis, values in options.items() for text in (axis, *values))
     texts = (BACK, PREVIOUS, *listed, product.title, f"Price: {product.price_tag}", RATING, *DETAILS, BUY)
     actions = _clicks(BACK, PREVIOUS, *DETAILS, BUY, *itertools.chain(*options.values()))
-    return Page(ITEM, texts, actions, product=product)
+    return Page(ITEM, texts, actions, product=replace(product, options=options))
 
 
 def _product(store: Store, state: State) -> Product:
