@@ -171,6 +171,10 @@ def round_biases(model: torch.nn.Module, dtype: torch.dtype) -> None:
             bias.data = bias.to(dtype).to(bias.dtype)
 
 
+# vLLM 0.32 uses AMX tiles in bfloat16 attention without asking Linux for them: SIGILL if nothing else has asked.
+if torch.cpu._is_amx_tile_supported():
+    torch.cpu._init_amx()
+
 if RECEIVER not in WeightTransferEngineFactory._registry:
     WeightTransferEngineFactory.register_engine(RECEIVER, StoreReceiver)
 
