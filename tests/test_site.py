@@ -42,7 +42,7 @@ def test_the_reference_is_generated(site: Path) -> None:
     assert "max_response_tokens" in text("keys") and "tasks_per_iteration" in text("keys")
     assert "--resume" in text("commands") and "--checkpoint" in text("commands")
     assert "statistics, returns and GAE, groups, and chain values" in text("advantages")
-    assert "truncated" in text("losses").lower()
+    assert "effective_share" in text("losses")
 
 
 def test_pictures_and_pages_from_outside_docs_are_found(site: Path) -> None:
