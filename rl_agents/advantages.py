@@ -266,7 +266,8 @@ def reward_to_go(
 ) -> list[FloatArray]:
     """G_j = r_j + γ·G_next over the sampled tokens of a trajectory, 0 elsewhere (REINFORCE++, Hu et al. 2025).
 
-    Masked tokens are skipped, so an action keeps its credit across a tool output and across rows.
+    `token_gae` with V = 0 and λ = 1. Masked tokens are skipped, so an action keeps its credit across a tool output
+    and across rows.
 
     Args:
         rewards, masks, following: as in `token_gae`; rewards on masked tokens are ignored.
@@ -275,17 +276,8 @@ def reward_to_go(
     Raises:
         ValueError: rows follow each other in a circle.
     """
-    result, links = [np.zeros(np.asarray(row).size) for row in rewards], np.asarray(following)
-    first = np.zeros(len(rewards))
-    for row in backward(links):
-        running = float(first[links[row]]) if links[row] >= 0 else 0.0
-        reward, flag = np.asarray(rewards[row], dtype=np.float64), np.asarray(masks[row]) != 0
-        for j in range(reward.size - 1, -1, -1):
-            if flag[j]:
-                running = float(reward[j]) + gamma * running
-                result[row][j] = running
-        first[row] = running
-    return result
+    zeros, ends = [np.zeros(np.asarray(row).size) for row in rewards], np.zeros(len(rewards))
+    return token_gae(rewards, zeros, masks, following, gamma=gamma, lam=1.0, final_values=ends).advantages
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ _loops: dict[int, asyncio.AbstractEventLoop] = {}
 
 
 def begin(work: Coroutine[Any, Any, T]) -> Future[T]:
-    """Start ``work`` in the background; cancelling the future cancels it."""
+    """Start ``work`` in the background; canceling the future cancels it."""
     return asyncio.run_coroutine_threadsafe(work, _loop())
 
 
@@ -45,7 +45,7 @@ def wait(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def elsewhere(work: Coroutine[Any, Any, T]) -> T:
-    """Await ``work``, which runs in the background, from any loop; cancelling this cancels it."""
+    """Await ``work``, which runs in the background, from any loop; canceling this cancels it."""
     if _running() is _loops.get(os.getpid()):
         return await work
     return await asyncio.wrap_future(begin(work))
@@ -109,9 +109,8 @@ class Remembered(Generic[T]):
         if known is None:  # outside of the lock, which `_forget` takes, perhaps at once
             future.add_done_callback(lambda done: self._forget(key, done))
         waiting = asyncio.wrap_future(future)
-        waiting.add_done_callback(
-            lambda done: done.cancelled() or done.exception()
-        )  # else asyncio logs it as never retrieved
+        # Else asyncio logs it as never retrieved.
+        waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
         with call.followed():
             return await asyncio.shield(waiting)
 

@@ -20,6 +20,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from rl_agents.config.sections import Estimator, LossAggMode
+
 FloatArray = NDArray[np.float64]
 #: A loss per token, and detached scalars: means over the sampled tokens.
 Loss = tuple[Tensor, dict[str, Tensor]]
@@ -204,8 +206,6 @@ def _drift(log_rho: Tensor, logprobs: Tensor, old_logprobs: Tensor, mask: Tensor
 
 # --- Kullback-Leibler penalty -----------------------------------------------------------------------------------------
 
-Estimator = Literal["k1", "abs", "k2", "k3", "k3+"]
-
 
 def kl_penalty(logprobs: Tensor, reference_logprobs: Tensor, mask: Tensor, kind: Estimator) -> Tensor:
     """k1 = x;  abs = |x|;  k2 = x²/2;  k3 = e^{-x} + x - 1;  k3+ = value of k3 with the gradient of k2.
@@ -286,19 +286,10 @@ def clipped_value_loss(
 
 # --- aggregation ------------------------------------------------------------------------------------------------------
 
-Mode = Literal[
-    "token-mean",
-    "seq-mean-token-mean",
-    "seq-mean-token-sum",
-    "seq-mean-token-sum-norm",
-    "step-mean",
-    "step-mean-in-traj",
-]
-
 
 def aggregation_weights(
     masks: Sequence[ArrayLike],
-    mode: Mode,
+    mode: LossAggMode,
     *,
     trajectories: ArrayLike,
     segments: Sequence[ArrayLike],
@@ -332,8 +323,8 @@ def aggregation_weights(
     Raises:
         ValueError: unknown mode, arrays of different lengths, a sampled token without a step.
     """
-    if mode not in get_args(Mode):
-        raise ValueError(f"unknown aggregation '{mode}': valid: {', '.join(get_args(Mode))}")
+    if mode not in get_args(LossAggMode):
+        raise ValueError(f"unknown aggregation '{mode}': valid: {', '.join(get_args(LossAggMode))}")
     flags = [np.asarray(mask) != 0 for mask in masks]
     if mode.startswith("step-mean"):
         units = np.asarray(trajectories).tolist() if mode == "step-mean-in-traj" else [0] * len(flags)
@@ -376,8 +367,7 @@ def weighted_sum(loss: Tensor, weights: Tensor) -> Tensor:
         loss: [rows, tokens].
         weights: [rows, tokens], from `aggregation_weights`, padded with 0.
     """
-    zero = torch.zeros((), dtype=loss.dtype, device=loss.device)
-    return torch.where(weights != 0, loss * weights.to(loss.dtype), zero).sum()
+    return masked(loss * weights.to(loss.dtype), weights != 0).sum()
 
 
 # --- correction for the mismatch between the engine that sampled (π_roll) and the policy at batch start (π_old) -------

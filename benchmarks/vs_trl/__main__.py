@@ -113,10 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--job", default="small", choices=list(JOBS))
     parser.add_argument("--iterations", type=int, default=12, help="measured iterations of each side")
-    parser.add_argument("--table", action="store_true", help="only print the table of sides from the results on file")
     options = parser.parse_args()
-    if options.table:
-        return print(table())
     job, iterations = options.job, options.iterations
     if not TRL_PYTHON.exists():
         raise SystemExit("no .venv-trl here; make it with: sh benchmarks/vs_trl/setup.sh")

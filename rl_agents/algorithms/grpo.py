@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rl_agents.advantages import grpo, leave_one_out, rloo, whiten_by_length
+from rl_agents.advantages import Std, grpo, leave_one_out, rloo, whiten_by_length
 from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
 from rl_agents.config.options import key
 from rl_agents.config.sections import DynamicSamplingKeys, OverlongKeys, PolicyGradientKeys
@@ -39,7 +39,7 @@ class GrpoKeys(PolicyGradientKeys):
     group_statistics: Literal["trajectories", "step_rows"] = key(
         "trajectories", "What group statistics are taken over; `step_rows` favors longer episodes (verl-agent)"
     )
-    advantage_std: Literal["sample", "population", "none"] = key(
+    advantage_std: Std = key(
         "sample", "Standard deviation by which group advantages are divided; `none`: no division (Dr.GRPO)"
     )
     leave_one_out: bool = key(False, "Compare each rollout only with the others of its group (NeMo-RL)")

@@ -223,9 +223,8 @@ def path_gains(values: ArrayLike, gamma: float, solved: bool) -> FloatArray:
 
     z is 1 for a solved path, else 0. Steps before the last are only reinforced: a search chooses the steps that it
     follows, so a later failure says little about a step. The last step of a path is a fair sample of the policy and
-    counts
-    with both signs: with successes alone, guess_numbers degraded from 0.51 to 0.17, because guessing at once is the
-    shortest path to a lucky success.
+    counts with both signs: with successes alone, guess_numbers degraded from 0.51 to 0.17, because guessing at once is
+    the shortest path to a lucky success.
 
     Args:
         values: [steps], V of the state before each step, with all turns left: with the remaining turns, slow successes

@@ -17,15 +17,13 @@ from rl_agents.algorithms import KEYS, Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import build_algorithm, chosen_settings, resolve_settings
 from rl_agents.config import parse_assignments
+from rl_agents.config.settings import EVALUATION_KEYS
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.reporting.episode_diagnostics import EpisodeWatch
 from rl_agents.reporting.run_folder import RunFolder, json_safe, restored_settings
 from rl_agents.reporting.statistics import student_interval, success_interval
 from rl_agents.trainer.ray_address import describe_session
-
-#: An evaluation has no learner actors, no truncation, and no judge of training rewards.
-EVALUATION_KEYS = {"num_learners": 0, "truncation": "none", "reward": "environment"}
 
 
 def build_parser() -> Parser:

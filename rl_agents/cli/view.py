@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import secrets
 import sys
 import textwrap
@@ -18,7 +17,7 @@ from rl_agents.cli.parser import Parser
 from rl_agents.cli.serve import check_port
 from rl_agents.errors import InputError
 from rl_agents.interrupts import EXIT_CODE, Interrupts, event_loop
-from rl_agents.viewer.answers import answer
+from rl_agents.viewer.answers import ask
 from rl_agents.viewer.export import export
 from rl_agents.viewer.runs import Catalog, find_runs
 from rl_agents.viewer.server import make_app
@@ -107,7 +106,7 @@ async def _serve(args: argparse.Namespace, catalog: Catalog, port: int, token: s
 
 def digest(catalog: Catalog) -> str:
     """Return a summary of all runs, without control characters."""
-    about = _ask(catalog, "runs")["runs"]
+    about = ask(catalog, "runs")["runs"]
     text = "\n\n".join(_run(catalog, run) for run in about)
     return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
 
@@ -123,7 +122,7 @@ def _run(catalog: Catalog, about: Mapping[str, Any]) -> str:
         lines.append(
             f"success on test tasks {evaluation['rate']:.2f}{interval} after iteration {evaluation['iteration']}"
         )
-    series = _ask(catalog, "series", run=name)["series"]
+    series = ask(catalog, "series", run=name)["series"]
     lines += [_curve(tag, [value for _, value in series[tag]]) for tag in CURVES if tag in series]
     if about["last"] is not None:
         lines += ["", *_iteration(catalog, name, about["last"])]
@@ -139,11 +138,11 @@ def _curve(tag: str, values: Sequence[float]) -> str:
 
 
 def _iteration(catalog: Catalog, run: str, iteration: int) -> list[str]:
-    groups = _ask(catalog, "groups", run=run, iteration=iteration)
+    groups = ask(catalog, "groups", run=run, iteration=iteration)
     kinds = ", ".join(f"{count} {kind}{'s' * (count != 1)}" for kind, count in groups["kinds"].items())
     causes = ", ".join(f"{cause or 'unknown'} {count}" for cause, count in groups["causes"].items())
     lines = [f"iteration i{iteration}: {kinds}", f"  ended by: {causes}"]
-    steps = _ask(catalog, "steps", run=run, iteration=iteration)
+    steps = ask(catalog, "steps", run=run, iteration=iteration)
     for title, rows in (("lowest", steps["lowest"]), ("highest", steps["highest"])):
         if rows:
             lines.append(f"  {title} advantages:")
@@ -154,7 +153,7 @@ def _iteration(catalog: Catalog, run: str, iteration: int) -> list[str]:
 
 
 def _step(catalog: Catalog, run: str, row: Mapping[str, Any]) -> str:
-    episode = _ask(catalog, "episode", run=run, session=row["session"])
+    episode = ask(catalog, "episode", run=run, session=row["session"])
     why = next((step.get("why") for step in episode["steps"] if step["ordinal"] == row["ordinal"]), None)
     said = textwrap.shorten(row["action"], SAID, placeholder=" ...")
     place = f"step {row['ordinal']}" + (f" (and {row['alike'] - 1} more)" if row["alike"] > 1 else "")
@@ -169,8 +168,3 @@ def _reason(episode: Mapping[str, Any], why: Mapping[str, Any] | None) -> str:
         return f"\n             {what} {episode['return']:g}, group mean {why['mean']:.3g}: A = {why['formula']}"
     whitened = f", whitened {why['result']:+.3f}" if "result" in why else ""  # chain-gae also adds a correction
     return f"\n             TD error {why['delta']:+.3f}, summed {why['gae']:+.3f}{whitened}"
-
-
-def _ask(catalog: Catalog, view: str, **values: Any) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(answer(catalog, view, {name: str(value) for name, value in values.items()}))
-    return data

@@ -13,6 +13,12 @@ from typing import ClassVar, Literal
 from rl_agents.config.options import key
 from rl_agents.plugins import ASKED
 
+LossAggMode = Literal[
+    "token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "step-mean",
+    "step-mean-in-traj",
+]  # fmt: skip
+Estimator = Literal["k1", "abs", "k2", "k3", "k3+"]
+
 
 @dataclass
 class RunKeys:
@@ -331,14 +337,7 @@ class LossKeys:
     sample_layout: Literal["merged", "per_step"] = key(
         "merged", "Training rows; `merged` joins steps whose prompts extend each other; `per_step`: one row per step"
     )
-    loss_agg_mode: Literal[
-        "token-mean",
-        "seq-mean-token-mean",
-        "seq-mean-token-sum",
-        "seq-mean-token-sum-norm",
-        "step-mean",
-        "step-mean-in-traj",
-    ] = key("token-mean", "How token losses are aggregated, over the global mini-batch")
+    loss_agg_mode: LossAggMode = key("token-mean", "How token losses are aggregated, over the global mini-batch")
     loss_length: int = key(
         0, "Normalizing length L in tokens; 0: the longest row", ge=0, needs="loss_agg_mode=seq-mean-token-sum-norm"
     )
@@ -354,9 +353,7 @@ class PolicyGradientKeys:
         0.0, "Penalty of an action that cannot be parsed, subtracted from the step's return after discounting", ge=0
     )
     kl_coef: float = key(0.0, "Weight in the loss of the KL divergence from the reference (the initial weights)", ge=0)
-    kl_estimator: Literal["k1", "abs", "k2", "k3", "k3+"] = key(
-        "k3", "Estimator of the KL divergence in the loss", needs="kl_coef"
-    )
+    kl_estimator: Estimator = key("k3", "Estimator of the KL divergence in the loss", needs="kl_coef")
     kl_in_reward_coef: float = key(
         0.0, "Weight in the token rewards of the KL divergence from the reference (the initial weights)", ge=0
     )

@@ -17,6 +17,8 @@ from rl_agents.errors import InputError
 
 #: Keys that ``--local`` sets.
 LOCAL_KEYS: Mapping[str, Any] = {"num_env_runners": 0, "num_learners": 0, "engine": "torch"}
+#: Keys without training: no learner actors, no truncation, and the environment's rewards.
+EVALUATION_KEYS: Mapping[str, Any] = {"num_learners": 0, "truncation": "none", "reward": "environment"}
 
 
 # Data classes take their fields from the last base to the first: this lists the sections backwards.

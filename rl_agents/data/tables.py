@@ -540,7 +540,7 @@ class JsonStream:
         while True:
             try:
                 value, end = _DECODER.raw_decode(self._buffer, self._start)
-                value = self._checked(value) if self._strict else value
+                value = self._checked() if self._strict else value
                 self._start = end
                 return value
             except (json.JSONDecodeError, RecursionError) as error:
@@ -549,7 +549,7 @@ class JsonStream:
                 if pending > MAX_VALUE or not self._read(file, max(CHUNK, pending)):
                     raise self._error(f"a value cannot be read ({_reason(error)})") from None
 
-    def _checked(self, value: Any) -> Any:
+    def _checked(self) -> Any:
         try:
             value, _ = DECODER.raw_decode(self._buffer, self._start)
             check_plain(value)

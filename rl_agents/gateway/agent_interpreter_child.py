@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 
-sys.path.pop(0)  # this folder, since its modules have names like trace, which the agent's libraries import too
+sys.path.pop(0)  # this folder, since its modules have names like server, which the agent's libraries import too
 
 import asyncio
 import importlib.util

@@ -356,7 +356,7 @@ class Lineage:
                 closing = self.template.closing(parent.response[-1])
                 return parent, [*parent.prompt_ids(), *parent.response, *closing, *between]
             except InputError:
-                pass  # not separately from the answer, or not at all, which rendering the whole prompt shows
+                pass  # if the template cannot render them at all, rendering the whole prompt raises
         messages = [*system, *body[: len(body) - new], *rest]
         return None, self.template.chat_ids(messages, [tool.to_openai() for tool in tools], repair=True)
 

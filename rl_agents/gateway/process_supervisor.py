@@ -220,7 +220,7 @@ def task_text(task: Mapping[str, Any]) -> str:
 
 
 class Output:
-    """The end of an output stream, and the last result in what was cut off before it."""
+    """The last bytes of an output stream, and the last result in the discarded part."""
 
     def __init__(self) -> None:
         self.tail = bytearray()

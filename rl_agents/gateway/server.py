@@ -206,9 +206,7 @@ class Service:
         return JSONResponse({"session": session, **told})
 
 
-def make_app(
-    gateway: Gateway, admin: str = "", on_end: OnEnd | None = None, local: bool = True, max_body_bytes: int = 0
-) -> Any:
+def make_app(gateway: Gateway, admin: str, on_end: OnEnd | None, local: bool, max_body_bytes: int) -> Any:
     """Return the ASGI application; ``admin`` is the SHA-256 of the admin key."""
     service = Service(gateway, admin, on_end, local)
 
@@ -226,7 +224,7 @@ def make_app(
     ]  # fmt: skip
     routes = [*calls, *sessions, Mount("/s/{session}", routes=calls)]
     app = Starlette(routes=routes, exception_handlers=handlers(logger, "gateway"))
-    return Guard(app, Keys(), max_body_bytes or MAX_BODY_BYTES, local=local, write=written)
+    return Guard(app, Keys(), max_body_bytes, local=local, write=written)
 
 
 def key_of(request: Request) -> str:

@@ -65,11 +65,11 @@ class Shown:
 
     def add(self, token_ids: Sequence[int], last: bool = False) -> tuple[str, str]:
         """Add tokens and return the content and the thoughts that can be shown now."""
-        content = thoughts = ""
-        while len(token_ids) > 1 and self._state != "said":  # one by one, to count those inside a thought
-            said, thought = self._add(token_ids[:1], False)
-            content, thoughts, token_ids = content + said, thoughts + thought, token_ids[1:]
-        said, thought = self._add(token_ids, last)
+        content, thoughts, number = "", "", 0
+        while number < len(token_ids) - 1 and self._state != "said":  # one by one, to count those inside a thought
+            said, thought = self._add(token_ids[number : number + 1], False)
+            content, thoughts, number = content + said, thoughts + thought, number + 1
+        said, thought = self._add(token_ids[number:], last)
         return content + said, thoughts + thought
 
     def _add(self, token_ids: Sequence[int], last: bool) -> tuple[str, str]:

@@ -472,7 +472,7 @@ class TorchEngine:
             request.on_tokens([token], [logprob])
         stopped = token in request.stop
         if not (stopped or len(request.logprobs) >= request.limit):
-            return request.future.done()  # cancelled by its caller
+            return request.future.done()  # canceled by its caller
         if not request.future.done():
             request.future.set_result(completion_of(request, "stop" if stopped else "length"))
         return True

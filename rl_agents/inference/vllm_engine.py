@@ -199,7 +199,7 @@ class VLLMEngine:
             await self._hold(self.version)
             try:
                 await self._engine.sleep(level)
-            except BaseException as error:  # it is not known what was freed, so an update must come
+            except BaseException as error:  # memory may be partly freed: only an update restores it
                 await self._give_up(f"the engine did not fall asleep: {_first_line(error)}")
                 raise
             self._asleep, self._sleeping = True, ["weights", "kv_cache"]
@@ -222,7 +222,7 @@ class VLLMEngine:
             try:
                 await self._engine.pause_generation(mode="keep" if self._keep else "wait", clear_cache=self._keep)
             except BaseException as error:
-                with contextlib.suppress(Exception):  # cancelled midway; no other call resumes it
+                with contextlib.suppress(Exception):  # canceled midway; no other call resumes it
                     await self._engine.resume_generation()
                 if isinstance(error, Exception):
                     raise EngineError(f"vLLM does not pause for weights of version {version}: {error!r}") from error
@@ -246,7 +246,7 @@ class VLLMEngine:
         try:
             with contextlib.suppress(Exception):  # vLLM has died, which `dead` reports
                 await self._engine.pause_generation(mode="abort", clear_cache=True)
-        finally:  # even if cancelled midway, it must not block the next weights
+        finally:  # even if canceled midway, it must not block the next weights
             with contextlib.suppress(Exception):
                 await self._engine.resume_generation()
             await self._holding.aclose()

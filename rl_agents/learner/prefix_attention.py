@@ -3,9 +3,8 @@
 A language model mixes tokens only in its attention. So the tokens of a trie pass all other layers as one sequence, each
 once, and attention is computed branch by branch: a branch's own tokens against keys and values of its whole path.
 `transformers` registers attention functions by name; a `Packed` batch is a keyword argument of the forward pass. It is
-one
-autograd graph: the gradient of a shared token is the sum over its rows for any loss, and sharding, adapters, precision
-and gradient checkpointing work as in any forward pass.
+one autograd graph: the gradient of a shared token is the sum over its rows for any loss, and sharding, adapters,
+precision and gradient checkpointing work as in any forward pass.
 
 Rows without a common prefix can be packed, too: then a branch is a row, and only attention is padded. On GPUs in half
 precision, one call of a kernel for varying lengths computes all branches without padding

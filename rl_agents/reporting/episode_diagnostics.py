@@ -67,7 +67,7 @@ CAUTIONS = (
 )  # fmt: skip
 
 
-#: Effective sample size over samples (`rl_agents.losses.effective_share`) below which a line shows.
+#: Effective sample size over samples (`rl_agents.losses.effective_share`) below which a warning is given.
 LEAST_EFFECTIVE = 0.3
 EFFECTIVE = (
     "the effective sample size is {share:.0%} of the samples: the policy is far from the one that sampled them, or is "

@@ -144,8 +144,8 @@ class RunFolder:
 
     def _note_build(self) -> None:
         """Add this build to build.json unless it is the last entry; a run may continue with another build."""
-        builds = self.read_builds()
-        now = {"from_iteration": self.read_metrics()[-1]["iteration"] if self.read_metrics() else 0, **this_build()}
+        builds, records = self.read_builds(), self.read_metrics()
+        now = {"from_iteration": records[-1]["iteration"] if records else 0, **this_build()}
         if not builds or {**builds[-1], "from_iteration": 0} != {**now, "from_iteration": 0}:
             replace_text(self.build_file, json.dumps([*builds, now], indent=2) + "\n")
 

@@ -298,7 +298,7 @@ class Service:
         """
         if not self.has_model(name):
             raise self._no_model(name)
-        limit, root = self._asked(name).max_model_len, self._target.checkpoint.label
+        limit, root = self._models[name].max_model_len, self._target.checkpoint.label
         more: dict[str, Any] = {"root": self._labels.get(name, root), "max_model_len": limit}
         if name in self._labels:
             more["parent"] = self._model.name

@@ -12,6 +12,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from rl_agents.algorithms import Settings
+from rl_agents.config.settings import EVALUATION_KEYS
 from rl_agents.errors import InputError
 from rl_agents.inference.adapters import check_fits, read_adapter
 from rl_agents.inference.base import Adapter
@@ -20,8 +21,6 @@ from rl_agents.inference.select import resolve_engine
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
 from rl_agents.trainer.resolve import MODEL_NOTE, resolve
 
-#: A server has no learner and no truncation, and its rewards are the environment's.
-SERVING_KEYS: Mapping[str, Any] = {"num_learners": 0, "truncation": "none", "reward": "environment"}
 #: In a checkpoint of a LoRA run, next to ``hf``.
 CONFIG_OF_ADAPTER = Path("adapter") / "adapter_config.json"
 #: Keys of config.json without an effect on the weights.
@@ -107,7 +106,7 @@ def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings
         note = checkpoint.hf_dir / MODEL_NOTE
         if note.is_file():
             settings.set_defaults({"env": json.loads(note.read_text(encoding="utf-8"))["env"]})
-    settings.update({**keys, "model": str(checkpoint.hf_dir), **SERVING_KEYS})
+    settings.update({**keys, "model": str(checkpoint.hf_dir), **EVALUATION_KEYS})
     # vLLM is preferred, since clients may ask for what the torch engine refuses.
     if resolve_engine(settings.engine)[0] == "vllm":
         settings.update({"engine": "vllm"})

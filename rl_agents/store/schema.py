@@ -170,6 +170,7 @@ class Rows:
         plain = _types(kind)
         self._store = [(name, _maybe(STORE[t]) if empty else STORE[t]) for name, (t, empty) in plain.items()]
         self._load = [_maybe(LOAD[t]) if empty else LOAD[t] for t, empty in plain.values()]
+        self._anchor = list(plain).index("anchor") if "anchor" in plain else -1
         self.columns = _quoted(plain)
         more = ["epoch"] * table.epoch + ["at"] * table.clock
         number = [] if table.apart else ["number"]
@@ -188,10 +189,6 @@ class Rows:
         if self.kind is Outcome and values[self._anchor] is None:
             values[self._anchor] = values[self._anchor - 1]
         return self.kind(*values)
-
-    @property
-    def _anchor(self) -> int:
-        return [name for name, _ in self._store].index("anchor")
 
 
 ROWS: dict[type, Rows] = {kind: Rows(kind, table) for kind, table in TABLES.items()}

@@ -20,7 +20,6 @@ from ray.rllib.utils import force_list
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.base import Memory
-from rl_agents.config import load_mapping
 from rl_agents.data.failures import BadTasks
 from rl_agents.data.samples import Row, build_samples
 from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, monitor_specs, stream_seed
@@ -46,6 +45,7 @@ from rl_agents.orchestrator.rollout_buffer import BatchBuffer, Given, Producer, 
 from rl_agents.orchestrator.rollout_workers import RolloutWorkers
 from rl_agents.orchestrator.streaming_rollouts import StreamBuffer
 from rl_agents.reporting.collapse_monitor import policy_sample
+from rl_agents.reporting.run_folder import restored_settings
 from rl_agents.resources import node_share, placement, run_bundles, runner_cpus
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.env_runner import TextEnvRunner
@@ -237,7 +237,7 @@ class AgentAlgorithm(Algorithm):
     @classmethod
     def from_checkpoint(cls, path: Any, *args: Any, **kwargs: Any) -> AgentAlgorithm:
         """Build an algorithm from a checkpoint folder's own configuration and restore it."""
-        algo = cls.from_settings(Settings.restored(load_mapping(str(Path(path) / "config.yaml"))))
+        algo = cls.from_settings(restored_settings(Path(path) / "config.yaml"))
         algo.restore_run_checkpoint(Path(path))
         return algo
 

@@ -1,11 +1,10 @@
 """Measure response and context lengths on the environment's prompts, for models other than the warm-start model.
 
 Before a run, scripted dialogues are tokenized as for the model. A dialogue of n turns needs base + turns_read * R
-tokens
-with responses of length R: ``base`` are the environment's tokens, ``turns_read`` is the maximum number of responses in
-the context (all with ``context=append``, n + 1 with a window that repeats them, 1 with one that does not). Both are
-measured: the environment's demonstrator runs some tasks, and prompts of windows are tokenized twice, once with long
-thoughts in earlier actions.
+tokens with responses of length R: ``base`` are the environment's tokens, ``turns_read`` is the maximum number of
+responses in the context (all with ``context=append``, n + 1 with a window that repeats them, 1 with one that does not).
+Both are measured: the environment's demonstrator runs some tasks, and prompts of windows are tokenized twice, once with
+long thoughts in earlier actions.
 """
 
 from __future__ import annotations

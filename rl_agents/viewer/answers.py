@@ -64,6 +64,12 @@ def answer(catalog: Catalog, view: str, values: Mapping[str, str]) -> str:
         raise ApiError(503, f"the pool cannot be read now: {error}", "pool_busy") from None
 
 
+def ask(catalog: Catalog, view: str, **values: Any) -> dict[str, Any]:
+    """Return a view's data; see `answer`."""
+    data: dict[str, Any] = json.loads(answer(catalog, view, {name: str(value) for name, value in values.items()}))
+    return data
+
+
 def compact(data: Any) -> str:
     """Return data as JSON in ASCII; NaN and infinities are null."""
     return json.dumps(json_safe(data), separators=(",", ":"), allow_nan=False)

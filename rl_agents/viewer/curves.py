@@ -131,7 +131,7 @@ DISTINCT = (
 
 
 def _row(number: int, record: Mapping[str, Any], sampled: bool) -> dict[str, Any]:
-    causes = {tag.partition("/")[2]: value for tag, value in record.items() if tag.startswith("end_cause/")}
+    causes = {tag.removeprefix(END): value for tag, value in record.items() if tag.startswith(END)}
     figures = {tag: record[tag] for tag in HEADLINES if record.get(tag) is not None}
     return {"iteration": number, "sampled": sampled, "figures": figures, "causes": causes}
 

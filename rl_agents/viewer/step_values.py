@@ -30,7 +30,7 @@ def split_thoughts(response: str) -> tuple[str, str]:
 
 def excerpt(response: str, most: int) -> str:
     """Return the first characters of a response with its actions before its thoughts."""
-    return " ".join(part for part in split_thoughts(response) if part)[:most]
+    return " ".join(part for part in split_thoughts(response) if part)[:EXTREMES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def worth_of(reader: PoolReader, sessions: Sequence[str]) -> dict[str, dict[int,
     return found
 
 
-def extremes(reader: PoolReader, iteration: int, most: int = EXTREMES) -> dict[str, Any]:
+def extremes(reader: PoolReader, iteration: int) -> dict[str, Any]:
     """Return the steps of an iteration's sessions with the lowest and with the highest advantages, without zeros.
 
     Steps of a session with the same advantage are one row, that of the first step, with their number in ``alike``. The
@@ -67,19 +67,19 @@ def extremes(reader: PoolReader, iteration: int, most: int = EXTREMES) -> dict[s
     learned = reader.one(query, iteration)
     return {
         "learned": learned is not None,
-        "lowest": _merged(_ordered(reader, iteration, "ASC"), -1, most),
-        "highest": _merged(_ordered(reader, iteration, "DESC"), 1, most),
+        "lowest": _merged(_ordered(reader, iteration, "ASC"), -1),
+        "highest": _merged(_ordered(reader, iteration, "DESC"), 1),
     }
 
 
-def _merged(rows: Sequence[dict[str, Any]], sign: int, most: int) -> list[dict[str, Any]]:
+def _merged(rows: Sequence[dict[str, Any]], sign: int) -> list[dict[str, Any]]:
     """Merge the steps of a session with the same advantage; return the first rows."""
     signed = [row for row in rows if row["advantage"] * sign > 0]
     found: dict[tuple[str, float], dict[str, Any]] = {}
     for row in signed or rows:
         first = found.setdefault((row["session"], row["advantage"]), {**row, "alike": 0})
         first["alike"] += 1
-    return list(found.values())[:most]
+    return list(found.values())[:EXTREMES]
 
 
 def _ordered(reader: PoolReader, iteration: int, order: str) -> list[dict[str, Any]]:

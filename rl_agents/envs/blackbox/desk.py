@@ -1,7 +1,7 @@
 """The gateway's server with queues instead of an engine, for agents whose model is the caller.
 
 The caller is a search, or any code that runs blackbox as a `TextEnv`. A process has one server, in a thread with its
-own event loop. Each episode runs an agent. The caller receives the agent's requests and its end in their order. A
+own event loop. Each episode runs an agent. The caller receives the agent's requests in order, then its end. A
 request waits until the caller answers it.
 """
 

@@ -75,7 +75,7 @@ class Connection:
             if users > 1:
                 _clients[self._key] = client, users - 1
                 return
-        client.close()  # waits for the servers, so that it must not hold the lock
+        client.close()  # waits for the servers, so the lock must not be held
 
 
 ANSWER_NOTE = "answered"

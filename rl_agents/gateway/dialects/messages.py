@@ -164,13 +164,12 @@ def read_count(data: Mapping[str, Any]) -> ModelCall:
 def _call(body: CountRequest) -> ModelCall:
     ignored = Excluded()
     note_dropped(ignored, "messages", body.messages, ("role", "content"))
-    tools, options = [_function(tool) for tool in body.tools], body.several(NOTES)
     return model_call(
-        "messages", body, tools, ("function", "custom"), body.several(PARAMS), ignored,
+        "messages", body, list(map(_function, body.tools)), ("function", "custom"), body.several(PARAMS), ignored,
         messages=system_first(system_text(body.system, ignored), messages_from_blocks(body.messages, ignored)),
         max_tokens=body.max_tokens if isinstance(body, MessagesRequest) else None,
         stop=tuple(body.stop_sequences),
-        options=options,
+        options=body.several(NOTES),
     )  # fmt: skip
 
 

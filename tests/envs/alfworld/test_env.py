@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import shutil
 import tracemalloc
@@ -101,6 +102,13 @@ def test_the_role_anchor_says_what_a_text_means_to_the_task() -> None:
     assert said[-1].startswith("heat nothing hot") and said[-1].endswith(": move object target")
     assert any(": pick object" in text for text in said) and any(": heat object appliance" in text for text in said)
     assert not any("-" in text.replace("placed-", "") for text in said), "no thing by its own name"
+
+
+def test_a_snapshot_is_small() -> None:
+    env = started("full/pick/kitchen-3/1", size="full")
+    for _ in range(40):
+        env.step(random.Random(0).choice(env.view.admissible))
+    assert len(pickle.dumps(env.snapshot())) < 30_000
 
 
 def played(prompt: str) -> AlfworldEnv:

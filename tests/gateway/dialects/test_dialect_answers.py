@@ -67,6 +67,41 @@ def test_a_call_without_words_has_no_content_and_an_empty_answer_has() -> None:
     assert [body["choices"][0]["message"]["content"] for body in bodies] == [None, ""]
 
 
+def test_a_whole_response() -> None:
+    tools = [{"type": "function", "name": "add", "parameters": {"type": "object"}}]
+    notes = {"metadata": {"who": "me"}, "previous_response_id": "resp_a0", "tool_choice": "required"}
+    body = responses.whole(call_of(responses, tools=tools, max_output_tokens=9, **notes), [CALLING])
+    summary = [{"type": "summary_text", "text": "Hm, two."}]
+    part = {"type": "output_text", "text": "Let me see.", "annotations": [], "logprobs": []}
+    assert body["output"] == [
+        {"id": "rs_a1", "type": "reasoning", "summary": summary, "status": "completed"},
+        {"id": "msg_a1", "type": "message", "role": "assistant", "status": "completed", "content": [part]},
+        *(
+            {
+                "id": f"fc_a1_{n}",
+                "type": "function_call",
+                "call_id": called.id,
+                "name": "add",
+                "arguments": called.arguments,
+                "status": "completed",
+            }
+            for n, called in enumerate(CALLING.tool_calls)
+        ),
+    ]
+    assert (body["id"], body["previous_response_id"], body["status"]) == ("resp_a1", "resp_a0", "completed")
+    assert body["usage"] == {
+        "input_tokens": 11,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": 11,
+        "output_tokens_details": {"reasoning_tokens": 2},
+        "total_tokens": 22,
+    }
+    about = {"type": "function", "name": "add", "description": "", "parameters": {"type": "object"}, "strict": False}
+    assert body["tools"] == [about] and body["metadata"] == {"who": "me"} and body["tool_choice"] == "required"
+    assert body["incomplete_details"] is None and body["error"] is None and body["max_output_tokens"] == 9
+    assert body["temperature"] is None  # sampling is set by the run
+
+
 @pytest.mark.parametrize(
     ("answer", "reason", "stop"),
     [
