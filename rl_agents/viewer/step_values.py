@@ -30,7 +30,7 @@ def split_thoughts(response: str) -> tuple[str, str]:
 
 def excerpt(response: str, most: int) -> str:
     """Return the first characters of a response with its actions before its thoughts."""
-    return " ".join(part for part in split_thoughts(response) if part)[:EXTREMES]
+    return " ".join(part for part in split_thoughts(response) if part)[:most]
 
 
 @dataclass(frozen=True, slots=True)
