@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import ctypes
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,6 +47,8 @@ from rl_agents.losses import clipped_value_loss, kl_penalty, weighted_sum
 
 #: Folder of a checkpoint, next to ``hf``.
 ADAPTER = "adapter"
+#: Trained weights from which on an update hands freed memory back; with fewer there is little to hand back.
+LARGE = 50_000_000
 
 
 def save_adapter(folder: Path, model: Any, base: str, base_dir: str) -> None:
@@ -171,6 +175,9 @@ class AgentLearner(TorchLearner):
         for index, minibatch in enumerate(training_data.minibatches):
             self._before_first_step = index == 0
             self._optimizer_step([training_data.rows[i] for i in minibatch.rows], minibatch, networks)
+        self.optimizers.zero_grad()  # gradients need as much memory as the weights
+        if sum(parameter.numel() for parameter in self.optimizers.parameters()) >= LARGE:
+            _hand_back_memory()
         self.sums.add("timing_s/update", time.perf_counter() - started, how="max")
         return self.sums.data
 
@@ -331,6 +338,12 @@ class AgentLearner(TorchLearner):
             if keep:
                 weights[name] = full
         return weights
+
+
+def _hand_back_memory() -> None:
+    """Return freed memory to the system; glibc kept 1.3 GB after an update of 135 million weights on a CPU."""
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _sum_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.chat.template import ChatOptions, ContextPolicy, load_tokenizer, make_context
 from rl_agents.inference.hub import find_folder, how_to_get, plain_name
@@ -18,6 +20,7 @@ from rl_agents.learner.gpu_memory_estimate import (
     engine_memory,
     fewest_learners,
     learner_memory,
+    local_memory,
     micro_batch,
 )
 from rl_agents.rollout.env_calls import EnvFailure
@@ -25,6 +28,8 @@ from rl_agents.trainer.lengths import Dialogues, measure
 from rl_agents.trainer.resolve import cautions, rate_caution, resolve
 
 GIB = 2**30
+#: Parameters up to which a model is trained without a GPU in reasonable time.
+SMALL = 1e9
 
 
 @dataclass(frozen=True)
@@ -174,7 +179,18 @@ def _memory(settings: Settings, shape: ModelShape | None, dialogues: Dialogues |
     responses = dialogues.turns_read if dialogues and whole else 1.0
     share = min(1.0, responses * settings.max_response_tokens / settings.max_model_len)
     scored = math.ceil(micro_batch(settings) * share)
-    return [_learner(settings, shape, scored, gpu_gb), _engine(settings, shape, gpu_gb)]
+    found = [_learner(settings, shape, scored, gpu_gb), _engine(settings, shape, gpu_gb)]
+    if shape.parameters <= SMALL and not settings.gpus_per_learner and not settings.gpus_per_engine:
+        found.append(_one_process(local_memory(settings, shape, scored)))
+    return found
+
+
+def _one_process(needed: float) -> Finding:
+    has = psutil.virtual_memory().total / 1e9
+    text = f"without a GPU, one process (--local) takes about {needed:.1f} GB of this machine's {has:.1f}"
+    if needed <= USABLE * has:
+        return _ok("local", text)
+    return Finding("note", "local", f"{text}: lower tokens_per_microbatch, max_model_len or eval_episodes")
 
 
 def _learner(settings: Settings, shape: ModelShape, scored: int, gpu_gb: float) -> Finding:

@@ -47,6 +47,13 @@ def test_while_the_critic_warms_up_it_learns_alone(tiny_model_dir: Path) -> None
     assert moved(learner, "default_policy", before), "unless it is told not to, it trains both"
 
 
+def test_no_gradient_outlives_an_update(tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_agents.learner.learner.LARGE", 0)  # freed memory is handed back, too
+    group, settings = build_group(str(tiny_model_dir))
+    group._learner.update(training_data(settings))
+    assert all(parameter.grad is None for parameter in group._learner.optimizers.parameters())
+
+
 def test_engine_and_learner_are_compared_before_the_first_step_only(tiny_model_dir: Path) -> None:
     group, settings = build_group(str(tiny_model_dir), algo="grpo", lr=0.1, minibatches=4)
     rows = random_rows(8, 60)

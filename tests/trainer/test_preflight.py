@@ -12,7 +12,8 @@ from chat_models import save_chat_model
 from rl_agents.algorithms import Settings
 from rl_agents.cli import main
 from rl_agents.config import load_recipe
-from rl_agents.learner.gpu_memory_estimate import KNOWN, fewest_learners, learner_memory
+from rl_agents.inference.model_shape import ModelShape
+from rl_agents.learner.gpu_memory_estimate import KNOWN, LIBRARIES, fewest_learners, learner_memory, local_memory
 from rl_agents.trainer.preflight import check_settings
 from rl_agents.tuning.sweep import load_sweep
 
@@ -96,6 +97,16 @@ def test_memory_is_that_of_the_documentation() -> None:
     assert KNOWN["Qwen2.5-32B"].kv_bytes("bfloat16") == 256 * 1024
     assert fewest_learners(settings, KNOWN["Qwen2.5-7B-Instruct"], 1024, 80.0) == 4
     assert fewest_learners(settings, KNOWN["Qwen2.5-7B-Instruct"], 1024, 1.0) is None
+
+
+def test_memory_of_one_process_without_a_gpu() -> None:
+    """SmolLM2-135M on treasure: the largest that was measured is 5.9 GB (docs/tutorials/real-model-on-a-laptop.md)."""
+    shape = ModelShape(30, 576, 1536, 9, 3, 64, 49_152, 8192, True)
+    keys = {"algo": "grpo", "dtype": "bfloat16", "max_model_len": 320, "tokens_per_microbatch": 2048}
+    settings = Settings.from_dict({**keys, "tasks_per_iteration": 10, "group_size": 8, "eval_episodes": 64})
+    parts = (16 * 134.5e6, 2 * 2 * 134.5e6, 80 * 320 * shape.kv_bytes("bfloat16"))
+    assert 5.2 < local_memory(settings, shape, 154) < 5.5
+    assert local_memory(settings, shape, 154) > sum(parts) / 1e9 + LIBRARIES
 
 
 def test_known_models_have_the_size_of_their_names() -> None:
