@@ -122,7 +122,7 @@ async def made(envs: EnvPool, name: str) -> TextEnv:
 
 async def play(env: TextEnv, guard: EnvGuard, act: Act, settings: Settings) -> Outcome:
     """Run and print one episode, with the same guards as in training."""
-    task, seed = guard.task_id, guard.process.seed
+    task, seed = guard.task_id, guard.generators.seed
     print(f"\n=== task {task}, seed {seed}")
     total, turns, cause, answer = 0.0, 0, "", EnvReply("")
     try:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 #: Within a checkpoint.
 CONFIG = "config.yaml"
 SUMMARY = (
-    "Repeat the learner updates of a run from its pool, without rollouts, and compare advantages,\n"
-    "log-probabilities and weights with the recorded ones. Exit code 0: equal; 1: different."
+    "Repeat the learner updates of a run from its pool, without rollouts, and compare advantages and weights with\n"
+    "the recorded ones. Exit code 0: equal; 1: different."
 )
 
 

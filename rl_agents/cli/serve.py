@@ -34,10 +34,6 @@ def build_parser() -> Parser:
         epilog="--set takes the server's keys (docs/how-to/serve.md) and the run's (max_model_len, dtype, env.KEY ...)",
     )  # fmt: skip
     parser.add_argument("--checkpoint", metavar="DIR", help="a run folder, a checkpoint, or a model folder")
-    parser.add_argument(
-        "--adapter", action="append", dest="adapters", metavar="NAME=DIR",
-        help="a LoRA adapter on top of the checkpoint, served as model NAME; may be repeated",
-    )  # fmt: skip
     parser.add_argument("--follow", action="store_true", help="load each new checkpoint of the run as it is written")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="port (default: 8000)")
@@ -51,8 +47,7 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     args = build_parser().parse(argv)
     names = ("checkpoint", "follow", "api_key_env", "admin_key_env", "engine")
-    flags = {name: getattr(args, name) for name in names} | {"adapters": ",".join(args.adapters or []) or None}
-    keys = merge_flags(args.set, flags)
+    keys = merge_flags(args.set, {name: getattr(args, name) for name in names})
     check_port(args.host, args.port)
     options, _ = ServingOptions.read(keys)
     check_address(args.host, bool(options.api_key_env))

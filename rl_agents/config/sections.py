@@ -103,13 +103,11 @@ class RolloutKeys:
     env_start_timeout_s: float = key(
         1800.0, "Timeout for creating an environment in seconds, including the data it loads; 0: no limit", ge=0
     )
-    env_blocking: Literal["auto", "inline", "thread", "process"] = key(
+    env_blocking: Literal["auto", "inline", "thread"] = key(
         "auto", "Where environments run; `inline`: in the runner's event loop; `auto`: as the environment declares"
     )
     env_concurrency: int = key(
-        0,
-        "Maximum concurrent environments per runner; 0: no limit inline, 256 in threads, 8 or more in processes",
-        ge=0,
+        0, "Maximum concurrent environments per runner; 0: no limit inline, 256 in threads", ge=0
     )
     max_failed_share: float = key(
         0.5, "Share of episodes with environment or judge errors, over 3 iterations, that stops the run", ge=0, le=1

@@ -25,7 +25,7 @@ All entries of ``info`` are optional:
   to its result).
 
 `reset`, `step` and `close` may be coroutine functions, so that many episodes wait concurrently. Plain functions that
-wait or compute for long are called in threads or processes, see `EnvSpec.blocking`.
+wait for long are called in threads, see `EnvSpec.blocking`.
 
 An environment may have a method ``render_window(task, history, observation) -> str`` (see `rl_agents.chat.template`)
 and an attribute ``answer_instruction`` (str), the instruction after the last feedback that the next turn must answer.
@@ -41,7 +41,7 @@ import gymnasium
 
 TextEnv = gymnasium.Env[str, str]
 #: How an environment's calls are run, see `EnvSpec`.
-Blocking = Literal["auto", "inline", "thread", "process"]
+Blocking = Literal["auto", "inline", "thread"]
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,8 @@ class EnvSpec:
         borrows: its options may name another environment, whose tasks, warm-start model and limits it uses; its module
             ``tasks`` has ``base_environment(options) -> str``.
         blocking: how its calls are run. ``inline``: in the runner's loop, one after the other, for calls of less than
-            some milliseconds, and for coroutines; ``thread``: for calls that wait; ``process``: for calls that compute,
-            draw from global random generators, change the working directory or need signals; ``auto``: not declared,
-            which is inline.
+            some milliseconds, and for coroutines; ``thread``: for calls that wait; ``auto``: not declared, which is
+            inline.
     """
 
     name: str

@@ -35,7 +35,6 @@ class Extras:
         min_p: sample among the tokens with at least this share of the likeliest one's probability.
         presence_penalty, frequency_penalty, repetition_penalty: as in OpenAI's API and in vLLM.
         logit_bias: pairs of a token id and the number added to its logit.
-        adapter: name of a LoRA adapter of `EngineSettings.adapters`; empty: the base alone.
     """
 
     structure: str = ""
@@ -46,7 +45,6 @@ class Extras:
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     logit_bias: tuple[tuple[int, float], ...] = ()
-    adapter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,22 +188,6 @@ class NoEngine:
 
 
 @dataclass(frozen=True)
-class Adapter:
-    """A LoRA adapter over an engine's base (`rl_agents.inference.adapters`).
-
-    Attributes:
-        name: that requests use.
-        folder: with adapter_config.json and adapter_model.safetensors.
-        label: the name in answers.
-    """
-
-    name: str
-    folder: str
-    rank: int
-    label: str = ""
-
-
-@dataclass(frozen=True)
 class EngineSettings:
     """How to build one engine.
 
@@ -224,7 +206,6 @@ class EngineSettings:
             that each call has one version. ``keep`` loads at once. Running calls continue, their keys are computed
             again, and `Completion.version_spans` says which weights sampled which tokens (vLLM from 0.32).
         switch_timeout_s: seconds that ``wait`` waits for running calls before the sync fails.
-        adapters: LoRA adapters that requests may use (vLLM). The weights of such an engine are not replaced.
         vllm_args: further fields of vLLM's ``EngineArgs``, which take precedence.
     """
 
@@ -240,7 +221,6 @@ class EngineSettings:
     threads: int = 1
     weight_switch: str = "wait"
     switch_timeout_s: float = 120.0
-    adapters: tuple[Adapter, ...] = ()
     vllm_args: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -250,7 +230,5 @@ class EngineSettings:
             raise ValueError(f"weight_switch={self.weight_switch!r}: valid: wait, keep")
         if self.tensor_parallel > 1 and (self.kind, self.mode) != ("vllm", "async"):
             raise ValueError("tensor_parallel > 1 needs kind='vllm' and mode='async'")
-        if self.adapters and self.kind != "vllm":
-            raise ValueError(f"no engine of kind {self.kind!r} holds adapters")
         if self.max_model_len < 2 or self.max_batch < 1:
             raise ValueError(f"max_model_len {self.max_model_len} must be >= 2 and max_batch {self.max_batch} >= 1")

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_agents.inference.adapters import vllm_fields
 from rl_agents.inference.base import Completion, EngineSettings, Extras, Likeliest, RequestRefused, Sampling, stamp
 from rl_agents.inference.model_shape import model_shape, read_config
 from rl_agents.startup import leave_out_sklearn
@@ -68,7 +67,7 @@ def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
         args["kv_cache_memory_bytes"] = int(settings.kv_cache_gb * GIB)
     elif is_cpu:
         args["kv_cache_memory_bytes"] = cpu_kv_bytes(settings)
-    return args | vllm_fields(settings.adapters, is_cpu) | dict(settings.vllm_args)
+    return args | dict(settings.vllm_args)
 
 
 def cpu_kv_bytes(settings: EngineSettings) -> int:

@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from rl_agents.inference.adapters import lora_of, lora_requests
 from rl_agents.inference.base import (
     Completion,
     EngineError,
@@ -89,8 +88,7 @@ class VLLMEngine:
         #: Calls are held for sleep, and what still sleeps, in the order in which it must wake: the cache needs memory
         #: that an update still uses.
         self._asleep, self._sleeping = False, list[str]()
-        self._adapters = lora_requests(settings.adapters)
-        self._engine = _start(settings, [request for request in self._adapters.values() if request])
+        self._engine = _start(settings)
         self._counts_versions = counts_versions()
 
     @property
@@ -124,9 +122,9 @@ class VLLMEngine:
     async def _ask(self, prompt: Any, sampling: Sampling, on_tokens: OnTokens | None) -> Any:
         final, known, before = None, 0, len(self._given_up)
         try:
-            params, adapter = sampling_params(sampling, on_tokens is not None), lora_of(self._adapters, sampling)
+            params = sampling_params(sampling, on_tokens is not None)
             more = sampling.extras is not None and sampling.extras.top_logprobs > 0
-            async for output in self._engine.generate(prompt, params, str(next(self._ids)), lora_request=adapter):
+            async for output in self._engine.generate(prompt, params, str(next(self._ids))):
                 final = output
                 if on_tokens is not None and before == len(self._given_up):
                     tokens, logprobs = sampled(output)
@@ -305,7 +303,7 @@ class SteppedLLM:
     def errored(self) -> bool:
         return self.dead_error is not None
 
-    async def generate(self, prompt: Any, params: Any, request_id: str, lora_request: Any = None) -> AsyncIterator[Any]:
+    async def generate(self, prompt: Any, params: Any, request_id: str) -> AsyncIterator[Any]:
         """Yield a request's outputs; a request whose caller stops is aborted."""
         outputs: asyncio.Queue[Any] = asyncio.Queue()
         listener = asyncio.get_running_loop(), outputs
@@ -313,7 +311,7 @@ class SteppedLLM:
         def add() -> None:
             self._listening[request_id] = listener
             try:
-                self._engine.add_request(request_id, prompt, params, lora_request=lora_request)
+                self._engine.add_request(request_id, prompt, params)
             except Exception as error:
                 del self._listening[request_id]
                 _deliver([(listener, error)])
@@ -495,7 +493,7 @@ def _put(news: Sequence[tuple[asyncio.Queue[Any], Any]]) -> None:
         waiting.put_nowait(value)
 
 
-def _start(settings: EngineSettings, adapters: Sequence[Any]) -> Any:
+def _start(settings: EngineSettings) -> Any:
     if settings.mode == "async":
         return _start_processes(settings)
     args = quick_start_args(settings)
@@ -503,8 +501,6 @@ def _start(settings: EngineSettings, adapters: Sequence[Any]) -> Any:
     from vllm.v1.engine.llm_engine import LLMEngine
 
     engine = LLMEngine.from_engine_args(EngineArgs(**args))
-    for adapter in adapters:  # a broken one fails here instead of in a batch of requests
-        engine.add_lora(adapter)
     return (InlineLLM if settings.mode == "inline" else SteppedLLM)(engine)
 
 

@@ -92,5 +92,5 @@ def _policy(context: Any, operator: Any, *arguments: Any, **keywords: Any) -> An
         left, right = (argument for argument in arguments[-2:] if isinstance(argument, Tensor))
         keep = left.shape[1] <= right.shape[1]
     else:
-        keep = "attention" in name or name == "torch_attn::_varlen_attn"
+        keep = "attention" in name
     return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE

@@ -22,7 +22,6 @@ from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
 from rl_agents.config import Settings
 from rl_agents.data.samples import FloatArray, Row
-from rl_agents.inference.adapters import TENSORS
 from rl_agents.inference.hub import HUB_NAME
 from rl_agents.inference.weights import PackedWeights, pack
 from rl_agents.learner.batching import PADDED, SHARED, Layout, collate, laid_out, pad_weights
@@ -49,6 +48,8 @@ from rl_agents.losses import clipped_value_loss, kl_penalty, weighted_sum
 ADAPTER = "adapter"
 #: Trained weights from which on an update hands freed memory back; with fewer there is little to hand back.
 LARGE = 50_000_000
+#: Weights of an adapter in peft's format.
+TENSORS = "adapter_model.safetensors"
 
 
 def save_adapter(folder: Path, model: Any, base: str, base_dir: str) -> None:

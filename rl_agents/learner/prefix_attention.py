@@ -6,9 +6,7 @@ once, and attention is computed branch by branch: a branch's own tokens against 
 one autograd graph: the gradient of a shared token is the sum over its rows for any loss, and sharding, adapters,
 precision and gradient checkpointing work as in any forward pass.
 
-Rows without a common prefix can be packed, too: then a branch is a row, and only attention is padded. On GPUs in half
-precision, one call of a kernel for varying lengths computes all branches without padding
-(`rl_agents.learner.varlen_attention`).
+Rows without a common prefix can be packed, too: then a branch is a row, and only attention is padded.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ from torch import Tensor
 
 from rl_agents.errors import InputError
 from rl_agents.learner.prefix_sharing import Walk, walk
-from rl_agents.learner.varlen_attention import Segments, kernel_type, segments_of, varlen_attention, works
 
 #: Name of the attention function, for `transformers`.
 NAME = "rl_agents_shared_rows"
@@ -55,7 +52,6 @@ class Packed:
         restored: [n], position of each token's output in the concatenated outputs of the branches.
         read: [k], positions whose hidden state predicts a scored token.
         source: [m], index in ``read`` for every scored token of the batch, in the order of ``torch.nonzero``.
-        segments: the same branches for a kernel; None: there is no kernel for them.
         layers: number of attention layers that have received this batch.
     """
 
@@ -65,7 +61,6 @@ class Packed:
     restored: Tensor
     read: Tensor
     source: Tensor
-    segments: Segments | None = None
     layers: int = 0
 
 
@@ -99,7 +94,6 @@ def pack_rows(ids: Tensor, mask: Tensor, width: float, *, share: bool = True) ->
         restored=here(restored),
         read=here(read),
         source=here(source),
-        segments=segments_of(trie, paths, ids.device) if works(ids.device) else None,
     )
 
 
@@ -174,8 +168,6 @@ def shared_attention(
     if shared_rows is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)  # type: ignore[return-value]
     shared_rows.layers += 1
-    if shared_rows.segments is not None and (half := kernel_type(query)):
-        return varlen_attention(query, key, value, shared_rows.segments, half, kwargs.get("scaling")), None
     outputs = []
     for call in shared_rows.branches:
         parts = [_taken(query, call.queries), _taken(key, call.keys), _taken(value, call.keys)]

@@ -39,7 +39,6 @@ from rl_agents.orchestrator.env_runner_handles import (
     heard,
 )
 from rl_agents.rollout.branching import BranchSpec, Expansion
-from rl_agents.rollout.branching_check import Reached
 from rl_agents.rollout.recording import MAX_ATTEMPTS
 from rl_agents.rollout.request_queue import JobBatch
 
@@ -361,7 +360,7 @@ class FaultTolerance:
 
     # --- tasks in which env runners die ------------------------------------------------------------------------
 
-    def deadly(self, job: EpisodeSpec | BranchSpec | Reached) -> bool:
+    def deadly(self, job: EpisodeSpec | BranchSpec) -> bool:
         task = job.point.task_id if isinstance(job, BranchSpec) else job.task_id
         return self.deaths[task] >= MAX_DEATHS
 
@@ -450,24 +449,19 @@ class Collector:
         """
         first = self.first_attempt() if record else None
         jobs: dict[Hashable, EpisodeSpec] = {spec: spec for spec in specs}
-        return self.gather(jobs, "sample", failed_episode, 0, company, temperature=temperature, attempt=first)
+        return self.gather(jobs, "sample", failed_episode, company, temperature=temperature, attempt=first)
 
     def expand(self, specs: Sequence[BranchSpec]) -> Collected[Expansion]:
         """Sample children at all states of ``specs``, for training; raises like `gather`."""
         jobs: dict[Hashable, BranchSpec] = {spec.group_id: spec for spec in specs}
         return self.gather(jobs, "expand", _failed_expansion, attempt=self.first_attempt())
 
-    def check_branching(self, specs: Sequence[EpisodeSpec]) -> Collected[Reached]:
-        """Check that states can be reached again; return one state per spec."""
-        return self.gather({spec: spec for spec in specs}, "check_branching", lambda spec, cause: Reached(spec, ""))
-
-    def confirm_branching(self, reached: Sequence[Reached]) -> Collected[Reached]:
-        """Check that states from `check_branching` are the same on another env runner."""
-        jobs: dict[Hashable, Reached] = {state.spec: state for state in reached}
-        return self.gather(jobs, "confirm_branching", lambda state, cause: state, first=1)
+    def check_branching(self, specs: Sequence[EpisodeSpec]) -> None:
+        """Check that states can be reached again; raises like `gather`."""
+        self.gather({spec: spec for spec in specs}, "check_branching", lambda spec, cause: spec)
 
     def gather(
-        self, jobs: Mapping[Hashable, Any], method: str, give_up: Callable[[Any, str], Any], first: int = 0,
+        self, jobs: Mapping[Hashable, Any], method: str, give_up: Callable[[Any, str], Any],
         company: Company | None = None, **options: Any,
     ) -> Collected[Any]:  # fmt: skip
         """Let env runners do all jobs.
@@ -476,7 +470,6 @@ class Collector:
             jobs: by the name that answers carry; jobs with one ``group_id`` go to one runner.
             method: of `TextEnvRunner.exchange`; its answers have ``by_job()``, ``engine_errors`` and ``input_error``.
             give_up: (job, cause) -> the answer to a job of a task in which env runners die.
-            first: index of the env runner that gets the first group; the next group goes to the next one.
             company: jobs of other threads; if given, the least busy env runner gets the first group.
 
         Raises:
@@ -503,7 +496,7 @@ class Collector:
                 break
             before, deaths = len(done), self.fault_tolerance.deaths.copy().total()
             left = [job for name, job in jobs.items() if name not in done]
-            for answers in self._round(method, left, options, result.events, first, company) if left else ():
+            for answers in self._round(method, left, options, result.events, company) if left else ():
                 if answers.input_error and not (company and company.tolerates(answers)):
                     raise InputError(answers.input_error)
                 # All requests that an engine loses with its process have the same error.
@@ -534,16 +527,14 @@ class Collector:
         self.fault_tolerance.check_deaths(others + sum(not self.fault_tolerance.deadly(jobs[name]) for name in done))
 
     def _round(
-        self, method: str, jobs: Sequence[Any], options: Mapping[str, Any], events: list[str], first: int,
-        company: Company | None,
-    ) -> list[Any]:  # fmt: skip
+        self, method: str, jobs: Sequence[Any], options: Mapping[str, Any], events: list[str], company: Company | None
+    ) -> list[Any]:
         """Send jobs once, a batch to every runner, and wait for all answers."""
         ids = self.runners.ids()
         if not ids:
             events.append(f"no env runner is alive (lost: {', '.join(map(str, self.runners.absent()))})")
             return []
-        first %= len(ids)
-        order = self.exchanges.least_busy(ids) if company else [*ids[first:], *ids[:first]]
+        order = self.exchanges.least_busy(ids) if company else ids
         shares = zip(order, split_groups(jobs, len(ids)), strict=True)
         sizes = {
             self.exchanges.submit(runner, method, part, dict(options)): len(part) for runner, part in shares if part

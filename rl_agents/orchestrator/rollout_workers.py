@@ -107,7 +107,7 @@ class RolloutWorkers:
         return engine
 
     def check_branching(self, tasks: Sequence[str]) -> None:
-        """Check that states of the first tasks can be reached again, on another env runner if there are several.
+        """Check that states of the first tasks can be reached again.
 
         Raises:
             InputError: they cannot.
@@ -117,9 +117,7 @@ class RolloutWorkers:
             EpisodeSpec(task, i, 0, stream_seed(seed, SEARCH, SEARCH, i))
             for i, task in enumerate(tasks[:BRANCHING_TASKS])
         ]
-        reached = self.collector.check_branching(specs).answers
-        if self._settings.num_env_runners > 1:
-            self.collector.confirm_branching(reached)
+        self.collector.check_branching(specs)
 
     def sync(self, learners: AgentLearnerGroup, version: int) -> bool:
         """Give the engines the learners' weights; return False if they have them already.

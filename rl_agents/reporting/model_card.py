@@ -107,7 +107,7 @@ def _use(card: CardOf, base: str, env: str) -> str:
         return f"{again}\n    {called()} eval --model . --env {env}"
     named = base.partition("@")[0] if is_public(base) else "BASE"
     return f"""{again}
-    {called()} serve --checkpoint BASE --adapter NAME=.
+    vllm serve BASE --enable-lora --lora-modules NAME=.
 
 This is a LoRA adapter (peft): it needs its base model, {_from(base)}.
 

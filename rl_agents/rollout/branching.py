@@ -1,4 +1,4 @@
-"""Branching: several continuations of one state, sampled and executed concurrently.
+"""Branching: several continuations of one state, which are sampled concurrently.
 
 A runner keeps no state between requests. A `BranchPoint` describes how to reach the state again, by the environment's
 ``restore(snapshot)`` or by a seeded reset and a replay of the actions. It also has the dialogue so far. Siblings
@@ -7,15 +7,14 @@ every runner, so that a lost runner loses nothing.
 
 An environment that can be copied has two methods. ``snapshot()`` returns the episode's state as a small, immutable
 object that can be pickled. ``restore(snapshot)`` continues from it, in this environment or in another one with the same
-options, before or after a reset.
+options, before or after a reset. It contains all generators that the episode draws from.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rl_agents.chat.template import Dialogue
@@ -26,7 +25,6 @@ from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_s
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.request_queue import Failures
-from rl_agents.rollout.serialization import opened
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success
 
 Branching = Literal["auto", "snapshot", "replay"]
@@ -129,27 +127,9 @@ def takes_snapshots(env: TextEnv, branching: Branching) -> bool:
     return able and branching != "replay"
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A snapshot of an environment that draws from global generators, with their states."""
-
-    snapshot: Any
-    generators: Any
-
-
-async def copy_of(env: TextEnv, guard: EnvGuard) -> Any:
-    """Return a copy for `restore`; raises like `EnvGuard.call`."""
-    snapshot: Any = await guard.call(env.snapshot)  # type: ignore[attr-defined]
-    generators = guard.process.drawn()
-    return snapshot if generators is None else Drawn(snapshot, generators)
-
-
-async def restore(env: TextEnv, guard: EnvGuard, copy: Any) -> None:
-    """Restore the environment and the generators that it draws from; raises like `EnvGuard.call`."""
-    snapshot, generators = (copy.snapshot, copy.generators) if isinstance(copy, Drawn) else (copy, None)
-    if not guard.apart:  # another runner may have copied an environment in a process
-        snapshot, generators = opened(snapshot), opened(generators)
-    guard.process.resume(generators)
+async def restore(env: TextEnv, guard: EnvGuard, snapshot: Any) -> None:
+    """Restore the environment; the global generators begin again with the seed. Raises like `EnvGuard.call`."""
+    guard.generators.reset()
     await guard.call(env.restore, snapshot)  # type: ignore[attr-defined]
 
 
@@ -170,8 +150,9 @@ class Position:
             InputError: see `takes_snapshots`.
         """
         if self.env is None:
-            self._sit(await self.pool.take())
-        assert self.env is not None
+            self.env = await self.pool.take()
+            point = self.point
+            self.guard = self.pool.guard(self.env, point.task_id, point.seed, self.limits.env_timeout_s)
         if not self._there:
             if self.snapshot is not None and self.branching != "replay":
                 await restore(self.env, self.guard, self.snapshot)
@@ -184,7 +165,7 @@ class Position:
     async def replay(self, env: TextEnv) -> EnvReply:
         """Reset and act; return the last answer."""
         options = {"task_id": self.point.task_id}
-        self.guard.process.reset()
+        self.guard.generators.reset()
         longest = self.limits.max_observation_characters
         answer = read_reset(await self.guard.call(env.reset, seed=self.point.seed, options=options), longest)
         for action in self.point.actions:
@@ -198,23 +179,7 @@ class Position:
         assert self.env is not None
         if not takes_snapshots(self.env, self.branching):
             return None
-        return await copy_of(self.env, self.guard)
-
-    async def another(self) -> Position | None:
-        """Return the same position in another environment; None if there is no free one."""
-        try:
-            env = await self.pool.take_spare()
-        except EnvFailure:  # the other environments are enough
-            return None
-        if env is None:
-            return None
-        other = Position(replace(self.point, snapshot=self.snapshot), self.pool, self.branching, self.limits)
-        other._sit(env)
-        return other
-
-    def _sit(self, env: TextEnv) -> None:
-        self.env = env
-        self.guard = self.pool.guard(env, self.point.task_id, self.point.seed, self.limits.env_timeout_s)
+        return await self.guard.call(self.env.snapshot)  # type: ignore[attr-defined]
 
     def moved(self) -> None:
         self._there = False
@@ -267,7 +232,7 @@ async def expand(spec: BranchSpec, pool: EnvPool, player: Player, branching: Bra
 
 
 async def _sample(spec: BranchSpec, position: Position, player: Player, expansion: Expansion) -> None:
-    """Sample all siblings at once, then execute them."""
+    """Sample all siblings at once, then execute them one after the other, each from the same state."""
     dialogue = spec.point.dialogue
     assert dialogue is not None, "the start state is looked at before anything is sampled there"
     env = await position.reach()
@@ -288,40 +253,9 @@ async def _sample(spec: BranchSpec, position: Position, player: Player, expansio
     first_of: dict[str, Step] = {}
     for step in steps:
         first_of.setdefault(step.action, step)
-    executed = await _execute_all(list(first_of.values()), position, player)
+    executed = {action: await _execute(step, position, player) for action, step in first_of.items()}
     expansion.env_steps = len(executed)
     expansion.children = [_with_step(executed[step.action], step) for step in steps]
-
-
-async def _execute_all(steps: Sequence[Step], position: Position, player: Player) -> dict[str, Child]:
-    """Let environments answer all steps; concurrently, in free environments, if calls are not made inline.
-
-    All steps are answered in the same state, so that any environment may answer.
-    """
-    waiting, executed = deque(steps), dict[str, Child]()
-
-    async def work(place: Position) -> None:
-        while waiting:
-            step = waiting.popleft()
-            executed[step.action] = await _execute(step, place, player)
-            if place is not position and place.env is None:
-                return  # waiting for another one while `position` holds its own could deadlock
-
-    async def help_out() -> None:
-        spare = await position.another() if waiting else None
-        if spare is not None:
-            try:
-                await work(spare)
-            finally:
-                position.replayed_steps += spare.replayed_steps
-                spare.leave()
-
-    helpers = [help_out() for _ in steps[1:]] if position.pool.side_by_side else []
-    ends = await asyncio.gather(work(position), *helpers, return_exceptions=bool(helpers))
-    for end in ends:
-        if isinstance(end, BaseException):
-            raise end
-    return executed
 
 
 async def _execute(step: Step, position: Position, player: Player) -> Child:

@@ -1,4 +1,4 @@
-"""The check before a search that branching returns to the same state, in every process."""
+"""The check before a search that branching returns to the same state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import collect_episodes
-from rl_agents.rollout.branching import Branching, copy_of, restore, takes_snapshots
+from rl_agents.rollout.branching import Branching, restore, takes_snapshots
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_step
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.env_worker import EnvGuard
@@ -27,10 +27,10 @@ MAX_SNAPSHOT_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A state that was reached in one process, and its observations, which every other process must reproduce.
+    """A state, and the observations of the first way to it.
 
     Attributes:
-        actions: those that lead to the state, and one more; empty if the environment failed or ended at once.
+        actions: those that lead to the state, and one more.
         shown: the observations after the reset and after each action.
     """
 
@@ -40,27 +40,19 @@ class Reached:
     shown: tuple[Mapping[str, Any], ...] = ()
     snapshot: Any = None
 
-    @property
-    def task_id(self) -> str:
-        return self.spec.task_id
-
-    @property
-    def group_id(self) -> int:
-        return self.spec.group_id
-
 
 @dataclass(slots=True)
 class BranchingCheck(Failures):
-    """Result of `check_branching` and `confirm_branching`.
+    """Result of `check_branching`.
 
     Attributes:
-        reached: by the spec that was checked.
+        checked: the specs whose episodes were checked.
     """
 
-    reached: dict[EpisodeSpec, Reached] = field(default_factory=dict)
+    checked: list[EpisodeSpec] = field(default_factory=list)
 
-    def by_job(self) -> Mapping[Hashable, Reached]:
-        return {spec: reached for spec, reached in self.reached.items()}
+    def by_job(self) -> Mapping[Hashable, EpisodeSpec]:
+        return {spec: spec for spec in self.checked}
 
 
 async def check_branching(
@@ -74,57 +66,25 @@ async def check_branching(
     check = BranchingCheck(engine_errors=rollouts.engine_errors, input_error=rollouts.input_error)
     try:
         for spec, trajectory in rollouts.by_job().items():
-            assert isinstance(spec, EpisodeSpec)
-            check.reached[spec] = await _check_episode(
-                spec, trajectory, pool, player.limits.env_timeout_s, branching, env_name
-            )
+            await _check_episode(spec, trajectory, pool, player.limits.env_timeout_s, branching, env_name)
+            check.checked.append(spec)
     except InputError as error:
         check.note(error)
     return check
 
 
-async def confirm_branching(
-    reached: Sequence[Reached], pool: EnvPool, timeout_s: float, env_name: str
-) -> BranchingCheck:
-    """Reach states that another process has reached, and compare the observations."""
-    check = BranchingCheck()
-    for state in reached:
-        check.reached[state.spec] = state
-        if not state.actions:
-            continue
-        difference, env = "", None
-        try:
-            env = await pool.take()
-            seat = Seat(env, pool.guard(env, state.task_id, state.spec.seed, timeout_s))
-            difference = await _difference(seat, state)
-        except EnvFailure as failure:
-            difference = str(failure)
-        except InputError as error:
-            check.note(error)
-        finally:
-            if env is not None:
-                await pool.discard(env)
-        if difference:
-            difference = f"on another env runner than the first, {difference}"
-            check.input_error = check.input_error or _cannot(env_name, state.way, difference, state)
-    return check
-
-
 async def _check_episode(
     spec: EpisodeSpec, trajectory: Trajectory, pool: EnvPool, timeout_s: float, branching: Branching, name: str
-) -> Reached:
-    """Return a state that can be reached again.
-
-    Raises:
-        InputError: it cannot; the message names the difference.
-    """
+) -> None:
+    """Reach a state of an episode several times; raises `InputError` with the first difference."""
     state = Reached(spec, branching)
+    difference = ""
     envs: list[TextEnv] = []
     try:
         envs += await pool.take_several(3)
         state = replace(state, way="snapshot" if takes_snapshots(envs[0], branching) else "replay")
         if trajectory.failed or not trajectory.steps:
-            return state
+            return
         actions = [step.action for step in trajectory.steps]
         state = replace(state, actions=tuple(actions[: min(PREFIX, len(actions) - 1) + 1]))
         seeds = (spec.seed, spec.seed, spec.seed + 1)
@@ -139,16 +99,11 @@ async def _check_episode(
         for env in envs:
             await pool.discard(env)  # the check may have changed it
     if difference:
-        raise InputError(_cannot(name, state.way, difference, state))
-    return state
-
-
-def _cannot(name: str, way: str, difference: str, state: Reached) -> str:
-    return (
-        f"environment {name} cannot be branched by {way}: {difference} "
-        f"(task {state.task_id}, after {max(0, len(state.actions) - 1)} actions); see branching in "
-        "docs/algorithms/3spo.md"
-    )
+        raise InputError(
+            f"environment {name} cannot be branched by {state.way}: {difference} "
+            f"(task {spec.task_id}, after {max(0, len(state.actions) - 1)} actions); see branching in "
+            "docs/algorithms/3spo.md"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +125,7 @@ def bystander(seat: Seat, trajectory: Trajectory) -> Between:
         with contextlib.suppress(EnvFailure):
             if action is None:
                 options = {"task_id": trajectory.task_id}
-                await seat.guard.call(seat.env.reset, seed=seat.guard.process.seed, options=options)
+                await seat.guard.call(seat.env.reset, seed=seat.guard.generators.seed, options=options)
             else:
                 await seat.guard.call(seat.env.step, action)
 
@@ -188,13 +143,15 @@ async def _reach(seat: Seat, state: Reached) -> Reached:
         EnvFailure: the environment fails, or its snapshot cannot travel.
     """
     shown = await _replay(seat, state)
-    snapshot = await copy_of(seat.env, seat.guard) if state.way == "snapshot" else None
+    snapshot: Any = None
+    if state.way == "snapshot":
+        snapshot = await seat.guard.call(seat.env.snapshot)  # type: ignore[attr-defined]
     if state.way == "snapshot" and (problem := _not_portable(snapshot)):
         raise EnvFailure(problem)
     return replace(state, shown=(*shown, await _acted(seat, state.actions[-1])), snapshot=snapshot)
 
 
-async def _difference(seat: Seat, state: Reached, between: Between = undisturbed) -> str:
+async def _difference(seat: Seat, state: Reached, between: Between) -> str:
     """Reach the state again, with another episode in between; return the first difference."""
     await between()
     if state.way == "snapshot":
@@ -209,8 +166,8 @@ async def _difference(seat: Seat, state: Reached, between: Between = undisturbed
 
 
 async def _replay(seat: Seat, state: Reached, between: Between = undisturbed) -> list[dict[str, Any]]:
-    seat.guard.process.reset()
-    answer: Any = await seat.guard.call(seat.env.reset, seed=state.spec.seed, options={"task_id": state.task_id})
+    seat.guard.generators.reset()
+    answer: Any = await seat.guard.call(seat.env.reset, seed=state.spec.seed, options={"task_id": state.spec.task_id})
     shown = [_shown(read_reset(answer), answer[-1])]
     for action in state.actions[:-1]:
         await between()

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections import deque
-from typing import Literal, cast
+from typing import Literal
 
 from rl_agents.config import Settings
 from rl_agents.envs.base import TextEnv, env_spec
@@ -20,19 +19,15 @@ from rl_agents.rollout.env_worker import (
     CLOSE_TIMEOUT_S,
     EnvFactory,
     EnvGuard,
-    ProcessHost,
     TaskWatch,
     ThreadHost,
     folder_kept,
 )
 from rl_agents.rollout.prompting import env_factory
-from rl_agents.rollout.serialization import EnvRecipe
 
-Mode = Literal["inline", "thread", "process"]
+Mode = Literal["inline", "thread"]
 #: Default maximum of concurrent environments; 0: no limit.
-MOST: dict[Mode, int] = {"inline": 0, "thread": 256, "process": max(8, os.cpu_count() or 1)}
-#: Number of threads hanging in calls above which a line warns.
-MANY_STUCK = 16
+MOST: dict[Mode, int] = {"inline": 0, "thread": 256}
 #: Mean seconds of an inline call above which a line warns, and the total of all calls before that.
 LONG_S, ENOUGH_S = 0.01, 1.0
 #: The task under which `TaskWatch` counts environments that hang while they are created.
@@ -69,13 +64,6 @@ class Places:
                 self._wake()
             raise
 
-    def spare(self) -> bool:
-        """Take a place if one is free; return whether it was."""
-        if self._waiting or not self._fits(1):
-            return False
-        self._taken += 1
-        return True
-
     def release(self, count: int) -> None:
         self._taken -= count
         self._wake()
@@ -98,18 +86,15 @@ class EnvPool:
     Args:
         blocking: where environments are called; ``auto``: not declared, so inline, with a warning about long calls.
         concurrency: maximum concurrent environments; 0: `MOST`.
-        recipe: how a process creates an environment; required for processes.
         name: of the environment, for messages.
         start_timeout_s: maximum seconds for creating an environment; 0: no limit.
     """
 
     def __init__(
-        self, make_env: EnvFactory, blocking: Blocking = "inline", concurrency: int = 0,
-        recipe: EnvRecipe | None = None, name: str = "", start_timeout_s: float = 0.0,
+        self, make_env: EnvFactory, blocking: Blocking = "inline", concurrency: int = 0, name: str = "",
+        start_timeout_s: float = 0.0,
     ) -> None:  # fmt: skip
-        if blocking == "process" and recipe is None:
-            raise ValueError("a process needs a recipe to make its environment")
-        self._make_env, self._recipe, self._name = make_env, recipe, name
+        self._make_env, self._name = make_env, name
         self._start_timeout_s = start_timeout_s
         self.mode: Mode = "inline" if blocking == "auto" else blocking
         self.created = 0
@@ -117,15 +102,10 @@ class EnvPool:
         self._idle: list[TextEnv] = []
         self._hosts: dict[int, ThreadHost] = {}
         self._stuck: list[ThreadHost] = []
-        self._warns_slow, self._warns_stuck = blocking == "auto", True
+        self._warns_slow = blocking == "auto"
         #: Of inline calls, without the first one, which may load data.
         self._calls, self._seconds = -1, 0.0
         self._places = Places(concurrency or MOST[self.mode])
-
-    @property
-    def side_by_side(self) -> bool:
-        """Whether calls of several environments run concurrently."""
-        return self.mode != "inline" or self.watch.waited
 
     @property
     def hanging(self) -> bool:
@@ -143,13 +123,15 @@ class EnvPool:
     async def take_several(self, count: int) -> list[TextEnv]:
         """Return several at once, because an episode that holds one must not wait for another."""
         await self._places.admitted(count)
-        return await self._ready(count)
-
-    async def take_spare(self) -> TextEnv | None:
-        """Return one more for an episode that holds one already; None if it would have to wait."""
-        if not self._places.spare():
-            return None
-        return (await self._ready(1))[0]
+        envs: list[TextEnv] = []
+        try:
+            while len(envs) < count:
+                envs.append(await self._one())
+        except BaseException:
+            self._idle += envs
+            self._places.release(count)
+            raise
+        return envs
 
     def guard(self, env: TextEnv | None, task_id: str, seed: int, timeout_s: float) -> EnvGuard:
         return EnvGuard(task_id, seed, timeout_s, self.watch, self._hosts.get(id(env)), self._took)
@@ -174,18 +156,6 @@ class EnvPool:
         idle, self._idle = self._idle, []
         await asyncio.gather(*map(self._close, idle), return_exceptions=True)  # close all of them
 
-    async def _ready(self, count: int) -> list[TextEnv]:
-        """Return environments whose places are taken; release the places of those that cannot be created."""
-        envs: list[TextEnv] = []
-        try:
-            while len(envs) < count:
-                envs.append(await self._one())
-        except BaseException:
-            self._idle += envs
-            self._places.release(count)
-            raise
-        return envs
-
     async def _one(self) -> TextEnv:
         if self._idle:
             return self._idle.pop()
@@ -209,7 +179,7 @@ class EnvPool:
             return call_env(self._start_timeout_s, start)
 
     async def _made_elsewhere(self) -> TextEnv:
-        host = ThreadHost() if self.mode == "thread" else ProcessHost(cast(EnvRecipe, self._recipe))
+        host = ThreadHost()
         try:
             env = await host.make(self._make_env, 0 if debugger_active() else self._start_timeout_s)
         except BaseException:
@@ -234,11 +204,8 @@ class EnvPool:
                 self._left(host)
 
     def _left(self, host: ThreadHost) -> None:
-        """Remember a host that was abandoned in a call; warn if there are many."""
+        """Remember a host that was abandoned in a call."""
         self._stuck = [*(each for each in self._stuck if each.alive), host]
-        if self.mode == "thread" and len(self._stuck) > MANY_STUCK and self._warns_stuck:
-            self._warns_stuck = False
-            self._say(f"{len(self._stuck)} threads hang in its calls; with env_blocking=process they would be killed")
 
     def _took(self, seconds: float) -> None:
         """Note the time of an inline call; warn once if long calls block other episodes."""
@@ -247,13 +214,12 @@ class EnvPool:
         if self._warns_slow and self._seconds > max(ENOUGH_S, LONG_S * self._calls):
             self._warns_slow = False
             mean = self._seconds / self._calls
-            self._say(
-                f"a call takes {mean * 1e3:.0f} ms and blocks all other episodes of the runner; declare "
-                'blocking = "thread" if it waits, "process" if it computes, or set env_blocking'
+            print(
+                f"environment {self._name}: a call takes {mean * 1e3:.0f} ms and blocks all other episodes of the "
+                'runner; declare blocking = "thread" if it waits, or set env_blocking=thread '
+                "(docs/environments/gymnasium.md)",
+                flush=True,
             )
-
-    def _say(self, text: str) -> None:
-        print(f"environment {self._name}: {text} (docs/environments/gymnasium.md)", flush=True)
 
 
 def env_pool(settings: Settings) -> EnvPool:
@@ -266,5 +232,5 @@ def env_pool(settings: Settings) -> EnvPool:
     blocking = spec.blocking if settings.env_blocking == "auto" else settings.env_blocking
     if blocking not in ("auto", *MOST):
         raise InputError(f"environment {spec.name}: blocking={blocking!a}: must be one of {', '.join(MOST)}")
-    make, recipe = env_factory(settings), EnvRecipe.of(settings)
-    return EnvPool(make, blocking, settings.env_concurrency, recipe, settings.env, settings.env_start_timeout_s)
+    make, most = env_factory(settings), settings.env_concurrency
+    return EnvPool(make, blocking, most, settings.env, settings.env_start_timeout_s)

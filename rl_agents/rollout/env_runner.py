@@ -30,7 +30,7 @@ from rl_agents.interrupts import event_loop
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.blackbox import collect_blackbox, load_black_box
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
-from rl_agents.rollout.branching_check import BranchingCheck, Reached, check_branching, confirm_branching
+from rl_agents.rollout.branching_check import BranchingCheck, check_branching
 from rl_agents.rollout.env_pool import env_pool
 from rl_agents.rollout.env_worker import CallNote
 from rl_agents.rollout.recording import Recorder
@@ -131,8 +131,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         """Begin batches and return the answers of completed ones; see `RequestQueue.exchange`.
 
         The jobs and answers of a batch by its method: ``sample`` (`EpisodeSpec`, `Rollouts`), ``expand`` (`BranchSpec`,
-        `Expansions`), ``check_branching`` (`EpisodeSpec`, `BranchingCheck`) and ``confirm_branching`` (`Reached`,
-        `BranchingCheck`).
+        `Expansions`) and ``check_branching`` (`EpisodeSpec`, `BranchingCheck`).
         """
         return self._bench.exchange(batches, wait_s, enough, drop)
 
@@ -252,16 +251,10 @@ async def _check_branching(runner: TextEnvRunner, specs: Sequence[EpisodeSpec]) 
     return await check_branching(specs, runner.pool, runner.player(), agent.branching, agent.env)
 
 
-async def _confirm_branching(runner: TextEnvRunner, reached: Sequence[Reached]) -> BranchingCheck:
-    agent: Settings = runner.config.agent
-    return await confirm_branching(reached, runner.pool, agent.env_timeout_s, agent.env)
-
-
 METHODS: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
     "sample": _sample,
     "expand": _expand,
     "check_branching": _check_branching,
-    "confirm_branching": _confirm_branching,
 }
 
 

@@ -1,4 +1,4 @@
-"""Where an episode's environment is called: in the runner's loop, in a thread or in its own process.
+"""Where an episode's environment is called: in the runner's loop or in a thread.
 
 The environment or the key ``env_blocking`` declares it (`rl_agents.envs.spec.EnvSpec.blocking`). Nothing is measured,
 so that a run behaves the same each time. `EnvGuard` wraps every call of an episode. It enforces the time limit, and
@@ -12,12 +12,7 @@ is guarded from one of its awaits to the next.
 *thread*: one thread creates the environment, makes all its calls and closes it, because some libraries are bound to a
 thread. A call that takes too long is interrupted as far as Python can (`PyThreadState_SetAsyncExc`: a loop, not a
 system call) and the thread is abandoned: it closes its environment and ends when the call returns. All threads share
-the global generators, so an environment that draws from them needs a process.
-
-*process*: `rl_agents.rollout.env_child`, called by such a thread. It is started below
-`rl_agents.gateway.process_supervisor_child`, which kills the whole process tree when it ends, when it is released, or
-when the runner dies for any reason. The two processes share a pipe. Requests are pickled, because the process trusts
-its runner. Answers are plain data (`rl_agents.rollout.serialization`), and the runner executes nothing of them.
+the global generators.
 """
 
 from __future__ import annotations
@@ -29,15 +24,12 @@ import mmap
 import os
 import queue
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +38,6 @@ import numpy as np
 from rl_agents.envs.base import TextEnv
 from rl_agents.envs.coroutines import Pieces, over, within
 from rl_agents.errors import InputError
-from rl_agents.gateway.process_supervisor import CHILD, kill_tree
 from rl_agents.queues import Deadline, QueueWait, current
 from rl_agents.rollout.env_calls import (
     CallTimeout,
@@ -58,74 +49,34 @@ from rl_agents.rollout.env_calls import (
     failure_of,
     timed_out,
 )
-from rl_agents.rollout.serialization import ATTRIBUTES, MAX_BYTES, Answer, Call, EnvRecipe, Order
 
 EnvFactory = Callable[[], TextEnv]
 #: Seconds that closing an environment may take.
 CLOSE_TIMEOUT_S = 10.0
 #: Further interruptions of a call that swallows them, a second apart.
 INTERRUPTIONS = 60
-#: Seconds between the end of a process's pipe and that of the process.
-END_S = 5.0
 
 
 # --- the global generators of an episode --------------------------------------------------------------------------
 
 
-class EpisodeState:
-    """An episode's own part of the process that calls its environment; nothing in a thread, which shares all."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-
-    def applied(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def reset(self) -> None:
-        """Begin again with the episode's seed."""
-
-    def drawn(self) -> Any:
-        """Return the generators' states for `resume`; None if nothing was drawn, or it is not known."""
-        return None
-
-    def resume(self, drawn: Any) -> None:
-        """Continue from what `drawn` returned."""
-
-
-class Generators(EpisodeState):
+class Generators:
     """Python's and numpy's global generators as one episode's environment left them after its last call.
 
     Only for the main thread, because other threads have no global state of their own.
-
-    Args:
-        keep_folder: restore the working directory after each call; not needed in the environment's own process.
     """
 
-    def __init__(self, seed: int, keep_folder: bool = True) -> None:
-        super().__init__(seed)
-        self._keep_folder = keep_folder
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
         self._python: Any = None
         # Created at the first call, because seeding takes longer than an environment's step.
         self._numpy: np.random.MT19937 | None = None
 
     def reset(self) -> None:
+        """Begin again with the episode's seed."""
         self._python = None
         if self._numpy is not None:
             self._numpy.state = _seeded(self.seed)
-
-    def drawn(self) -> Any:
-        if self._numpy is None:
-            return None
-        state, start = self._numpy.state, _seeded(self.seed)["state"]
-        same = self._python is None or self._python == random.Random(self.seed).getstate()
-        if same and state["state"]["pos"] == start["pos"] and np.array_equal(state["state"]["key"], start["key"]):
-            return None
-        return self._python, state
-
-    def resume(self, drawn: Any) -> None:
-        self.reset()
-        if drawn is not None:
-            self._python, self._generator().state = drawn
 
     def _generator(self) -> np.random.MT19937:
         if self._numpy is None:
@@ -145,7 +96,7 @@ class Generators(EpisodeState):
             random.setstate(self._python)
         np.random.set_bit_generator(self._generator())  # type: ignore[attr-defined]
         try:
-            with folder_kept() if self._keep_folder else contextlib.nullcontext():
+            with folder_kept():
                 yield
         finally:
             self._python = random.getstate()
@@ -155,7 +106,7 @@ class Generators(EpisodeState):
 
 @contextlib.contextmanager
 def folder_kept() -> Iterator[None]:
-    """Restore the working directory; an environment that needs a directory of its own runs in a process."""
+    """Restore the working directory, which all environments of a runner share."""
     before = _folder()
     try:
         yield
@@ -232,12 +183,10 @@ class TaskWatch:
 
     Attributes:
         answered: some environment has answered in time.
-        waited: some environment is written as coroutines, so that calls run concurrently.
         note: what a successor of this process will read.
     """
 
     answered: bool = False
-    waited: bool = False
     note: CallNote | None = None
     _hangs: Counter[str] = field(default_factory=Counter)
     _causes: dict[str, str] = field(default_factory=dict)
@@ -289,7 +238,7 @@ class EnvGuard:
         took: receives the seconds of every call that is made in this thread.
 
     Attributes:
-        process: the episode's part of the process in which its environment is called.
+        generators: the episode's; without effect in a thread.
     """
 
     def __init__(
@@ -298,11 +247,7 @@ class EnvGuard:
     ) -> None:  # fmt: skip
         self.task_id, self.timeout_s, self.watch = task_id, timeout_s, watch or TaskWatch()
         self.host, self._took = host, took
-        self.process: EpisodeState = Generators(seed) if host is None else host.begin(seed)
-
-    @property
-    def apart(self) -> bool:
-        return self.host is not None and self.host.may_die
+        self.generators = Generators(seed)
 
     async def call(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Return ``call(*args, **kwargs)``, awaited if it is a coroutine.
@@ -324,7 +269,8 @@ class EnvGuard:
 
     async def _answer(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self.host is not None:
-            return await self._elsewhere(self.host, call, *args, **kwargs)
+            with self.watch.noted(self.task_id):
+                return await self.host.call(0 if debugger_active() else self.timeout_s, call, *args, **kwargs)
         started = time.perf_counter()
         answer = self._here(call_env, call, *args, **kwargs)
         if type(answer) is not tuple and isinstance(answer, Awaitable):
@@ -335,12 +281,11 @@ class EnvGuard:
 
     def _here(self, limited: Callable[..., Any], call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a call, or a piece of one, in this thread through ``limited``, which enforces its time limit."""
-        with self.watch.noted(self.task_id), self.process.applied():
+        with self.watch.noted(self.task_id), self.generators.applied():
             return limited(self.timeout_s, call, *args, **kwargs)
 
     async def _awaited(self, call: Callable[..., Any], awaitable: Awaitable[Any]) -> Any:
         """Await what a coroutine function returned; between its awaits it is guarded like a plain call."""
-        self.watch.waited = True
         pieces = Pieces(awaitable, lambda send, value: self._here(call_with_timeout, send, value))
 
         async def answered() -> Any:
@@ -359,13 +304,6 @@ class EnvGuard:
             raise failure from failure.__cause__
         except RuntimeError as error:
             raise failure_of(call, error) from error
-
-    async def _elsewhere(self, host: ThreadHost, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        timeout_s = 0 if debugger_active() else self.timeout_s
-        if host.may_die:
-            return await host.call(timeout_s, call, *args, **kwargs)
-        with self.watch.noted(self.task_id):
-            return await host.call(timeout_s, call, *args, **kwargs)
 
 
 # --- threads ------------------------------------------------------------------------------------------------------
@@ -397,10 +335,7 @@ class ThreadHost:
         env: the environment, once it is created.
         over: the thread ends after its present call.
         left: the thread was abandoned in a call that took too long, or whose caller stopped waiting.
-        may_die: a call may kill it without killing the runner.
     """
-
-    may_die = False
 
     def __init__(self) -> None:
         self.env: Any = None
@@ -414,9 +349,6 @@ class ThreadHost:
     @property
     def alive(self) -> bool:
         return self._thread.is_alive()
-
-    def begin(self, seed: int) -> EpisodeState:
-        return EpisodeState(seed)
 
     async def make(self, make_env: EnvFactory, timeout_s: float = 0.0) -> TextEnv:
         """Create the environment in its thread; raises like `call`. A late one is closed there."""
@@ -521,134 +453,3 @@ async def _part_of(queue_wait: QueueWait | None, answer: Awaitable[Any]) -> Any:
     """Await a part of a call whose `QueueWait` this context lacks."""
     with (queue_wait or QueueWait()).used():
         return await answer
-
-
-# --- processes ----------------------------------------------------------------------------------------------------
-
-
-class ProcessEnv:
-    """An environment in a process; all calls block.
-
-    Attributes:
-        order: for the next call.
-        drawn: the generators' states at the last snapshot.
-    """
-
-    def __init__(self, recipe: EnvRecipe) -> None:
-        self._recipe = recipe
-        self._has: frozenset[str] = frozenset()
-        self.order: Order | None = None
-        self.drawn: Any = None
-        self._pipe, theirs = Pipe()
-        with theirs:
-            command = [sys.executable, "-m", "rl_agents.rollout.env_child", str(theirs.fileno())]
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", CHILD, "0", *command], stdin=subprocess.PIPE, pass_fds=[theirs.fileno()],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, recipe.path))}, start_new_session=True,
-            )  # fmt: skip
-
-    def open(self) -> None:
-        """Create the environment; raises the `EnvFailure` or `InputError` that its process reports."""
-        self._has = frozenset(self._asked(self._recipe))
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        return self._ask("reset", seed=seed, options=options)
-
-    def step(self, action: str) -> Any:
-        return self._ask("step", action)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in self._has:
-            raise AttributeError(name)
-        return self._ask(name) if name in ATTRIBUTES else lambda *args: self._ask(name, *args)
-
-    def close(self) -> None:
-        try:
-            self._ask("close")
-        finally:
-            self.kill()
-            self._ended()
-
-    def kill(self) -> None:
-        """Kill the process and all its descendants; return at once."""
-        with contextlib.suppress(OSError, ValueError):
-            assert self._process.stdin is not None
-            self._process.stdin.write(b"!")
-            self._process.stdin.close()
-
-    def _ask(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        order, self.order = self.order, None
-        return self._asked(Call(name, args, kwargs, order))
-
-    def _asked(self, message: Call | EnvRecipe) -> Any:
-        name = message.name if isinstance(message, Call) else "start"
-        try:
-            self._pipe.send(message)
-            answer = Answer.from_bytes(self._pipe.recv_bytes(MAX_BYTES))
-        except ValueError as error:
-            raise EnvFailure(f"env_garbage: {name}: its process sent no answer: {str(error)[:80]!a}") from None
-        except (EOFError, OSError):
-            raise EnvFailure(f"env_died: {name}: the environment's process {self._ended()}") from None
-        if answer.failure:
-            raise (InputError if answer.user_error else EnvFailure)(answer.failure)
-        self.drawn = answer.drawn
-        return answer.result
-
-    def _ended(self) -> str:
-        self._pipe.close()
-        try:
-            code = self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            kill_tree(self._process.pid)
-            code = self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        return f"was ended by signal {code - 128}" if code > 128 else f"ended with exit code {code}"
-
-
-class _ChildState(EpisodeState):
-    """The generators of an episode whose environment is in a process, which holds them."""
-
-    def __init__(self, env: ProcessEnv, seed: int) -> None:
-        super().__init__(seed)
-        self._env = env
-        self.reset()
-
-    def reset(self) -> None:
-        self._env.order = Order(self.seed)
-
-    def drawn(self) -> Any:
-        """Return the states after the last call, which was `snapshot`."""
-        return self._env.drawn
-
-    def resume(self, drawn: Any) -> None:
-        self._env.order = Order(self.seed, drawn)
-
-
-class ProcessHost(ThreadHost):
-    """One environment in one process, with the thread that calls it."""
-
-    may_die = True
-
-    def __init__(self, recipe: EnvRecipe) -> None:
-        super().__init__()
-        self._recipe = recipe
-        self._process: ProcessEnv | None = None
-
-    def begin(self, seed: int) -> EpisodeState:
-        return _ChildState(self.env, seed)
-
-    def abandon(self) -> None:
-        """Kill the process, which ends the thread."""
-        super().abandon()
-        if self._process is not None:  # not `env`, which is None while it is closed
-            self._process.kill()
-
-    def interrupt(self) -> None:
-        """Do nothing: the thread waits for the process."""
-
-    def start(self, make_env: EnvFactory) -> None:
-        self.env = self._process = ProcessEnv(self._recipe)
-        if self.over:  # the caller stopped waiting
-            self._process.kill()
-        self._process.open()

@@ -21,7 +21,6 @@ from ray.serve.handle import DeploymentHandle
 from starlette.exceptions import HTTPException
 
 from rl_agents.config import Settings
-from rl_agents.errors import InputError
 from rl_agents.gateway.dialects import DIALECTS, event_stream, handlers, ignored_header, messages, primed, written
 from rl_agents.inference.base import EngineError, EngineSettings, Sampling
 from rl_agents.inference.select import resolve_engine, run_engine
@@ -31,7 +30,7 @@ from rl_agents.serving.policy import Piece, Policy, Target
 from rl_agents.serving.request_params import read_params
 from rl_agents.serving.service import CheckpointRequest, Service
 from rl_agents.serving.sessions import SessionRequest, StepRequest
-from rl_agents.serving.source import Checkpoint, find_adapters, find_checkpoint, served_settings
+from rl_agents.serving.source import Checkpoint, find_checkpoint, served_settings
 from rl_agents.web.bodies import BodyT, json_object, read_body
 from rl_agents.web.errors import overloaded
 from rl_agents.web.security import Guard, Keys
@@ -248,7 +247,7 @@ class Gateway:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         self._keys, self._max_body_bytes = keys, options.max_body_bytes
         client = RemotePolicy(policy)
-        self._service = Service(options, settings, checkpoint, client, engine.kind, engine.adapters)
+        self._service = Service(options, settings, checkpoint, client, engine.kind)
 
     def __serve_build_asgi_app__(self) -> Any:
         return make_api(self._service, self._keys, self._max_body_bytes)
@@ -303,20 +302,13 @@ def engine_settings(options: ServingOptions, settings: Settings, checkpoint: Che
     """Return the settings of each replica's engine.
 
     Raises:
-        InputError: adapters that do not fit the checkpoint, or an engine without support for them.
+        InputError: the engine cannot run here.
     """
     kind, _ = resolve_engine(settings.engine)
-    if options.adapters and kind != "vllm":
-        raise InputError(f"adapters={options.adapters}: the {kind} engine holds one policy; they need engine=vllm")
-    if options.adapters and settings.engine_quantization != "none":
-        raise InputError("adapters over a quantized base were not tried: set engine_quantization=none")
-    adapters = find_adapters(options.named_adapters(), checkpoint)
     engine = run_engine(settings, str(checkpoint.hf_dir), kind)
     # `Policy.load` itself waits for running answers; those that take longer continue under the new weights.
     vllm_args = {**engine.vllm_args, **GUIDED} if kind == "vllm" else engine.vllm_args
-    return replace(
-        engine, max_batch=options.max_ongoing_requests, weight_switch="keep", adapters=adapters, vllm_args=vllm_args
-    )
+    return replace(engine, max_batch=options.max_ongoing_requests, weight_switch="keep", vllm_args=vllm_args)
 
 
 def _scale(options: ServingOptions) -> dict[str, Any]:

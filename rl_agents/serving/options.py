@@ -21,7 +21,6 @@ class ServingOptions:
     follow: bool = key(False, "load each newer checkpoint of the run (checkpoint: a run's folder)")
     follow_s: float = key(5.0, "seconds between two checks for a newer checkpoint", gt=0, needs="follow")
     model_name: str = key("", "the model's name in the API; empty: ENV-ALGO of a run, else the folder's name")
-    adapters: str = key("", "LoRA adapters over the checkpoint: NAME=FOLDER, separated by commas; vLLM")
     engine: Literal["auto", "vllm", "torch"] = key("auto", "`auto` takes vLLM if it can be imported, else torch")
     min_replicas: int = key(1, "fewest engines", ge=1)
     max_replicas: int = key(1, "most engines; Serve adds one when the others are busy", ge=1)
@@ -66,9 +65,6 @@ class ServingOptions:
         """
         if not self.checkpoint:
             raise InputError("checkpoint is missing: name a run's folder, a checkpoint or a model folder")
-        if self.follow and self.adapters:
-            raise InputError("follow with adapters: they belong to one base; leave one of the two keys")
-        self.named_adapters()
         if self.max_replicas < self.min_replicas:
             raise InputError(f"max_replicas={self.max_replicas}: must be at least min_replicas={self.min_replicas}")
         if self.target_ongoing_requests > self.max_ongoing_requests:
@@ -82,22 +78,6 @@ class ServingOptions:
     @property
     def max_body_bytes(self) -> int:
         return self.max_body_kb * 1024
-
-    def named_adapters(self) -> dict[str, str]:
-        """Return the folders of the adapters by their names.
-
-        Raises:
-            InputError: a part without name or folder, or a repeated name.
-        """
-        folders: dict[str, str] = {}
-        for part in filter(None, map(str.strip, self.adapters.split(","))):
-            name, _, folder = part.partition("=")
-            if not (name and folder):
-                raise InputError(f"adapters: '{part}' must be NAME=FOLDER")
-            if name in folders:
-                raise InputError(f"adapters: two are called '{name}'")
-            folders[name] = folder
-        return folders
 
 
 def _plain(value: Any) -> Any:

@@ -49,7 +49,7 @@ class Piece:
 
     Attributes:
         finish_reason: ``stop`` or ``length``; empty if more tokens follow.
-        label: checkpoint with whose weights the answer began, or the adapter.
+        label: checkpoint with whose weights the answer began.
         likeliest: see `Completion.likeliest`.
     """
 
@@ -141,7 +141,6 @@ class Policy:
         self._engine = build_engine(settings)
         self._drain_s = drain_s
         self._target = Target(0, checkpoint)
-        self._adapters = {adapter.name: adapter.label for adapter in settings.adapters}
         self._meter = meter
         if meter is not None:
             meter.serves(checkpoint.label)
@@ -158,7 +157,7 @@ class Policy:
         """
         await self._keep_up(target)
         async with self._turnstile.answer():
-            label = self._label(sampling)
+            label = self._target.checkpoint.label
             answer = _ended(await self._engine.generate(prompt_ids, sampling))
         return Piece(answer.token_ids, answer.logprobs, answer.finish_reason, label, answer.likeliest)
 
@@ -168,7 +167,7 @@ class Policy:
         """Sample an answer and yield its tokens as they are sampled; see `generate`."""
         await self._keep_up(target)
         async with self._turnstile.answer():
-            label = self._label(sampling)
+            label = self._target.checkpoint.label
             heard: asyncio.Queue[Piece | None] = asyncio.Queue()
 
             def hear(ids: list[int], logprobs: list[float], likeliest: Sequence[Likeliest] = ()) -> None:
@@ -218,10 +217,6 @@ class Policy:
         """
         if dead := self._broken or getattr(self._engine, "dead", None):
             raise EngineError(str(dead))
-
-    def _label(self, sampling: Sampling) -> str:
-        adapter = sampling.extras.adapter if sampling.extras is not None else ""
-        return self._adapters.get(adapter, self._target.checkpoint.label)
 
     async def _keep_up(self, target: Target) -> None:
         """Load the weights that a request asks for, if this replica started after `load` was called."""

@@ -151,7 +151,7 @@ class RequestParams:
         tools: offered in the prompt; empty with ``tool_choice: none``.
         structure: form of the answer; None: any text.
         logprobs: return log-probabilities.
-        extras: without ``structure`` and ``adapter``, which `sampling` sets.
+        extras: without ``structure``, which `sampling` sets.
     """
 
     temperature: float = 1.0
@@ -162,16 +162,13 @@ class RequestParams:
     logprobs: bool = False
     extras: Extras = PLAIN
 
-    def sampling(
-        self, budget: int, stop_token_ids: tuple[int, ...], index: int, tag: str = "", adapter: str = ""
-    ) -> Sampling:
+    def sampling(self, budget: int, stop_token_ids: tuple[int, ...], index: int, tag: str = "") -> Sampling:
         """Return the sampling of choice ``index``; the first has the request's seed, the others derived seeds.
 
         Args:
             tag: the `Structure.tag` of ``structure``.
-            adapter: see `Extras`.
         """
-        extras = replace(self.extras, structure=tag, adapter=adapter)
+        extras = replace(self.extras, structure=tag)
         seed = self.seed if self.seed is None or index == 0 else step_seed(self.seed % 2**63, index)
         return Sampling(budget, self.temperature, self.top_p, stop_token_ids, seed, extras if extras != PLAIN else None)
 

@@ -26,7 +26,7 @@ from rl_agents.errors import InputError, nearest
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob
 from rl_agents.gateway.dialects import model_body, models_body
 from rl_agents.gateway.stream_view import Shown, answer_id, opened_thought, written_answer
-from rl_agents.inference.base import Adapter, Completion, EngineError, RequestRefused, Sampling
+from rl_agents.inference.base import Completion, EngineError, RequestRefused, Sampling
 from rl_agents.serving.metrics import Meter
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Piece as Sampled
@@ -49,13 +49,12 @@ class CheckpointRequest(Body):
 
 @dataclass(frozen=True)
 class ChatModel:
-    """A served model: its template, its limits in tokens, and its adapter, if it is one."""
+    """The served model: its template and its limits in tokens."""
 
     name: str
     template: ChatTemplate
     max_model_len: int
     max_output_tokens: int
-    adapter: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def prepare(call: ModelCall, params: RequestParams, model: ChatModel) -> Prepare
     budget, stops, tag = _budget(call, model, len(prompt)), model.template.stop_token_ids, ""
     if params.structure is not None:
         tag = params.structure.tag(opened_thought(model.template, prompt), _thinks(call, model))
-    samplings = [params.sampling(budget, stops, index, tag, model.adapter) for index in range(call.count)]
+    samplings = [params.sampling(budget, stops, index, tag) for index in range(call.count)]
     return Prepared(call, params, model, prompt, samplings)
 
 
@@ -133,9 +132,8 @@ class Service:
     """Serves one policy. Everything here runs on one event loop."""
 
     def __init__(
-        self, options: ServingOptions, settings: Settings, checkpoint: Checkpoint, client: PolicyClient, kind: str,
-        adapters: Sequence[Adapter] = (),
-    ) -> None:  # fmt: skip
+        self, options: ServingOptions, settings: Settings, checkpoint: Checkpoint, client: PolicyClient, kind: str
+    ) -> None:
         """Load the tokenizer.
 
         Args:
@@ -144,10 +142,9 @@ class Service:
             checkpoint: with which the replicas start.
             client: the replicas.
             kind: of their engines, ``vllm`` or ``torch``.
-            adapters: of the engines; each is a model with its own name.
 
         Raises:
-            InputError: no usable tokenizer, or an adapter with the name of its base.
+            InputError: no usable tokenizer.
         """
         self._options, self._settings, self._kind = options, settings, kind
         self.meter = Meter()
@@ -161,11 +158,6 @@ class Service:
             settings.max_model_len,
             options.max_output_tokens,
         )
-        self._models = {self._model.name: self._model}
-        self._models |= {item.name: replace(self._model, name=item.name, adapter=item.name) for item in adapters}
-        self._labels = {item.name: item.label for item in adapters}
-        if self._model.name in self._labels:
-            raise InputError(f"adapters: '{self._model.name}' is the base's name; set model_name or rename the adapter")
         self.sessions = Sessions(options, settings, self._context)
         self._target = Target(0, checkpoint)
         self._rolling = asyncio.Lock()
@@ -265,30 +257,20 @@ class Service:
 
     def count_tokens(self, call: ModelCall, params: RequestParams) -> int:
         """Return the length of a request's prompt; see `answer`."""
-        return len(prompt_ids(call, params, self._asked(call.model)))
+        return len(prompt_ids(call, params, self._model))
 
     def _prepare(self, call: ModelCall, params: RequestParams) -> Prepared:
         check_engine(params, self._kind)
-        return prepare(call, params, self._asked(call.model))
-
-    def _asked(self, name: str) -> ChatModel:
-        """Return the model of that name. Without adapters, every name means the only model."""
-        if not self.has_model(name) and self._labels:
-            raise self._no_model(name)
-        return self._models.get(name, self._model)
+        return prepare(call, params, self._model)
 
     def has_model(self, name: str) -> bool:
-        return name in self._models
-
-    def _no_model(self, name: str) -> ApiError:
-        message = f"the model '{name}' does not exist: {nearest(name, self._models)}"
-        served = f" (served: {', '.join(self._models)})" if self._labels and "valid:" not in message else ""
-        return ApiError(404, message + served, "model_not_found", "model")
+        """Return whether this is the model's own name; requests with other names are answered, too."""
+        return name == self._model.name
 
     def models(self) -> dict[str, Any]:
-        """Return all models, in the format of OpenAI's and Anthropic's clients; the checkpoint is the first."""
-        listed = models_body(list(self._models), self._started)
-        return {**listed, "data": [self.model(name) for name in self._models]}
+        """Return the list of the one model, in the format of OpenAI's and Anthropic's clients."""
+        name = self._model.name
+        return {**models_body([name], self._started), "data": [self.model(name)]}
 
     def model(self, name: str) -> dict[str, Any]:
         """Return the model of that name.
@@ -297,11 +279,9 @@ class Service:
             ApiError: 404 if there is none.
         """
         if not self.has_model(name):
-            raise self._no_model(name)
-        limit, root = self._models[name].max_model_len, self._target.checkpoint.label
-        more: dict[str, Any] = {"root": self._labels.get(name, root), "max_model_len": limit}
-        if name in self._labels:
-            more["parent"] = self._model.name
+            message = f"the model '{name}' does not exist: {nearest(name, [self._model.name])}"
+            raise ApiError(404, message, "model_not_found", "model")
+        more = {"root": self._target.checkpoint.label, "max_model_len": self._model.max_model_len}
         return {**model_body(name, self._started), **more}
 
     # --- sessions ------------------------------------------------------------------------------------------------
@@ -343,8 +323,6 @@ class Service:
             ApiError: 400 if there is none, or it does not fit; 503 if replicas do not answer.
         """
         started = time.monotonic()
-        if self._labels:
-            raise bad_request("adapters belong to the base that they were trained on; start a new server", "checkpoint")
         try:
             await self._roll(await asyncio.to_thread(find_checkpoint, request.checkpoint or self._options.checkpoint))
         except InputError as error:

@@ -1,8 +1,7 @@
 """Agent sessions: the trained agent, or a person instead, acts in an environment turn by turn.
 
 A session is an episode of `rl_agents.rollout.agent_loop`, with the prompts, exact tokens, context and time limits of
-training. Its environment has its own thread (`rl_agents.rollout.env_worker`), or a process if it declares one, since
-environments may block.
+training. Its environment has its own thread (`rl_agents.rollout.env_worker`), since environments may block.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pydantic import Field
 from rl_agents.chat.template import ContextPolicy
 from rl_agents.config import Settings
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.envs.base import env_spec, task_ids
+from rl_agents.envs.base import task_ids
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion, Sampling
 from rl_agents.rollout.agent_loop import Episode
@@ -155,8 +154,7 @@ class Sessions:
         """
         self._options, self._context = options, context
         self._settings = copy.deepcopy(settings)
-        if "process" not in (settings.env_blocking, env_spec(settings.env).blocking):
-            self._settings.env_blocking = "thread"
+        self._settings.env_blocking = "thread"
         self._open: dict[str, Session] = {}
         #: Tasks of ended sessions: the one that closes the environment, which may hang in a call, and a running turn.
         self._ended: dict[EnvPool, list[asyncio.Task[Any]]] = {}

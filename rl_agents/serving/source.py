@@ -14,15 +14,11 @@ from safetensors import SafetensorError, safe_open
 from rl_agents.algorithms import Settings
 from rl_agents.config.settings import EVALUATION_KEYS
 from rl_agents.errors import InputError
-from rl_agents.inference.adapters import check_fits, read_adapter
-from rl_agents.inference.base import Adapter
 from rl_agents.inference.model_shape import check_model_dir
 from rl_agents.inference.select import resolve_engine
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
 from rl_agents.trainer.resolve import MODEL_NOTE, resolve
 
-#: In a checkpoint of a LoRA run, next to ``hf``.
-CONFIG_OF_ADAPTER = Path("adapter") / "adapter_config.json"
 #: Keys of config.json without an effect on the weights.
 _INCIDENTAL = {"transformers_version", "_name_or_path", "dtype", "torch_dtype"}
 
@@ -59,38 +55,6 @@ def find_checkpoint(path: str | Path) -> Checkpoint:
 def _label(checkpoint: Path) -> str:
     parent = checkpoint.parent
     return f"{parent.parent.name if parent.name == 'checkpoints' else parent.name}/{checkpoint.name}"
-
-
-def find_adapters(named: Mapping[str, str], base: Checkpoint) -> tuple[Adapter, ...]:
-    """Find the adapters to serve over ``base``: peft's folders, runs (their newest checkpoint), or checkpoints.
-
-    Raises:
-        InputError: a folder is not an adapter or does not fit, or an adapter is already merged into ``base``.
-    """
-    if not named:
-        return ()
-    if base.hf_dir.name == "hf" and (base.hf_dir.parent / CONFIG_OF_ADAPTER).is_file():
-        config = json.loads((base.hf_dir.parent / CONFIG_OF_ADAPTER).read_text(encoding="utf-8"))
-        raise InputError(
-            f"{base.label} has an adapter merged into it; serve adapters over the base model: "
-            f"--checkpoint {config.get('base_model_name_or_path')}"
-        )
-    tensors = _tensors(base.hf_dir)
-    found = tuple(_find_adapter(name, Path(path)) for name, path in named.items())
-    for adapter in found:
-        check_fits(adapter, tensors)
-    return found
-
-
-def _find_adapter(name: str, path: Path) -> Adapter:
-    folder, ours = path.resolve(), CONFIG_OF_ADAPTER.parent.name
-    if not folder.is_dir() or ((folder / CONFIG_OF_ADAPTER.name).is_file() and folder.name != ours):
-        return read_adapter(name, folder)
-    if folder.name == ours:  # of a checkpoint, which gives it its label
-        folder = folder.parent
-    if not (folder / CONFIG_OF_ADAPTER).is_file():
-        folder = RunFolder.locate(folder)[2]
-    return read_adapter(name, folder / CONFIG_OF_ADAPTER.parent, _label(folder))
 
 
 def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings:

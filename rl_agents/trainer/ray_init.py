@@ -9,13 +9,10 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import psutil
 import ray
-from ray._private.ray_constants import RAY_RUNTIME_ENV_IGNORE_GITIGNORE as IGNORE_GITIGNORE
-from ray._private.runtime_env.packaging import _dir_travel
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rl_agents.config import Settings
@@ -129,29 +126,11 @@ def shipped_modules() -> dict[str, Any]:
     """Return options that send the users' modules imported here to a cluster's workers; see `OWN_MODULES`.
 
     A job that was submitted with a folder or modules has sent them, and Ray rejects them a second time.
-
-    Raises:
-        InputError: Ray would omit an imported file, because a .gitignore or .rayignore names it.
     """
     job = json.loads(os.environ.get(JOB_CONFIG) or "{}").get("runtime_env") or {}
     if not OWN_MODULES or job.keys() & {"working_dir", "py_modules"}:
         return {}
-    for path in OWN_MODULES.values():
-        if missing := _excluded(path):
-            raise InputError(
-                f"{missing[0]} is imported, but a .gitignore or .rayignore keeps Ray from copying it to other nodes: "
-                f"remove its line there, or export {IGNORE_GITIGNORE}=1"
-            )
     return {"runtime_env": {"py_modules": [str(path) for path in OWN_MODULES.values()]}}
-
-
-def _excluded(path: Path) -> list[Path]:
-    """Return the imported files of a package that Ray does not copy."""
-    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    imported = {Path(file).resolve() for file in files if file and Path(file).resolve().is_relative_to(path)}
-    copied: set[Path] = set()
-    _dir_travel(path, [], copied.add, include_gitignore=os.environ.get(IGNORE_GITIGNORE, "0") != "1")
-    return sorted(imported - copied)
 
 
 def check_modules(env: str, plugins: Sequence[str] = ()) -> None:

@@ -1,8 +1,8 @@
 """Repeat the learner's work of a run from its trajectory store, and report differences (docs/reference/pool.md).
 
 No environment runs. Every update gets its recorded episodes in order, with the weights of their groups and the random
-numbers of the run. Three things are compared: the credit of every step (advantages, values), the engine's
-log-probability of every token with that of the weights that sampled it, and the learner's state with the checkpoints.
+numbers of the run. Two things are compared: the credit of every step (advantages, values) with the recorded one, and
+the learner's state with the checkpoints.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import numpy as np
 import torch
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.data.samples import FloatArray, Row, build_samples
+from rl_agents.data.samples import FloatArray, Row
 from rl_agents.data.selection import SelectionError
-from rl_agents.data.step_table import step_spans
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import EpisodesFail, InputError
 from rl_agents.learner.learner_group import AgentLearnerGroup
@@ -103,15 +102,6 @@ class Record:
         at = (update.iteration, update.number or 0)
         rows = [row for name in (*update.sessions, *update.again) for row in self.reader.credit(name)]
         return {(row.session, row.ordinal): row for row in rows if (row.iteration, row.update) == at}
-
-    def by_version(self) -> dict[int, list[str]]:
-        """Return the sessions of all updates by the versions that sampled their steps."""
-        query = "SELECT DISTINCT c.policy_version FROM outcomes o JOIN calls c ON c.id = o.call WHERE o.session = ?"
-        found: dict[int, list[str]] = defaultdict(list)
-        for name in dict.fromkeys(name for update in self.updates for name in update.sessions):
-            for (version,) in self.reader.rows(query, name):
-                found[version].append(name)
-        return found
 
 
 def check_pool(reader: PoolReader, settings: Settings, checkpoints: Iterable[Path]) -> None:
@@ -206,9 +196,6 @@ class TokenRecorder:
 # --- the replay -------------------------------------------------------------------------------------------------------
 
 
-#: Largest logprob mismatch that rounding explains, by dtype, and with low precision.
-GAP = {"float32": 0.01}
-LOW_PRECISION_GAP = 1.0
 #: Number of differences to print.
 SHOWN = 5
 
@@ -261,8 +248,6 @@ class Replay:
     Attributes:
         say: prints a line.
         differences: all differences as text.
-        foreign: number of differences that are tokens with another log-probability than that of the weights that
-            sampled them. They do not count if the engine rounds to 16 bits and the final weights are equal.
         equal: iterations whose checkpoints are equal.
         tokens: writes the effect of every update on every token; None: nothing is written.
     """
@@ -271,11 +256,8 @@ class Replay:
     record: Record
     say: Callable[[str], None]
     differences: list[str] = field(default_factory=list)
-    foreign: int = 0
     equal: list[int] = field(default_factory=list)
     tokens: TokenRecorder | None = None
-    _versions: dict[int, list[str]] = field(default_factory=dict)
-    _gap: float = 0.0
     _update: Update | None = None
     _credit: list[str] = field(default_factory=list)
 
@@ -285,18 +267,16 @@ class Replay:
         Args:
             checkpoints: to compare with, by completed iterations.
         """
-        self._versions = self.record.by_version()
         self.algo.on_batch = self._on_batch
         for iteration in range(start, end):
             self._iteration(iteration)
             if iteration + 1 in checkpoints:
                 self._compare_state(iteration + 1, checkpoints[iteration + 1])
-        rounded = self.algo.settings.dtype not in GAP and end in self.equal
-        return len(self.differences) == (self.foreign if rounded else 0)
+        return not self.differences
 
     def _iteration(self, iteration: int) -> None:
         updates = [update for update in self.record.updates if update.iteration == iteration]
-        self._gap, before = 0.0, len(self.differences)
+        before = len(self.differences)
         sessions = steps = again = 0
         for update in updates:
             trajectories = self.record.trajectories(update.sessions)
@@ -311,8 +291,7 @@ class Replay:
         if updates[0].number is not None:
             what = f"{len(updates)} updates, {sessions} samples"
         how = f"{found} differences" if found else "credit equal"
-        gap = f", engine's logprobs within {self._gap:.1g}" if self._gap else ""
-        self.say(f"iteration {iteration}: {what}, to version {self.algo.policy_version}: {how}{gap}")
+        self.say(f"iteration {iteration}: {what}, to version {self.algo.policy_version}: {how}")
 
     def _learn(self, update: Update, trajectories: Sequence[Trajectory]) -> None:
         version = self.algo.policy_version
@@ -321,7 +300,6 @@ class Replay:
                 newest = max(step.policy_version, *(sampled for sampled, _ in step.version_spans), 0)
                 if newest > version:
                     self._note(f"{name} step {number}: sampled by version {newest}, the learner is at {version}")
-        self._compare_logprobs(version)
         weights = self._group_weights(update)
         self._update, self._credit = update, []
         metrics = self.algo.learn_again(update, trajectories, weights)
@@ -383,31 +361,6 @@ class Replay:
             for key in unequal
         ]
 
-    # --- tokens ------------------------------------------------------------------------------------------------
-
-    def _compare_logprobs(self, version: int) -> None:
-        """Score the tokens that these weights sampled; note the first differing token of a session."""
-        names = self._versions.pop(version, [])
-        settings = self.algo.settings
-        if not names or settings.top_p < 1:  # the engine's logprobs are those of the nucleus
-            return
-        limit = GAP.get(settings.dtype, LOW_PRECISION_GAP)
-        trajectories = self.record.trajectories(names)
-        rows = [row for row in build_samples(trajectories, settings.sample_layout) if row.mask.any()]
-        reported: set[int] = set()
-        for row, own in zip(rows, self.algo.learner_group.score(rows, POLICY), strict=True):
-            for step, start, length in _sampled_by(row, trajectories[row.trajectory], version):
-                gap = np.abs(own[start : start + length] - row.logprobs[start : start + length])
-                self._gap = max(self._gap, float(gap.max()))
-                if gap.max() > limit and row.trajectory not in reported:
-                    reported.add(row.trajectory)
-                    at = int(np.argmax(gap > limit))
-                    self.foreign += 1
-                    self._note(
-                        f"{names[row.trajectory]} step {step} token {at}: log-probability "
-                        f"{row.logprobs[start + at]:.3f} recorded, {own[start + at]:.3f} by version {version}"
-                    )
-
     # --- weights -----------------------------------------------------------------------------------------------
 
     def _compare_state(self, iteration: int, folder: Path) -> None:
@@ -433,14 +386,6 @@ class Replay:
         self.differences.append(line)
         if len(self.differences) <= SHOWN:
             self.say(f"  {line}")
-
-
-def _sampled_by(row: Row, trajectory: Trajectory, version: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (step, first token, tokens) of the row's steps whose first token a version sampled."""
-    for number, start, length in step_spans(row):
-        step = trajectory.steps[number]
-        if step.policy_version == version:
-            yield number, start, step.version_spans[0][1] if step.version_spans else length
 
 
 def _worth(credit: Credit | None) -> str:

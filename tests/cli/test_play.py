@@ -48,20 +48,13 @@ def test_random_play_of_a_gymnasium_environment(capsys: pytest.CaptureFixture[st
     assert "=== task seed-3, seed " in out and "not a valid action" not in out and "not a valid" not in out
 
 
-@pytest.mark.parametrize("blocking", ["auto", "thread", "process"])
+@pytest.mark.parametrize("blocking", ["auto", "thread"])
 def test_an_environment_that_is_never_made_is_one_line(blocking: str, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--env", "gymnasium:rollout.waiting:NeverMade", "--policy", "random"]
     assert main(["play", *flags, "--set", "env_start_timeout_s=1", f"env_blocking={blocking}"]) == 2
     error = capsys.readouterr().err
     reason = "fails: env_timeout: start: no answer within 1 s (env_start_timeout_s)"
     assert reason in error and len(error.splitlines()) == 1
-
-
-def test_random_play_of_an_environment_in_a_process(capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--env", "gymnasium:FrozenLake-v1", "--policy", "random", "--episodes", "2"]
-    assert main(["play", *flags, "--set", "env_blocking=process"]) == 0
-    out = capsys.readouterr().out
-    assert "2 episodes: " in out and "not a valid" not in out and "0 failed" in out
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_learning_again_gives_the_same_weights(
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == f"replay of 0:{iterations}: equal bit for bit, advantages and weights"
     assert out.count("tensors equal bit for bit") == iterations
-    assert "credit equal, engine's logprobs within" in out
+    assert "credit equal" in out
 
 
 def test_a_stream_is_replayed_with_the_groups_that_it_took(
@@ -189,7 +189,7 @@ def test_another_reward_is_noticed_and_named(run: Path, capsys: pytest.CaptureFi
 
 
 def test_another_token_is_noticed_and_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    session, call = learned_from(run, 1)
+    _, call = learned_from(run, 1)
     with sqlite3.connect(run / "pool.sqlite") as connection:
         (blob,) = connection.execute("SELECT response FROM calls WHERE id = ?", (call,)).fetchone()
     ids = as_ids(unpack(blob))
@@ -197,8 +197,7 @@ def test_another_token_is_noticed_and_named(run: Path, capsys: pytest.CaptureFix
     assert edit(run, "UPDATE calls SET response = ? WHERE id = ?", (pack(as_sequence(ids)), call)) == 1
     assert main(["replay", str(run), "--iterations", "1:3"]) == 1
     out = capsys.readouterr().out
-    assert re.search(rf"{session} step 0 token 2: log-probability \S+ recorded, \S+ by version 1", out)
-    assert f"first: {session} step 0 token 2: " in out
+    assert re.search(r"checkpoint 2: \d+ of \d+ parts of the learner's state differ", out)
 
 
 def test_tampering_after_the_range_does_not_matter(run: Path) -> None:

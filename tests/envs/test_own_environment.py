@@ -223,25 +223,14 @@ def test_what_a_cluster_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert shipped_modules() == {}, "the job brought its folder"
 
 
-def test_an_imported_file_that_a_gitignore_excludes_is_named_before_the_start(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from rl_agents.trainer.ray_init import JOB_CONFIG, shipped_modules
+def test_a_file_that_a_jobs_folder_lacks_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rl_agents.trainer.ray_init import JOB_CONFIG
 
     package = folder / "own_words"
     package.mkdir()
     (package / "__init__.py").write_text("")
-    (package / "gen_words.py").write_text("WORDS = ['a']\n")
-    (package / "games.py").write_text("from own_words import gen_words\n" + (folder / "lock.py").read_text())
-    (package / ".gitignore").write_text("gen_*.py\n__pycache__/\n")
-    env_spec("gymnasium:own_words.games:Lock")
-    with pytest.raises(InputError, match=r"own_words/gen_words\.py is imported, but a \.gitignore .*export RAY_\w+=1"):
-        shipped_modules()
-    monkeypatch.setenv("RAY_RUNTIME_ENV_IGNORE_GITIGNORE", "1")
-    assert shipped_modules() == {"runtime_env": {"py_modules": [str(package)]}}
-    # A job's folder comes without the file: its driver ends before anything starts.
     monkeypatch.setenv(JOB_CONFIG, json.dumps({"runtime_env": {"working_dir": "gcs://x.zip"}}))
-    (package / "more.py").write_text("from own_words import games\nimport gen_more\n")
+    (package / "more.py").write_text("import gen_more\n")
     with pytest.raises(InputError, match=r"needs gen_more, which is not installed; a \.gitignore may exclude it"):
         env_spec("gymnasium:own_words.more:Lock")
 

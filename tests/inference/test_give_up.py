@@ -56,7 +56,7 @@ class Core:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> VLLMEngine:
-    monkeypatch.setattr(vllm_engine, "_start", lambda settings, adapters: Core())
+    monkeypatch.setattr(vllm_engine, "_start", lambda settings: Core())
     monkeypatch.setattr(vllm_engine, "counts_versions", lambda: False)
     monkeypatch.setattr(vllm_engine, "sampling_params", lambda *args: None)
 

@@ -18,7 +18,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
         has_unfinished_requests=lambda: False, engine_core=SimpleNamespace(shutdown=lambda: None),
         reset_prefix_cache=lambda reset_running_requests: None,
     )  # fmt: skip
-    monkeypatch.setattr(vllm_engine, "_start", lambda settings, adapters: request.param(vllm))
+    monkeypatch.setattr(vllm_engine, "_start", lambda settings: request.param(vllm))
     monkeypatch.setattr(vllm_engine, "counts_versions", lambda: False)
     engine = VLLMEngine(EngineSettings("", kind="vllm"))
     yield engine

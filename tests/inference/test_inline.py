@@ -45,7 +45,7 @@ class Stand:
 @pytest.fixture
 def stand(monkeypatch: pytest.MonkeyPatch) -> Stand:
     stand = Stand()
-    monkeypatch.setattr(vllm_engine, "_start", lambda settings, adapters: InlineLLM(stand))
+    monkeypatch.setattr(vllm_engine, "_start", lambda settings: InlineLLM(stand))
     monkeypatch.setattr(vllm_engine, "counts_versions", lambda: False)
     monkeypatch.setattr(vllm_engine, "sampling_params", lambda sampling, stream: None)
     monkeypatch.setattr(vllm_engine, "completion", lambda output, version: output.request_id)

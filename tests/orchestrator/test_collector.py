@@ -16,7 +16,6 @@ from rl_agents.errors import EpisodesFail, RolloutError
 from rl_agents.orchestrator.collector import COME_BACK_S, MAX_DEATHS, Collector, Lost
 from rl_agents.orchestrator.env_runner_handles import RunnerLost, runners_of
 from rl_agents.rollout.agent_loop import Rollouts
-from rl_agents.rollout.branching_check import BranchingCheck, Reached
 from rl_agents.rollout.env_runner import TextEnvRunner
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.request_queue import JobBatch
@@ -111,30 +110,6 @@ def test_a_collection_takes_one_exchange_with_every_runner() -> None:
     for number in range(1, 4):
         assert len(collector.collect(specs(32)).answers) == 64
         assert collector.exchanges.count == 3 * number
-
-
-class Passing(Runner):
-    """Reaches a state, and tells who has."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(set())
-        self.name = name
-
-    def check_branching(self, specs: list[EpisodeSpec]) -> BranchingCheck:
-        return BranchingCheck({spec: Reached(spec, self.name) for spec in specs})
-
-    def confirm_branching(self, reached: list[Reached]) -> BranchingCheck:
-        ways = {state.spec: f"{state.way}, then {self.name}" for state in reached}
-        return BranchingCheck({spec: Reached(spec, way) for spec, way in ways.items()})
-
-
-@pytest.mark.parametrize("runners", [2, 3, 5])
-def test_another_env_runner_confirms_what_one_has_reached(runners: int) -> None:
-    collector = Collector(Group([Passing(f"r{number}") for number in range(runners)]), None, 10.0)
-    states = collector.check_branching([EpisodeSpec(f"t{i}", i, 0, 7) for i in range(3)]).answers
-    for state in collector.confirm_branching(states).answers:
-        first, second = state.way.split(", then ")
-        assert first == f"r{state.group_id % runners}" and second == f"r{(state.group_id + 1) % runners}"
 
 
 def test_deaths_that_no_task_explains_end_the_run_as_before() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import pickle
 import random
 from collections.abc import Callable, Sequence
 from itertools import count, cycle
@@ -20,7 +19,7 @@ from rl_agents.chat.template import Dialogue
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.errors import InputError
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansions, expand_all, takes_snapshots
-from rl_agents.rollout.branching_check import BranchingCheck, check_branching, confirm_branching
+from rl_agents.rollout.branching_check import BranchingCheck, check_branching
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.turns import Limits, Player
 
@@ -186,7 +185,7 @@ class Dice(Drawn):
 
 
 class CopiedDice(Dice, Copied):
-    """The same, and it can be copied."""
+    """The same, with a copy that lacks the global generators."""
 
 
 class Unpicklable(Copied):
@@ -208,19 +207,9 @@ class Empty(Copied):
 
 
 def test_ways_that_work_pass() -> None:
-    for make_env, branching, way in (
-        (Copied, "auto", "snapshot"),
-        (Copied, "replay", "replay"),
-        (Drawn, "auto", "replay"),
-        (Dice, "auto", "replay"),
-        (CopiedDice, "auto", "snapshot"),
-    ):
+    for make_env, branching in ((Copied, "auto"), (Copied, "replay"), (Drawn, "auto"), (Dice, "auto")):
         found = check(make_env, branching)
-        assert {state.way for state in found.reached.values()} == {way} and not found.input_error
-        states = pickle.loads(pickle.dumps(list(found.reached.values())))
-        again = asyncio.run(confirm_branching(states, EnvPool(make_env), 9.0, "x"))
-        assert not again.input_error and list(again.by_job()) == list(found.by_job())
-        assert sum(len(state.actions) > 1 for state in again.reached.values()) == 2
+        assert not found.input_error and len(found.checked) == len(found.by_job()) > 1
 
 
 @pytest.mark.parametrize(
@@ -232,6 +221,7 @@ def test_ways_that_work_pass() -> None:
             "cannot be branched by snapshot: after the same further action it shows another anchor",
         ),
         (Shared, "replay", "it shows another anchor than before ('turn 1', then 'turn "),
+        (CopiedDice, "snapshot", "after the same further action it shows another anchor"),
         (Renaming, "replay", "it shows another list of admissible actions than before (['action"),
         (Unpicklable, "auto", "its snapshot cannot be pickled"),
         (Huge, "auto", "its snapshot has 20971"),
@@ -248,47 +238,6 @@ def test_a_way_that_does_not_lead_back_is_named_with_what_differs(
         assert error.startswith("environment drawn cannot be branched by")
 
 
-class Elsewhere(Copied):
-    """Shows where it is played."""
-
-    process = "one"
-
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        observation, reward, done, cut, info = super().step(action)
-        return observation, reward, done, cut, {**info, "anchor": f"{observation} in {Elsewhere.process}"}
-
-
-class Nowhere(Elsewhere):
-    """Works in the first process only."""
-
-    def restore(self, place: str) -> None:
-        if Elsewhere.process != "one":
-            raise OSError("no such file")
-        super().restore(place)
-
-
-@pytest.mark.parametrize(
-    ("make_env", "branching", "message"),
-    [
-        (Elsewhere, "snapshot", "after the same further action it shows another anchor than before ('"),
-        (Elsewhere, "replay", "it shows another anchor than before ('hall in one', then 'hall in two')"),
-        (Nowhere, "snapshot", "env_error: OSError: no such file"),
-    ],
-)
-def test_a_state_that_another_process_cannot_reach_is_named(
-    make_env: type[Elsewhere], branching: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = check(make_env, branching)
-    assert not found.input_error, "in its own process all is well"
-    monkeypatch.setattr(Elsewhere, "process", "two")
-    pool = EnvPool(make_env)
-    error = asyncio.run(confirm_branching(list(found.reached.values()), pool, 9.0, "drawn")).input_error
-    assert error.startswith(
-        f"environment drawn cannot be branched by {branching}: on another env runner than the first, "
-    )
-    assert message in error and "(task house, after 3 actions)" in error and "\n" not in error
-
-
 def test_the_game_with_copies_of_its_own_passes() -> None:
     from rl_agents.envs.base import make_env
 
@@ -297,4 +246,4 @@ def test_the_game_with_copies_of_its_own_passes() -> None:
     for branching in ("snapshot", "replay"):
         pool = EnvPool(lambda: make_env("guess_numbers", {}))
         found = asyncio.run(check_branching(specs, pool, player, branching, "guess_numbers"))  # type: ignore[arg-type]
-        assert [state.way for state in found.reached.values()] == [branching] and not found.input_error
+        assert found.checked == specs and not found.input_error

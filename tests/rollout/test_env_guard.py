@@ -33,7 +33,7 @@ def draws(*seeds: int) -> dict[int, list[tuple[float, int, float]]]:
     shown: dict[int, list[tuple[float, int, float]]] = {seed: [] for seed in seeds}
     for _ in range(3):
         for guard in guards:
-            shown[guard.process.seed].append(called(guard, draw))
+            shown[guard.generators.seed].append(called(guard, draw))
     return shown
 
 
@@ -69,18 +69,12 @@ def test_the_process_keeps_its_own_generators() -> None:
     assert (first, outside()) == expected
 
 
-def test_a_copy_of_the_generators_goes_on_where_it_was_taken() -> None:
+def test_generators_begin_again_with_the_seed() -> None:
     guard = EnvGuard("t", 1, 1.0)
-    assert guard.process.drawn() is None
-    called(guard, len, "nothing drawn")
-    assert guard.process.drawn() is None
-    called(guard, draw)
-    drawn, expected = guard.process.drawn(), called(guard, draw)
-    called(guard, draw)
-    guard.process.resume(drawn)
-    assert called(guard, draw) == expected
-    guard.process.reset()
-    assert called(guard, draw) == draws(1)[1][0]
+    first = called(guard, draw)
+    assert called(guard, draw) != first
+    guard.generators.reset()
+    assert called(guard, draw) == first
 
 
 def test_the_runner_keeps_its_working_directory(tmp_path) -> None:

@@ -7,20 +7,18 @@ import dataclasses
 import threading
 from typing import Any
 
-import psutil
 import pytest
 from chat_tokenizers import qwen
 from rollout.scripted import ScriptedEngine
-from rollout.test_env_worker import CONTEXT, LIMITS, MODES, close, gone, play, pool_of, told
-from rollout.waiting import Slow
+from rollout.test_env_worker import CONTEXT, LIMITS, MODES, close, play, pool_of, told
 
 from rl_agents.chat.template import Dialogue, make_context
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.rollout.agent_loop import collect_episodes
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion, expand_all
-from rl_agents.rollout.branching_check import check_branching, confirm_branching
+from rl_agents.rollout.branching_check import check_branching
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.env_worker import CallNote, EnvGuard, TaskWatch, ThreadHost
+from rl_agents.rollout.env_worker import EnvGuard, ThreadHost
 from rl_agents.rollout.turns import Limits, Player
 
 
@@ -64,7 +62,6 @@ def test_siblings_are_the_same_wherever_they_are_executed(branching: str) -> Non
     seen = {}
     for name, blocking, most in (
         ("Waiting", "inline", 0), ("Waiting", "thread", 0), ("Waiting", "thread", 1), ("Awaiting", "inline", 0),
-        ("Drawing", "inline", 0), ("Drawing", "process", 2),
     ):  # fmt: skip
         pool = pool_of(name, blocking, env_concurrency=most)
         seen[name, blocking, most] = expanded(pool, branching)
@@ -77,33 +74,15 @@ def test_siblings_are_the_same_wherever_they_are_executed(branching: str) -> Non
         assert expansions == seen[name.replace("Awaiting", "Waiting"), "inline", 0]
 
 
-def test_siblings_are_executed_side_by_side() -> None:
-    most = {}
-    for blocking, concurrency in (("inline", 0), ("thread", 0), ("thread", 2)):
-        Slow.most = 0
-        pool = pool_of("Slow", blocking, env_concurrency=concurrency)
-        expanded(pool, "snapshot")
-        close(pool)
-        most[blocking, concurrency] = Slow.most
-    assert (most["inline", 0], most["thread", 2]) == (1, 2)
-    assert 2 < most["thread", 0] <= 6, "two requests with three actions each"
-
-
 @pytest.mark.parametrize("blocking", MODES)
 def test_a_search_is_checked_wherever_it_runs(blocking: str) -> None:
     specs = [EpisodeSpec("task-1", 0, 0, 5), EpisodeSpec("task-2", 1, 0, 6)]
-    pool = pool_of("Waiting" if blocking == "thread" else "Drawing", blocking, env_concurrency=2)
+    pool = pool_of("Waiting", blocking, env_concurrency=2)
     player = Player(ScriptedEngine(qwen(), lambda text: "go on"), CONTEXT, LIMITS)
-
-    async def checked(branching: Any) -> None:
-        check = await check_branching(specs[:1] if blocking == "process" else specs, pool, player, branching, "waiting")
-        assert not check.input_error and check.reached
-        assert all(reached.way == branching and reached.actions for reached in check.reached.values())
-        again = await confirm_branching(list(check.reached.values()), pool, 30.0, "waiting")
-        assert not again.input_error
-
-    for branching in ("snapshot",) if blocking == "process" else ("snapshot", "replay"):
-        asyncio.run(checked(branching))
+    branchings: tuple[Any, ...] = ("snapshot", "replay")
+    for branching in branchings:
+        check = asyncio.run(check_branching(specs, pool, player, branching, "waiting"))
+        assert not check.input_error and check.checked == specs
     close(pool)
 
 
@@ -111,11 +90,11 @@ def test_a_search_is_checked_wherever_it_runs(blocking: str) -> None:
 def test_prompting_baselines_wrap_coroutines_too(prompting: str) -> None:
     limits = Limits(9, 6, 2000, env_timeout_s=20.0)
     seen = []
-    for name, blocking in (("Waiting", "inline"), ("Awaiting", "inline"), ("Awaiting", "process")):
+    for name, blocking in (("Waiting", "inline"), ("Awaiting", "inline")):
         pool = pool_of(name, blocking, prompting=prompting, max_turns=2, env_concurrency=1)
         seen.append(told(play(pool, range(2), limits=limits)))
         close(pool)
-    assert seen[0] == seen[1] == seen[2]
+    assert seen[0] == seen[1]
     assert "thought" in qwen().decode(seen[0][0][3][0][0])
 
 
@@ -133,30 +112,6 @@ def test_a_window_is_written_where_the_environment_lives() -> None:
 
     shown = {blocking: asyncio.run(first_prompt(blocking)) for blocking in MODES}
     assert "in the window: True" in shown["inline"] and len(set(shown.values())) == 1
-
-
-def test_a_death_of_a_process_is_not_the_runners(tmp_path) -> None:
-    watch = TaskWatch(note=CallNote(tmp_path / "note"))
-    pool = pool_of("Broken", "process")
-    pool.watch = watch
-    (episode,) = play(pool, [4])
-    close(pool)
-    assert episode.end_cause.startswith("env_died: step: ") and watch.note is not None
-    assert (tmp_path / "note").read_bytes().startswith(b"\0"), "it was not noted"
-    watch.note.close()
-
-
-def test_processes_that_hang_leave_nothing() -> None:
-    def handles() -> tuple[int, int]:
-        return psutil.Process().num_fds(), len(psutil.Process().children(recursive=True))
-
-    pool = pool_of("Broken", "process", env_concurrency=4)
-    before, threads = handles(), psutil.Process().num_threads()
-    limits = Limits(5, 6, 600, env_timeout_s=0.5)
-    play(pool, [0, *([2] * 8)], limits=limits)
-    close(pool)
-    assert gone(lambda: handles() <= (before[0] + 2, before[1])), (before, handles())
-    assert gone(lambda: psutil.Process().num_threads() <= threads + 1)
 
 
 def test_a_thread_keeps_to_its_environment() -> None:

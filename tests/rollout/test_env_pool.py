@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rollout.scripted import Countdown
-from rollout.test_env_worker import environments, gone, play, pool_of
+from rollout.test_env_worker import gone, play, pool_of
 
 from rl_agents.envs import coroutines
 from rl_agents.rollout import env_worker
@@ -82,17 +82,6 @@ def test_constructors_that_fail_are_no_hanging_threads_and_a_hanging_close_is_on
     asyncio.run(work())
 
 
-def test_a_process_that_hangs_while_it_is_closed_is_killed(monkeypatch) -> None:
-    monkeypatch.setattr(env_worker, "CLOSE_TIMEOUT_S", 0.2)
-    pool = pool_of("Clinging", "process")
-
-    async def work() -> None:
-        await pool.discard(await pool.take())
-
-    asyncio.run(work())
-    assert gone(lambda: not environments(), 5.0)
-
-
 def test_a_loop_that_stood_still_costs_no_time(monkeypatch) -> None:
     monkeypatch.setattr(coroutines, "LATE_S", 0.05)
 
@@ -115,14 +104,13 @@ def test_a_loop_that_stood_still_costs_no_time(monkeypatch) -> None:
         assert runner.run(ended(task)) == "answered"
 
 
-@pytest.mark.parametrize("blocking", ["inline", "thread", "process"])
+@pytest.mark.parametrize("blocking", ["inline", "thread"])
 def test_what_is_never_made_ends_its_episodes_and_is_not_tried_for_each(blocking, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("NOTED", str(tmp_path / "begun"))
-    limit = 5.0 if blocking == "process" else 1.0  # which has to start before it can hang
-    pool = pool_of("NeverMade", blocking, env_start_timeout_s=limit, env_concurrency=2)
+    pool = pool_of("NeverMade", blocking, env_start_timeout_s=1.0, env_concurrency=2)
     begun = time.monotonic()
     ends = {(t.end_cause, t.failed) for t in play(pool, range(12))}
-    assert ends == {(f"env_timeout: start: no answer within {limit:g} s (env_start_timeout_s)", True)}
+    assert ends == {("env_timeout: start: no answer within 1 s (env_start_timeout_s)", True)}
     assert time.monotonic() - begun < 60 and 1 <= (tmp_path / "begun").read_text().count("begun") <= 2
     asyncio.run(pool.close())
-    assert gone(lambda: not environments() and not any(host.alive for host in pool._stuck), 5.0)
+    assert gone(lambda: not any(host.alive for host in pool._stuck), 5.0)

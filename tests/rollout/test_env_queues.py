@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import openai  # noqa: F401  (a first import within a call takes longer than a step may)
 import pytest
 from loopback import Reply, Request, loopback
 from rollout.test_env_worker import play

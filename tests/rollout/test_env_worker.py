@@ -1,17 +1,14 @@
-"""Environments in coroutines, threads and processes: the same results, within the same limits, and nothing is left."""
+"""Environments in coroutines and threads: the same results, within the same limits, and nothing is left."""
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from chat_tokenizers import qwen
 from rollout.scripted import Countdown, ScriptedEngine
@@ -23,14 +20,13 @@ from rl_agents.config import Settings
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import InputError
 from rl_agents.inference.torch_engine import TorchEngine
-from rl_agents.rollout import env_pool as env_pool_module
 from rl_agents.rollout.agent_loop import collect_episodes
 from rl_agents.rollout.env_pool import EnvPool, env_pool
 from rl_agents.rollout.turns import Limits
 
 CONTEXT = make_context("append", qwen())
 LIMITS = Limits(max_turns=5, max_response_tokens=6, max_model_len=600, env_timeout_s=20.0)
-MODES = ("inline", "thread", "process")
+MODES = ("inline", "thread")
 
 
 def pool_of(name: str, blocking: str = "auto", **keys: Any) -> EnvPool:
@@ -62,12 +58,11 @@ def told(trajectories: Sequence[Trajectory]) -> list[Any]:
 
 
 def test_where_an_environment_is_called_does_not_change_a_token() -> None:
-    """Under random delays, with an engine that samples; the coroutine's and the process's episodes draw, too."""
+    """Under random delays, with an engine that samples; coroutines' episodes draw, too."""
     plays = {}
     for name, blocking, most in (
         ("Waiting", "inline", 6), ("Waiting", "thread", 3), ("Awaiting", "inline", 6), ("Awaiting", "thread", 3),
-        ("Drawing", "inline", 6), ("Drawing", "process", 2), ("DrawingAwaiting", "inline", 6),
-        ("DrawingAwaiting", "process", 2),
+        ("Drawing", "inline", 6), ("DrawingAwaiting", "inline", 6),
     ):  # fmt: skip
         pool = pool_of(name, blocking, env_concurrency=most)
         plays[name, blocking] = told(play(pool, range(6), TorchEngine(tiny_model(), max_model_len=600)))
@@ -81,9 +76,8 @@ def test_where_an_environment_is_called_does_not_change_a_token() -> None:
 @pytest.mark.parametrize("blocking", MODES)
 def test_what_breaks_ends_its_own_episode(blocking: str) -> None:
     pool = pool_of("Broken", blocking)
-    tasks = [0, 1, 2, 3, 6] if blocking != "process" else [0, 1, 2, 3, 4, 6, 7]
     limits = Limits(5, 6, 600, env_timeout_s=1.0)
-    ends = {t.task_id: (t.end_cause, len(t.steps)) for t in play(pool, tasks, limits=limits)}
+    ends = {t.task_id: (t.end_cause, len(t.steps)) for t in play(pool, [0, 1, 2, 3, 6, 7], limits=limits)}
     close(pool)
     assert ends.pop("task-0") == ("terminated", 3)
     assert all(steps == 2 for name, (_, steps) in ends.items() if name != "task-7"), ends
@@ -93,9 +87,7 @@ def test_what_breaks_ends_its_own_episode(blocking: str) -> None:
     assert causes["task-1"] == f"env_error: KeyError: 'no such thing' (waiting.py:{line + 1})"
     assert causes["task-2"] == causes["task-3"] == "env_timeout: step: no answer within 1 s"
     assert causes["task-6"].startswith("env_error: SystemExit: 3 (waiting.py:")
-    if blocking == "process":
-        assert causes["task-4"] == "env_died: step: the environment's process ended with exit code 7"
-        assert causes["task-7"] == "terminated", "as inline: nobody looks at what it has in info"
+    assert causes["task-7"] == "terminated", "nobody looks at what it has in info"
 
 
 def test_a_coroutine_that_hangs_or_breaks_ends_its_own_episode() -> None:
@@ -111,34 +103,11 @@ def test_a_coroutine_that_hangs_or_breaks_ends_its_own_episode() -> None:
     assert causes["task-6"].startswith("env_error: SystemExit: 3 (waiting.py:")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="children are looked for in /proc")
-def test_a_process_that_hangs_is_killed_with_all_that_it_started(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("LEFT_BEHIND", str(tmp_path / "pid"))
-    pool = pool_of("Broken", "process")
-    (episode,) = play(pool, [5], limits=Limits(5, 6, 600, env_timeout_s=1.0))
-    close(pool)
-    assert episode.end_cause == "env_timeout: step: no answer within 1 s"
-    left = int((tmp_path / "pid").read_text())
-    assert gone(lambda: not psutil.pid_exists(left) or psutil.Process(left).status() == psutil.STATUS_ZOMBIE)
-    assert gone(lambda: not environments())
-
-
 def gone(check: Any, seconds: float = 10.0) -> bool:
     deadline = time.monotonic() + seconds
     while not check() and time.monotonic() < deadline:
         time.sleep(0.05)
     return bool(check())
-
-
-def environments() -> list[psutil.Process]:
-    """Processes of environments below this one."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            found += [process] if any("env_child" in word for word in process.cmdline()) else []
-        except psutil.Error:
-            continue
-    return found
 
 
 class Hanging(Countdown):
@@ -171,22 +140,6 @@ def test_a_loop_is_interrupted_in_its_thread() -> None:
     assert gone(lambda: threading.active_count() <= before), "it swallowed the first interruption, and nobody plays on"
 
 
-def test_many_hanging_threads_are_reported_once(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(env_pool_module, "MANY_STUCK", 2)
-    pool = pool_of("Broken", "thread")
-    limits = Limits(5, 6, 600, env_timeout_s=1.5)  # all hang before the first is found to
-    specs = [EpisodeSpec("task-2", 0, number, seed=number) for number in range(8)]
-
-    async def played() -> list[Trajectory]:
-        engine = ScriptedEngine(qwen(), lambda text: "go on")
-        return (await collect_episodes(specs, pool, engine, CONTEXT, limits)).trajectories
-
-    assert all(t.failed for t in asyncio.run(played())) and pool.mode == "thread"
-    line = capsys.readouterr().out
-    assert "3 threads hang in its calls; with env_blocking=process they would be killed" in line
-    assert line.count("\n") == 1
-
-
 def test_long_inline_calls_are_reported_and_stay_where_they_are(capsys) -> None:
     Slow.most = 0
     pool = pool_of("Slow")
@@ -208,19 +161,9 @@ def test_an_environment_says_where_it_wants_to_be() -> None:
     assert pool.mode == "thread" and str(float(threading.get_ident())) not in " ".join(seen)
     close(pool)
     assert pool_of("Declared", "inline").mode == "inline", "the key has the last word"
-    with pytest.raises(InputError, match="blocking='theads': must be one of inline, thread, process"):
+    with pytest.raises(InputError, match="blocking='theads': must be one of inline, thread"):
         pool_of("Misdeclared")
     assert pool_of("Waiting").mode == EnvPool(Countdown).mode == "inline", "nothing is declared"
-
-
-def test_a_process_of_its_own_keeps_the_working_directory_that_the_environment_chose(tmp_path, monkeypatch) -> None:
-    (tmp_path / "inner").mkdir()
-    monkeypatch.setenv("MOVED", str(tmp_path))
-    pool, inner = pool_of("Moving", "process"), len(str(tmp_path / "inner"))
-    (episode,) = play(pool, [1])
-    close(pool)
-    seen = [step.observation.split()[-1] for step in episode.steps[1:]]
-    assert episode.end_cause == "terminated" and seen == [str(float(inner)), str(float(len(str(tmp_path))))]
 
 
 def test_no_more_live_than_may(tmp_path) -> None:
@@ -243,7 +186,7 @@ def test_no_more_live_than_may(tmp_path) -> None:
         first = await pool.take()
         both = asyncio.ensure_future(pool.take_several(5))
         await asyncio.sleep(0.01)
-        assert not both.done() and await pool.take_spare() is None
+        assert not both.done()
         pool.give_back(first)
         envs = await both  # more than may live, when nobody else has any
         for env in envs:
@@ -252,23 +195,3 @@ def test_no_more_live_than_may(tmp_path) -> None:
     asyncio.run(several())
     close(pool)
     assert not alive
-
-
-def test_a_process_ends_with_its_runner(tmp_path) -> None:
-    code = f"""
-import asyncio, os, sys
-sys.path[:0] = [{str(Path(__file__).parents[1])!r}]
-from rl_agents.rollout.env_pool import env_pool
-from rl_agents.config import Settings
-pool = env_pool(Settings.from_dict({{"env": "gymnasium:rollout.waiting:Waiting", "env_blocking": "process"}}))
-asyncio.run(pool.take())
-print("ready", flush=True)
-os.kill(os.getpid(), 9)
-"""
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert out.stdout == "ready\n", out.stderr
-    assert gone(lambda: not any(map(is_orphan, psutil.process_iter(["cmdline", "ppid"]))))
-
-
-def is_orphan(process: psutil.Process) -> bool:
-    return "rl_agents.rollout.env_child" in (process.info["cmdline"] or []) and process.info["ppid"] == 1

@@ -136,39 +136,6 @@ class Misdeclared(Waiting):
     blocking = "theads"
 
 
-class Moving(Waiting):
-    """Changes the working directory when it is made and in every call, and relies on it."""
-
-    def __init__(self) -> None:
-        os.chdir(os.environ["MOVED"])
-
-    def drawn(self) -> float:
-        os.chdir("inner" if os.path.basename(os.getcwd()) != "inner" else "..")
-        return float(len(os.getcwd()))
-
-
-class Homed(Waiting):
-    """Says that it needs a process, and writes down in which it is made and called."""
-
-    blocking = "process"
-    longest_s = 0.0
-
-    def __init__(self) -> None:
-        self.noted()
-
-    def begun(self, seed: int | None, options: dict[str, Any] | None) -> Reset:
-        self.noted()
-        return super().begun(seed, options)
-
-    def stepped(self, action: str) -> Step:
-        self.noted()
-        return super().stepped(action)
-
-    def noted(self) -> None:
-        with open(os.environ["NOTED"], "a") as file:
-            file.write(f"{os.getpid()}\n")
-
-
 class NeverMade(Waiting):
     """Hangs while it is made."""
 

@@ -31,7 +31,7 @@ class Server:
     async def _build(self, keys: Keys) -> None:
         engine = engine_settings(self.options, self.settings, self.checkpoint)
         self.policy = Policy(engine, self.checkpoint, 0.2)
-        self.service = Service(self.options, self.settings, self.checkpoint, self.policy, self.kind, engine.adapters)
+        self.service = Service(self.options, self.settings, self.checkpoint, self.policy, self.kind)
         api = make_api(self.service, keys, self.options.max_body_bytes)
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://localhost")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -25,17 +24,7 @@ def resolved(model: Path, name: str, **keys: Any) -> Settings:
     return resolve(Settings.from_dict({"engine": "torch", "model": str(model), "env": env, **keys}))
 
 
-def test_an_environment_that_wants_a_process_has_one_before_the_run_too(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NOTED", str(tmp_path / "pids"))
-    settings = resolved(model, "Homed")
-    pids = set((tmp_path / "pids").read_text().split())
-    assert settings.lengths and len(pids) == 2, "for the first reset, and for the lengths"
-    assert str(os.getpid()) not in pids
-
-
-@pytest.mark.parametrize("blocking", ["auto", "thread", "process"])
+@pytest.mark.parametrize("blocking", ["auto", "thread"])
 def test_an_environment_that_is_never_made_does_not_hold_up_the_command(model: Path, blocking: str) -> None:
     begun = time.monotonic()
     keys = {"env_blocking": blocking, "env_start_timeout_s": 1.0}
