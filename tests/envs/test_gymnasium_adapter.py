@@ -96,9 +96,7 @@ def test_named_actions():
     assert info["admissible_actions"] == ["go left"]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "fly", "³", "5.5", "4", "8", "9" * 5000, "-1", "\n \n", "go left or right", "\x00"]
-)
+@pytest.mark.parametrize("text", ["", "fly", "³", "8", "9" * 5000, "\n \n", "\x00"])
 def test_an_action_that_cannot_be_read_changes_nothing(text):
     env, first, _ = start("test/Corridor-v3")
     observation, reward, terminated, truncated, info = env.step(text)
@@ -167,7 +165,7 @@ def test_environments_that_text_cannot_play():
         make_env("gymnasium:FrozenLake-v1", {"kwargs": {"nonsense": 1}})
 
 
-@pytest.mark.parametrize("gym_id", ["Taxi-v3", "FrozenLake-v1", "CliffWalking-v1", "Blackjack-v1"])
+@pytest.mark.parametrize("gym_id", ["Taxi-v3", "Blackjack-v1"])
 def test_gymnasiums_own_environments(gym_id):
     env, observation, _ = start(gym_id)
     assert observation.startswith("Observation: ") and "Answer with a number from 0 to" in observation

@@ -49,14 +49,8 @@ def test_preferences_by_hand() -> None:
         ("0.2,0.7,0.5", (0.2, 0.7, 0.5)),
         (" [ 0 , 1., .5 ] ", (0.0, 1.0, 0.5)),
         ("0.2,0.7", None),
-        ("0.2,0.7,0.5,0.1", None),
-        ("0.2,0.7,1.01", None),
-        ("0.2,0.7,-0.1", None),
         ("0.2,0.7,nan", None),
-        ("0.2,0.7,1e-1", None),
         ("0.2,,0.5", None),
-        ("0.2,0.7,٣", None),
-        ("", None),
     ],
 )
 def test_vectors(text: str, vector: tuple[float, ...] | None) -> None:
@@ -72,20 +66,7 @@ def test_progress_by_similarity() -> None:
     assert not rules.progresses([near, near], truth)  # no gain is no progress
 
 
-@pytest.mark.parametrize("size", tasks.SIZES.values())
-def test_every_session_has_one_best_movie_and_no_twins(size: tasks.Size) -> None:
-    for task_id in [f"{size.name}/{number:04d}" for number in range(0, 1000, 10)]:
-        task = tasks.find_task(task_id)
-        movies = task.seen + task.unseen
-        assert (len(task.seen), len(task.unseen), len(task.weights)) == (size.seen, size.unseen, size.attributes)
-        assert len({m.scores for m in movies}) == len({m.name for m in movies}) == size.seen + size.unseen
-        assert best_movies(task.weights, task.unseen) == (task.best,) and any(task.weights)
-        assert all(0 <= score < size.score_levels for m in movies for score in m.scores)
-        if size.sampling == "balanced":
-            assert len({sum(m.scores) for m in movies}) == 1
-
-
-@pytest.mark.parametrize("number", ["1000", "٠٠٠١", "spare/0001"])
+@pytest.mark.parametrize("number", ["1000", "spare/0001"])
 def test_unknown_tasks_are_named(number: str) -> None:
     with pytest.raises(InputError, match="unknown movie_recommendation task"):
         make().reset(options={"task_id": f"5-10-10-11-11-uniform/{number}"})

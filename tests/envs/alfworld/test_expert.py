@@ -51,12 +51,6 @@ def test_mediocre_player_wins_some_and_is_reproducible() -> None:
     assert 0.2 * len(tasks) < wins < 0.8 * len(tasks)
 
 
-def test_mediocre_player_without_bad_habits_is_the_expert() -> None:
-    task = generated_tasks("full", "test_seen")[5]
-    habits = Habits(random_command=0.0, forget=0.0)
-    assert play(task, lambda text: MediocrePlayer(text, random.Random(0), habits)) == play(task, Expert)
-
-
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.short)
 @pytest.mark.parametrize("wording", [0, 1])
 def test_both_wordings_of_a_task_are_read(family, wording: int) -> None:
@@ -67,21 +61,6 @@ def test_both_wordings_of_a_task_are_read(family, wording: int) -> None:
 def test_a_text_without_a_task_is_refused() -> None:
     with pytest.raises(InputError, match="no task of the six families in 'juggle three eggs"):
         Expert(f"{ROOM}\n\nYour task is to: juggle three eggs.")
-
-
-def test_expert_reads_the_room_and_searches_open_places_first() -> None:
-    expert = Expert(f"{ROOM}\n\nYour task is to: put a pen in drawer.")
-    assert expert.places == ["desk 1", "drawer 1", "shelf 2"]
-    assert expert.closed == {"drawer 1"}
-    assert expert.choose() == "go to desk 1"
-    expert.observe("go to desk 1", "You arrive at desk 1. On the desk 1, you see a mug 1, and a pen 2.")
-    assert expert.choose() == "take pen 2 from desk 1"
-    expert.observe("take pen 2 from desk 1", "You pick up the pen 2 from the desk 1.")
-    assert expert.choose() == "go to drawer 1"
-    expert.observe("go to drawer 1", "You arrive at drawer 1. The drawer 1 is closed.")
-    assert expert.choose() == "open drawer 1"
-    expert.observe("open drawer 1", "You open the drawer 1. The drawer 1 is open. In it, you see nothing.")
-    assert expert.choose() == "move pen 2 to drawer 1"
 
 
 def test_expert_gathers_two_objects_in_one_receptacle() -> None:
