@@ -106,13 +106,6 @@ def test_tasks_in_which_runners_die_fail_and_the_others_are_played() -> None:
     assert not any(t.failed for t in collector.collect([s for s in specs(32) if s.task_id not in deadly]).answers)
 
 
-def test_a_collection_takes_one_exchange_with_every_runner() -> None:
-    collector = Collector(Group([Runner(set()) for _ in range(3)]), None, 10.0)
-    for number in range(1, 4):
-        assert len(collector.collect(specs(32)).answers) == 64
-        assert collector.exchanges.count == 3 * number
-
-
 class Passing(Runner):
     """Reaches a state, and tells who has."""
 
@@ -128,8 +121,7 @@ class Passing(Runner):
         return BranchingCheck({spec: Reached(spec, way) for spec, way in ways.items()})
 
 
-@pytest.mark.parametrize("runners", [2, 3, 5])
-def test_another_env_runner_confirms_what_one_has_reached(runners: int) -> None:
+def test_another_env_runner_confirms_what_one_has_reached(runners: int = 3) -> None:
     collector = Collector(Group([Passing(f"r{number}") for number in range(runners)]), None, 10.0)
     states = collector.check_branching([EpisodeSpec(f"t{i}", i, 0, 7) for i in range(3)]).answers
     for state in collector.confirm_branching(states).answers:

@@ -101,7 +101,7 @@ def likelihood(algo: AgentAlgorithm, trajectories: list[Trajectory]) -> float:
     return float(np.concatenate([row.old_logprobs[row.mask > 0] for row in rows]).mean())  # type: ignore[index]
 
 
-@pytest.mark.parametrize("algo", ["grpo", "steppo", "chain-gae", "dapo"])
+@pytest.mark.parametrize("algo", ["grpo", "chain-gae"])
 def test_it_learns_without_engines_from_what_was_recorded(
     beginner_model_dir: Path, played: list[list[Trajectory]], pool_of: Callable[..., Path], algo: str
 ) -> None:
@@ -149,7 +149,7 @@ def test_sft_imitates_the_best(
     run.stop()
 
 
-@pytest.mark.parametrize("keys", [{"algo": "grpo", "kl_coef": 0.01}, {"algo": "steppo"}, {"algo": "sft"}])
+@pytest.mark.parametrize("keys", [{"algo": "grpo", "kl_coef": 0.01}, {"algo": "sft"}])
 def test_resume_is_exact(
     beginner_model_dir: Path, played: list[list[Trajectory]], pool_of: Callable[..., Path], tmp_path: Path,
     keys: dict[str, Any],
@@ -192,29 +192,30 @@ CURATED = [
 ]
 
 
-@pytest.mark.parametrize("decided", CURATED, ids=lambda row: f"{row.verdict}{row.ordinal}")
 def test_curation_changes_what_is_trained_and_undoing_it_does_not(
-    beginner_model_dir: Path, played: list[list[Trajectory]], pool_of: Callable[..., Path], decided: Curation
+    beginner_model_dir: Path, played: list[list[Trajectory]], pool_of: Callable[..., Path]
 ) -> None:
     for t, reward in zip(played[0][:4], (1.0, 0.0, 0.5, 0.0), strict=True):  # a group that has something to compare
         t.steps[-1].reward = reward
     pool = pool_of(*records(played))
-    plain = offline(beginner_model_dir, pool, tasks_per_iteration=8)
-    train(plain, 1)
-    pool_of(decided)
-    curated = offline(beginner_model_dir, pool, tasks_per_iteration=8)
-    train(curated, 1)
-    assert not same(plain, curated)
-    sizes = [t.steps[0].weight for t in curated.last_trajectories]
-    assert len(sizes) == (31 if decided.verdict == "exclude" and decided.ordinal < 0 else 32)
-    with PoolReader(pool) as reader:
-        ((number, _),) = reader.curation()
-    pool_of(Curation("0/0/0", decided.verdict, undoes=number))
-    undone = offline(beginner_model_dir, pool, tasks_per_iteration=8)
-    train(undone, 1)
-    assert same(plain, undone)
-    for run in (plain, curated, undone):
+
+    def trained() -> AgentAlgorithm:
+        run = offline(beginner_model_dir, pool, tasks_per_iteration=8)
+        train(run, 1)
         run.stop()
+        return run
+
+    plain = trained()
+    for decided in CURATED:
+        pool_of(decided)
+        curated = trained()
+        assert not same(plain, curated), decided
+        sizes = [t.steps[0].weight for t in curated.last_trajectories]
+        assert len(sizes) == (31 if decided.verdict == "exclude" and decided.ordinal < 0 else 32)
+        with PoolReader(pool) as reader:
+            (last, _) = reader.curation()[-1]
+        pool_of(Curation("0/0/0", decided.verdict, undoes=last))
+    assert same(plain, trained())
 
 
 def test_weights_multiply_the_advantage_or_the_loss(played: list[list[Trajectory]]) -> None:
@@ -260,9 +261,7 @@ def test_what_is_left_out_is_counted(
     ("change", "keys", "words"),
     [
         ("nothing", {}, "no session that grpo can train on; excluded: none"),
-        ("alone", {}, "no session that grpo can train on; excluded: 8 alone in their group"),
         ("unsolved", {"algo": "sft"}, "excluded: 32 not solved (see pool_min_return)"),
-        ("unsolved", {"algo": "sft", "pool_min_return": 99.0}, "32 with a return below pool_min_return=99"),
         ("other ids", {}, "holds token id 999999, and the model reads 300 ids: another tokenizer wrote it"),
         ("unsolved", {"algo": "dapo"}, "4 more groups are needed whose sessions differ in success, and all 8"),
     ],
@@ -327,11 +326,7 @@ def test_defaults_correct_for_the_policy_that_sampled(pool_of: Callable[..., Pat
             {"old_logprobs": "engine", "rollout_correction": "token_tis"},
             "rollout_correction=token_tis needs old_logprobs=learner",
         ),
-        ({"algo": "3spo"}, "3spo samples at states of its own choice"),
-        ({"group_size": 4}, "key 'group_size' has no effect with pool="),
         ({"truncation": "t3"}, "key 'truncation' has no effect with pool="),
-        ({"async_level": 1}, "key 'async_level' has no effect with pool="),
-        ({"stream": True, "num_env_runners": 1}, "key 'stream' has no effect with pool="),
         ({"algo": "sft", "demonstrations": 9}, "key 'demonstrations' has no effect with pool="),
         ({"pool_min_return": 0.5}, "key 'pool_min_return' has no effect with algo grpo; it belongs to: sft"),
     ):
