@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 
-import gymnasium
 import pytest
 
-from benchmarks import domains, pivotrl
-from benchmarks.grid import shared_keys
+from benchmarks import domains
 from rl_agents.envs import base
 
 
@@ -35,24 +32,3 @@ def test_a_task_is_played_in_its_own_environment() -> None:
         seen[name] = env.reset(seed=3, options={"task_id": task})[0]
         assert seen[name] == own.reset(seed=3, options={"task_id": task.partition(":")[2]})[0]
     assert len(set(seen.values())) == 5
-
-
-@pytest.fixture
-def registered() -> Iterator[None]:
-    domains.register()
-    yield
-    del base.ENVIRONMENTS[domains.SPEC.name]
-    gymnasium.registry.pop(domains.SPEC.gym_id)
-
-
-@pytest.mark.usefixtures("registered")
-def test_the_starter_is_that_of_the_panel() -> None:
-    for panel in domains.PANELS:
-        assert base.starter_spec("domains", {"panel": panel}).defaults["env.panel"] == panel
-    assert base.starter_spec("domains", {}).defaults["env.panel"] == "two_domains"
-
-
-def test_the_arms_of_pivotrl_are_command_lines() -> None:
-    arms = [*pivotrl.END_TO_END, *(arm for expert in pivotrl.EXPERTS for arm in pivotrl.expert_arms(expert, True))]
-    assert shared_keys(arms, ["lr=1e-3"]) == {arm.name: ["lr=1e-3"] for arm in arms}
-    assert all(pivotrl.DATA in " ".join(arm.flags) for arm in arms)

@@ -19,7 +19,6 @@ from rl_agents.errors import InputError
 from rl_agents.rewards.base import EnvironmentReward, make_reward
 from rl_agents.rewards.judges import JudgeError, RuleJudge, make_judge, prompt
 from rl_agents.rewards.reading import Reading, final_answer, read_episode, tags_complete
-from rl_agents.trainer.resolve import resolve
 
 THINK = "<think> hm </think> "
 CALL, ANSWER = THINK + "<search> capital of France </search>", THINK + "<answer> Paris </answer>"
@@ -299,17 +298,6 @@ def test_the_question_of_the_prs_paper(server: Server, reply: str, expected: flo
         wait(judge.verdict(LONG))
 
 
-def test_errors_quote_a_line_and_not_a_page(server: Server) -> None:
-    server.reply = lambda text: "x" * 1000
-    wordy = Reading((), "said " * 200, True, ("Paris",), "capital\n\nof   France?", ())
-    with pytest.raises(JudgeError) as caught:
-        wait(make_judge(openai(server, judge_url=server.url + "/")).verdict(wordy))
-    start, quoted, about = f"grader at {server.url}: replied '", "x" * 160, "capital of France? -> said said"
-    message = str(caught.value)
-    assert message.startswith(f"{start}{quoted}', neither yes nor no; asked about: {about}")
-    assert len(message.partition("asked about: ")[2]) == 160
-
-
 def test_a_failed_judgment_is_a_failure_and_not_a_zero(server):
     server.reply = lambda text: "perhaps" if "Rome" in text else "yes"
     good, lost = episode(CALL, ANSWER), episode(CALL, ANSWER.replace("Paris", "Rome"))
@@ -322,23 +310,6 @@ def test_a_failed_judgment_is_a_failure_and_not_a_zero(server):
     assert reward.apply([episode(CALL, ANSWER.replace("Paris", "Rome"))])["reward/judge_failures"] == 1.0
     with pytest.raises(InputError, match="the judge answered none of 1 questions: grader at"):
         make_reward(openai(server)).apply([episode(CALL, ANSWER.replace("Paris", "Rome"))])
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"prs_form": "long"}, "'prs_form' has no effect without reward=prs"),
-        ({"reward": "prs", "judge": "rule"}, "no effect without prs_form=long or general"),
-        ({"reward": "prs", "prs_form": "long", "prs_thresholds": [1, 1]}, "no effect without prs_form=general"),
-        ({"reward": "prs", "prs_form": "general", "prs_thresholds": [1]}, "two numbers"),
-        ({"reward": "prs", "prs_form": "long", "judge_url": "http://x"}, "no effect without judge other than rule"),
-        ({"reward": "prs", "prs_form": "long", "judge": "openai"}, "judge=openai needs judge_url"),
-        ({"reward": "prs", "algo": "sft"}, "'reward' has no effect with algo sft"),
-    ],
-)
-def test_bad_keys_are_named(keys, message):
-    with pytest.raises(InputError, match=message):
-        resolve(Settings.from_dict(keys))
 
 
 def test_training_with_prs_and_t3(beginner_model_dir, server):
