@@ -281,6 +281,10 @@ def test_a_checkpoint_holds_what_is_remembered(beginner_model_dir: Path, tmp_pat
     assert remembered(algo).to_json() == before
     algo.train()
     assert all(torch.equal(tensor, after[name]) for name, tensor in policy(algo).items())
+    algo.go_back(tmp_path / "000001")
+    assert remembered(algo).to_json() == before and algo.iteration == 2, "it goes back with the policy"
+    algo.restart_learners(None)
+    assert len(remembered(algo).chain) == 0 and algo.iteration == 0, "learners that start over remember nothing"
     (tmp_path / "000001" / "memory.json").unlink()
     with pytest.raises(InputError, match=r"no checkpoint of chain-gae, memory\.json is missing"):
         algo.restore_run_checkpoint(tmp_path / "000001")
@@ -290,26 +294,6 @@ def test_a_checkpoint_holds_what_is_remembered(beginner_model_dir: Path, tmp_pat
 def policy(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = algo.learner_group.full_state()["rl_module"]["default_policy"]
     return found
-
-
-def test_what_is_remembered_goes_back_with_the_policy(beginner_model_dir: Path, tmp_path: Path) -> None:
-    algo = build(beginner_model_dir)
-    algo.train()
-    algo.save_run_checkpoint(tmp_path / "000001")
-    before = remembered(algo).to_json()
-    algo.train()
-    algo.go_back(tmp_path / "000001")
-    assert remembered(algo).to_json() == before and algo.iteration == 2
-    algo.stop()
-
-
-def test_learners_that_start_over_remember_nothing(beginner_model_dir: Path) -> None:
-    algo = build(beginner_model_dir)
-    algo.train()
-    assert len(remembered(algo).chain) > 0
-    algo.restart_learners(None)
-    assert len(remembered(algo).chain) == 0 and algo.iteration == 0
-    algo.stop()
 
 
 SOLVED: dict[str, Any] = {"success_replay": 2, "tasks_per_iteration": 24}
@@ -322,11 +306,10 @@ def without_times(metrics: dict[str, float]) -> dict[str, float]:
 @pytest.mark.parametrize(
     "keys",
     [
-        {},
         {"async_level": 1, "rollout_correction": "none", "old_logprobs": "engine"},
         {"old_logprobs": "learner", "rollout_correction": "icepop"},
     ],
-    ids=["in step", "one behind", "corrected"],
+    ids=["one behind", "corrected"],
 )
 def test_a_resumed_run_learns_from_the_same_episodes_again(
     beginner_model_dir: Path, tmp_path: Path, keys: dict[str, Any]

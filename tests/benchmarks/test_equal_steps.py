@@ -31,24 +31,6 @@ def test_every_arm_on_file_is_a_method_and_every_picture_is_there() -> None:
         assert (page.RESULTS / f"equal_steps_{name}.png").is_file()
 
 
-def test_the_summary_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After 1,000 of 2,000 steps ours is half way from 0.1 to 0.5, PPO to 0.4: 0.3 and 0.25; RLOO has too few seeds."""
-
-    def runs(end: float, seeds: int) -> dict[str, page.Run]:
-        return {str(seed): {"success": {"0": 0.1, "1": end}, "steps": [2000]} for seed in range(seeds)}
-
-    arms = {page.OURS: runs(0.5, 3), "grpo": runs(0.3, 3), "ppo": runs(0.4, 3), "rloo": runs(0.9, 2)}
-    monkeypatch.setitem(page.WORLDS, "x", page.World("x", (), (), 1.0, 1000))
-    arms = {page.OURS: runs(0.5, 3), "grpo": runs(0.3, 3), "ppo": runs(0.4, 3), "rloo": runs(0.9, 2)}
-    line = (
-        "| [x](#x) | 3 | 0.10 | 0.30 [0.30, 0.30] | **+0.20 [+0.20, +0.20]** | ppo 0.25 | **+0.05 [+0.05, +0.05]** "
-        "| **+0.10 [+0.10, +0.10]** |"
-    )
-    assert page.verdict("x", page.OURS, {**arms, page.BEFORE: runs(1.0, 3)}) == line
-    before = {**arms, page.BEFORE: runs(0.4, 2)}
-    assert page.verdict("x", page.OURS, before, (page.BEFORE,)) == f"{line} **+0.05 [+0.05, +0.05]** |"
-
-
 def test_the_tasks_of_others_are_worlds() -> None:
     assert {f"gymnasium:{cls.__module__}:{cls.__name__}" for cls in (*UNSEEN, toy_text.Taxi, toy_text.Lake)} <= {
         world.env for world in WORLDS.values()

@@ -6,65 +6,18 @@ import numpy as np
 import pytest
 from algorithms.handmade import per_step, settings_of
 
-from benchmarks.exact_worlds.arms import ARMS
 from benchmarks.exact_worlds.learn import budget_of
 from benchmarks.exact_worlds.methods import ChainCritic, chain_of
 from benchmarks.exact_worlds.walks import Budget, Sampler, Steps, episodes
 from benchmarks.exact_worlds.world import (
-    LOST,
-    WON,
     World,
-    build,
-    exact_gradient,
-    occupancy,
     policy,
-    success,
-    values,
 )
 from benchmarks.exact_worlds.worlds import WORLDS
 from rl_agents.algorithms.chain_gae import ChainCritic as Memory
 from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.rollout.tree_search.states import Outcomes, StateChain
-
-
-def three_states() -> World:
-    """0: a gamble on 1, or 2 for sure; 1: won or lost; 2: won in one of five times, or round again."""
-
-    def step(state: tuple[int, ...], action: int) -> object:
-        if state == (0,):
-            return [(0.5, (1,)), (0.5, LOST)] if action == 0 else (2,)
-        if state == (1,):
-            return WON if action == 0 else LOST
-        return [(0.2, WON), (0.8, LOST)] if action == 0 else state
-
-    return build("three", [(0,)], 2, step, horizon=3, start=0.3)  # type: ignore[arg-type]
-
-
-def even(world: World, runs: int = 1) -> np.ndarray:
-    return np.full((runs, world.states, world.actions), 1 / world.actions)
-
-
-def test_values_by_hand() -> None:
-    """π = 1/2: V_2 = (0, .5, .1), V_1 = (.., .5, .5·.2 + .5·.1), V_0(0) = .5·(.5·.5) + .5·.15."""
-    world = three_states()
-    found = values(world, even(world))
-    assert found.values[2, 0] == pytest.approx([0.0, 0.5, 0.1])
-    assert found.values[1, 0, 1:] == pytest.approx([0.5, 0.15])
-    assert found.values[0, 0, 0] == pytest.approx(0.2)
-    assert found.advantages[0, 0, 0] == pytest.approx([0.05, -0.05])
-    assert success(world, even(world)) == pytest.approx([0.2])
-    assert occupancy(world, even(world))[:, 0] == pytest.approx(np.array([[1, 0, 0], [0, 0.25, 0.5], [0, 0, 0.25]]))
-
-
-def test_the_gradient_is_that_of_success() -> None:
-    world = WORLDS["loops"]()
-    exact = exact_gradient(world, policy(world, world.weights[None]))[0]
-    for part, action in ((0, 0), (3, 1), (12, 3)):
-        nudge = np.zeros_like(world.weights)
-        nudge[part, action] = 1e-4
-        up, down = (success(world, policy(world, (world.weights + sign * nudge)[None]))[0] for sign in (1, -1))
-        assert exact[part, action] == pytest.approx((up - down) / 2e-4, rel=1e-5, abs=1e-9)
 
 
 def test_the_critic_is_the_products_chain() -> None:
@@ -85,15 +38,6 @@ def _observe(chain: StateChain, world: World, steps: Steps) -> None:
     for i in range(len(steps)):
         outcome = Outcomes((str(steps.after[i]),), (bool(steps.ended[i]),), (bool(steps.solved(world)[i]),))
         chain.observe(str(steps.state[i]), outcome)
-
-
-def test_3spo_learns_where_its_published_reading_does_not() -> None:
-    """traps: success starts at 0.1; dividing by the siblings' deviation and rewarding closed states ends lower."""
-    world = WORLDS["traps"]()
-    learned, published = (
-        ARMS[name].curve(world, seeds=1, iterations=8).success[-1, 0] for name in ("3spo", "published")
-    )
-    assert learned > 0.4 > published
 
 
 def played(world: World, steps: Steps) -> list[Trajectory]:

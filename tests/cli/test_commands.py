@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -47,16 +45,6 @@ def test_keys_of_an_algorithm_have_its_own_defaults(capsys) -> None:
     assert (search["gamma"], search["group_size"], search["score_rate"]) == (0.95, 2, "chain"), "of its reading"
     assert main(["list", "--keys", "--algo", "grop"]) == 2
     assert "did you mean 'grpo'?" in capsys.readouterr().err
-
-
-def test_list_and_help_import_neither_torch_nor_ray() -> None:
-    code = (
-        "import sys; from rl_agents.cli import main; main(sys.argv[1:]); "
-        "sys.exit(bool({'torch', 'ray'} & set(sys.modules)))"
-    )
-    for argv in (["list", "--json"], ["--help"], ["list", "--keys"]):
-        done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, cwd=RUN.parent, check=False)
-        assert done.returncode == 0, argv
 
 
 def test_eval_prints_only_json(tmp_path, monkeypatch, capsys) -> None:

@@ -117,13 +117,6 @@ def test_decisions_are_made_listed_and_undone(run_folder, capsys):
     assert "exclude" in call(capsys, run_folder, "show", NAMES[1])
 
 
-def test_decisions_while_the_run_goes_on(run_folder, capsys):
-    with PoolWriter(run_folder / "pool.sqlite") as pool:
-        call(capsys, run_folder, "exclude", NAMES[0])
-        pool.add(*session_records(dialogue(9), "late")).result(10)
-    assert "late" in call(capsys, run_folder, "list")
-
-
 def test_sessions_that_a_resumption_took_back(run_folder, capsys):
     with PoolWriter(run_folder / "pool.sqlite") as pool:
         pool.add(Event("resumed", 1))

@@ -145,13 +145,6 @@ def test_a_second_signal_does_not_save_half_an_optimizer_step(agents, tmp_path, 
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["000002"]
 
 
-def test_an_agent_that_cannot_tell_finishes_its_iteration(agents, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(CoinAgent, "signal_at", 3)
-    monkeypatch.setattr(CoinAgent, "learning", property(lambda self: True, lambda self, value: None), raising=False)
-    assert main(["--iterations", "6", "--output", str(tmp_path / "run"), *KEYS]) == 130
-    assert summary(tmp_path / "run")["iterations"] == 3
-
-
 def test_a_signal_in_the_last_evaluation_is_made_up_for(agents, tmp_path, monkeypatch) -> None:
     out = tmp_path / "run"
     monkeypatch.setattr(CoinAgent, "signal_in_evaluation", 4)

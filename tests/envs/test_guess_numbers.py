@@ -43,13 +43,6 @@ def test_hypotheses_of_the_worked_example() -> None:
     assert rules.hypotheses(3, 4, [*history, ("231", (0, 3))]) == ("312",)
 
 
-def test_softer_progress() -> None:
-    assert rules.set_progresses("213", ("231", "312"), ("312",))
-    assert not rules.set_progresses("213", ("231", "312"), ("231", "312"))
-    assert rules.set_progresses("312", ("312",), ("312",))
-    assert not rules.set_progresses("321", ("312",), ("312",))
-
-
 CODES = st.sampled_from([(3, 4), (3, 5), (4, 4), (4, 5)]).flatmap(
     lambda game: st.tuples(st.just(game), st.lists(st.sampled_from(rules.codes(*game)), min_size=2, max_size=6))
 )

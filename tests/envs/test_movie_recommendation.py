@@ -15,7 +15,7 @@ from rl_agents.envs.movie_recommendation import env as rules
 from rl_agents.envs.movie_recommendation import tasks
 from rl_agents.envs.movie_recommendation.demonstrations import STARTER, belief
 from rl_agents.envs.movie_recommendation.env import parse_action, read_question
-from rl_agents.envs.preferences import Movie, best_movies, comparison, cosine, possible_weights, preference, read_vector
+from rl_agents.envs.preferences import Movie, best_movies, comparison, cosine, possible_weights, preference
 from rl_agents.errors import InputError
 
 make = partial(named_env, "movie_recommendation")
@@ -43,20 +43,6 @@ def test_preferences_by_hand() -> None:
     assert cosine((3, 4), (4, 3)) == pytest.approx(0.96)
 
 
-@pytest.mark.parametrize(
-    ("text", "vector"),
-    [
-        ("0.2,0.7,0.5", (0.2, 0.7, 0.5)),
-        (" [ 0 , 1., .5 ] ", (0.0, 1.0, 0.5)),
-        ("0.2,0.7", None),
-        ("0.2,0.7,nan", None),
-        ("0.2,,0.5", None),
-    ],
-)
-def test_vectors(text: str, vector: tuple[float, ...] | None) -> None:
-    assert read_vector(text, 3) == vector
-
-
 def test_progress_by_similarity() -> None:
     truth = (10, 0)
     away, near, exact = (0.5, 0.5), (0.5, 0.1), (1.0, 0.0)
@@ -80,6 +66,7 @@ def test_unknown_tasks_are_named(number: str) -> None:
         ("<interact> guess: 0,0,0,0,0 QUESTION: would you prefer Movie_1 OVER Movie_2</interact>", ""),
         (ask("0.5,0.5"), "not-a-vector"),
         (ask("0.5,0.5,0.5,0.5,2"), "not-a-vector"),
+        (ask("0.5,0.5,0.5,nan,0.5"), "not-a-vector"),
         (ask(first="Movie_11"), "unknown-movie"),
         (ask(first="Movie_2"), "unknown-movie"),
         (ask(first="movie_1"), "unknown-movie"),

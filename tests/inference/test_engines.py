@@ -115,13 +115,6 @@ def test_seed_reproduces_whatever_shares_the_batch(rig: Rig) -> None:
     assert different.token_ids != alone.token_ids
 
 
-def test_64_requests_at_the_same_time(rig: Rig) -> None:
-    many = prompts(64, seed=10)
-    results = rig.run(*[(p, Sampling(max_tokens=1 + i % 30, seed=i)) for i, p in enumerate(many)])
-    assert [len(c.token_ids) for c in results] == [1 + i % 30 for i in range(64)]
-    assert max(rig.worst_logprob(p, c) for p, c in zip(many, results, strict=True)) <= TOLERANCE
-
-
 def test_a_rejected_request_fails_alone(rig: Rig) -> None:
     good = prompts(1, seed=11)[0]
     sampling = Sampling(max_tokens=8, seed=0)

@@ -154,46 +154,6 @@ def test_rewards_of_calls_stay_and_the_result_goes_to_the_last_word(tasks):
     assert trajectory.facts == {"references": ["x"], "points": ["z"], "evidence": ["y"]}
 
 
-def test_calls_after_the_end_are_refused_and_leave_nothing(tasks):
-    late = []
-
-    async def agent(task, client):
-        async def haunt():
-            for _ in range(100):
-                async with Asker(client) as model:
-                    try:
-                        await model.say([user("boo")])
-                    except httpx.HTTPStatusError as error:
-                        late.append(error.response.status_code)
-                        return
-                    except httpx.HTTPError:
-                        late.append(0)  # the server is gone
-                        return
-
-        async with Asker(client) as model:
-            await model.say([user("a")])
-        agent.ghost = asyncio.create_task(haunt_later(haunt))
-        return 1.0
-
-    async def haunt_later(haunt):
-        await asyncio.sleep(1.0)
-        await haunt()
-
-    async def waits(task, client):
-        async with Asker(client) as model:
-            await model.say([user("a")])
-        while not late:
-            await asyncio.sleep(0.01)
-        return 1.0
-
-    async def both(task, client):
-        return await (agent if task["id"] == "task-0" else waits)(task, client)
-
-    first, second = collect(both, tasks, 2).trajectories
-    assert late in ([401], [403], [410]) and len(first.steps) == len(second.steps) == 1
-    assert first.end_cause == second.end_cause == "terminated"
-
-
 def test_agents_at_once_are_bounded(tasks):
     running, most = 0, 0
 

@@ -86,14 +86,6 @@ def test_what_fails_for_very_old_rollouts_is_named_and_what_does_not_fail_is_not
     assert line.startswith("stream with max_staleness=8 with rollout_correction=step_tis: beyond 4")
 
 
-@pytest.mark.parametrize("file", PRESETS, ids=lambda file: file.stem)
-def test_no_preset_needs_a_caution(file: Path) -> None:
-    keys = load_recipe(str(file))
-    if keys.get("env") == "blackbox":
-        pytest.skip("agents of others have no starter model")
-    assert not cautions(resolve(Settings.from_dict({**keys, "model": "starter"})))
-
-
 @pytest.mark.parametrize("name", ["webshop_steppo", "webshop_ppo", "webshop_steppo_grpo", "alfworld_steppo"])
 def test_steppos_presets_rebuild_the_prompt_at_every_step(name: str) -> None:
     keys = load_recipe(str(PRESETS[0].with_name(f"{name}.yaml")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from pathlib import Path
@@ -68,16 +67,6 @@ def test_a_trial_that_starts_again_goes_on_from_its_own_checkpoint(beginner_mode
     run = RunFolder(tmp_path / "trials" / sweep.trials[0].name)
     assert [record["iteration"] for record in run.read_metrics()] == [0, 1, 2, 3]
     assert run.read_summary()["status"] == "done"
-
-
-def test_a_stopped_trial_is_saved_and_marked(beginner_model_dir: Path, tmp_path: Path) -> None:
-    sweep = make_sweep(beginner_model_dir, (1e-3,), run={"checkpoint_interval": 0})
-    trial = start(sweep, tmp_path)
-    trial.train()
-    trial.stop()
-    run = RunFolder(tmp_path / "trials" / sweep.trials[0].name)
-    assert run.read_summary()["status"] == "interrupted"
-    assert [number for number, _ in run.complete_checkpoints()] == [1]
 
 
 def test_a_trial_waits_until_the_process_before_has_ended(beginner_model_dir: Path, tmp_path: Path) -> None:
@@ -190,14 +179,3 @@ def test_what_breaks_leaves_its_traceback(beginner_model_dir: Path, tmp_path: Pa
     with pytest.raises(IsADirectoryError):
         trial.train()
     assert "IsADirectoryError" in (trial.folder.path / "error.log").read_text()
-
-
-def test_pointers_say_where_the_checkpoint_is(beginner_model_dir: Path, tmp_path: Path) -> None:
-    sweep = make_sweep(beginner_model_dir, (1e-3,))
-    trial = start(sweep, tmp_path)
-    trial.train()
-    (tmp_path / "p").mkdir()
-    trial.save_checkpoint(str(tmp_path / "p"))
-    trial.stop()
-    pointer = json.loads((tmp_path / "p" / "checkpoint.json").read_text())
-    assert pointer == {"checkpoint": f"trials/{sweep.trials[0].name}/checkpoints/000001"}

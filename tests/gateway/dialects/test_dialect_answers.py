@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from scripted_gateway import CREATED, answered
 
-from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Piece, Start
+from rl_agents.gateway.calls import Delta, ModelCall, Piece, Start
 from rl_agents.gateway.dialects import (
     DIALECTS,
     chat_completions,
@@ -83,21 +83,6 @@ def test_a_whole_response() -> None:
     assert body["tools"] == [about] and body["metadata"] == {"who": "me"} and body["tool_choice"] == "required"
     assert body["incomplete_details"] is None and body["error"] is None and body["max_output_tokens"] == 9
     assert body["temperature"] is None  # sampling is set by the run
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason", "stop"),
-    [
-        (answered("Five."), "end_turn", None),
-        (answered("Fi", finish="length"), "max_tokens", None),
-        (answered("Five", stop="."), "stop_sequence", "."),
-        (answered("", ("f", {})), "tool_use", None),
-        (answered("", ("f", {}), stop="."), "tool_use", None),
-    ],
-)
-def test_a_messages_end_has_its_reason(answer: ModelAnswer, reason: str, stop: str | None) -> None:
-    body = messages.whole(call_of(messages), [answer])
-    assert (body["stop_reason"], body["stop_sequence"]) == (reason, stop)
 
 
 def failing(dialect: ModuleType, *pieces: Piece | ApiError) -> list[dict[str, Any]]:

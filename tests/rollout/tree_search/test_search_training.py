@@ -11,13 +11,11 @@ import gymnasium
 import pytest
 import torch
 
-from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
 from rl_agents.rollout.tree_search.explorer import Explorer, explorer_to_json
 from rl_agents.rollout.tree_search.picture import draw_search, draw_tree, tree_columns
 from rl_agents.rollout.tree_search.tree import Mark
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
-from rl_agents.trainer.resolve import resolve
 
 KEYS: dict[str, Any] = {"algo": "3spo", "tasks_per_iteration": 4, "group_size": 4, "search_steps": 48, "lr": 1e-3}
 #: What a resumed run may differ in: time, and the ways back to states whose snapshots were not kept.
@@ -68,18 +66,6 @@ def test_three_and_three_iterations_are_six(beginner_model_dir: Path, tmp_path: 
     assert rates[0] == 1e-3 and rates[5] == pytest.approx(1e-3 * (1 / 3 + 0.02))
 
 
-def test_snapshots_and_replay_learn_the_same(beginner_model_dir: Path) -> None:
-    runs = []
-    for branching in ("snapshot", "replay"):
-        algo = build(beginner_model_dir, branching=branching)
-        metrics = algo.train()["agent"], algo.train()["agent"]
-        assert (metrics[1]["search/replayed_steps"] > 0) == (branching == "replay")
-        runs.append((weights(algo), explorer_to_json(searched(algo)), metrics[1]["search/env_steps"]))
-        algo.stop()
-    assert runs[0][1:] == runs[1][1:]
-    assert all(torch.equal(tensor, runs[1][0][name]) for name, tensor in runs[0][0].items())
-
-
 def test_every_update_has_its_own_version_and_sampling_says_which_it_used(beginner_model_dir: Path) -> None:
     algo = build(beginner_model_dir, reading="published", tasks_per_iteration=1, search_steps=24)
     metrics = algo.train()["agent"]
@@ -126,20 +112,6 @@ def test_an_environment_that_cannot_be_reached_again_is_refused_at_the_start(beg
     gymnasium.register("tests/Noisy-v0", entry_point=lambda **_: Noisy())
     with pytest.raises(InputError, match=r"gymnasium:tests/Noisy-v0 cannot be branched by replay: it shows another"):
         build(beginner_model_dir, "gymnasium:tests/Noisy-v0")
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"truncation": "t3"}, "truncation=t3 does not work with algo 3spo"),
-        ({"novelty": "none", "novelty_decay": 0.2}, "'novelty_decay' has no effect without novelty other than none"),
-        ({"score_xi": 5}, "'score_xi' has no effect without score_gate other than off"),
-        ({"gae_lambda": 0.9}, "key 'gae_lambda' has no effect with algo 3spo"),
-    ],
-)
-def test_keys_that_do_not_go_together(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        resolve(Settings.from_dict({"algo": "3spo", **keys}))
 
 
 def test_the_checkpoint_of_a_search_is_small_plain_data_and_refused_without_it(
