@@ -349,20 +349,6 @@ def test_agents_that_replay_are_branched_by_replay(tasks):
     assert not check.input_error and {reached.way for reached in check.reached.values()} == {"replay"}
 
 
-def test_agents_that_do_not_replay_are_refused_in_one_line(tasks):
-    counter = itertools.count()
-
-    async def clock(task, client):
-        async with Asker(client) as model:
-            await model.say([user(f"it is {next(counter)} o'clock")])
-            await model.say([user("and now?")])
-        return 1.0
-
-    problem = checked(clock, tasks).input_error
-    assert "environment blackbox cannot be branched by replay: it shows another observation than before" in problem
-    assert "\n" not in problem
-
-
 DESK = [tool for tool in desk.TOOLS if tool["function"]["name"] == "get_order"]
 CALL = '<tool_call>\n{"name": "get_order", "arguments": {"order_id": "12"}}\n</tool_call>'
 

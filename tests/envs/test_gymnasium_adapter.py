@@ -165,20 +165,6 @@ def test_environments_that_text_cannot_play():
         make_env("gymnasium:FrozenLake-v1", {"kwargs": {"nonsense": 1}})
 
 
-@pytest.mark.parametrize("gym_id", ["Taxi-v3", "Blackjack-v1"])
-def test_gymnasiums_own_environments(gym_id):
-    env, observation, _ = start(gym_id)
-    assert observation.startswith("Observation: ") and "Answer with a number from 0 to" in observation
-    assert "\x1b" not in observation
-    assert (len(observation.splitlines()) > 4) == (gym_id != "Blackjack-v1")  # it draws in pixels only
-    for _ in range(20):
-        observation, reward, terminated, truncated, info = env.step("1")
-        assert isinstance(observation, str) and isinstance(reward, float) and info["valid"]
-        if terminated or truncated:
-            break
-    env.close()
-
-
 class Wrong(gymnasium.Env):
     observation_space, action_space = spaces.Text(9), spaces.Text(9)
     answer = None

@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rl_agents.algorithms import Settings
 from rl_agents.chat.template import Dialogue
 from rl_agents.cli import main
-from rl_agents.config import validate
 from rl_agents.data.trajectory import Step
 from rl_agents.envs.base import make_env
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
-from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import read_step
 from rl_agents.rollout.prompting import MEMORY_HEADING, REACT_INSTRUCTION, TRIALS, ReAct, Reflexion
 from rl_agents.rollout.turns import next_dialogue
@@ -78,12 +75,6 @@ def test_an_attempt_ends_at_its_own_turn_limit() -> None:
     env.step("<interact>123</interact>")
     request, *_ = env.step("<interact>124</interact>")
     assert "Do not act now" in request
-
-
-def test_reflexion_does_not_mix_with_truncation() -> None:
-    settings = Settings.from_dict({"prompting": "reflexion", "truncation": "t3"})
-    with pytest.raises(InputError, match="reflexion runs several attempts"):
-        validate(settings)
 
 
 def test_reflexion_in_the_rollout_path(beginner_model_dir: Path) -> None:
