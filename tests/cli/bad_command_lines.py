@@ -3,37 +3,22 @@
 ROWS = """
 --set group_size=2.5 => group_size=2.5: must be a valid integer, got a number with a fractional part
 --set group_size=true => group_size=True: must be a number
---set tasks_per_iteration=0 => tasks_per_iteration=0: must be at least 1
---set lr=-1 => lr=-1: must be at least 0
 --set lr=inf => lr='inf': must be a finite number
 --set betas=[0.9] => betas=[0.9]: two numbers are needed
---set gamma=1.5 algo=ppo => gamma=1.5: must be at most 1
---set gamma=0.9 algo=grpo => key 'gamma' has no effect with algo grpo; it belongs to: 3spo, chain-gae,
---set success_replay_weight=0.5 success_replay=0 algo=chain-gae => key 'success_replay_weight' has no effect without
 --set success_replay=2 top_p=0.9 old_logprobs=learner algo=chain-gae => top_p=0.9 does not work with success_replay
---set kl_estimator=k9 kl_coef=0.1 => kl_estimator='k9': valid: k1, abs, k2, k3, k3+
---set temperature=0 => temperature=0: training needs a stochastic policy; use eval_temperature=0 for greedy tests
---set top_p=0.9 => top_p=0.9 needs old_logprobs=learner: the engine's logprobs are those of the nucleus, the
 --set max_response_tokens=300 max_model_len=256 => max_response_tokens=300 leaves no room for a prompt in max_model_le
 --seed -1 => seed=-1: must be at least 0
 --seed x => argument --seed: invalid int value: 'x' (see run.py --help)
---set loss_agg_mode=mean => loss_agg_mode='mean': valid: token-mean, seq-mean-token-mean, seq-mean-token-sum, seq-mean-t
 --set context=window => context='window': valid: append, window(n)
---set engine=vlllm => engine='vlllm': valid: auto, vllm, torch
 --set placement=colocate num_env_runners=0 => placement=colocate: needs num_env_runners of 1 or more
 --set placement=colocate engine_mode=async => placement=colocate: engine_mode=async has processes of its own
 --set tensor_parallel=2 => tensor_parallel=2 needs engine_mode=async
 --set learner_sharding=fsdp => learner_sharding=fsdp needs num_learners of 2 or more, not 0
 --set optimizer=muon learner_sharding=fsdp num_learners=2 => learner_sharding=fsdp with optimizer=muon: Muon needs who
 --set truncation=t4 => unknown truncation 't4': did you mean 't3'?
---set truncation_window=3 => key 'truncation_window' has no effect without truncation=t3
 --set reward=judge => unknown reward 'judge': valid: environment, prs
 --set reward=prs prs_form=general judge=openai => judge=openai needs judge_url
 --set prompting=reflexion truncation=t3 => prompting=reflexion runs several attempts in one episode; it needs truncat
---set rollout_correction=tis => rollout_correction='tis': valid: none, token_tis, step_tis, sequence_tis, seq_mis, geo_
---set rollout_correction=token_tis => rollout_correction=token_tis needs old_logprobs=learner: with the engine's logpro
---set rollout_correction=seq_mis old_logprobs=learner rollout_correction_bounds=[2,1] => rollout_correction_bounds=[2.0
---set kl_coef=0.1 kl_in_reward_coef=0.1 => kl_coef=0.1 and kl_in_reward_coef=0.1 count the KL twice: set one of them t
 --algo '' => unknown algorithm '':
 --algo 3SPO --env alfworld => unknown algorithm '3SPO': did you mean '3spo'?
 --algo 3spo --env guess_numbers --set search_steps=9 truncation=t3 => truncation=t3 does not work with algo 3spo: it
@@ -56,7 +41,6 @@ ROWS = """
 --env blackbox --set env.agent=nowhere:b env.tasks=guess_numbers => env.agent=nowhere:b: there is no module nowhere in
 --env mcp --set model=. => environment mcp needs env.tasks=FILE, a table of questions with answers
 --env situation_puzzles --set env.judge=gpt => env.judge='gpt': valid: rule, openai
---set sample_timeout_s=-5 => sample_timeout_s=-5: must be above 0
 --set batch_size=3 => unknown key 'batch_size': set tasks_per_iteration (tasks) and group_size (rollout
 --set lr=1 learning_rate=2 => 'lr' and 'learning_rate' are the same key: keep one of them
 --local --set engine=vllm => --local means engine=torch, but engine=vllm is given
@@ -83,15 +67,11 @@ pivot => pivot needs a step: demo-traces, extract, profile, filter (see run.py p
 pivot extract => the following arguments are required: --traces, --output (see run.py pivot extract --help)
 pivot extract --traces nowhere --output o => nowhere: no such file or folder
 serve => checkpoint is missing: name a run's folder, a checkpoint or a model folder
-serve --checkpoint . --set max_replicas=0 => max_replicas=0: must be at least 1
 serve --port 99999999 --checkpoint . => --port 99999999: must be between 1 and 65535
 evl => unknown command 'evl': did you mean 'eval'?
 --env multihop_qa --set env.retriever=dense => env.retriever=dense needs env.retriever_model=DIR
 --seed 1 --set seed=2 => seed is given twice
 --set model=no/such/model => no/such/model
---set 'betas=[0.9, 1.5]' => betas=[0.9, 1.5]: must be below 1
---set kl_estimator=k2 => key 'kl_estimator' has no effect without kl_coef
---algo vspo --set vspo_mode=none vspo_alpha=3 => without vspo_mode other than none
 --pool nowhere => nowhere: no such pool
 --pool p --set group_size=4 => key 'group_size' has no effect with pool=p
 --pool p --set pool=q => pool is given twice

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from environments import starts, with_keywords
 from loopback import Loopback, loopback, saying
+from rollout.scripted import ScriptedEngine
 
 from rl_agents.algorithms import Settings
 from rl_agents.chat.template import make_context
@@ -22,7 +23,6 @@ from rl_agents.envs.long_form_qa.demonstrations import STARTER
 from rl_agents.envs.long_form_qa.tasks import load_questions
 from rl_agents.envs.options import JudgeKeys
 from rl_agents.errors import InputError
-from rl_agents.inference.base import Completion
 from rl_agents.rewards.base import make_reward
 from rl_agents.rewards.judges import JudgeError
 from rl_agents.rollout.agent_loop import Limits, play_episodes
@@ -233,7 +233,7 @@ def test_episodes_wait_for_their_judge_side_by_side(monkeypatch: pytest.MonkeyPa
     specs = [EpisodeSpec(TASK, n, 0, seed=n) for n in range(40)]
     with loopback(saying("yes", wait_s=0.5)) as server:
         keys = {**SMALL, "judge": "openai", "judge_url": server.url, "judge_model": "grader", "judge_concurrency": 30}
-        engine = Sayings(tokenizer, [action] * len(specs))
+        engine = ScriptedEngine(tokenizer, lambda prompt: action)
         played = asyncio.run(play_episodes(specs, lambda: make_env("long_form_qa", keys), engine, context, limits))
     assert all(t.metrics["complete"] == t.metrics["grounded"] == 1.0 for t in played.trajectories)
     assert len(server.requests) == 80 and 20 <= server.most_under_way <= 30
@@ -248,22 +248,12 @@ def test_an_odd_reply_is_the_environments_failure(server: Loopback) -> None:
     assert env.snapshot() is before
 
 
-class Sayings:
-    """An engine that says one text after the other."""
-
-    def __init__(self, tokenizer: Any, texts: list[str]) -> None:
-        self.tokenizer, self.texts = tokenizer, iter(texts)
-
-    async def generate(self, prompt_ids: list[int], sampling: Any) -> Completion:
-        ids = [*self.tokenizer.encode(next(self.texts), add_special_tokens=False), sampling.stop_token_ids[0]]
-        return Completion(ids, [-0.5] * len(ids), 0, "stop")
-
-
 def scored(actions: list[str], **keys: Any) -> tuple[float, dict[str, Any]]:
     """Play actions in the real agent loop and return what PRS makes of them."""
     tokenizer = STARTER.build_tokenizer()
     limits = Limits(len(actions), max_response_tokens=40, max_model_len=256)
-    engine, context = Sayings(tokenizer, actions), make_context("append", tokenizer)
+    said, context = iter(actions), make_context("append", tokenizer)
+    engine = ScriptedEngine(tokenizer, lambda prompt: next(said))
     played = asyncio.run(
         play_episodes([EpisodeSpec(TASK, 0, 0, seed=5)], lambda: make(**SMALL), engine, context, limits)
     )

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from gymnasium.utils.env_checker import check_env
 from processes import children_running
+from rollout.scripted import ScriptedEngine
 
 from rl_agents.envs.base import make_env, named_env, task_ids
 
@@ -23,7 +24,6 @@ from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.mcp.env import McpEnv
 from rl_agents.envs.small_model import word_tokenizer
 from rl_agents.errors import InputError
-from rl_agents.inference.base import Completion
 from rl_agents.rollout.agent_loop import Limits, play_episodes
 from rl_agents.rollout.branching import takes_snapshots
 from rl_agents.rollout.env_calls import EnvFailure, call_env, read_reset
@@ -140,17 +140,6 @@ def test_a_dead_server_ends_the_episode_with_a_cause(tmp_path: Path) -> None:
     assert not running(MISBEHAVING)
 
 
-class Caller:
-    """An engine that calls one tool in every turn."""
-
-    def __init__(self, tokenizer: Any, action: str) -> None:
-        self.tokenizer, self.action = tokenizer, action
-
-    async def generate(self, prompt_ids: list[int], sampling: Any) -> Completion:
-        ids = [*self.tokenizer.encode(self.action, add_special_tokens=False), sampling.stop_token_ids[0]]
-        return Completion(ids, [-0.5] * len(ids), 0, "stop")
-
-
 def played(action: str, episodes: int, turns: int, env_timeout_s: float, **options: Any) -> list[Trajectory]:
     """Episodes in the real agent loop, which awaits the environment."""
     tokenizer = word_tokenizer(action.split(), [], 100_000)
@@ -158,7 +147,13 @@ def played(action: str, episodes: int, turns: int, env_timeout_s: float, **optio
     specs = [EpisodeSpec("city/ada", n, 0, seed=n) for n in range(episodes)]
     limits = Limits(turns, max_response_tokens=100, max_model_len=100_000, env_timeout_s=env_timeout_s)
     context = make_context("append", tokenizer)
-    found = play_episodes(specs, lambda: make_env("mcp", options, turns), Caller(tokenizer, action), context, limits)
+    found = play_episodes(
+        specs,
+        lambda: make_env("mcp", options, turns),
+        ScriptedEngine(tokenizer, lambda prompt: action),
+        context,
+        limits,
+    )
     return asyncio.run(found).trajectories
 
 

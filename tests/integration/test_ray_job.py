@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import free_port
 
 from rl_agents.reporting.run_folder import RunFolder
 
@@ -24,12 +25,6 @@ pytestmark = pytest.mark.ray  # starts processes of its own, unlike a unit test
 ROOT = Path(__file__).parents[2]
 RAY = Path(sys.executable).with_name("ray")
 START_S = 120.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from processes import free_port
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]  # starts processes of its own, unlike a unit test
 
@@ -25,12 +25,6 @@ RAY = Path(sys.executable).with_name("ray")
 LIMIT_S = 300.0
 ALARMS = re.compile(r"warning|error|fail|traceback|\.cc:", re.IGNORECASE)
 SMALL = ["env=guess_numbers", "engine=torch", "tasks_per_iteration=2", "group_size=4", "eval_episodes=4"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from trainer.test_algorithm import build, policy_weights, train
+from trained import policy_weights, train
+from trainer.test_algorithm import build
 from trainer.test_run_store import count_generations
 
 from rl_agents.store.reader import PoolReader

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from trained import equal, policy_weights, train
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli import main
@@ -27,7 +28,6 @@ from rl_agents.trainer.resolve import cautions, resolve
 from rl_agents.trainer.unused_keys import apply_defaults
 
 KEYS: dict[str, Any] = {"tasks_per_iteration": 4, "group_size": 4, "eval_episodes": 0, "minibatches": 1}
-TIMES = ("timing_s/", "perf/")
 
 
 def build(model_dir: Path, **keys: Any) -> AgentAlgorithm:
@@ -45,21 +45,6 @@ def opened(pool: Path, **keys: Any) -> Recorded:
     recipe = ALGORITHMS[settings.algo]
     apply_defaults(settings, recipe)
     return Recorded.open(settings, recipe, 300)
-
-
-def train(algo: AgentAlgorithm, iterations: int) -> list[dict[str, float]]:
-    results = [algo.train()["agent"] for _ in range(iterations)]
-    return [{k: v for k, v in metrics.items() if not k.startswith(TIMES)} for metrics in results]
-
-
-def weights(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
-    state = algo.learner_group.full_state()["rl_module"]["default_policy"]
-    return {name: tensor.clone() for name, tensor in state.items()}
-
-
-def same(one: AgentAlgorithm, other: AgentAlgorithm) -> bool:
-    first, second = weights(one), weights(other)
-    return all(torch.equal(tensor, second[name]) for name, tensor in first.items())
 
 
 def records(played: list[list[Trajectory]], **changes: Any) -> list[Record]:
@@ -107,13 +92,13 @@ def test_it_learns_without_engines_from_what_was_recorded(
 ) -> None:
     pool = pool_of(*records(played))
     run = offline(beginner_model_dir, pool, algo=algo)
-    before = weights(run)
+    before = policy_weights(run)
     first, second = train(run, 2)
     assert run.rollout_workers is None, "nobody plays, so nothing that plays was started"
     assert first["rollout/episodes"] >= 16 and first["actor/grad_norm"] > 0
     assert first["rollout_corr/ess"] == pytest.approx(1.0, abs=1e-3), "the beginner itself sampled it"
     assert second["rollout_corr/ess"] < first["rollout_corr/ess"], "and the learner has moved since"
-    assert any(not torch.equal(tensor, before[name]) for name, tensor in weights(run).items())
+    assert any(not torch.equal(tensor, before[name]) for name, tensor in policy_weights(run).items())
     run.stop()
 
 
@@ -164,7 +149,7 @@ def test_resume_is_exact(
     first.save_run_checkpoint(tmp_path / "000002")
     first.stop()
     second = AgentAlgorithm.from_checkpoint(tmp_path / "000002")
-    assert before + train(second, 3) == straight and same(whole, second)
+    assert before + train(second, 3) == straight and equal(policy_weights(whole), policy_weights(second))
     assert whole.place.position == second.place.position == (15 if keys["algo"] != "sft" else whole.place.position)
     assert whole.rollout_workers is None and second.rollout_workers is None
     for run in (whole, second):
@@ -209,13 +194,13 @@ def test_curation_changes_what_is_trained_and_undoing_it_does_not(
     for decided in CURATED:
         pool_of(decided)
         curated = trained()
-        assert not same(plain, curated), decided
+        assert not equal(policy_weights(plain), policy_weights(curated)), decided
         sizes = [t.steps[0].weight for t in curated.last_trajectories]
         assert len(sizes) == (31 if decided.verdict == "exclude" and decided.ordinal < 0 else 32)
         with PoolReader(pool) as reader:
             (last, _) = reader.curation()[-1]
         pool_of(Curation("0/0/0", decided.verdict, undoes=last))
-    assert same(plain, trained())
+    assert equal(policy_weights(plain), policy_weights(trained()))
 
 
 def test_weights_multiply_the_advantage_or_the_loss(played: list[list[Trajectory]]) -> None:

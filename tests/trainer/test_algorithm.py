@@ -9,29 +9,18 @@ import gymnasium
 import pytest
 import torch
 from chat_tokenizers import qwen
+from trained import policy_weights, train
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rl_agents.errors import InputError
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 KEYS: dict[str, Any] = {"tasks_per_iteration": 4, "group_size": 4, "eval_episodes": 8}
-TIMES = ("timing_s/", "perf/")
 
 
 def build(model_dir: Path, env: str = "guess_numbers", **keys: Any) -> AgentAlgorithm:
     config = AgentConfig().environment(env).training(model=str(model_dir), **{**KEYS, **keys}).local()
     return config.build_algo()
-
-
-def train(algo: AgentAlgorithm, iterations: int) -> list[dict[str, float]]:
-    results = [algo.train()["agent"] for _ in range(iterations)]
-    return [{k: v for k, v in metrics.items() if not k.startswith(TIMES)} for metrics in results]
-
-
-def policy_weights(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
-    return {
-        name: tensor.clone() for name, tensor in algo.learner_group.full_state()["rl_module"]["default_policy"].items()
-    }
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo", "chain-gae"])

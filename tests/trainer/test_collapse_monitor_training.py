@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from trainer.test_algorithm import policy_weights
+from trained import policy_weights
 
 from rl_agents.errors import PolicyFell
 from rl_agents.interrupts import Interrupts

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
+from trained import equal, saved_weights
 
 from rl_agents.algorithms import Settings
 from rl_agents.config import load_recipe
@@ -34,14 +33,6 @@ def start(sweep: Sweep, output: Path, index: int = 0, keys: dict[str, Any] | Non
     spec = sweep.trials[index]
     trial = {"name": spec.name, "keys": keys or spec.keys, "bundles": [{"CPU": 1.0}]}
     return SweepTrial({"sweep": sweep, "output": str(output), "cluster_gpus": 0.0, "trial": trial})
-
-
-def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
-    return load_file(checkpoint / "hf" / "model.safetensors")
-
-
-def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_what_a_run_says_of_its_episodes_reaches_the_sweep(beginner_model_dir: Path, tmp_path: Path) -> None:
@@ -121,8 +112,8 @@ def test_taking_over_a_better_member_restores_weights_and_uses_the_new_rate(
     algo.restore_run_checkpoint(source.checkpoint(1))
     algo.train()
     algo.save_run_checkpoint(tmp_path / "again")
-    assert equal(weights(tmp_path / "again"), weights(run.checkpoint(2)))
-    assert not equal(weights(source.checkpoint(1)), weights(run.checkpoint(2)))
+    assert equal(saved_weights(tmp_path / "again"), saved_weights(run.checkpoint(2)))
+    assert not equal(saved_weights(source.checkpoint(1)), saved_weights(run.checkpoint(2)))
 
     # A crash now: Tune still names the donor's checkpoint, and the trial's own later one wins.
     changed.algo.pool.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import gymnasium
 import pytest
 import torch
+import trained
+from trained import policy_weights as weights
 
 from rl_agents.errors import InputError
 from rl_agents.rollout.tree_search.explorer import Explorer, explorer_to_json
@@ -20,20 +23,11 @@ from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 KEYS: dict[str, Any] = {"algo": "3spo", "tasks_per_iteration": 4, "group_size": 4, "search_steps": 48, "lr": 1e-3}
 #: What a resumed run may differ in: time, and the ways back to states whose snapshots were not kept.
 EXCEPT = ("timing_s/", "perf/", "search/replayed_steps")
+train = partial(trained.train, leave_out=EXCEPT)
 
 
 def build(model_dir: Path, env: str = "guess_numbers", **keys: Any) -> AgentAlgorithm:
     return AgentConfig().environment(env).training(model=str(model_dir), **{**KEYS, **keys}).local().build_algo()
-
-
-def train(algo: AgentAlgorithm, iterations: int) -> list[dict[str, float]]:
-    results = [algo.train()["agent"] for _ in range(iterations)]
-    return [{k: v for k, v in metrics.items() if not k.startswith(EXCEPT)} for metrics in results]
-
-
-def weights(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
-    state = algo.learner_group.full_state()["rl_module"]["default_policy"]
-    return {name: tensor.clone() for name, tensor in state.items()}
 
 
 def searched(algo: AgentAlgorithm) -> Explorer:
