@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from functools import partial
-from itertools import product
 
 import pytest
 from environments import starts, with_keywords
@@ -13,9 +12,9 @@ from environments import starts, with_keywords
 from rl_agents.envs.base import named_env
 from rl_agents.envs.movie_recommendation import env as rules
 from rl_agents.envs.movie_recommendation import tasks
-from rl_agents.envs.movie_recommendation.demonstrations import STARTER, belief
+from rl_agents.envs.movie_recommendation.demonstrations import STARTER
 from rl_agents.envs.movie_recommendation.env import parse_action, read_question
-from rl_agents.envs.preferences import Movie, best_movies, comparison, cosine, possible_weights, preference
+from rl_agents.envs.preferences import Movie, best_movies, cosine, preference
 from rl_agents.errors import InputError
 
 make = partial(named_env, "movie_recommendation")
@@ -179,17 +178,6 @@ def test_anchors_meet_whatever_the_order() -> None:
         env = started()
         ends.append([env.step(ask("0,0,0,0,1", *pair))[4]["anchor"] for pair in pairs][-1])
     assert ends[0] == ends[1] != f"{TASK} : "
-
-
-def test_the_player_believes_what_is_consistent() -> None:
-    task = tasks.find_task(SMALL_TASK)
-    assert len(possible_weights("movie_recommendation", 3, 3, 4096)) == 3**3 - 1
-    first, second = task.seen[:2]
-    known = [comparison(0, 1, preference(task.weights, first, second))]
-    every = [w for w in product(range(3), repeat=3) if any(w)]
-    said = preference(task.weights, first, second)
-    expected = [w for w in every if preference(w, first, second) == said]
-    assert [tuple(w) for w in belief(task, known).tolist()] == expected and task.weights in expected
 
 
 def test_the_starters_demonstrations_are_of_neither_split() -> None:

@@ -61,20 +61,3 @@ def test_both_wordings_of_a_task_are_read(family, wording: int) -> None:
 def test_a_text_without_a_task_is_refused() -> None:
     with pytest.raises(InputError, match="no task of the six families in 'juggle three eggs"):
         Expert(f"{ROOM}\n\nYour task is to: juggle three eggs.")
-
-
-def test_expert_puts_a_wrong_object_away_and_does_not_repeat_what_failed() -> None:
-    expert = Expert(f"{ROOM}\n\nYour task is to: put a pen in shelf.")
-    expert.observe("go to desk 1", "You arrive at desk 1. On the desk 1, you see a mug 1.")
-    expert.observe("take mug 1 from desk 1", "You pick up the mug 1 from the desk 1.")
-    assert expert.choose() == "move mug 1 to desk 1"
-    expert.observe("move mug 1 to desk 1", "Nothing happens.")
-    assert expert.choose() == "go to shelf 2"
-
-
-def test_expert_survives_texts_it_cannot_read() -> None:
-    expert = Expert("\n\nYour task is to: put a pen in shelf.")
-    for text in ("", "Nothing happens.", "a" * 10_000, "On the , you see", "You arrive at nowhere."):
-        command = expert.choose()
-        assert command
-        expert.observe(command, text)
