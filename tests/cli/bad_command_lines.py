@@ -6,6 +6,7 @@ ROWS = """
 --set lr=inf => lr='inf': must be a finite number
 --set betas=[0.9] => betas=[0.9]: two numbers are needed
 --set success_replay=2 top_p=0.9 old_logprobs=learner algo=chain-gae => top_p=0.9 does not work with success_replay
+--set top_p=0.9 => top_p=0.9 needs old_logprobs=learner: the engine's logprobs are those of the nucleus, the
 --set max_response_tokens=300 max_model_len=256 => max_response_tokens=300 leaves no room for a prompt in max_model_le
 --seed -1 => seed=-1: must be at least 0
 --seed x => argument --seed: invalid int value: 'x' (see run.py --help)
