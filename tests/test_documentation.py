@@ -140,14 +140,3 @@ def test_no_text_tells_people_to_install_a_strangers_project():
     names = {extra for text in texts.values() for found in EXTRA.findall(text) for extra in found.split(",")}
     known = tomllib.loads(texts["pyproject.toml"])["project"]["optional-dependencies"]
     assert {"mcp", "vllm-cpu"} <= names <= set(known)
-
-
-@pytest.mark.parametrize(
-    "by", ["pip install {}", "pip install '{}[mcp]'", 'uv pip install "{}"', "get {}[alfworld] there"]
-)
-def test_an_installation_by_name_is_found(by):
-    for name in ("rl-agents", "rl_agents", "rl-agents-ray"):
-        assert BY_NAME.search(by.format(name))
-    assert not BY_NAME.search("pip install -e '.[mcp]' in the checkout, where rl_agents/tools is")
-    assert not BY_NAME.search("pip install 'dist/rl_agents_ray-0.1.0-py3-none-any.whl[mcp]'")
-    assert not BY_NAME.search("[how](install.md), then: `rl-agents --help`")

@@ -59,17 +59,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in a new process, where no plugin is registered."""
-    command = [sys.executable, str(ROOT / "run.py"), *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
-
-
-def test_the_three_files_are_short() -> None:
-    lines = sum(len((EXAMPLES / f"{name}.py").read_text().splitlines()) for name in NAMES)
-    assert lines <= 120
-
-
 def test_threads_find_modules_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that empty Python 3.11's caches at once delete the same entry, and the second has a KeyError."""
     names = [f"found_at_once_{number}" for number in range(400)]
@@ -85,14 +74,17 @@ def test_threads_find_modules_at_once(folder: Path, monkeypatch: pytest.MonkeyPa
         sys.setswitchinterval(every)
 
 
-def test_the_list_shows_where_a_plugin_comes_from(folder: Path) -> None:
-    listed = [run(folder, "list", *kind, "--json", *IMPORTS) for kind in ((), ("rewards",))]
-    assert [done.returncode for done in listed] == [0, 0], listed
-    kinds = [kind for done in listed for kind in json.loads(done.stdout).values()]
+def test_the_list_shows_where_a_plugin_comes_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = []
+    for kind in ((), ("rewards",)):
+        assert main(["list", *kind, "--json", *IMPORTS]) == 0
+        kinds += json.loads(capsys.readouterr().out).values()
     entries = {entry["name"]: entry["summary"] for kind in kinds for entry in kind}
     assert entries["own-median"].endswith("(plugin median_algorithm)")
     assert entries["own-lock"].endswith("(plugin lock_environment)")
     assert entries["own-brief"].endswith("(plugin brief_reward)")
+    for words, near in ((["--algo", "own-medan"], "own-median"), (["--env", "own-lok"], "own-lock")):
+        assert main([*IMPORTS, *words]) == 2 and f"did you mean '{near}'?" in capsys.readouterr().err
 
 
 BROKEN = {
@@ -105,10 +97,6 @@ BROKEN = {
     "exact": (
         "from rl_agents.rewards.verifiers import verifier\nverifier('exact', '')(max)\n",
         "plugin exact registers the verifier 'exact', which is built in: give it another name",
-    ),
-    "rule": (
-        "from rl_agents.rewards.judges import judge\njudge('rule', '')(max)\n",
-        "plugin rule registers the judge 'rule', which is built in: give it another name",
     ),
     "hasty": (
         "from rl_agents.envs.blackbox.agents import agent\n@agent('hasty', '')\ndef solve(task, client): pass\n",
@@ -126,12 +114,6 @@ def test_a_line_and_exit_code_2(name: str, folder: Path, capsys: pytest.CaptureF
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
     assert not plugins.ASKED
-
-
-def test_unknown_names_suggest_those_of_plugins(folder: Path) -> None:
-    for words, near in ((["--algo", "own-medan"], "own-median"), (["--env", "own-lok"], "own-lock")):
-        done = run(folder, *IMPORTS, *words)
-        assert done.returncode == 2 and f"did you mean '{near}'?" in done.stderr
 
 
 OWN = """import asyncio

@@ -11,6 +11,7 @@ import gymnasium
 import pytest
 import torch
 from algorithms.test_recipes import LEARNING, ROOT
+from trained import train
 
 import rl_agents.algorithms as registry
 from rl_agents.config.options import keys_of, read_options
@@ -31,7 +32,11 @@ def weights(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
     return {f"{net}/{n}": t.clone() for net, tensors in state.items() for n, t in tensors.items()}
 
 
-@pytest.mark.parametrize("name", [*LEARNING, "sft"])
+#: What other tests train with as well: `trainer/test_algorithm.py`, `test_search_training.py`, and the ablations below.
+TRAINED = {"grpo", "ppo", "chain-gae", "3spo", "steppo"}
+
+
+@pytest.mark.parametrize("name", [*(name for name in LEARNING if name not in TRAINED), "sft"])
 def test_one_iteration_moves_the_weights(beginner_model_dir: Path, name: str) -> None:
     algo = build(beginner_model_dir, name)
     before = weights(algo)
@@ -46,12 +51,11 @@ def test_one_iteration_moves_the_weights(beginner_model_dir: Path, name: str) ->
         assert metrics["rollout/generation_batches"] >= 1
 
 
-@pytest.mark.parametrize("name", ["gspo", "steppo"])
 @pytest.mark.parametrize(("keys", "clipped"), [({}, True), ({"old_logprobs": "learner", "top_p": 0.95}, False)])
 def test_narrow_clips_in_bfloat16_before_the_first_step(
-    beginner_model_dir: Path, name: str, keys: dict[str, Any], clipped: bool
+    beginner_model_dir: Path, keys: dict[str, Any], clipped: bool
 ) -> None:
-    algo = build(beginner_model_dir, name, dtype="bfloat16", clip_low=3e-4, clip_high=4e-4, **keys)
+    algo = build(beginner_model_dir, "gspo", dtype="bfloat16", clip_low=3e-4, clip_high=4e-4, **keys)
     metrics = algo.train()["agent"]
     algo.stop()
     assert metrics["rollout_corr/logprob_diff_max"] > 0
@@ -99,18 +103,13 @@ def test_everything_rejected_skips_the_iteration(beginner_model_dir: Path) -> No
 def test_resume_counts_the_tasks_that_dynamic_sampling_took(beginner_model_dir: Path, tmp_path: Path) -> None:
     keys = {"kl_in_reward_coef": 0.1, "max_generation_batches": 40, "lr": 1e-4}
     whole = build(beginner_model_dir, "dapo", **keys)
-    straight = [_numbers(whole) for _ in range(3)]
+    straight = [train(whole)[0] for _ in range(3)]
     assert whole.place.position > 3 * KEYS["tasks_per_iteration"], "no further tasks were asked for"
     first = build(beginner_model_dir, "dapo", **keys)
-    _numbers(first)
+    train(first)[0]
     first.save_run_checkpoint(tmp_path / "000001")
     second = AgentAlgorithm.from_checkpoint(tmp_path / "000001")
-    assert [_numbers(second) for _ in range(2)] == straight[1:]
-
-
-def _numbers(algo: AgentAlgorithm) -> dict[str, float]:
-    metrics = algo.train()["agent"]
-    return {name: value for name, value in metrics.items() if not name.startswith(("timing_s/", "perf/"))}
+    assert [train(second)[0] for _ in range(2)] == straight[1:]
 
 
 class AlwaysWon(gymnasium.Env[str, str]):

@@ -2,127 +2,61 @@
 
 ROWS = """
 --set group_size=2.5 => group_size=2.5: must be a valid integer, got a number with a fractional part
---set group_size=abc => group_size='abc': must be a valid integer
---set group_size= => group_size='': must be a valid integer
 --set group_size=true => group_size=True: must be a number
---set tasks_per_iteration=0 => tasks_per_iteration=0: must be at least 1
---set lr=-1 => lr=-1: must be at least 0
 --set lr=inf => lr='inf': must be a finite number
---set lr={} => lr={}: must be a valid number
---set betas=0.9 => betas=0.9: must be a valid list
 --set betas=[0.9] => betas=[0.9]: two numbers are needed
---set betas=[a,b] => betas=['a', 'b']: must be a valid number
---set gamma=1.5 algo=ppo => gamma=1.5: must be at most 1
---set gamma=0.9 algo=grpo => key 'gamma' has no effect with algo grpo; it belongs to: 3spo, chain-gae,
---set success_replay=2 algo=grpo => key 'success_replay' has no effect with algo grpo; it belongs to: chain-gae
---set success_replay_weight=0.5 success_replay=0 algo=chain-gae => key 'success_replay_weight' has no effect without
 --set success_replay=2 top_p=0.9 old_logprobs=learner algo=chain-gae => top_p=0.9 does not work with success_replay
---set kl_estimator=k9 kl_coef=0.1 => kl_estimator='k9': valid: k1, abs, k2, k3, k3+
---set temperature=0 => temperature=0: training needs a stochastic policy; use eval_temperature=0 for greedy tests
---set top_p=0 => top_p=0: must be above 0
 --set top_p=0.9 => top_p=0.9 needs old_logprobs=learner: the engine's logprobs are those of the nucleus, the
 --set max_response_tokens=300 max_model_len=256 => max_response_tokens=300 leaves no room for a prompt in max_model_le
 --seed -1 => seed=-1: must be at least 0
 --seed x => argument --seed: invalid int value: 'x' (see run.py --help)
---iterations 1.5 => argument --iterations: invalid int value: '1.5' (see run.py --help)
---set loss_agg_mode=mean => loss_agg_mode='mean': valid: token-mean, seq-mean-token-mean, seq-mean-token-sum, seq-mean-t
 --set context=window => context='window': valid: append, window(n)
---set context=window(-1) => context='window(-1)': valid: append, window(n)
---set context=window(x) => context='window(x)': valid: append, window(n)
---set engine=vlllm => engine='vlllm': valid: auto, vllm, torch
 --set placement=colocate num_env_runners=0 => placement=colocate: needs num_env_runners of 1 or more
---set placement=colocate num_engines=2 => placement=colocate: each env runner has its own engine: set num_env_runners=2
 --set placement=colocate engine_mode=async => placement=colocate: engine_mode=async has processes of its own
---set placement=colocate engine_mode=async tensor_parallel=2 => placement=colocate: engine_mode=async has processes of
---set placement=colocate gpus_per_engine=1 => placement=colocate: for engines on CPUs; leave gpus_per_engine=0
 --set tensor_parallel=2 => tensor_parallel=2 needs engine_mode=async
 --set learner_sharding=fsdp => learner_sharding=fsdp needs num_learners of 2 or more, not 0
 --set optimizer=muon learner_sharding=fsdp num_learners=2 => learner_sharding=fsdp with optimizer=muon: Muon needs who
 --set truncation=t4 => unknown truncation 't4': did you mean 't3'?
---set truncation_window=3 => key 'truncation_window' has no effect without truncation=t3
---set truncation_min_turns=2 => key 'truncation_min_turns' has no effect without truncation other than none
 --set reward=judge => unknown reward 'judge': valid: environment, prs
---set reward=prs prs_thresholds=[1] => key 'prs_thresholds' has no effect without prs_form=general
---set judge=openai => key 'judge' has no effect without reward=prs
 --set reward=prs prs_form=general judge=openai => judge=openai needs judge_url
 --set prompting=reflexion truncation=t3 => prompting=reflexion runs several attempts in one episode; it needs truncat
---set rollout_correction=tis => rollout_correction='tis': valid: none, token_tis, step_tis, sequence_tis, seq_mis, geo_
---set rollout_correction=token_tis => rollout_correction=token_tis needs old_logprobs=learner: with the engine's logpro
---set rollout_correction_cap=2 => key 'rollout_correction_cap' has no effect without rollout_correction=token_tis or st
---set rollout_correction=seq_mis old_logprobs=learner rollout_correction_bounds=[2,1] => rollout_correction_bounds=[2.0
---set rollout_correction=seq_mis old_logprobs=learner rollout_correction_bounds=[1] => rollout_correction_bounds=[1.0]:
---set kl_coef=0.1 kl_in_reward_coef=0.1 => kl_coef=0.1 and kl_in_reward_coef=0.1 count the KL twice: set one of them t
 --algo '' => unknown algorithm '':
---env '' => unknown environment ''
---algo GRPO => unknown algorithm 'GRPO': did you mean 'grpo'?
 --algo 3SPO --env alfworld => unknown algorithm '3SPO': did you mean '3spo'?
---set env=3 => unknown environment '3': valid: alfworld, blackbox, circuit_decoding, guess_numbers, gymnasium:<id>,
---set novelty=changed => key 'novelty' has no effect with algo grpo; it belongs to: 3spo
---algo 3spo --env guess_numbers --set reading=exact => reading='exact': valid: learned, published
---algo 3spo --env guess_numbers --set score_gate=count score_zeta=2 => score_zeta=2: must be at most 1
 --algo 3spo --env guess_numbers --set search_steps=9 truncation=t3 => truncation=t3 does not work with algo 3spo: it
---set max_staleness=3 => key 'max_staleness' has no effect without stream
---set stream=true max_staleness=0 => max_staleness=0: must be at least 1
 --set stream=true async_level=1 => stream with async_level=1: the two are mutually exclusive
 --set stream=true num_env_runners=0 => stream needs num_env_runners of 1 or more
 --algo sft --set async_level=1 => key 'async_level' has no effect with algo sft: it trains on demonstrations
---algo sft --set stream=true => key 'stream' has no effect with algo sft: it trains on demonstrations
 --algo 3spo --env guess_numbers --set search_steps=9 async_level=2 => async_level=2: 3spo chooses states by
---algo 3spo --env guess_numbers --set stream=true => stream: 3spo chooses states by
 --set env.prompt=chatty => env.prompt='chatty': valid: paper, compact
 --set env.nope=1 => unknown option of environment guess_numbers 'env.nope': did you mean 'env.progress'?
---set env.=1 => unknown option of environment guess_numbers 'env.': did you mean 'env.prompt'?
---set .=1 => unknown key '.': `run.py list --keys` shows all
 --set =1 => --set =1: write it as key=value
---set a=b=c => unknown key 'a': `run.py list --keys` shows all
 --set lr=[1 => --set lr=[1: the value is not valid YAML
---set 'lr: 3' => --set lr: 3: write it as key=value
 --set env.max_turns=3 => env.max_turns is not a key: set max_turns, which holds for the environment, too
 --env webshop --set env.catalogue=nowhere => env.catalogue=nowhere: valid: small, generated, a folder or
 --env webshop --set env.success_reward=5 => key 'env.success_reward' has no effect without env.reward=success
 --env multihop_qa --set env.questions=nowhere.json => env.questions=nowhere.json: no such file or folder; va
---env multihop_qa --set env.hits=0 => env.hits=0: must be at least 1
---env multihop_qa --set env.retriever_model=x => key 'env.retriever_model' has no effect without env.retriever=dense
---set algo=[grpo] => algo=['grpo']: must be a valid string
 --set LR=1 => unknown key 'LR': did you mean 'lr'?
 --env mcp => environment mcp has no warm-start model: name a model folder with --set model=DIR
 --env blackbox => environment blackbox needs an agent: env.agent_command='python my_agent.py {task_id}', or env.agent=
 --env blackbox --set env.agent=a:b env.agent_command=sh => set env.agent_command or env.agent, not both
---env blackbox --set env.agent=a:b => environment blackbox needs env.tasks: a JSONL file, or an environment such as
---env blackbox --set env.agent=a:b env.tasks=guess_number => no such file, and as an environment: did you mean 'guess_n
 --env blackbox --set env.agent=nowhere:b env.tasks=guess_numbers => env.agent=nowhere:b: there is no module nowhere in
---env blackbox --set env.agent_command=shh env.tasks=guess_numbers => there is no program 'shh' here or on the PATH
 --env mcp --set model=. => environment mcp needs env.tasks=FILE, a table of questions with answers
---env long_form_qa --set env.questions=x => key 'env.questions' has no effect without env.documents
---env paper_search --set env.papers=nowhere => env.papers=nowhere: valid: generated, generated:N, small, an existing f
 --env situation_puzzles --set env.judge=gpt => env.judge='gpt': valid: rule, openai
---set lora_alpha=1 => key 'lora_alpha' has no effect without lora_rank
---set sample_timeout_s=-5 => sample_timeout_s=-5: must be above 0
 --set batch_size=3 => unknown key 'batch_size': set tasks_per_iteration (tasks) and group_size (rollout
---set micro_batch_size=4 => unknown key 'micro_batch_size': set tokens_per_microbatch instead
 --set lr=1 learning_rate=2 => 'lr' and 'learning_rate' are the same key: keep one of them
 --local --set engine=vllm => --local means engine=torch, but engine=vllm is given
---local --set num_learners=3 => --local means num_learners=0, but num_learners=3 is given
 --resume x => x: no such folder
 --resume . => not the output folder of a run (no config.yaml)
 --config . => .: broken YAML: not readable as text
---config x.yaml --config y.yaml => y.yaml: no such file
 --output => argument --output: expected one argument (see run.py --help)
---set => argument --set: expected at least one argument (see run.py --help)
 --bogus => unknown flag '--bogus': did you mean '--output'?
--x => unknown flag '-x': valid: --algo, --config, --env, --help, --iterations, --local, --model, --output
 train extra => unexpected argument 'extra' (see run.py --help)
---local=yes => argument --local: ignored explicit argument 'yes' (see run.py --help)
 eval --model x --checkpoint y => --checkpoint and --model exclude each other; --compare DIR DIR takes several policies
-eval --model x --compare y => --model and --compare exclude each other; --compare DIR DIR takes several policies
-eval --compare starter starter => --compare starter starter: a policy is named twice
 eval --model . --episodes 0 => --episodes 0: must be at least 1
 eval --model . --temperature -1 => .: no Hugging Face model there (no config.json)
 eval --checkpoint . => not the output folder of a run (no config.yaml)
-eval --iterations 3 => unknown flag '--iterations': did you mean '--temperature'?
 eval --compare react:nowhere => nowhere: no such folder
 sft --env gymnasium:CartPole-v1 => environment gymnasium:CartPole-v1 has no scripted player that sft could imitate
-sft --env mcp => environment mcp has no scripted player that sft could imitate
 sft --set algo=ppo => --set algo=ppo: the sft command has a flag for it, or does not use it
 sft --iterations 3 => --seed, --iterations and --set make a model other than the cached one: give --output DIR
 sft --output o --iterations 3 --set iterations=4 => iterations is given twice: by its flag (3) and by --set iterations=4
@@ -130,40 +64,19 @@ tune => tune needs a sweep file, such as tune_configs/sweeps/vspo_small.yaml (se
 tune nowhere.yaml => nowhere.yaml: no such file
 tune --resume . => --resume .: not the output folder of a sweep (no sweep.yaml)
 list extra => unknown kind 'extra': valid: agents, algorithms, engines, environments, judges, r
-list recpies => unknown kind 'recpies': did you mean 'recipes'?
-doctor --quik => unknown flag '--quik': did you mean '--quick'?
 pivot => pivot needs a step: demo-traces, extract, profile, filter (see run.py pivot --help)
-pivot extrct => unknown pivot step 'extrct': did you mean 'extract'?
 pivot extract => the following arguments are required: --traces, --output (see run.py pivot extract --help)
 pivot extract --traces nowhere --output o => nowhere: no such file or folder
-pivot profile --traces nowhere --model m => nowhere: no such file or folder
-pivot filter --traces nowhere => nowhere: no such file
 serve => checkpoint is missing: name a run's folder, a checkpoint or a model folder
-serve --checkpoint nowhere => no such folder
-serve --checkpoint . --set max_replicas=0 => max_replicas=0: must be at least 1
-serve --checkpoint . --set max_replica=3 => unknown key 'max_replica': did you mean 'max_replicas'?
 serve --port 99999999 --checkpoint . => --port 99999999: must be between 1 and 65535
 evl => unknown command 'evl': did you mean 'eval'?
 --env multihop_qa --set env.retriever=dense => env.retriever=dense needs env.retriever_model=DIR
---algo grop => unknown algorithm 'grop': did you mean 'grpo'?
---set lr => --set lr: write it as key=value
 --seed 1 --set seed=2 => seed is given twice
---algo grpo --set group_size=1 => group_size=1
 --set model=no/such/model => no/such/model
---set seed=1e23 => must be at most 4294967295
---set 'betas=[0.9, 1.5]' => betas=[0.9, 1.5]: must be below 1
---set kl_estimator=k2 => key 'kl_estimator' has no effect without kl_coef
---set judge_url=http://here => key 'judge_url' has no effect without reward=prs
---algo vspo --set vspo_mode=none vspo_alpha=3 => without vspo_mode other than none
 --pool nowhere => nowhere: no such pool
 --pool p --set group_size=4 => key 'group_size' has no effect with pool=p
---pool p --algo chain-gae --set success_replay=4 => key 'success_replay' has no effect with pool=p
 --pool p --set pool=q => pool is given twice
 --pool p --algo 3spo --env guess_numbers => pool=p: 3spo samples at states of its own choice
-trian => unknown command 'trian': did you mean 'train'?
 eval => eval needs one of --checkpoint DIR, --model DIR and --compare DIR DIR ...
-eval --model nowhere => nowhere: no Hugging Face model there
 eval --model . --split dev => invalid choice: 'dev'
-sft --env gues_numbers --output starter => did you mean 'guess_numbers'?
---set iterations=1e30 => must be at most 1000000000
 """.strip().splitlines()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -36,18 +34,6 @@ def test_presets_are_listed_with_a_whole_sentence(kind: str, capsys) -> None:
         assert re.fullmatch(r"[^\n#]{20,}[.]", entry["summary"]), entry
 
 
-def test_list_for_people_and_its_keys(capsys) -> None:
-    assert main(["list"]) == 0
-    assert "grpo" in capsys.readouterr().out
-    assert main(["list", "--keys"]) == 0
-    text = capsys.readouterr().out
-    assert "clip_low = 0.2" in text and "env.KEY" in text
-    assert main(["list", "--keys", "--json"]) == 0
-    assert {"name", "type", "default", "summary", "section", "range", "needs", "readers"} == set(
-        json.loads(capsys.readouterr().out)[0]
-    )
-
-
 def test_keys_of_an_algorithm_have_its_own_defaults(capsys) -> None:
     def listed(name: str) -> dict[str, object]:
         assert main(["list", "--keys", "--json", "--algo", name]) == 0
@@ -59,24 +45,6 @@ def test_keys_of_an_algorithm_have_its_own_defaults(capsys) -> None:
     assert (search["gamma"], search["group_size"], search["score_rate"]) == (0.95, 2, "chain"), "of its reading"
     assert main(["list", "--keys", "--algo", "grop"]) == 2
     assert "did you mean 'grpo'?" in capsys.readouterr().err
-
-
-def test_list_and_help_import_neither_torch_nor_ray() -> None:
-    code = (
-        "import sys; from rl_agents.cli import main; main(sys.argv[1:]); "
-        "sys.exit(bool({'torch', 'ray'} & set(sys.modules)))"
-    )
-    for argv in (["list", "--json"], ["--help"], ["list", "--keys"]):
-        done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, cwd=RUN.parent, check=False)
-        assert done.returncode == 0, argv
-
-
-@pytest.mark.parametrize("line", ["", "help", "--help", "help eval"])
-def test_help(line: str, capsys) -> None:
-    assert main(line.split()) == 0
-    text = capsys.readouterr().out
-    words = ("--compare",) if "eval" in line else ("eval", "sft", "list", "doctor", "--resume", "exit codes")
-    assert all(word in text for word in words)
 
 
 def test_eval_prints_only_json(tmp_path, monkeypatch, capsys) -> None:
@@ -222,17 +190,3 @@ def test_iterations_and_seed_are_flags_of_sft_and_tune(monkeypatch, tmp_path, ca
     plan = tune.plan_new(tune.build_parser().parse([str(sweep), *flags]))
     assert {settings.iterations for settings in plan.settings.values()} == {7}
     assert min(settings.seed for settings in plan.settings.values()) == 40
-
-
-def test_sft_says_before_it_builds_what_cannot_work(monkeypatch, tmp_path, capsys) -> None:
-    monkeypatch.setattr("rl_agents.trainer.warm_start.build_starter", lambda *_, **__: pytest.fail("it began to build"))
-    for argv, words in (
-        (["--set", "max_model_len=24"], "max_response_tokens=24 leaves no room"),
-        (["--set", "engine=vllm"], "engine=torch"),
-        (["--set", "env.prompt=nope"], "env.prompt='nope': valid: paper, compact"),
-        (["--set", "kl_coef=1"], "key 'kl_coef' has no effect with algo sft"),
-        (["--env", "mcp"], "environment mcp has no scripted player that sft could imitate"),
-    ):
-        assert main(["sft", "--output", str(tmp_path / "o"), *argv]) == 2
-        assert words in capsys.readouterr().err
-    assert not (tmp_path / "o").exists()

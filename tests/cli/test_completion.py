@@ -34,12 +34,8 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("tu", {"tune"}),
         ("--algo chain", {"chain-gae"}),
-        ("eval --env ci", {"circuit_decoding"}),
-        ("--config guess_numbers_da", {"guess_numbers_dapo"}),
         ("tune vspo", {"vspo_paper", "vspo_small"}),
         ("--set group", {"group_size=", "group_statistics="}),
-        ("list re", {"recipes", "rewards"}),
-        ("serve --hos", {"--host"}),
     ],
 )
 def test_bash_completes(script: Path, words: str, wanted: set[str]) -> None:

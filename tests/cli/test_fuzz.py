@@ -23,18 +23,7 @@ VALUES = [
     "x", "'", "\"", "[", "&a", "*a", "!!int x", "2020-01-01", "1_000", "0x10", "1e3", "猫", "a: b", "%", "@", "\t", "~",
     "99999999999999999999", "-0.0", "window(2)", "append", "starter", ".", "/", "paper",
 ]  # fmt: skip
-KEYS = [
-    *RUN_KEYS,
-    "env.prompt",
-    "env.questions",
-    "env.nope",
-    "env.",
-    "LR",
-    "learning_rate",
-    "",
-    "a.b",
-    "é",
-]
+KEYS = [*RUN_KEYS, "env.prompt", "env.questions", "env.nope", "env.", "LR", "learning_rate", "", "a.b", "é"]
 
 
 @pytest.fixture

@@ -42,12 +42,6 @@ def test_a_person_plays_until_the_input_ends(capsys: pytest.CaptureFixture[str],
     assert "=== stopped: no further action: return " in out
 
 
-def test_random_play_of_a_gymnasium_environment(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["play", "--env", "gymnasium:FrozenLake-v1", "--policy", "random", "--task", "seed-3"]) == 0
-    out = capsys.readouterr().out
-    assert "=== task seed-3, seed " in out and "not a valid action" not in out and "not a valid" not in out
-
-
 @pytest.mark.parametrize("blocking", ["auto", "thread"])
 def test_an_environment_that_is_never_made_is_one_line(blocking: str, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--env", "gymnasium:rollout.waiting:NeverMade", "--policy", "random"]
@@ -62,8 +56,6 @@ def test_an_environment_that_is_never_made_is_one_line(blocking: str, capsys: py
     [
         (["--policy", "rando"], "--policy rando: did you mean 'random'?"),
         (["--env", "gymnasium:FrozenLake-v1"], "has no scripted player; use --policy random or human"),
-        (["--env", "guess_number"], "did you mean 'guess_numbers'?"),
-        (["--set", "env.promt=x"], "prompt"),
         (["--episodes", "0"], "--episodes 0: must be at least 1"),
     ],
 )

@@ -63,14 +63,9 @@ def unpacked(text):
     [
         (["RUN/../rum"], "rum: no such folder: did you mean 'run'?"),
         (["RUN/.."], "not the output folder of a run (no config.yaml, no pool.sqlite)"),
-        (["RUN/config.yaml"], "config.yaml: not a pool, or a damaged one"),
         (["RUN", "--port", "70000"], "--port 70000: must be between 1 and 65535"),
-        (["RUN", "--last", "2"], "--last is for --export FOLDER"),
         (["RUN", "--export", "RUN/x", "--last", "-1"], "--last -1: must be at least 0"),
         (["RUN", "--export", "RUN/x", "--edit"], "--edit excludes --export"),
-        (["RUN", "--text", "--edit"], "--text excludes --export and --edit"),
-        (["RUN", "--exprot", "x"], "unknown flag '--exprot': did you mean '--export'?"),
-        ([], "RUN"),
     ],
 )
 def test_mistakes_are_one_line(run_folder, capsys, argv, words):

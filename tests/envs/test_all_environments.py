@@ -125,6 +125,7 @@ def test_the_registry_and_the_constructor_agree(name: str) -> None:
     spec = env_spec(name)
     assert spec.name == name and spec.summary and spec.reference
     assert make_env(name, plain_options(spec.options())).reset(seed=5) == make_env(name, {}).reset(seed=5)
+    assert gymnasium.make(spec.gym_id, max_turns=1).reset(seed=5) == make_env(name, {}, 1).reset(seed=5)
     with pytest.raises(InputError, match="no_such_option"):
         read_env_options(spec, {"no_such_option": 1})
     with pytest.raises(InputError, match="set max_turns"):
@@ -152,13 +153,6 @@ def test_listing_environments_imports_none_of_them() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", LAZY], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split(maxsplit=1) == [str(len(NAMES)), "[]\n"]
-
-
-@every_environment
-def test_gymnasium_makes_it_from_keywords(name: str) -> None:
-    made(name)
-    env = gymnasium.make(env_spec(name).gym_id, max_turns=1)
-    assert env.reset(seed=5) == make_env(name, {}, 1).reset(seed=5)
 
 
 @every_environment

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 
 import pytest
@@ -44,13 +43,6 @@ def test_hypotheses_of_the_worked_example() -> None:
     assert rules.hypotheses(3, 4, [*history, ("231", (0, 3))]) == ("312",)
 
 
-def test_softer_progress() -> None:
-    assert rules.set_progresses("213", ("231", "312"), ("312",))
-    assert not rules.set_progresses("213", ("231", "312"), ("231", "312"))
-    assert rules.set_progresses("312", ("312",), ("312",))
-    assert not rules.set_progresses("321", ("312",), ("312",))
-
-
 CODES = st.sampled_from([(3, 4), (3, 5), (4, 4), (4, 5)]).flatmap(
     lambda game: st.tuples(st.just(game), st.lists(st.sampled_from(rules.codes(*game)), min_size=2, max_size=6))
 )
@@ -67,22 +59,6 @@ def test_secret_is_always_a_hypothesis_and_feedback_is_symmetric(case: tuple[tup
         assert (value == (a, 0)) == (guess == secret)
 
 
-def test_sizes_of_the_nine_sub_groups() -> None:
-    sizes = Counter(task.subgroup.name for task in tasks.all_tasks().values())
-    assert list(sizes.values()) == [48, 72, 72, 180, 120, 360, 360, 216, 480]
-    assert sum(sizes.values()) == 1908
-    for task in tasks.all_tasks().values():
-        group = task.subgroup
-        assert rules.feedback(task.secret, task.first_guess) == (group.x0, group.y0)
-        assert len(rules.hypotheses(group.a, group.b, [(task.first_guess, (group.x0, group.y0))])) <= 9
-
-
-def test_splits_have_the_papers_sizes_and_share_nothing() -> None:
-    train, test = task_ids("train"), task_ids("test")
-    assert (len(train), len(test)) == (1526, 382)
-    assert set(train) | set(test) == set(tasks.all_tasks())
-
-
 @pytest.mark.parametrize(
     ("response", "kind", "code", "problem"),
     [
@@ -90,20 +66,12 @@ def test_splits_have_the_papers_sizes_and_share_nothing() -> None:
         ("<think> 2 left </think>\n<interact> 2 3\n1 </interact>", "interact", "231", ""),
         ("<think><interact>312</interact></think><interact>231</interact>", "interact", "231", ""),
         ("<answer> 231 </answer>", "answer", "231", ""),
-        ("<answer>none</answer>", "answer", "none", ""),
-        ("231", "malformed", "", "no-action"),
-        ("", "malformed", "", "no-action"),
         ("<interact>231", "malformed", "", "no-action"),
-        ("<interact>231</answer>", "malformed", "", "no-action"),
         ("<think> <answer>231</answer> </think>", "malformed", "", "no-action"),
-        ("<interact>231</interact><answer>231</answer>", "malformed", "", "several-actions"),
         ("<answer>231</answer><answer>312</answer>", "malformed", "", "several-actions"),
         ("<interact>23</interact>", "malformed", "", "not-a-code"),
         ("<interact>235</interact>", "malformed", "", "not-a-code"),
         ("<interact>220</interact>", "malformed", "", "not-a-code"),
-        ("<interact>223</interact>", "malformed", "", "not-a-code"),
-        ("<interact>23½</interact>", "malformed", "", "not-a-code"),
-        ("<interact></interact>", "malformed", "", "not-a-code"),
     ],
 )
 def test_parsing(response: str, kind: str, code: str, problem: str) -> None:
@@ -169,16 +137,6 @@ def test_an_answer_on_the_last_turn_counts() -> None:
     env = started(max_turns=2)
     env.step("?")
     assert env.step("<answer>312</answer>")[1:4] == (1.0, True, False)
-
-
-def test_decoded_actions_parse_and_paper_prompts_tokenize() -> None:
-    tokenizer = STARTER.build_tokenizer()
-    ids = tokenizer("<think> 231 312 </think> <interact> 231 </interact> <end>")["input_ids"]
-    text = tokenizer.decode(ids, skip_special_tokens=True)
-    assert parse_action(text, 3, 4).content == "231"
-    paper = tokenizer(make().reset(options={"task_id": TASK})[0])["input_ids"]
-    assert tokenizer.unk_token_id in paper and tokenizer.convert_tokens_to_ids("<interact>") in paper
-    assert tokenizer.convert_tokens_to_ids("123") in paper
 
 
 def test_starter_model_is_small_and_composed() -> None:

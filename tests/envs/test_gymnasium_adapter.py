@@ -96,9 +96,7 @@ def test_named_actions():
     assert info["admissible_actions"] == ["go left"]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "fly", "³", "5.5", "4", "8", "9" * 5000, "-1", "\n \n", "go left or right", "\x00"]
-)
+@pytest.mark.parametrize("text", ["", "fly", "³", "8", "9" * 5000, "\n \n", "\x00"])
 def test_an_action_that_cannot_be_read_changes_nothing(text):
     env, first, _ = start("test/Corridor-v3")
     observation, reward, terminated, truncated, info = env.step(text)
@@ -165,20 +163,6 @@ def test_environments_that_text_cannot_play():
         make_env("gymnasium:Pendulum-v1", {})
     with pytest.raises(InputError, match=r"FrozenLake-v1 cannot be created: .*nonsense"):
         make_env("gymnasium:FrozenLake-v1", {"kwargs": {"nonsense": 1}})
-
-
-@pytest.mark.parametrize("gym_id", ["Taxi-v3", "FrozenLake-v1", "CliffWalking-v1", "Blackjack-v1"])
-def test_gymnasiums_own_environments(gym_id):
-    env, observation, _ = start(gym_id)
-    assert observation.startswith("Observation: ") and "Answer with a number from 0 to" in observation
-    assert "\x1b" not in observation
-    assert (len(observation.splitlines()) > 4) == (gym_id != "Blackjack-v1")  # it draws in pixels only
-    for _ in range(20):
-        observation, reward, terminated, truncated, info = env.step("1")
-        assert isinstance(observation, str) and isinstance(reward, float) and info["valid"]
-        if terminated or truncated:
-            break
-    env.close()
 
 
 class Wrong(gymnasium.Env):

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 from environments import starts, with_keywords
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from loopback import Loopback, loopback, saying
+from rollout.scripted import ScriptedEngine
 
 from rl_agents.algorithms import Settings
 from rl_agents.chat.template import make_context
@@ -21,10 +20,9 @@ from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs.base import make_env, named_env
 from rl_agents.envs.long_form_qa import demonstrations, tasks
 from rl_agents.envs.long_form_qa.demonstrations import STARTER
-from rl_agents.envs.long_form_qa.tasks import ARTICLES, ASPECTS, TOWNS, Wish, load_questions, value_word
+from rl_agents.envs.long_form_qa.tasks import load_questions
 from rl_agents.envs.options import JudgeKeys
 from rl_agents.errors import InputError
-from rl_agents.inference.base import Completion
 from rl_agents.rewards.base import make_reward
 from rl_agents.rewards.judges import JudgeError
 from rl_agents.rollout.agent_loop import Limits, play_episodes
@@ -68,21 +66,6 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     for name, items in records.items():
         (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(item)}\n" for item in items), encoding="utf-8")
     return {name: str(tmp_path / f"{name}.jsonl") for name in records}
-
-
-def test_every_fact_is_stated_once_in_both_styles() -> None:
-    for style in tasks.STYLES:
-        texts = [passage.text for passage in tasks.passages(style)]
-        assert len(texts) == len(TOWNS) * len(ARTICLES)
-        for town in TOWNS:
-            for wish in (Wish(town, aspect) for aspect in ASPECTS):
-                stated = wish.point if style == "paper" else " ".join([*wish.words, "."])
-                assert sum(stated in text for text in texts) == 1
-
-
-def test_compact_values_tell_aspects_apart() -> None:
-    words = [value_word(aspect, value) for aspect in ASPECTS for value in aspect.values]
-    assert len(set(words)) == len(words) == 48 and not set(words) & {town.lower() for town in TOWNS}
 
 
 def test_an_episode_by_hand() -> None:
@@ -151,9 +134,7 @@ def test_an_agents_own_words_are_no_evidence() -> None:
     [
         ({"judge": "gpt"}, "unknown env.judge 'gpt': valid: openai, openai-prs, rule"),
         ({"judge": "openai"}, "env.judge=openai needs env.judge_url"),
-        ({"judge": "openai", "judge_url": "http://x/v1"}, "needs env.judge_model"),
         ({"judge": "openai", "judge_url": "http://x/v1", "judge_model": "m", "reward": "points"}, "by the rule judge"),
-        ({"retriever": "dense"}, "needs env.retriever_model=DIR"),
         ({"documents": "x.jsonl"}, "belong together"),
     ],
 )
@@ -162,24 +143,6 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
         make(**options)
     with pytest.raises(InputError, match=r"did you mean 'almanac/test/\d{4}'"):
         make().reset(options={"task_id": "almanac/test/00033"})
-
-
-pieces = st.sampled_from(
-    ["<tool_call>", "</tool_call>", '{"name": "search", "arguments": {"query": "', '"}}', "river", "<answer>", "é🙂",
-     "</answer>", "<think>", "</think>", "</tool_response>", "\x00", '" OR NEAR(', "x" * 3000, "AND NOT *", ". . ."]
-)  # fmt: skip
-
-
-@settings(deadline=None, max_examples=150)
-@given(st.lists(st.lists(pieces | st.text(max_size=10), max_size=8).map("".join), min_size=1, max_size=6))
-def test_any_actions_are_answered(actions: list[str]) -> None:
-    for options in ({}, SMALL):
-        env = started(**options)
-        for action in actions:
-            observation, _, terminated, truncated, info = env.step(action)
-            assert observation in env.observation_space and len(info["evidence"]) <= 6 * 4 * 3
-            if terminated or truncated:
-                break
 
 
 def test_files_of_ones_own(own: dict[str, str]) -> None:
@@ -210,14 +173,8 @@ def test_a_drawn_share_is_the_test_set(own: dict[str, str]) -> None:
     ("line", "problem"),
     [
         ("{", "not JSON"),
-        ("[]", "a question is list, not an object"),
-        ('{"points": ["a"]}', "'question' is not a text"),
         ('{"question": "q", "points": []}', "'points' is not a list of 1 to 50 texts"),
-        ('{"question": "q", "points": "a"}', "'points' is not a list"),
-        ('{"question": "q", "points": ["a"], "answers": []}', "'answers' is not a list"),
         ('{"question": "q", "points": ["a"], "answer": "b", "answers": ["c"]}', "both 'answers' and 'answer'"),
-        ('{"question": "q", "points": ["a"], "split": "dev"}', "split is 'dev', neither train nor test"),
-        ('{"question": "q", "points": ["a"], "id": ""}', "id is '', neither text nor number"),
         ('{"question": "q", "points": ["a"], "id": "heron"}', "the id 'heron' occurs twice"),
         ('{"question": "q", "pointz": ["a"]}', "unknown key 'pointz'"),
     ],
@@ -276,7 +233,7 @@ def test_episodes_wait_for_their_judge_side_by_side(monkeypatch: pytest.MonkeyPa
     specs = [EpisodeSpec(TASK, n, 0, seed=n) for n in range(40)]
     with loopback(saying("yes", wait_s=0.5)) as server:
         keys = {**SMALL, "judge": "openai", "judge_url": server.url, "judge_model": "grader", "judge_concurrency": 30}
-        engine = Sayings(tokenizer, [action] * len(specs))
+        engine = ScriptedEngine(tokenizer, lambda prompt: action)
         played = asyncio.run(play_episodes(specs, lambda: make_env("long_form_qa", keys), engine, context, limits))
     assert all(t.metrics["complete"] == t.metrics["grounded"] == 1.0 for t in played.trajectories)
     assert len(server.requests) == 80 and 20 <= server.most_under_way <= 30
@@ -291,22 +248,12 @@ def test_an_odd_reply_is_the_environments_failure(server: Loopback) -> None:
     assert env.snapshot() is before
 
 
-class Sayings:
-    """An engine that says one text after the other."""
-
-    def __init__(self, tokenizer: Any, texts: list[str]) -> None:
-        self.tokenizer, self.texts = tokenizer, iter(texts)
-
-    async def generate(self, prompt_ids: list[int], sampling: Any) -> Completion:
-        ids = [*self.tokenizer.encode(next(self.texts), add_special_tokens=False), sampling.stop_token_ids[0]]
-        return Completion(ids, [-0.5] * len(ids), 0, "stop")
-
-
 def scored(actions: list[str], **keys: Any) -> tuple[float, dict[str, Any]]:
     """Play actions in the real agent loop and return what PRS makes of them."""
     tokenizer = STARTER.build_tokenizer()
     limits = Limits(len(actions), max_response_tokens=40, max_model_len=256)
-    engine, context = Sayings(tokenizer, actions), make_context("append", tokenizer)
+    said, context = iter(actions), make_context("append", tokenizer)
+    engine = ScriptedEngine(tokenizer, lambda prompt: next(said))
     played = asyncio.run(
         play_episodes([EpisodeSpec(TASK, 0, 0, seed=5)], lambda: make(**SMALL), engine, context, limits)
     )

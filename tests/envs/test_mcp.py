@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 from gymnasium.utils.env_checker import check_env
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from processes import children_running
+from rollout.scripted import ScriptedEngine
 
 from rl_agents.envs.base import make_env, named_env, task_ids
 
@@ -25,7 +24,6 @@ from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.mcp.env import McpEnv
 from rl_agents.envs.small_model import word_tokenizer
 from rl_agents.errors import InputError
-from rl_agents.inference.base import Completion
 from rl_agents.rollout.agent_loop import Limits, play_episodes
 from rl_agents.rollout.branching import takes_snapshots
 from rl_agents.rollout.env_calls import EnvFailure, call_env, read_reset
@@ -70,15 +68,6 @@ def calls(*called: tuple[str, dict[str, Any]]) -> str:
     return write_response("", [ToolCall(name, arguments) for name, arguments in called])
 
 
-def test_the_examples_files_are_what_the_docs_say() -> None:
-    assert json.loads((EXAMPLE / "servers.json").read_text())["mcpServers"]["book"]["args"] == [
-        "docs/examples/mcp/server.py"
-    ]
-    train, test = (task_ids("mcp", split, {"tasks": TASKS}) for split in ("train", "test"))
-    assert (len(train), len(test)) == (7, 1) and not set(train) & set(test)
-    assert task_ids("mcp", "test", {"tasks": TASKS}) == test
-
-
 def test_an_episode_by_hand(env: McpEnv) -> None:
     observation, info = env.reset(options={"task_id": "city/ada"})
     assert observation.endswith("Question: In which city does Ada live?") and '"name": "add"' in observation
@@ -119,23 +108,6 @@ def test_gymnasiums_checker_passes(env: McpEnv) -> None:
     check_env(env, skip_render_check=True)
 
 
-pieces = st.sampled_from(
-    ["<tool_call>", "</tool_call>", '{"name": "add", "arguments": {"a": 1, "b": ', "2}}", '"x"}}', "<answer>", "é🙂",
-     "</answer>", "<think>", "</think>", '{"name": "city_of", "arguments": {"name": "Ada"}}', "\x00", "9" * 2000]
-)  # fmt: skip
-
-
-@settings(deadline=None, max_examples=60)
-@given(actions=st.lists(st.lists(pieces, max_size=8).map("".join), min_size=1, max_size=4))
-def test_any_actions_are_answered(env: McpEnv, actions: list[str]) -> None:
-    env.reset(options={"task_id": "city/ada"})
-    for action in actions:
-        observation, _, terminated, truncated, _ = env.step(action)
-        assert len(observation) < 4 * 4100 + 500
-        if terminated or truncated:
-            break
-
-
 def test_environments_of_a_process_share_servers_until_the_last_one_closes(files: dict[str, str], env: McpEnv) -> None:
     env.reset(options={"task_id": "city/ada"})
     other, own = make(**files), make(**files, share="environment", tools=["add"], reward="f1")
@@ -168,17 +140,6 @@ def test_a_dead_server_ends_the_episode_with_a_cause(tmp_path: Path) -> None:
     assert not running(MISBEHAVING)
 
 
-class Caller:
-    """An engine that calls one tool in every turn."""
-
-    def __init__(self, tokenizer: Any, action: str) -> None:
-        self.tokenizer, self.action = tokenizer, action
-
-    async def generate(self, prompt_ids: list[int], sampling: Any) -> Completion:
-        ids = [*self.tokenizer.encode(self.action, add_special_tokens=False), sampling.stop_token_ids[0]]
-        return Completion(ids, [-0.5] * len(ids), 0, "stop")
-
-
 def played(action: str, episodes: int, turns: int, env_timeout_s: float, **options: Any) -> list[Trajectory]:
     """Episodes in the real agent loop, which awaits the environment."""
     tokenizer = word_tokenizer(action.split(), [], 100_000)
@@ -186,7 +147,13 @@ def played(action: str, episodes: int, turns: int, env_timeout_s: float, **optio
     specs = [EpisodeSpec("city/ada", n, 0, seed=n) for n in range(episodes)]
     limits = Limits(turns, max_response_tokens=100, max_model_len=100_000, env_timeout_s=env_timeout_s)
     context = make_context("append", tokenizer)
-    found = play_episodes(specs, lambda: make_env("mcp", options, turns), Caller(tokenizer, action), context, limits)
+    found = play_episodes(
+        specs,
+        lambda: make_env("mcp", options, turns),
+        ScriptedEngine(tokenizer, lambda prompt: action),
+        context,
+        limits,
+    )
     return asyncio.run(found).trajectories
 
 
@@ -227,7 +194,6 @@ def test_servers_that_do_not_start_are_told_to_all_who_wait_for_them(tmp_path: P
     [
         ({}, "needs env.servers=FILE"),
         ({"servers": "none.json"}, r"none\.json: cannot be read"),
-        ({"tasks": ""}, "needs env.tasks=FILE"),
         ({"tasks": "none.jsonl"}, r"none\.jsonl: no such file"),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from functools import partial
-from itertools import product
 
 import pytest
 from environments import starts, with_keywords
@@ -13,9 +12,9 @@ from environments import starts, with_keywords
 from rl_agents.envs.base import named_env
 from rl_agents.envs.movie_recommendation import env as rules
 from rl_agents.envs.movie_recommendation import tasks
-from rl_agents.envs.movie_recommendation.demonstrations import STARTER, belief
+from rl_agents.envs.movie_recommendation.demonstrations import STARTER
 from rl_agents.envs.movie_recommendation.env import parse_action, read_question
-from rl_agents.envs.preferences import Movie, best_movies, comparison, cosine, possible_weights, preference, read_vector
+from rl_agents.envs.preferences import Movie, best_movies, cosine, preference
 from rl_agents.errors import InputError
 
 make = partial(named_env, "movie_recommendation")
@@ -43,26 +42,6 @@ def test_preferences_by_hand() -> None:
     assert cosine((3, 4), (4, 3)) == pytest.approx(0.96)
 
 
-@pytest.mark.parametrize(
-    ("text", "vector"),
-    [
-        ("0.2,0.7,0.5", (0.2, 0.7, 0.5)),
-        (" [ 0 , 1., .5 ] ", (0.0, 1.0, 0.5)),
-        ("0.2,0.7", None),
-        ("0.2,0.7,0.5,0.1", None),
-        ("0.2,0.7,1.01", None),
-        ("0.2,0.7,-0.1", None),
-        ("0.2,0.7,nan", None),
-        ("0.2,0.7,1e-1", None),
-        ("0.2,,0.5", None),
-        ("0.2,0.7,٣", None),
-        ("", None),
-    ],
-)
-def test_vectors(text: str, vector: tuple[float, ...] | None) -> None:
-    assert read_vector(text, 3) == vector
-
-
 def test_progress_by_similarity() -> None:
     truth = (10, 0)
     away, near, exact = (0.5, 0.5), (0.5, 0.1), (1.0, 0.0)
@@ -72,20 +51,7 @@ def test_progress_by_similarity() -> None:
     assert not rules.progresses([near, near], truth)  # no gain is no progress
 
 
-@pytest.mark.parametrize("size", tasks.SIZES.values())
-def test_every_session_has_one_best_movie_and_no_twins(size: tasks.Size) -> None:
-    for task_id in [f"{size.name}/{number:04d}" for number in range(0, 1000, 10)]:
-        task = tasks.find_task(task_id)
-        movies = task.seen + task.unseen
-        assert (len(task.seen), len(task.unseen), len(task.weights)) == (size.seen, size.unseen, size.attributes)
-        assert len({m.scores for m in movies}) == len({m.name for m in movies}) == size.seen + size.unseen
-        assert best_movies(task.weights, task.unseen) == (task.best,) and any(task.weights)
-        assert all(0 <= score < size.score_levels for m in movies for score in m.scores)
-        if size.sampling == "balanced":
-            assert len({sum(m.scores) for m in movies}) == 1
-
-
-@pytest.mark.parametrize("number", ["1000", "٠٠٠١", "spare/0001"])
+@pytest.mark.parametrize("number", ["1000", "spare/0001"])
 def test_unknown_tasks_are_named(number: str) -> None:
     with pytest.raises(InputError, match="unknown movie_recommendation task"):
         make().reset(options={"task_id": f"5-10-10-11-11-uniform/{number}"})
@@ -99,6 +65,7 @@ def test_unknown_tasks_are_named(number: str) -> None:
         ("<interact> guess: 0,0,0,0,0 QUESTION: would you prefer Movie_1 OVER Movie_2</interact>", ""),
         (ask("0.5,0.5"), "not-a-vector"),
         (ask("0.5,0.5,0.5,0.5,2"), "not-a-vector"),
+        (ask("0.5,0.5,0.5,nan,0.5"), "not-a-vector"),
         (ask(first="Movie_11"), "unknown-movie"),
         (ask(first="Movie_2"), "unknown-movie"),
         (ask(first="movie_1"), "unknown-movie"),
@@ -211,17 +178,6 @@ def test_anchors_meet_whatever_the_order() -> None:
         env = started()
         ends.append([env.step(ask("0,0,0,0,1", *pair))[4]["anchor"] for pair in pairs][-1])
     assert ends[0] == ends[1] != f"{TASK} : "
-
-
-def test_the_player_believes_what_is_consistent() -> None:
-    task = tasks.find_task(SMALL_TASK)
-    assert len(possible_weights("movie_recommendation", 3, 3, 4096)) == 3**3 - 1
-    first, second = task.seen[:2]
-    known = [comparison(0, 1, preference(task.weights, first, second))]
-    every = [w for w in product(range(3), repeat=3) if any(w)]
-    said = preference(task.weights, first, second)
-    expected = [w for w in every if preference(w, first, second) == said]
-    assert [tuple(w) for w in belief(task, known).tolist()] == expected and task.weights in expected
 
 
 def test_the_starters_demonstrations_are_of_neither_split() -> None:

@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import replace
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -30,10 +30,9 @@ from rl_agents.envs.situation_puzzles.tasks import (
     Reply,
     key_questions,
     rule_reply,
-    themes,
 )
 from rl_agents.errors import InputError
-from rl_agents.rewards.wording import FUNCTION_WORDS, stems
+from rl_agents.rewards.wording import FUNCTION_WORDS
 
 make = partial(named_env, "situation_puzzles")
 task_ids = with_keywords("situation_puzzles", tasks.task_ids)
@@ -66,12 +65,6 @@ def test_similarity_by_hand() -> None:
     assert rules.similarity(bell, frozenset()) == rules.similarity(frozenset(), frozenset()) == 0.0
 
 
-def test_questions_that_yes_or_no_can_answer() -> None:
-    assert rules.is_yes_no_question("Was he alone?") and rules.is_yes_no_question("raiders")
-    for text in ("Why?", "what happened", "Tell me the story", "?!", ""):
-        assert not rules.is_yes_no_question(text)
-
-
 PUZZLE = Puzzle(
     "p",
     "surface",
@@ -85,8 +78,6 @@ PUZZLE = Puzzle(
     ("question", "reply", "topics"),
     [
         ("Were there raiders?", YES, ("fact 0",)),
-        ("Was it a PIRATE'S ship?", YES, ("fact 0",)),
-        ("pirates", YES, ("fact 0",)),
         ("Was it the plague?", NO, ("fact 1",)),
         ("Wasn't it the plague?", YES, ("fact 1",)),
         ("Were there no raiders?", NO, ("fact 0",)),
@@ -96,7 +87,6 @@ PUZZLE = Puzzle(
         ("Did nobody hear the storm?", YES, ("key question 1",)),
         ("Did somebody hear the storm?", NO, ("key question 1",)),
         ("Was there a bell?", UNKNOWN, ()),
-        ("Was it Tuesday?", UNKNOWN, ()),
         ("Who did it?", NOT_A_QUESTION, ()),
     ],
 )
@@ -108,37 +98,6 @@ def test_a_question_as_like_as_it_must_be_is_enough_and_turns_on_its_own_key_que
     assert rule_reply(PUZZLE, "Was the bell stolen?") == Reply(YES, ("key question 0",))
     longer = replace(PUZZLE, key_questions=(*PUZZLE.key_questions, "Did the keeper flee at night?"))
     assert rule_reply(longer, "Did nobody hear the storm?") == Reply(YES, ("key question 1",))
-
-
-def test_values_of_a_theme_share_no_cue_and_the_surface_hides_them() -> None:
-    for theme in themes().values():
-        cues = {value: theme.cues(value) for slot in theme.slots.values() for value in slot}
-        assert len(cues) == 20 and set(theme.also) <= set(cues)
-        for one, other in combinations(cues, 2):
-            assert not cues[one] & cues[other], (theme.name, one, other)
-        shown = stems(theme.surface + " " + " ".join(theme.given))
-        assert all(not shown & words for words in cues.values()), (theme.name, shown)
-        assert all(stem not in FUNCTION_WORDS for words in cues.values() for stem in words)
-        assert all(sentence.endswith(".") for slot in theme.slots.values() for sentence in slot.values())
-
-
-def test_the_judge_knows_every_value_of_every_theme() -> None:
-    for theme in themes().values():
-        values = [list(slot)[2] for slot in theme.slots.values()]
-        puzzle = tasks.find_puzzle(f"{theme.name}/1/{'.'.join(values)}")
-        for slot in theme.slots.values():
-            for value in slot:
-                for word in theme.cues(value):
-                    expected = YES if value in values else NO
-                    assert rule_reply(puzzle, f"Does it have to do with {word}?").text == expected
-
-
-def test_generated_puzzles() -> None:
-    puzzle = tasks.find_puzzle(TASK)
-    assert puzzle.surface.startswith("For seven years the keeper") and puzzle.bottom.startswith(STORY)
-    assert puzzle.slots == (("threat", "raiders"), ("warning", "pigeon"), ("motive", "oath"), ("outcome", "reef"))
-    small = tasks.find_puzzle("lighthouse/raiders.pigeon.oath")
-    assert puzzle.bottom.startswith(small.bottom) and len(small.facts) == 15
 
 
 def test_demo_puzzles_answer_what_they_list() -> None:
@@ -154,7 +113,7 @@ def test_demo_puzzles_answer_what_they_list() -> None:
         assert rule_reply(puzzle, "Is it about elephants?").text == UNKNOWN
 
 
-@pytest.mark.parametrize("rest", ["4/raiders.pigeon.oath.reef", "٠/raiders.pigeon.oath.reef", "raiders.pigeon"])
+@pytest.mark.parametrize("rest", ["٠/raiders.pigeon.oath.reef", "raiders.pigeon"])
 def test_unknown_tasks_are_named(rest: str) -> None:
     with pytest.raises(InputError, match="unknown situation_puzzles task"):
         make().reset(options={"task_id": f"lighthouse/{rest}"})
@@ -257,13 +216,9 @@ def without(key: str) -> dict[str, object]:
 
 BAD_RECORDS = [
     (without("surface"), "has no 'surface'"),
-    (without("bottom"), "has no 'bottom'"),
     (without("story_tree"), "'story_tree' is not a tree"),
-    (record(bottom=""), "'bottom' is not a text"),
     (record(surface="x" * 20_001), "'surface' is not a text of 1 to 20000 characters"),
-    (record(story_tree={"children": [3]}), "'story_tree' is not a tree"),
     (record(story_tree={"children": []}), "has no key_question"),
-    (record(story_tree={"key_question": 4, "children": []}), "'key_question' is not a text"),
     (["text"], "is a list, not an object"),
 ]
 
@@ -279,9 +234,6 @@ def test_bad_records_are_named(tmp_path: Path, bad: object, message: str) -> Non
     ("text", "message"),
     [
         ("[{]", r"a value cannot be read \(Expecting property name"),
-        ("{\n}", "no usable puzzle"),
-        ("[]", "no usable puzzle"),
-        ("[" * 100_000, "a value cannot be read"),
         (b"\xff\xfe", "not UTF-8"),
     ],
 )

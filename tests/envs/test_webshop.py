@@ -12,11 +12,8 @@ from pathlib import Path
 
 import pytest
 from environments import starts, with_keywords
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import rl_agents.envs  # noqa: F401  (registers)
-from rl_agents.data import building
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
 from rl_agents.envs.webshop import demonstrations, generated, pages, tasks
@@ -107,12 +104,8 @@ def test_a_purchase_ends_the_session(shop: Shop) -> None:
     [
         ("search[red shoes]", ("search", "red shoes")),
         ("  Click[ Buy   Now ] ", ("click", "Buy Now")),
-        ("click[12 [a] x]", ("click", "12 [a] x")),
         ("search[]", ("search", "")),
-        ("buy[x]", ("", "")),
-        ("click buy now", ("", "")),
         ("search[x] and click[y", ("", "")),
-        ("", ("", "")),
     ],
 )
 def test_commands(command: str, parts: tuple[str, str]) -> None:
@@ -165,7 +158,7 @@ def test_splits_of_generated_and_official_goals(shop: Shop) -> None:
         shop.task_ids("test", "synthetic")
 
 
-@pytest.mark.parametrize("name", ["human/99999", "human/2", "x/00001", "", "human/00002\n"])
+@pytest.mark.parametrize("name", ["human/99999", "", "human/00002\n"])
 def test_unknown_tasks_are_named(name: str) -> None:
     with pytest.raises(InputError, match="unknown webshop task"):
         make(catalogue="small").reset(options={"task_id": name})
@@ -179,7 +172,6 @@ def test_unknown_tasks_are_named(name: str) -> None:
         ("3spo", "search[a]", "", "no-action"),
         ("3spo", "<action>search[a]</action><action>search[a]</action>", "", "several-actions"),
         ("compact", "search[ red mug ]", "search[ red mug ]", ""),
-        ("compact", "  ", "", "no-action"),
         (
             "steppo",
             '<tool_call>{"name": "env_step", "arguments": {"command": "search[a]"}}</tool_call>',
@@ -188,8 +180,6 @@ def test_unknown_tasks_are_named(name: str) -> None:
         ),
         ("steppo", "search[a]", "", "no-action"),
         ("steppo", '<tool_call>{"name": "env_step", "arguments": {}}</tool_call>', "", "bad-call"),
-        ("steppo", '<tool_call>{"name": "buy", "arguments": {"command": "x"}}</tool_call>', "", "bad-call"),
-        ("steppo", "<tool_call>{</tool_call>", "", "bad-call"),
     ],
 )
 def test_responses(shop: Shop, style: str, response: str, command: str, problem: str) -> None:
@@ -296,40 +286,6 @@ def test_info_and_anchors() -> None:
     assert chosen["anchor"] != item["anchor"], "the page looks the same, the state is another"
 
 
-COMMANDS = st.sampled_from(
-    [
-        "search[red mug]", "search[]", "click[buy now]", "click[back to search]", "click[< prev]", "click[next >]",
-        "click[description]", "click[red]", "click[small]", "click[1]", "click[S000000000]", "click[s00000002z]",
-        'search[" OR *]', "click[]", "[", "]", "search[" + "a" * 10_000 + "]",
-    ]
-)  # fmt: skip
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.sampled_from(STYLES), st.lists(COMMANDS | st.text(max_size=80), max_size=14), st.booleans())
-def test_fuzzed_responses(style: str, commands: list[str], wrapped: bool) -> None:
-    env = started(prompt=style)
-    for command in commands:
-        observation, reward, terminated, truncated, info = env.step(in_style(command, style) if wrapped else command)
-        assert len(observation) < 20_000 and 0.0 <= reward <= 1.0
-        observation.encode()
-        assert len(env.render_window("", ((observation, command),), observation)) < 40_000
-        if terminated or truncated:
-            assert terminated == bool(info["metrics"]["bought"])
-            break
-
-
-def test_the_starter_knows_every_word() -> None:
-    tokenizer = STARTER.build_tokenizer()
-    vocabulary = tokenizer.get_vocab()
-    for _, action in demonstrate(TASK, random.Random(TASK)):
-        assert tokenizer.decode(tokenizer.encode(action, add_special_tokens=False)) == action
-    env = started(prompt="compact")
-    actions = ["x", "search[ ]", "search[ kettle ]", "click[ 1 ]", "click[ description ]", "click[ < prev ]"]
-    texts = [env.step(action)[0] for action in [*actions, "click[ reviews ]"]]
-    assert set(" ".join(texts).split()) <= set(vocabulary)
-
-
 SHOP = 300
 
 
@@ -340,33 +296,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store(path)
 
 
-@pytest.mark.parametrize(
-    "text", ['"', "a AND", "NEAR(a b, 5)", "title : x", "(((", "lamp\0mug", "; DROP TABLE x; --", "\ud800 lamp"]
-)
+@pytest.mark.parametrize("text", ['"', "NEAR(a b, 5)", "lamp\0mug", "; DROP TABLE x; --", "\ud800 lamp"])
 def test_query_syntax_is_only_text(store: Store, text: str) -> None:
     words = re.findall(r"[a-z0-9]+", text.encode("utf-8", "replace").decode().lower())
     assert store.search(text) == store.search(" ".join(words))
     assert store.products == store._db.execute("SELECT count(*) FROM products").fetchone()[0] == SHOP
-
-
-def test_operators_are_words(store: Store) -> None:
-    lamps = {hit.asin for hit in store.search("lamp")}
-    assert lamps and lamps <= {hit.asin for hit in store.search("NOT lamp")}
-
-
-def test_small_products_can_be_told_apart() -> None:
-    products = [entry.product for entry, _ in generated.small_entries()]
-    assert len(products) == generated.SMALL_PRODUCTS
-    assert len({(p.query, p.attributes and frozenset(p.attributes)) for p in products}) == len(products)
-
-
-def test_every_instruction_can_be_fulfilled() -> None:
-    for number in range(200):
-        for entry in (generated.shop_entry(number), generated.small_entry(number)):
-            values = {value for axis in entry.product.options.values() for value in axis}
-            for instruction in entry.instructions:
-                assert instruction.options is not None and set(instruction.options) <= values
-                assert instruction.attributes and set(instruction.attributes) <= set(entry.product.attributes)
 
 
 def test_goals_follow_the_published_shuffle(store: Store) -> None:
@@ -442,8 +376,6 @@ def test_official_files_are_read(tmp_path: Path) -> None:
     [
         ([record("B1"), {"asin": "B2"}], "product 2 cannot be read: no 'small_description'"),
         ([record("B1", name=5)], "product 1 cannot be read: int where text is expected"),
-        ([record("B1", customization_options={"Size": [{}]})], "product 1 cannot be read: no 'value'"),
-        ([["x"]], "product 1 cannot be read"),
         ({"items": 5}, "a value of an unexpected type"),
         ("text", "neither a JSON list nor a JSON object"),
     ],
@@ -475,12 +407,3 @@ def test_a_store_is_built_once_and_kept(tmp_path: Path, monkeypatch: pytest.Monk
     stamp = path.stat().st_mtime_ns
     assert find_catalogue("small").ensure_store() == path and path.stat().st_mtime_ns == stamp
     assert path.parent == tmp_path / "webshop"
-
-
-def test_progress_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "SECONDS_BETWEEN_REPORTS", 0.0)
-    lines: list[tuple[str, float | None]] = []
-    store_writer.build_store(
-        tmp_path / "s.sqlite", generated.shop_entries(5), lambda text, share: lines.append((text, share))
-    )
-    assert lines[0][0].startswith("1 products read") and lines[4][1] == 0.8 and "words indexed" in lines[-1][0]

@@ -53,15 +53,12 @@ def wanting(**changes: object) -> Goal:
 # (what differs, product, chosen options, goal, reward): two attributes, two options and the price make five parts.
 PURCHASES = [
     ("everything right", LAMP, RIGHT, GOAL, 1.0),
-    ("one option missing", LAMP, {"color": "black"}, GOAL, 4 / 5),
     ("no option", LAMP, {}, GOAL, 3 / 5),
     ("wrong color", LAMP, {**RIGHT, "color": "light blue"}, GOAL, 4 / 5),
-    ("too dear", like(price=50.01), RIGHT, GOAL, 4 / 5),
     ("price just kept", like(price=50.0), RIGHT, GOAL, 1.0),
     ("one attribute of two", like(attributes=("living room",), bullets=("",)), RIGHT, GOAL, 4 / 5),
     ("attribute in the description alone", like(attributes=()), RIGHT, wanting(attributes=("energy efficient",)), 1.0),
     ("attribute by a similar name", LAMP, RIGHT, wanting(attributes=("energy efficiency", "living rooms")), 1.0),
-    ("attribute's words in any order", LAMP, RIGHT, wanting(attributes=("room living",)), 1.0),
     ("attribute in the bullets, whatever its case there", LAMP, RIGHT, wanting(attributes=("warm light",)), 1.0),
     ("a goal's own capitals are not found in texts", LAMP, RIGHT, wanting(attributes=("Warm Light",)), 3 / 4),
     (
@@ -73,7 +70,6 @@ PURCHASES = [
     ),
     ("pairs of a synthetic goal", LAMP, RIGHT, wanting(options=(("color", "black"), ("size", "12 inch"))), 1.0),
     ("a value may stand on the wrong axis", LAMP, {"a": "12 inch", "b": "black"}, GOAL, 1.0),
-    ("no options wanted", LAMP, RIGHT, wanting(options=()), 1.0),
     # Another kind of product: nothing shared in the title, so nothing is earned, although query and category agree.
     ("no common noun", like(title="Denex Sofa"), RIGHT, GOAL, 0.0),
     # One noun of four (0.25): above 0.2, of the kind.
@@ -164,14 +160,8 @@ def test_the_quirk_of_pairs() -> None:
 
 
 def test_nouns() -> None:
-    assert nouns("Women's Solid Crew Neck Short-Sleeve T-Shirt, 2 Pack") == [
-        "women",
-        "crew",
-        "neck",
-        "sleeve",
-        "shirt",
-        "pack",
-    ]
+    found = nouns("Women's Solid Crew Neck Short-Sleeve T-Shirt, 2 Pack")
+    assert found == ["women", "crew", "neck", "sleeve", "shirt", "pack"]
     assert nouns("") == nouns("12 3.5 & the for") == []
 
 
@@ -207,12 +197,8 @@ def test_similarity_agrees_with_the_pinned_librarys_definition() -> None:
         "blue",
     ]
     rng = random.Random(0)
-    texts = [" ".join(rng.sample(words, rng.randint(1, 4))) for _ in range(300)] + [
-        "oils",
-        "lastings",
-        "x-large",
-        "a/b",
-    ]
+    texts = [" ".join(rng.sample(words, rng.randint(1, 4))) for _ in range(300)]
+    texts += ["oils", "lastings", "x-large", "a/b"]
     for _ in range(4000):
         one, other = rng.choice(texts), rng.choice(texts)
         assert reward.similar(one, other) == (old_ratio(one, other) > 85), (one, other)

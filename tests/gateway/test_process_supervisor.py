@@ -118,11 +118,8 @@ def test_exit_code_matters_only_without_a_result():
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ('{"reward": "much"}', "reward is str 'much', not a finite number"),
         ('{"reward": NaN}', "reward is float nan, not a finite number"),
         ('{"success": 1}', "success is int 1, not true or false"),
-        ('{"reward": 1, "metrics": [1]}', "metrics is list [1], not an object"),
-        ('{"reward": 1, "references": "x"}', "references is str 'x', not a list of texts"),
     ],
 )
 def test_result_that_cannot_be_used_is_an_error(line, problem):
@@ -248,7 +245,7 @@ def test_hundreds_of_launches_leak_nothing():
         await batch(1)
         await asyncio.sleep(0.2)
         before = process.num_fds(), process.num_threads()
-        for _ in range(14):
+        for _ in range(4):
             await batch(5)
         for _ in range(100):
             if process.num_threads() <= before[1] and process.num_fds() <= before[0]:

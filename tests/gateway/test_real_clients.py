@@ -106,18 +106,6 @@ def test_the_retries_of_an_sdk_that_waits_too_short_get_the_one_answer(dialect):
             async with anthropic.AsyncAnthropic(base_url=url, api_key=rig.key, timeout=0.6, max_retries=6) as client:
                 await client.messages.create(model="m", max_tokens=100, messages=turns)
 
-    rig, trace = run(ask, stall_s=2.5)
+    rig, trace = run(ask, stall_s=1.5)
     assert len(rig.engine.seen) == 1 and len(trace.steps) == 1 and trace.abandoned == 0
     assert [e.state for e in rig.gateway.pool.of(Exchange)] == ["started", "finished"]
-
-
-def test_several_answers_at_once_from_one_client_are_several_samples():
-    async def ask(rig, url):
-        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=rig.key) as client:
-            turns = [{"role": "user", "content": "hello"}]
-            asked = [client.chat.completions.create(model="m", messages=turns) for _ in range(4)]
-            answers = await asyncio.gather(*asked)
-            assert len({answer.id for answer in answers}) == 4
-
-    rig, trace = run(ask)
-    assert len(rig.engine.seen) == 4 == len({step.call for step in trace.steps})

@@ -129,6 +129,24 @@ def test_a_compacted_history_is_a_branch_that_read_the_summary(name: str, messag
     assert after.parent is None and after.after is compacting  # a prompt of its own, and what it does is credited on
 
 
+#: What clients of all kinds sent, a call and its result; not those that name the response that they follow.
+CLIENTS = [
+    path for path in sorted((Path(__file__).parent / "dialects" / "fixtures").glob("*.json"))
+    if '"previous_response_id": "' not in path.read_text(encoding="utf-8")
+]  # fmt: skip
+#: smolagents tells calls and results in words of its own, and AutoGen offers no tools when it reflects on a result.
+REWRITING = {"smolagents_tools", "smolagents_tools_streamed", "smolagents_code", "autogen", "autogen_streamed"}
+
+
+@pytest.mark.parametrize("path", CLIENTS, ids=lambda path: path.stem)
+def test_a_tool_turn_of_every_client_continues_the_exact_ids(path: Path) -> None:
+    sent = [(DIALECTS[item["path"]], item["body"]) for item in json.loads(path.read_text(encoding="utf-8"))]
+    answers = ["<think>Two and three are small.</think>Let me add." + called("add", a=2, b=3), "The sum is 5."]
+    calls, engine, _, _ = asyncio.run(played("", answers, sent))
+    assert [made.edge for made in calls] == ["root", "rewrite" if path.stem in REWRITING else "continue"]
+    check_exact(calls, engine)
+
+
 @pytest.mark.parametrize("name", ["claude_code", "codex"])
 def test_the_server_reads_what_the_gateway_reads(name: str) -> None:
     for dialect, body in requests(name):

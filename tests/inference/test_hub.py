@@ -82,7 +82,7 @@ def test_one_line_says_how_to_get_it(
         resolve(Settings.from_dict({**KEYS, "model": name}))
 
 
-@pytest.mark.parametrize("name", ["no/such/folder", "/no/such", "nowhere", "a b/c"])
+@pytest.mark.parametrize("name", ["no/such/folder", "a b/c"])
 def test_what_cannot_be_a_name_is_a_folder_that_is_absent(cache: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"no such folder$"):
         resolve(Settings.from_dict({**KEYS, "model": name}))

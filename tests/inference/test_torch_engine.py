@@ -119,44 +119,6 @@ def test_sync_waits_for_running_requests_only(tiny_model_dir: Path) -> None:
     )
 
 
-def test_syncs_back_to_back_starve_no_request(tiny_model_dir: Path) -> None:
-    engine = TorchEngine(tiny_model_dir)
-    weights = dict(engine.model.state_dict())
-
-    async def scenario() -> int:
-        first = asyncio.create_task(engine.generate([5, 6, 7], Sampling(20, seed=0)))
-        while engine.sampled_tokens < 5:
-            await asyncio.sleep(0)
-        sync = asyncio.create_task(engine.sync(weights, 1))
-        await asyncio.sleep(0)
-        held = asyncio.create_task(engine.generate([5, 6, 7], Sampling(20, seed=1)))
-        await sync
-        for version in range(2, 10):
-            await engine.sync(weights, version)
-        await first
-        return (await held).policy_version
-
-    assert asyncio.run(scenario()) == 1
-
-
-def test_a_sync_that_waits_too_long_changes_nothing(tiny_model_dir: Path) -> None:
-    engine = TorchEngine(tiny_model_dir, switch_timeout_s=0.0)
-    weights = {name: value + 0.05 for name, value in engine.model.state_dict().items()}
-
-    async def scenario() -> list[Completion]:
-        tasks = [asyncio.create_task(engine.generate([5, 6, 7], Sampling(60, seed=0)))]
-        while engine.sampled_tokens < 5:
-            await asyncio.sleep(0)
-        with pytest.raises(EngineError, match=r"sync to version 1 waited 0 s for 1 running calls.*weight_switch=keep"):
-            await engine.sync(weights, 1)
-        tasks.append(asyncio.create_task(engine.generate([5, 6, 7], Sampling(60, seed=0))))
-        return await asyncio.gather(*tasks)
-
-    first, second = asyncio.run(scenario())
-    assert first.token_ids == second.token_ids and first.policy_version == second.policy_version == 0
-    assert first.logprobs == pytest.approx(second.logprobs, abs=1e-4)
-
-
 def test_requests_may_follow_in_another_event_loop(tiny_model_dir: Path) -> None:
     engine = TorchEngine(tiny_model_dir)
 
@@ -198,11 +160,6 @@ def test_a_window_shorter_than_the_context_is_refused(tiny_model_dir: Path) -> N
     with pytest.raises(InputError, match="full attention"):
         TorchEngine(model, max_model_len=256)
     TorchEngine(model, max_model_len=128)
-
-
-def test_a_missing_checkpoint_is_an_input_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no config\.json"):
-        TorchEngine(tmp_path)
 
 
 def test_draw_follows_the_distribution() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import free_port
 
 from rl_agents.reporting.run_folder import RunFolder
 
@@ -24,12 +25,6 @@ pytestmark = pytest.mark.ray  # starts processes of its own, unlike a unit test
 ROOT = Path(__file__).parents[2]
 RAY = Path(sys.executable).with_name("ray")
 START_S = 120.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True)
@@ -163,15 +158,15 @@ def test_a_job_trains_and_its_log_and_exit_code_can_be_read(
     small = f"env=guess_numbers model={beginner_model_dir} {keys}"
     output = tmp_path / "run"
     assert cluster.lines[-1] == "ray job submit -- python run.py --algo 3spo"
-    code, log = submit(cluster, f"--algo 3spo --iterations 2 --output {output} --set {small} eval_interval=0")
+    code, log = submit(cluster, f"--algo 3spo --iterations 1 --output {output} --set {small} eval_interval=0")
     assert code == 0, log
-    assert "iter 2/2  success" in log and "success on the test tasks" in log
+    assert "iter 1/1  success" in log and "success on the test tasks" in log
     assert "\x1b[" not in "".join(line for line in log.splitlines() if line.startswith("iter")), (
         "plain lines under a job"
     )
     assert json.loads((output / "summary.json").read_text())["status"] == "done"
-    for metrics in RunFolder(output).read_metrics()[-2:]:  # a search, on vLLM
-        assert metrics["search/optimizer_steps"] >= 1 and metrics["rollout_corr/logprob_diff_max"] < 1e-4
+    metrics = RunFolder(output).read_metrics()[-1]  # a search, on vLLM: it samples again after its first update
+    assert metrics["search/optimizer_steps"] >= 2 and metrics["rollout_corr/logprob_diff_max"] < 1e-4
 
     code, log = submit(cluster, "--algo grop")
     assert code != 0

@@ -13,10 +13,8 @@ import gymnasium
 import pytest
 import torch
 from gymnasium.spaces import Text
-from serving.in_process import Server
 
 from benchmarks import clerk
-from benchmarks.treasure import Treasure
 from rl_agents.chat.template import Append, ChatTemplate, Dialogue, chat_text, load_tokenizer, make_context
 from rl_agents.inference import Completion, Sampling
 from rl_agents.inference.torch_engine import TorchEngine
@@ -209,39 +207,6 @@ def test_an_exported_adapter_generates_elsewhere_what_the_merged_model_does(smol
     assert (expected - before).abs().max() > 0.1
     texts = [model.generate(**prompt, max_new_tokens=8, do_sample=False) for model in (adapted, merged)]
     assert torch.equal(*texts)
-
-
-def test_three_dialects_serve_the_same_answer(smollm2_dir: Path) -> None:
-    server = Server(smollm2_dir, max_model_len=512, max_response_tokens=32)
-    try:
-        name = server.service.models()["data"][0]["id"]
-        asked = {"model": name, "temperature": 0, "messages": [{"role": "user", "content": FRANCE}], "max_tokens": 32}
-        chat = server.request("POST", "/v1/chat/completions", asked).json()
-        messages = server.request("POST", "/v1/messages", asked).json()
-        body = {"model": name, "temperature": 0, "input": FRANCE}
-        responses = server.request("POST", "/v1/responses", body).json()
-    finally:
-        server.close()
-    assert chat["choices"][0]["message"]["content"] == "The capital of France is Paris."
-    assert (
-        messages["content"][0]["text"]
-        == responses["output"][-1]["content"][0]["text"]
-        == "The capital of France is Paris."
-    )
-    assert (
-        chat["usage"]["prompt_tokens"] == messages["usage"]["input_tokens"] == responses["usage"]["input_tokens"] == 37
-    )
-
-
-def test_the_treasure_games_prompts_fit_their_recipes(template: ChatTemplate) -> None:
-    game = Treasure()
-    for task in Treasure.task_ids("train")[:100]:
-        shown, _ = game.reset(options={"task_id": task})
-        length = len(template.opening(shown))
-        for _ in range(2):
-            shown, *_ = game.step(game.right[game.turn])
-            length += 8 + len(template.between(shown))
-        assert length + 8 <= 320
 
 
 def test_vllm_samples_what_the_learner_scores(ray_session: None, smollm2_dir: Path) -> None:

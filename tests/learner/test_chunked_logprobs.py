@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_networks import build, needs_peft, policy, with_adapters
+from test_networks import build, policy
 from test_prefix_attention import outcome, plain_dir, saved, trie_batch
 from transformers import (
     CohereConfig,
@@ -42,13 +42,6 @@ def check_equal(module: Any, packed: bool, tolerance: float) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_scores_and_gradients(plain_dir: Path, packed: bool, dtype: torch.dtype, tolerance: float) -> None:
     check_equal(build(CausalLMModule, model_dir=plain_dir, shared_rows=512).to(dtype), packed, tolerance)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("adapters", [False, pytest.param(True, marks=needs_peft)])
-def test_with_adapters_and_recomputed_activations(tiny_model_dir: Path, adapters: bool, packed: bool) -> None:
-    keys = {"prefix_sharing": True, "activation_checkpointing": "full"}
-    check_equal(with_adapters(tiny_model_dir, **keys) if adapters else policy(tiny_model_dir, **keys), packed, 5e-6)
 
 
 def test_half_precision(tiny_model_dir: Path) -> None:

@@ -113,13 +113,8 @@ class Learners:
     """A group that is built once and plays every algorithm: it has policy and critic, and may share rows or not."""
 
     def __init__(self, model_dir: str, num_learners: int, sharding: str = "none", prefixes: bool = True) -> None:
-        keys = {
-            "num_learners": num_learners,
-            "learner_sharding": sharding,
-            "grad_clip": 0.5,
-            "prefix_sharing": prefixes,
-        }
-        self.group, _ = build_group(model_dir, **keys)
+        keys = {"num_learners": num_learners, "learner_sharding": sharding, "prefix_sharing": prefixes}
+        self.group, _ = build_group(model_dir, grad_clip=0.5, **keys)
         self.start = copy.deepcopy(self.group.full_state())  # a local group's state shares memory with its weights
 
     def updated(self, algo: str = "ppo", families: bool = False, **keys: object) -> Update:
@@ -159,8 +154,17 @@ def remote(ray_session: None, tiny_model_dir: str, request: pytest.FixtureReques
 
 
 CORRECTED = {"algo": "grpo", "rollout_correction": "token_tis", "old_logprobs": "learner"}
+
+
+def learners_part(name: str) -> tuple[Any, ...]:
+    """What of an algorithm the learner reads: algorithms in which it is equal differ in credit alone."""
+    recipe, settings = ALGORITHMS[name], Settings.from_dict({"algo": name})
+    settings.set_defaults(recipe.defaults)
+    return recipe.policy_loss, recipe.value_mask, bool(recipe.critic), settings.loss_agg_mode, settings.ratio_level
+
+
 VARIANTS: dict[str, dict[str, Any]] = {
-    **{name: {"algo": name} for name in ALGORITHMS},
+    **{name: {"algo": name} for name in {learners_part(name): name for name in reversed(ALGORITHMS)}.values()},
     "steppo, mean over trajectories": {"algo": "steppo", "loss_agg_mode": "step-mean-in-traj"},
     "steppo, token arms": {"algo": "steppo", "steppo_credit": "token_gae", "ratio_level": "token"},
     "with rejected tokens": CORRECTED,
@@ -203,9 +207,8 @@ def numbers_held(learner: Any) -> int:
 
 
 @pytest.mark.parametrize("variant", list(VARIANTS))
-@pytest.mark.parametrize("tokens", [1, 50])
-def test_same_update_with_any_micro_batch_size(local: Learners, variant: str, tokens: int) -> None:
-    moments, _ = local.updated(**VARIANTS[variant], tokens_per_microbatch=tokens)
+def test_same_update_with_any_micro_batch_size(local: Learners, variant: str) -> None:
+    moments, _ = local.updated(**VARIANTS[variant], tokens_per_microbatch=50)
     assert largest_difference(local.updated(**VARIANTS[variant])[0], moments) < 1e-5
 
 
@@ -237,18 +240,6 @@ def test_gradients_that_are_not_finite_skip_the_step(tiny_model_dir: str) -> Non
     after = group.full_state()["rl_module"]["default_policy"]
     assert metrics["actor/skipped_steps"] == 1
     assert all(torch.equal(before[name], after[name]) for name in before)
-
-
-def test_lora_trains_adapters_only_and_exports_merged_weights(tiny_model_dir: str) -> None:
-    group, settings = build_group(tiny_model_dir, lora_rank=4, lr=1e-2)
-    plain, _ = build_group(tiny_model_dir)
-    names = {name for name, _ in plain._learner.policy.merged_weights()}
-    start = dict(group._learner.policy.merged_weights())
-    assert set(start) == names
-    group.learn(AgentTrainingData.build(random_rows(8, 60), settings, np.random.default_rng(0)))
-    merged = dict(group._learner.policy.merged_weights())
-    changed = {name for name in names if not torch.allclose(start[name], merged[name])}
-    assert changed and all(".q_proj." in n or "_proj." in n for n in changed)
 
 
 @pytest.mark.parametrize("sharding", ["none", "fsdp"])

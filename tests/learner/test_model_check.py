@@ -81,14 +81,10 @@ def lost_shard(folder: Path) -> None:
 Q = "model.layers.0.self_attn.q_proj.weight"
 CASES: list[tuple[str, Callable[[Path], Any], str]] = [
     ("small vocabulary", smaller_vocabulary, "its tokenizer has ids up to 310, the model embeds 300"),
-    ("no tokenizer", remove("tokenizer*", "vocab*", "merges*"), "no tokenizer in it (tokenizer.json"),
-    ("broken tokenizer", lambda f: (f / "tokenizer.json").write_text("{"), "no tokenizer that transformers can load"),
     ("no chat template", remove("chat_template.jinja"), "the tokenizer has no chat template"),
     ("wrong shape", change_config(hidden_size=64), "is 311 x 32 in the weights and 311 x 64 in config.json"),
     ("missing tensor", change_weights(lambda w: w.pop(Q)), f"1 tensors are missing from its weights, such as {Q}"),
     ("truncated", cut(20_000), "model.safetensors has 20000 bytes of"),
-    ("nearly empty", cut(5), "model.safetensors is no whole safetensors file"),
-    ("header cut", cut(100), "its header is longer than the file"),
     ("longer", lambda f: (f / WEIGHTS).open("ab").write(b"more"), "copy it again"),
     ("a web page", lambda f: (f / WEIGHTS).write_text("<html>no such model</html>" * 9), "as a web page or a pointer"),
     (
@@ -97,34 +93,30 @@ CASES: list[tuple[str, Callable[[Path], Any], str]] = [
         "is no whole safetensors file: invalid JSON in h",
     ),
     ("a list as header", change_header(lambda h: [1]), "is no whole safetensors file: invalid JSON in header"),
-    ("shape of other data", change_header(lambda h: h[Q].update(shape=[7, 7])), "invalid shape, data type, or offset"),
     ("lost shard", lost_shard, "model-00002-of-00002.safetensors is missing"),
     (
         "NaN",
         change_weights(set_number("model.layers.1.mlp.up_proj.weight", float("nan"))),
         "up_proj.weight holds numbers",
     ),
-    ("infinite", change_weights(set_number("model.norm.weight", float("inf"))), "not finite (NaN or infinite)"),
     ("no weights", remove("*.safetensors"), "no *.safetensors weights"),
-    ("no config", remove("config.json"), "no config.json"),
     ("broken config", lambda f: (f / "config.json").write_text("{"), "broken JSON"),
-    ("a list as config", lambda f: (f / "config.json").write_text("[1]"), "a JSON object is needed, found list"),
     ("unknown kind", change_config(model_type="abacus"), "config.json is no causal language model's"),
 ]
 
 
 @pytest.mark.parametrize(("damage", "words"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-@pytest.mark.parametrize("command", ["train", "eval"])
 def test_one_line_and_exit_code_2(
-    sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Any, words: str, command: str
+    sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Any, words: str
 ) -> None:
     folder = tmp_path / "model"
     shutil.copytree(sound, folder)
     damage(folder)
     argv = ["--model", str(folder), "--local"]
-    code = main(["eval", *argv] if command == "eval" else [*argv, "--output", str(tmp_path / "out")])
-    error = capsys.readouterr().err
-    assert code == 2 and len(error.splitlines()) == 1 and words in error, error
+    for command in (["eval", *argv], [*argv, "--output", str(tmp_path / "out")]):
+        code = main(command)
+        error = capsys.readouterr().err
+        assert code == 2 and len(error.splitlines()) == 1 and words in error, error
     assert not (tmp_path / "out").exists()
 
 

@@ -49,12 +49,6 @@ def dtypes(module: torch.nn.Module) -> set[torch.dtype]:
     return {parameter.dtype for parameter in module.parameters()}
 
 
-def gradients(module: Any) -> dict[str, torch.Tensor]:
-    module.train()
-    module.forward_train(BATCH)["logprobs"].sum().backward()
-    return {name: parameter.grad for name, parameter in module.lm.named_parameters() if parameter.requires_grad}
-
-
 @pytest.mark.parametrize(
     ("keys", "networks"),
     [
@@ -137,15 +131,6 @@ def test_what_engines_get_is_the_model_in_its_files_names(tiny_model_dir: Path, 
 
 
 @needs_peft
-def test_merged_adapters_are_the_policy_that_was_trained(tiny_model_dir: Path) -> None:
-    module, plain = with_adapters(tiny_model_dir), policy(tiny_model_dir)
-    before = plain.forward_train(BATCH)["logprobs"]
-    plain.lm.load_state_dict(dict(module.merged_weights()), strict=False)
-    found, expected = (each.forward_train(BATCH)["logprobs"] for each in (plain, module))
-    assert torch.allclose(found, expected, atol=1e-5) and (found - before).abs().max() > 0.1
-
-
-@needs_peft
 def test_adapters_sit_on_every_matrix_but_the_head_and_weigh_alpha_over_rank(tiny_model_dir: Path) -> None:
     module = with_adapters(tiny_model_dir, dtype="bfloat16")
     layers = {name: layer for name, layer in module.lm.named_modules() if hasattr(layer, "get_delta_weight")}
@@ -159,13 +144,3 @@ def test_adapters_sit_on_every_matrix_but_the_head_and_weigh_alpha_over_rank(tin
     assert trained and all("lora_" in name for name in trained)
     base = {p.dtype for n, p in module.lm.named_parameters() if n not in trained}
     assert base == {torch.bfloat16} and {module.lm.get_parameter(n).dtype for n in trained} == {torch.float32}
-
-
-@pytest.mark.parametrize("adapters", [False, pytest.param(True, marks=needs_peft)])
-def test_gradient_checkpointing_changes_memory_and_nothing_else(tiny_model_dir: Path, adapters: bool) -> None:
-    make = with_adapters if adapters else policy
-    plain, frugal = make(tiny_model_dir), make(tiny_model_dir, activation_checkpointing="full")
-    assert not plain.lm.is_gradient_checkpointing and frugal.lm.is_gradient_checkpointing
-    expected, found = gradients(plain), gradients(frugal)
-    assert set(expected) == set(found) and expected
-    assert all(torch.allclose(found[name], expected[name], atol=1e-6) for name in expected)

@@ -18,13 +18,6 @@ __all__ = ["plain_dir"]
 EXACT = [(torch.float64, 1e-10), (torch.float32, 2e-6)]
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), EXACT)
-def test_logits_in_pieces(plain_dir: Path, dtype: torch.dtype, tolerance: float) -> None:
-    module = build(CausalLMModule, model_dir=plain_dir, shared_rows=512).to(dtype)
-    module.piece = 7
-    check_equal(module, trie_batch(), tolerance, share=False)
-
-
 @pytest.mark.parametrize("adapters", [False, pytest.param(True, marks=needs_peft)])
 @pytest.mark.parametrize("recompute", ["full", "selective"])
 def test_recompute_with_adapters_and_in_pieces(tiny_model_dir: Path, adapters: bool, recompute: str) -> None:

@@ -34,13 +34,8 @@ from rl_agents.learner.prefix_sharing import WIDE
 from rl_agents.learner.rl_modules import CausalLMModule, ValueModule
 from rl_agents.learner.training_data import AgentTrainingData
 
-SMALL = {
-    "vocab_size": 200,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 2,
-}
+SMALL = {"vocab_size": 200, "hidden_size": 32, "intermediate_size": 64}
+SMALL |= {"num_attention_heads": 4, "num_hidden_layers": 2}
 GPT2 = {"vocab_size": 200, "n_embd": 32, "n_layer": 2, "n_head": 2, "bos_token_id": 1, "eos_token_id": 1}
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -108,9 +103,11 @@ def check_equal(module: Any, batch: Batch, tolerance: float, share: bool = True)
         assert (found[0][name] - score).abs().max() <= tolerance * score.abs().max(), name
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 2e-6)])
 @pytest.mark.parametrize("kind", [CausalLMModule, ValueModule])
-@pytest.mark.parametrize(("seed", "share"), [(0, True), (1, True), (2, True), (0, False)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance", "seed", "share"),
+    [(torch.float64, 1e-10, 0, True), (torch.float64, 1e-10, 0, False), (torch.float32, 2e-6, 1, True)],
+)
 def test_scores_and_gradients_are_those_of_flat_rows(
     plain_dir: Path, kind: Any, dtype: torch.dtype, tolerance: float, seed: int, share: bool
 ) -> None:
@@ -184,19 +181,18 @@ BONUS = {"entropy_coef": 0.02, "tokens_per_microbatch": 200}
 
 
 @pytest.mark.parametrize("variant", list(VARIANTS))
-def test_every_algorithm_makes_the_same_update(single: Learners, double: Learners, variant: str) -> None:
+def test_every_algorithm_makes_the_same_update(double: Learners, variant: str) -> None:
     keys = {"families": True, **(BONUS if "sft" not in variant else {}), **VARIANTS[variant]}
-    for learners, tolerance, relative in ((double, 1e-10, 1e-5), (single, 2e-6, 1e-4)):
-        flat, shared = learners.updated(**keys), learners.updated(**keys, prefix_sharing=True)
-        packed = learners.updated(**keys, sequence_packing=True)
-        assert 0.2 < shared[1].pop("actor/forwarded_share") < 0.7
-        assert 0.7 < packed[1].pop("actor/forwarded_share") <= 1.0
-        for found in (shared, packed):
-            assert largest_difference(flat[0], found[0]) < tolerance
-            assert set(flat[1]) == set(found[1])
-            for name, value in flat[1].items():
-                if not name.startswith("timing_s/"):
-                    assert found[1][name] == pytest.approx(value, rel=relative, abs=1e-6), name
+    flat, shared = double.updated(**keys), double.updated(**keys, prefix_sharing=True)
+    packed = double.updated(**keys, sequence_packing=True)
+    assert 0.2 < shared[1].pop("actor/forwarded_share") < 0.7
+    assert 0.7 < packed[1].pop("actor/forwarded_share") <= 1.0
+    for found in (shared, packed):
+        assert largest_difference(flat[0], found[0]) < 1e-10
+        assert set(flat[1]) == set(found[1])
+        for name, value in flat[1].items():
+            if not name.startswith("timing_s/"):
+                assert found[1][name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
 
 
 def test_every_network_scores_alike(single: Learners, tiny_model_dir: Path) -> None:

@@ -31,12 +31,6 @@ def test_a_row_shares_all_it_can_with_the_one_before_it() -> None:
     assert [trie.lengths[trie.order.index(i)] for i in range(5)] == [len(row) for row in ids]
 
 
-def test_the_steps_of_a_growing_dialogue_are_one_path() -> None:
-    ids = rows([A], [A, B], [A, B, C], [A, B, C, A])
-    trie = walk(ids)
-    assert trie.order == [3, 2, 1, 0] and trie.shared == [0, 80, 70, 40]
-
-
 def test_ids_are_compared_as_numbers_of_any_size() -> None:
     ids = [np.array([1, 70_000, 3]), np.array([1, 70_000, 4]), np.array([1, 4_464, 3])]
     assert walk(ids).shared == [0, 2, 0], "4464 is 70000 modulo 2¹⁶"
@@ -56,14 +50,6 @@ def test_a_beginning_is_shared_where_that_costs_less_than_forwarding_it_again(wi
         exact = (length / (12 * width) * length + 1) / (1 + length / (6 * width))
         assert abs(first - exact) <= 1
     assert branch_cost(400, 400, width) == 0.0, "a row that is wholly in another one"
-
-
-def test_rows_that_share_nothing_are_left_alone() -> None:
-    rng = np.random.default_rng(0)
-    ids = [rng.integers(0, 1000, 60) for _ in range(5)]
-    siblings = rows(*[[A, rng.integers(1000, 2000, 6)] for _ in range(4)])
-    packed, alone = passes([*ids, *siblings], 10_000, 64)
-    assert sorted(alone) == [0, 1, 2, 3, 4] and [sorted(part) for part in packed] == [[5, 6, 7, 8]]
 
 
 def test_a_family_is_packed_where_all_of_it_costs_less() -> None:
@@ -109,11 +95,6 @@ def test_learners_get_equal_parts_of_the_trie(shards: int) -> None:
     if shards <= 3:
         assert {len(part) for part in split} == {24 // shards} and all(part for part in split)
         assert all(len([i for i in part if i // 4 == n]) in (0, 4) for part in split for n in range(6))
-
-
-def test_learners_without_rows_get_none() -> None:
-    assert split_shared(rows([A]), 3).count([]) == 2
-    assert split_shared([], 2) == [[], []]
 
 
 def test_costs_are_of_the_stated_form() -> None:

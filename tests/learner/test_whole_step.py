@@ -47,15 +47,8 @@ def prepared_rows(model: Any) -> list[Row]:
         mask = (rng.random(length) < 0.6).astype(np.float32)
         mask[0], mask[-1] = 0, 1
         ids = rng.integers(0, 60, length).astype(np.int32)
-        row = Row(
-            index,
-            index // 2,
-            ids,
-            mask,
-            np.zeros(length, np.float32),
-            numbered_runs(mask),
-            np.zeros(length, np.float32),
-        )
+        nothing = np.zeros(length, np.float32)
+        row = Row(index, index // 2, ids, mask, nothing, numbered_runs(mask), nothing.copy())
         with torch.no_grad():
             table = distributions(model, row, KEYS["temperature"])
         now = np.r_[0.0, table[torch.arange(length - 1), torch.from_numpy(ids[1:]).long()].numpy()]

@@ -100,8 +100,7 @@ class Run:
         self.world.stop()
 
 
-@pytest.mark.parametrize("algo", ["grpo", "vspo"])
-@pytest.mark.parametrize("lag", [1, 3])
+@pytest.mark.parametrize(("lag", "algo"), [(1, "grpo"), (3, "vspo")])
 def test_the_next_batch_is_played_while_judges_are_asked_and_nothing_depends_on_when_they_answer(
     lag: int, algo: str
 ) -> None:

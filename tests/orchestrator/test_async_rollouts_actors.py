@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from orchestrator.test_fault_tolerance import train
-from trainer.test_algorithm import policy_weights
+from trained import policy_weights
 
 from rl_agents.store.reader import PoolReader
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig

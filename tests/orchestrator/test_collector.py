@@ -105,13 +105,6 @@ def test_tasks_in_which_runners_die_fail_and_the_others_are_played() -> None:
     assert not any(t.failed for t in collector.collect([s for s in specs(32) if s.task_id not in deadly]).answers)
 
 
-def test_a_collection_takes_one_exchange_with_every_runner() -> None:
-    collector = Collector(Group([Runner(set()) for _ in range(3)]), None, 10.0)
-    for number in range(1, 4):
-        assert len(collector.collect(specs(32)).answers) == 64
-        assert collector.exchanges.count == 3 * number
-
-
 def test_deaths_that_no_task_explains_end_the_run_as_before() -> None:
     collector = Collector(Group([Runner({"t1"}, tells=False)]), None, 10.0)
     with pytest.raises(RolloutError, match="missing after 6 rounds"):

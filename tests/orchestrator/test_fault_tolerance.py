@@ -110,18 +110,6 @@ def test_an_engine_in_an_env_runner_that_dies_is_replaced_with_it_and_has_the_la
         algo.stop()
 
 
-def test_the_number_of_env_runners_does_not_change_the_tasks(algo: AgentAlgorithm, beginner_model_dir: Path) -> None:
-    local = AgentConfig().training(model=str(beginner_model_dir), **KEYS).local().build_algo()
-    try:
-        for _ in range(algo.iteration):
-            local.train()
-        assert [(t.task_id, t.seed) for t in local.last_trajectories] == [
-            (t.task_id, t.seed) for t in algo.last_trajectories
-        ]
-    finally:
-        local.stop()
-
-
 def test_after_all_these_kills_the_pool_holds_every_episode_once(algo: AgentAlgorithm, tmp_path: Path) -> None:
     assert algo.pool is not None
     writer = ray.get(algo.pool.actor.pid.remote())

@@ -197,8 +197,7 @@ def check(batches: Sequence[Any], first: int = 0, most: int = 2) -> list[int]:
     return ages
 
 
-@pytest.mark.parametrize("staleness", [1, 2, 4])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("staleness", "seed"), [(1, 0), (4, 1)])
 def test_whole_groups_within_the_bound_none_twice_none_lost(staleness: int, seed: int) -> None:
     world = World(seed=seed)
     run = Learner(world, max_staleness=staleness)

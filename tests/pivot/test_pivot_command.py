@@ -161,14 +161,9 @@ def test_traces_of_another_environments_demonstrator(tmp_path: Path, capsys) -> 
         assert turn.text.startswith(("<interact>", "<answer>")) and turn.action["reasoning_content"].strip()
 
 
-@pytest.mark.parametrize(
-    ("env", "keys"),
-    [("webshop", ["env.catalogue=small", "env.prompt=compact"]), ("webshop", []), ("alfworld", [])],
-)
-def test_every_trace_of_an_environments_expert_succeeds(env: str, keys: list[str], tmp_path: Path, capsys) -> None:
+def test_every_trace_of_an_environments_expert_succeeds(tmp_path: Path, capsys) -> None:
     file = tmp_path / "expert.jsonl"
-    argv = ["pivot", "demo-traces", "--env", env, "--traces", "12", "--output", str(file)]
-    assert main([*argv, *(["--set", *keys] if keys else [])]) == 0
+    assert main(["pivot", "demo-traces", "--env", "alfworld", "--traces", "12", "--output", str(file)]) == 0
     assert "12 traces by the expert" in capsys.readouterr().out
     assert {json.loads(line)["reward"] for line in file.read_text().splitlines()} == {1.0}
 
@@ -184,17 +179,11 @@ def test_traces_of_the_mediocre_player(tmp_path: Path, capsys) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["pivot", "extrakt"], "unknown pivot step 'extrakt': did you mean 'extract'?"),
-        (["pivot", "extract", "--output", "x"], "--traces"),
-        (["pivot", "extract", "--traces", "none.jsonl", "--output", "x"], "none.jsonl: no such file"),
         (["pivot", "profile", "--traces", "x", "--model", "y", "--rollouts", "1"], "--rollouts 1: must be at least 2"),
-        (["pivot", "profile", "--traces", "none.parquet", "--model", "y"], "none.parquet: no such file"),
         (
             ["pivot", "profile", "--traces", "x", "--model", "y", "--set", "algo=grpo"],
             "--set algo=grpo: use the flag",
         ),
-        (["pivot", "filter", "--traces", "none.parquet"], "none.parquet: no such file"),
-        (["pivot", "demo-traces", "--output", "x.jsonl", "--traces", "0"], "--traces 0: must be at least 1"),
         (
             ["pivot", "demo-traces", "--output", "x.jsonl", "--mediocre"],
             "environment pivot only has an expert",

@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 
 import pytest
-from gymnasium.utils.env_checker import check_env
 from pivot.expert_traces import trace_tokenizer
+from rollout.scripted import ScriptedEngine
 from transformers import PreTrainedTokenizerFast
 
 from rl_agents.chat.template import ChatTemplate, Dialogue, chat_text, make_context
@@ -18,7 +18,6 @@ from rl_agents.envs.pivot import PivotOptions
 from rl_agents.envs.pivot.desk import ALL_REASONS, beginner_action, desk_record, desk_turns
 from rl_agents.envs.pivot.tasks import split_by_trace
 from rl_agents.errors import InputError
-from rl_agents.inference.base import Completion
 from rl_agents.rewards.verifiers import VerifierOptions, assess, make_verifier
 from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.env_calls import EnvFailure, read_reset
@@ -33,10 +32,6 @@ def step(turn_id: str, action: str, **options):
     env = make_env("pivot", options)
     env.reset(seed=0, options={"task_id": turn_id})
     return env.step(action)
-
-
-def test_it_is_a_gymnasium_environment() -> None:
-    check_env(make_env("pivot", {}), skip_render_check=True)
 
 
 def test_a_turn_begins_with_the_experts_state() -> None:
@@ -160,18 +155,8 @@ def test_messages_that_are_none_end_the_episode(info: dict, problem: str) -> Non
     assert problem in str(caught.value)
 
 
-class Expert:
-    """An engine that always writes the same ids."""
-
-    def __init__(self, ids: list[int]) -> None:
-        self.ids = ids
-
-    async def generate(self, prompt_ids, sampling):
-        return Completion(self.ids, [-0.5] * len(self.ids), 0, "stop")
-
-
 def test_an_episode_reads_the_state_and_is_scored(tokenizer) -> None:
-    engine = Expert([*tokenizer.encode(CALL.text), ChatTemplate(tokenizer).end_of_turn])
+    engine = ScriptedEngine(tokenizer, lambda prompt: CALL.text)
     specs = [EpisodeSpec(CALL.turn_id, 0, member, member) for member in range(3)]
     limits = Limits(max_turns=1, max_response_tokens=200, max_model_len=2048)
     rollouts = asyncio.run(

@@ -11,7 +11,7 @@ import pytest
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.errors import InputError
-from rl_agents.pivot.filter import Rule, choose_at_random, choose_pivots, plot_profile, read_profile
+from rl_agents.pivot.filter import Rule, choose_at_random, choose_pivots, read_profile
 from rl_agents.pivot.profile import Outcomes, claim_folder, profile_summary, profile_turns, write_profile
 from rl_agents.traces.store import write_turns
 
@@ -118,11 +118,3 @@ def test_a_profile_that_is_none(tmp_path: Path) -> None:
     write_turns(tmp_path / "turns.parquet", TURNS)
     with pytest.raises(InputError, match="turns without a profile"):
         read_profile(tmp_path / "turns.parquet")
-
-
-def test_the_picture_is_drawn(tmp_path: Path) -> None:
-    mean = np.array([0.0, 0.25, 0.25, 0.75, 1.0])
-    variance = mean * (1 - mean)
-    keep = choose_pivots(mean, variance, list("abcde"), Rule())
-    plot_profile(mean, variance, keep, Rule(), tmp_path / "a.png", "five turns")
-    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG" and (tmp_path / "a.png").stat().st_size > 10_000

@@ -18,12 +18,6 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path / "run", Settings())
 
 
-def test_config_round_trip(folder: RunFolder) -> None:
-    settings = Settings.from_dict({"lr": 1e-5, "env.prompt": "compact", "betas": [0.8, 0.99]})
-    folder.save_settings(settings)
-    assert folder.load_settings().to_dict() == settings.to_dict()
-
-
 def test_pruning_keeps_the_newest(folder: RunFolder) -> None:
     for iteration in (2, 4, 10, 1000000):
         folder.checkpoint(iteration).mkdir()
@@ -81,13 +75,6 @@ def test_json_has_no_nan(folder: RunFolder) -> None:
     assert "NaN" not in folder.metrics_file.read_text()
     assert folder.read_metrics() == [{"iteration": 1, "actor/grad_norm": None, "x/y": None}]
     assert json_safe({"a": [1.0, (math.nan,)]}) == {"a": [1.0, [None]]}
-
-
-def test_summary_round_trip(folder: RunFolder) -> None:
-    assert folder.read_summary() == {}
-    folder.write_summary({"success_end": 0.5})
-    assert folder.read_summary() == {"success_end": 0.5}
-    assert not [path for path in folder.path.iterdir() if path.name.endswith(".draft")]
 
 
 def test_what_a_run_was_made_with_and_what_it_goes_on_with(folder: RunFolder, monkeypatch) -> None:

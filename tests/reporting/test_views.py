@@ -71,17 +71,6 @@ def test_live_view_shows_the_last_iterations() -> None:
     assert len(text.splitlines()) == RichProgress.ROWS + 2
 
 
-def test_plot_is_a_picture(tmp_path: Path) -> None:
-    records = [{"iteration": i, "rollout/success_rate": i / 30} for i in range(1, 21)]
-    records += [{**RECORD, "iteration": i} for i in (0, 10, 20)]
-    path = tmp_path / "success.png"
-    assert plot_success(records, path, "grpo on guess_numbers")
-    from matplotlib.image import imread
-
-    pixels = imread(path)
-    assert pixels.shape[:2] == (576, 960) and pixels[..., :3].std() > 0.01
-
-
 def test_plot_of_nothing_is_no_file(tmp_path: Path) -> None:
     assert not plot_success([{"iteration": 1, "actor/pg_loss": 1.0}], tmp_path / "success.png", "sft")
     assert not (tmp_path / "success.png").exists()
@@ -118,11 +107,6 @@ def test_trajectory_files_round_trip(tmp_path: Path) -> None:
     assert [Trajectory.from_json(data) for data in saved] == episodes[:2]
     assert (tmp_path / "eval-000007.jsonl").exists()
     assert (tmp_path / "latest.md").read_text().startswith("# Iteration 7, evaluation: 3 episodes, 2 solved")
-
-
-def test_no_trajectories_when_none_are_wanted(tmp_path: Path) -> None:
-    TrajectoryLog(tmp_path, keep=0).write(1, [episode(True)])
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_readable_shows_best_worst_and_failed() -> None:

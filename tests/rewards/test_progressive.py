@@ -7,7 +7,6 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import closing
-from importlib.util import find_spec
 
 import pytest
 from loopback import Loopback, Reply, Request, completion
@@ -19,7 +18,6 @@ from rl_agents.errors import InputError
 from rl_agents.rewards.base import EnvironmentReward, make_reward
 from rl_agents.rewards.judges import JudgeError, RuleJudge, make_judge, prompt
 from rl_agents.rewards.reading import Reading, final_answer, read_episode, tags_complete
-from rl_agents.trainer.resolve import resolve
 
 THINK = "<think> hm </think> "
 CALL, ANSWER = THINK + "<search> capital of France </search>", THINK + "<answer> Paris </answer>"
@@ -299,17 +297,6 @@ def test_the_question_of_the_prs_paper(server: Server, reply: str, expected: flo
         wait(judge.verdict(LONG))
 
 
-def test_errors_quote_a_line_and_not_a_page(server: Server) -> None:
-    server.reply = lambda text: "x" * 1000
-    wordy = Reading((), "said " * 200, True, ("Paris",), "capital\n\nof   France?", ())
-    with pytest.raises(JudgeError) as caught:
-        wait(make_judge(openai(server, judge_url=server.url + "/")).verdict(wordy))
-    start, quoted, about = f"grader at {server.url}: replied '", "x" * 160, "capital of France? -> said said"
-    message = str(caught.value)
-    assert message.startswith(f"{start}{quoted}', neither yes nor no; asked about: {about}")
-    assert len(message.partition("asked about: ")[2]) == 160
-
-
 def test_a_failed_judgment_is_a_failure_and_not_a_zero(server):
     server.reply = lambda text: "perhaps" if "Rome" in text else "yes"
     good, lost = episode(CALL, ANSWER), episode(CALL, ANSWER.replace("Paris", "Rome"))
@@ -322,23 +309,6 @@ def test_a_failed_judgment_is_a_failure_and_not_a_zero(server):
     assert reward.apply([episode(CALL, ANSWER.replace("Paris", "Rome"))])["reward/judge_failures"] == 1.0
     with pytest.raises(InputError, match="the judge answered none of 1 questions: grader at"):
         make_reward(openai(server)).apply([episode(CALL, ANSWER.replace("Paris", "Rome"))])
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"prs_form": "long"}, "'prs_form' has no effect without reward=prs"),
-        ({"reward": "prs", "judge": "rule"}, "no effect without prs_form=long or general"),
-        ({"reward": "prs", "prs_form": "long", "prs_thresholds": [1, 1]}, "no effect without prs_form=general"),
-        ({"reward": "prs", "prs_form": "general", "prs_thresholds": [1]}, "two numbers"),
-        ({"reward": "prs", "prs_form": "long", "judge_url": "http://x"}, "no effect without judge other than rule"),
-        ({"reward": "prs", "prs_form": "long", "judge": "openai"}, "judge=openai needs judge_url"),
-        ({"reward": "prs", "algo": "sft"}, "'reward' has no effect with algo sft"),
-    ],
-)
-def test_bad_keys_are_named(keys, message):
-    with pytest.raises(InputError, match=message):
-        resolve(Settings.from_dict(keys))
 
 
 def test_training_with_prs_and_t3(beginner_model_dir, server):
@@ -360,16 +330,3 @@ def test_training_with_prs_and_t3(beginner_model_dir, server):
         assert (parts["judge"] is None) == (parts["process"] < 1)
     assert {t.episode_return for t in agent.evaluate_policy("test", 32)} <= {0.0, 1.0}
     agent.stop()
-
-
-@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
-@pytest.mark.ray
-def test_a_real_vllm_server_judges(judge_that_says_yes, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    keys = {"prs_form": "long", "judge": "openai", "judge_url": judge_that_says_yes}
-    good, bad = episode(CALL, ANSWER), episode(CALL, ANSWER.replace("Paris", "Rome"))
-    metrics = make_reward(settings(**keys, judge_model="judge")).apply([good, bad, episode(CALL, CALL)])
-    assert (metrics["reward/judge_calls"], metrics["reward/judge_mean"]) == (2.0, 1.0)
-    assert [good.episode_return, bad.episode_return] == pytest.approx([3.1, 2.1])
-    with pytest.raises(InputError, match=rf"nobody at {judge_that_says_yes}: HTTP 404"):
-        make_reward(settings(**keys, judge_model="nobody")).apply([episode(CALL, ANSWER)])

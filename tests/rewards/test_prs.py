@@ -9,14 +9,11 @@ import yaml
 from rl_agents.algorithms import Settings
 from rl_agents.envs.base import make_env
 from rl_agents.rewards.prs import (
-    format_reward,
     judge_needed,
     long_form_reward,
     normalize_answer,
-    process_reward,
     progressive_reward,
     short_form_bleu,
-    short_form_reward,
 )
 
 RECIPES = Path(__file__).parents[2] / "tune_configs" / "recipes"
@@ -54,55 +51,10 @@ def test_best_of_several_references_and_normalization():
     assert normalize_answer("  An Apple, a day. ") == ["apple", "day"]
 
 
-@pytest.mark.parametrize(
-    ("calls", "answer", "required", "expected"),
-    [
-        ([True, True], True, False, 1.0),
-        ([True], False, False, 0.0),
-        ([True, False], True, False, -1.0),
-        ([], True, False, 1.0),
-        ([], True, True, -1.0),
-        ([True], True, True, 1.0),
-    ],
-)
-def test_process_reward(calls, answer, required, expected):
-    assert process_reward(calls, answer, require_tool_call=required) == expected
-
-
-@pytest.mark.parametrize(
-    ("process", "tags", "answer", "expected"),
-    [
-        (1, True, 1.0, 2.1),
-        (1, True, 0.606531, 1.706531),
-        (-1, True, 1.0, -0.9),
-        (-1, False, 1.0, -1.0),
-        (0, True, 1.0, 0.1),
-    ],
-)
-def test_short_form_totals(process, tags, answer, expected):
-    assert short_form_reward(process, format_reward(tags), answer) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("process", "judge", "answer", "expected"),
-    [(1, 0, 1.0, 1.1), (1, 1, 0.0, 2.1), (1, 1, 1.0, 3.1), (0, 1, 1.0, 0.1), (-1, 1, 1.0, -0.9)],
-)
-def test_long_form_totals(process, judge, answer, expected):
-    assert long_form_reward(process, 0.1, judge, answer) == pytest.approx(expected)
-
-
 def test_judge_is_asked_only_where_it_matters():
     for process, judge in itertools.product((-1.0, 0.0, 1.0), (0.0, 1.0)):
         matters = long_form_reward(process, 0.0, judge, 0.5) != long_form_reward(process, 0.0, 1.0 - judge, 0.5)
         assert judge_needed(process) is matters
-
-
-def test_stages_are_monotone():
-    stages = [
-        long_form_reward(*stage) for stage in ((-1, 0.1, 1, 1.0), (0, 0.1, 1, 1.0), (1, 0.0, 0, 1.0), (1, 0.0, 1, 0.0))
-    ]
-    assert stages == sorted(stages)
-    assert len(set(stages)) == 4
 
 
 @pytest.mark.parametrize(

@@ -94,13 +94,8 @@ def test_long_observations_are_cut_once_with_head_and_tail_and_counted():
 
 def test_turn_limit_and_environment_limit():
     (limited,) = play([2], limits=dataclasses.replace(LIMITS, max_turns=2)).trajectories
-    assert (limited.end_cause, limited.truncated, limited.terminated, len(limited.steps)) == (
-        "max_turns",
-        True,
-        False,
-        2,
-    )
-    assert not limited.success
+    assert (limited.end_cause, limited.truncated, limited.terminated) == ("max_turns", True, False)
+    assert len(limited.steps) == 2 and not limited.success
 
     class TimeLimited(Countdown):
         def step(self, action):
@@ -145,12 +140,7 @@ def test_first_prompts_that_do_not_fit():
 
     fits, too_long = play([2, 3], Wordy).trajectories
     assert fits.end_cause == "terminated"
-    assert (too_long.end_cause, too_long.steps, too_long.truncated, too_long.failed) == (
-        "context_length",
-        [],
-        True,
-        False,
-    )
+    assert (too_long.end_cause, too_long.steps) == ("context_length", []) and too_long.truncated and not too_long.failed
 
 
 @pytest.mark.parametrize(
@@ -160,14 +150,8 @@ def test_first_prompts_that_do_not_fit():
         (11, "env_garbage: reset returned str, not a tuple of 2", 0),
         (12, "env_garbage: reward is str 'one', not a finite number", 2),
         (13, "env_garbage: reward is float nan, not a finite number", 2),
-        (14, "env_garbage: observation is bytes b'bytes', not a str", 2),
-        (15, "env_garbage: info is NoneType None, not a dict", 2),
-        (16, "env_garbage: step returned tuple of 4, not a tuple of 5", 2),
         (17, r"env_garbage: observation is not valid Unicode: str '\ud800'", 2),
-        (18, "env_garbage: terminated is NoneType None, not a bool", 2),
-        (19, "env_error: ZeroDivisionError: division by zero", 2),
         (20, "env_timeout: step: no answer within 0.5 s", 2),
-        (21, "env_timeout: step: no answer within 0.5 s", 2),
         (22, "env_error: SystemExit: 3", 2),
         (23, "env_garbage: reward is int 1000", 2),
     ],
@@ -184,13 +168,6 @@ def test_a_failing_environment_ends_its_own_episode_only(number, cause, steps):
     assert not rollouts.unfinished and Broken.closed == 1
     play([2, 2], pool)
     assert pool.created == 3  # two were kept, the broken one was not
-
-
-def test_all_failures_at_once_add_up():
-    numbers = [2, *range(10, 24), 3]
-    rollouts = play(numbers, Broken)
-    assert [t.group_id for t in rollouts.trajectories] == numbers
-    assert sum(t.failed for t in rollouts.trajectories) == 14
 
 
 def test_an_environment_that_cannot_be_created():
@@ -237,14 +214,6 @@ def test_our_own_bugs_are_not_hidden():
 
     with pytest.raises(AttributeError, match="a bug"):
         play([2, 3], by=engine(script))
-
-
-def test_episodes_run_concurrently_and_keep_their_order():
-    by = engine()
-    rollouts = play(range(8), by=by)
-    assert by.most_running == 8
-    assert [t.task_id for t in rollouts.trajectories] == [f"task-{n}" for n in range(8)]
-    assert [t.member for t in rollouts.trajectories] == list(range(8))
 
 
 def test_environments_that_say_little():

@@ -138,15 +138,6 @@ def test_an_agents_errors_are_excluded_and_counted_or_trained_on_with_a_reward(t
             assert [t.episode_return for t in found] == [1.5, 1.5, 1.5, 3.0] and all(t.terminated for t in found)
 
 
-def test_refusals_reach_the_agent_in_words(tasks):
-    async def wrong(task, client):
-        async with Asker(client) as model:
-            await model.say([user("a")], n="many")
-
-    (trajectory,) = collect(wrong, tasks).trajectories
-    assert trajectory.failed and "400" in trajectory.end_cause
-
-
 def test_rewards_of_calls_stay_and_the_result_goes_to_the_last_word(tasks):
     async def agent(task, client):
         async with Asker(client) as model:
@@ -161,68 +152,6 @@ def test_rewards_of_calls_stay_and_the_result_goes_to_the_last_word(tasks):
     assert [step.reward for step in main] == [0.5, 2.0]
     assert trajectory.episode_return == 2.5 and len(trajectory.steps) == 3
     assert trajectory.facts == {"references": ["x"], "points": ["z"], "evidence": ["y"]}
-
-
-def test_two_processes_share_one_session(tasks):
-    agent = command(
-        ASK
-        + """
-if len(sys.argv) == 1:
-    import subprocess
-    children = [subprocess.Popen([sys.executable, "-c", open("/proc/self/cmdline").read().split(chr(0))[2], name])
-                for name in ("left", "right")]
-    assert [child.wait() for child in children] == [0, 0]
-    print(json.dumps({"reward": 1.0}))
-else:
-    said = ask([{"role": "user", "content": sys.argv[1]}])
-    ask([{"role": "user", "content": sys.argv[1]}, {"role": "assistant", "content": said},
-         {"role": "user", "content": "more"}])
-"""
-    )
-    (trajectory,) = collect(agent, tasks).trajectories
-    assert trajectory.end_cause == "terminated" and trajectory.episode_return == 1.0
-    assert sorted(step.observation for step in trajectory.steps) == ["left", "more", "more", "right"]
-    assert len({step.call for step in trajectory.steps}) == 4
-
-
-def test_calls_after_the_end_are_refused_and_leave_nothing(tasks):
-    late = []
-
-    async def agent(task, client):
-        async def haunt():
-            for _ in range(100):
-                async with Asker(client) as model:
-                    try:
-                        await model.say([user("boo")])
-                    except httpx.HTTPStatusError as error:
-                        late.append(error.response.status_code)
-                        return
-                    except httpx.HTTPError:
-                        late.append(0)  # the server is gone
-                        return
-
-        async with Asker(client) as model:
-            await model.say([user("a")])
-        agent.ghost = asyncio.create_task(haunt_later(haunt))
-        return 1.0
-
-    async def haunt_later(haunt):
-        await asyncio.sleep(1.0)
-        await haunt()
-
-    async def waits(task, client):
-        async with Asker(client) as model:
-            await model.say([user("a")])
-        while not late:
-            await asyncio.sleep(0.01)
-        return 1.0
-
-    async def both(task, client):
-        return await (agent if task["id"] == "task-0" else waits)(task, client)
-
-    first, second = collect(both, tasks, 2).trajectories
-    assert late in ([401], [403], [410]) and len(first.steps) == len(second.steps) == 1
-    assert first.end_cause == second.end_cause == "terminated"
 
 
 def test_agents_at_once_are_bounded(tasks):

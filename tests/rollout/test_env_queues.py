@@ -87,8 +87,8 @@ def pool_of(kind: type[Judged], url: str, blocking: Any, **keys: Any) -> EnvPool
 @pytest.mark.servers
 @pytest.mark.parametrize(
     ("kind", "blocking", "episodes"),
-    [(Judged, "inline", 7), (Judged, "thread", 7), (PlainlyJudged, "thread", 7), (AloneJudged, "inline", 1),
-     (SharedJudged, "inline", 14)],
+    [(Judged, "inline", 5), (Judged, "thread", 5), (PlainlyJudged, "thread", 5), (AloneJudged, "inline", 1),
+     (SharedJudged, "inline", 10)],
 )  # fmt: skip
 def test_who_waits_for_a_turn_at_the_judge_has_not_failed(kind: type[Judged], blocking: str, episodes: int) -> None:
     async def slowly(request: Request) -> Reply:

@@ -7,15 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rl_agents.algorithms import Settings
 from rl_agents.chat.template import Dialogue
 from rl_agents.cli import main
-from rl_agents.config import validate
 from rl_agents.data.trajectory import Step
 from rl_agents.envs.base import make_env
-from rl_agents.envs.guess_numbers import GuessNumbersOptions
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
-from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import read_step
 from rl_agents.rollout.prompting import MEMORY_HEADING, REACT_INSTRUCTION, TRIALS, ReAct, Reflexion
 from rl_agents.rollout.turns import next_dialogue
@@ -23,14 +19,6 @@ from rl_agents.trainer.algorithm import AgentConfig
 
 TASK = {"task_id": "3-4-0-3/123/231"}
 WRONG, RIGHT = "<answer>312</answer>", "<answer>231</answer>"
-
-
-def test_react_puts_its_instruction_before_the_task() -> None:
-    env = GuessNumbersEnv(GuessNumbersOptions(prompt="compact"))
-    task, _ = env.reset(options=TASK)
-    observation, info = ReAct(env).reset(options=TASK)
-    assert observation == f"{REACT_INSTRUCTION}\n\n{task}"
-    assert REACT_INSTRUCTION not in info["anchor"]
 
 
 def test_messages_that_stand_for_the_task_are_told_alike() -> None:
@@ -89,12 +77,6 @@ def test_an_attempt_ends_at_its_own_turn_limit() -> None:
     assert "Do not act now" in request
 
 
-def test_reflexion_does_not_mix_with_truncation() -> None:
-    settings = Settings.from_dict({"prompting": "reflexion", "truncation": "t3"})
-    with pytest.raises(InputError, match="reflexion runs several attempts"):
-        validate(settings)
-
-
 def test_reflexion_in_the_rollout_path(beginner_model_dir: Path) -> None:
     """A small model that plays badly gets further attempts, each from a prompt without the past dialogue."""
     keys = {"model": str(beginner_model_dir), "prompting": "reflexion", "max_model_len": 256}
@@ -130,10 +112,3 @@ def test_one_command_compares_prompting_with_a_model(
     assert list(reports) == policies
     assert [report["prompting"] for report in reports.values()] == ["direct", "react", "reflexion"]
     assert "| policy | success [95 % interval] |" in output.err
-
-
-def test_a_policy_that_does_not_exist_is_found_before_the_first_is_played(
-    beginner_model_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["eval", "--compare", str(beginner_model_dir), "react:nowhere", "--local"]) == 2
-    assert "nowhere" in capsys.readouterr().err

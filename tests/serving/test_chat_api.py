@@ -61,15 +61,6 @@ def test_an_answer_names_the_weights_and_counts_its_tokens(server: Server) -> No
     assert {name: answer["usage"][name] for name in usage} == usage
 
 
-def test_length_and_stop_strings_end_an_answer(server: Server) -> None:
-    short = server.chat(max_tokens=2).json()["choices"][0]
-    assert short["message"]["content"] == "hello dear" and short["finish_reason"] == "length"
-    stopped = server.chat(stop=["ear wo", "x"]).json()
-    assert stopped["choices"][0]["message"]["content"] == "hello d"
-    assert stopped["choices"][0]["finish_reason"] == "stop"
-    assert stopped["usage"]["completion_tokens"] == 3
-
-
 def test_a_stream_says_the_same_piece_by_piece(server: Server) -> None:
     chunks = streamed(server.chat(stream=True, n=2, logprobs=True, stream_options={"include_usage": True}))
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"} and len({c["id"] for c in chunks}) == 1
@@ -132,12 +123,6 @@ def test_tools_that_the_template_leaves_out_are_refused(tmp_path: Path) -> None:
     status, code, message = problem(server.chat(tools=[TOOL]))
     assert (status, code) == (400, "chat_template") and "omits the tool definitions" in message
     server.close()
-
-
-def test_calls_that_cannot_be_read_stay_text(caller: Server) -> None:
-    choice = caller.chat(tools=[TOOL], max_tokens=4).json()["choices"][0]
-    assert choice["finish_reason"] == "length" and choice["message"]["content"].startswith("good <tool_call>")
-    assert "tool_calls" not in choice["message"]
 
 
 def test_requests_that_cannot_be_answered_say_why(server: Server, caller: Server) -> None:

@@ -101,18 +101,6 @@ def hosted(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
     plugins.OWN_MODULES.pop("own_numbers")
 
 
-def test_answers_streams_and_probes(hosted: Hosted) -> None:
-    assert hosted.client.get("/healthz").json() == {"status": "ok"}
-    assert hosted.client.get("/readyz").json() == {"status": "ready", "checkpoint": "demo/000001"}
-    answer = hosted.chat().json()
-    assert answer["choices"][0]["message"]["content"] == SAID["000001"]
-    assert answer["system_fingerprint"] == "demo/000001"
-    with hosted.client.stream("POST", "/v1/chat/completions", json={**BODY, "stream": True}) as response:
-        lines = [line for line in response.iter_lines() if line]
-    assert lines[-1] == "data: [DONE]" and len(lines) >= 3 and all(line.startswith("data: {") for line in lines[:-1])
-    assert hosted.chat(stop="dear").json()["choices"][0]["message"]["content"] == "hello "
-
-
 def test_statuses_over_the_wire(hosted: Hosted) -> None:
     assert httpx.post(f"{hosted.url}/v1/chat/completions", json=BODY).status_code == 401
     assert hosted.client.post("/admin/checkpoint", json={}).status_code == 403

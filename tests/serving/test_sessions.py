@@ -216,8 +216,3 @@ def test_idle_sessions_are_closed(server: Server) -> None:
     assert sessions.count == 1
     assert problem(server.request("GET", f"/agent/sessions/{session['id']}"))[0] == 404
     close(server, kept)
-
-
-def test_about_names_the_environment_and_the_places(server: Server) -> None:
-    about = server.request("GET", "/agent/about").json()
-    assert (about["env"], about["sessions"], about["max_sessions"]) == ("slow", 0, 2)

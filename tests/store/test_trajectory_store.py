@@ -94,11 +94,8 @@ def test_the_first_of_two_calls_of_one_id_stays(tmp_path):
 
 BAD = [
     Call(5, 0, [-1], [], [], 0, "stop"),
-    Call(2**63, 0, [1], [], [], 0, "stop"),
     Call(5, 0, [1], [2], ["x"], 0, "stop"),  # type: ignore[list-item]
-    Call(5, 0, [1], [2], [], 0, None),  # type: ignore[arg-type]
     Session("s", "episode", 0, 0, 0, 0, "e", "t", True, False, "", False, True, facts={"a": {1, 2}}),
-    Session(None, "episode", 0, 0, 0, 0, "e", "t", True, False, "", False, True),  # type: ignore[arg-type]
     "no record",
 ]
 

@@ -131,10 +131,10 @@ def ask_all(client: McpClient, tool: str, count: int, **arguments: Any) -> list[
     return asyncio.run(asked())
 
 
-def test_a_thousand_calls_wait_side_by_side_as_far_as_the_bound_goes() -> None:
-    with closing(opened(McpClient([STDIO], concurrency=500))) as client:
-        assert ask_all(client, "wait", 1000, seconds=1.0) == ["at last"] * 1000
-        assert 100 < int(call(client, "most_waiting")) <= 500
+def test_many_calls_wait_side_by_side_as_far_as_the_bound_goes() -> None:
+    with closing(opened(McpClient([STDIO], concurrency=100))) as client:
+        assert ask_all(client, "wait", 200, seconds=1.0) == ["at last"] * 200
+        assert 20 < int(call(client, "most_waiting")) <= 100
 
 
 def test_cancelled_calls_leave_the_client_usable(home: McpClient) -> None:
@@ -145,7 +145,7 @@ def test_cancelled_calls_leave_the_client_usable(home: McpClient) -> None:
             return await home.ask(wait, {"seconds": 2.5})
 
     async def asked() -> list[Any]:
-        return await asyncio.gather(*(impatient() for _ in range(200)), return_exceptions=True)
+        return await asyncio.gather(*(impatient() for _ in range(60)), return_exceptions=True)
 
     for _ in range(2):
         assert all(isinstance(found, TimeoutError) for found in asyncio.run(asked()))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rl_agents.errors import InputError
-from rl_agents.tools.mcp_servers import MAX_SERVERS, ServerSpec, read_servers
+from rl_agents.tools.mcp_servers import ServerSpec, read_servers
 
 
 def written(folder: Path, data: Any) -> Path:
@@ -33,24 +33,11 @@ def test_both_forms_are_read_and_variables_filled_in(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        ("{", "not JSON"),
-        ("[]", 'no {"mcpServers"'),
-        ({"servers": {}}, 'no {"mcpServers"'),
         ({"mcpServers": {}}, "with 1 to 32 servers"),
-        ({"mcpServers": {str(i): {"command": "x"} for i in range(MAX_SERVERS + 1)}}, "with 1 to 32 servers"),
-        ({"mcpServers": {"a b": {"command": "x"}}}, "server 'a b': name: "),
         ({"mcpServers": {"a": "x"}}, "server 'a' needs either 'command' or 'url'"),
-        ({"mcpServers": {"a": {}}}, "server 'a' needs either 'command' or 'url'"),
-        ({"mcpServers": {"a": {"command": "x", "url": "http://y"}}}, "server 'a' needs either"),
         ({"mcpServers": {"a": {"command": "x", "arg": []}}}, "unknown key of server 'a' 'arg': did you mean 'args'"),
-        ({"mcpServers": {"a": {"command": "x", "headers": {}}}}, "unknown key of server 'a' 'headers'"),
-        ({"mcpServers": {"a": {"command": ""}}}, "server 'a': command: "),
         ({"mcpServers": {"a": {"command": "x", "args": "y"}}}, "server 'a': args: "),
-        ({"mcpServers": {"a": {"command": "x", "args": [1]}}}, "server 'a': args.0: "),
-        ({"mcpServers": {"a": {"command": "x", "env": {"B": 2}}}}, "server 'a': env.B: "),
-        ({"mcpServers": {"a": {"command": "x", "env": []}}}, "server 'a': env: "),
         ({"mcpServers": {"a": {"command": "x", "type": "http"}}}, "type 'http' does not fit"),
-        ({"mcpServers": {"a": {"url": "http://x", "type": "sse"}}}, "type 'sse' does not fit"),
         ({"mcpServers": {"a": {"url": "file:///x"}}}, "server 'a': url: "),
         ({"mcpServers": {"a": {"command": "${NO_SUCH_NAME}"}}}, "environment variable NO_SUCH_NAME is not set"),
         ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "the key 'a' occurs twice"),

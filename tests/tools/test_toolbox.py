@@ -96,10 +96,6 @@ def test_a_result_cannot_end_its_own_tag() -> None:
     assert render_results([result]).count("<tool_response>") == render_results([result]).count("</tool_response>") == 1
 
 
-def test_no_calls_no_results() -> None:
-    assert BOX.execute(read_response("hello")) == [] and render_results([]) == ""
-
-
 def test_other_exceptions_are_the_environments_failure() -> None:
     with pytest.raises(RuntimeError, match="disk full"):
         BOX.execute(read_response(said(ToolCall("broken", {}))))
@@ -140,20 +136,6 @@ def test_when_an_awaited_call_fails_the_others_are_ended_first() -> None:
     with pytest.raises(RuntimeError, match="disk full"):
         asyncio.run(Toolbox([BoundTool(Tool("meet"), run)], together=True).run(response))
     assert ended == ["a", "b"]
-
-
-def test_limits_and_names_are_checked() -> None:
-    with pytest.raises(ValueError, match="name occurs twice"):
-        Toolbox([TOOLS[0], TOOLS[0]])
-    with pytest.raises(ValueError, match="at least 1"):
-        Toolbox(TOOLS, max_calls=0)
-
-
-def test_definitions_are_openais() -> None:
-    assert BOX.definitions[0] == {
-        "type": "function",
-        "function": {"name": "echo", "description": "", "parameters": SCHEMA},
-    }
 
 
 def check_bounded(text: str) -> None:

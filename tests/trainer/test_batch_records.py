@@ -21,19 +21,16 @@ def row(**more: np.ndarray | None) -> Row:
     return found
 
 
+FIRST = np.array([0, 1, 0, 0, 1, 0, 0], np.float32)
+
+
 @pytest.mark.parametrize(
     ("more", "values"),
     [
         ({}, [None, None]),
         ({"values": np.array([9, 1, 3, 9, 2, 4, 6], np.float32)}, [2.0, 4.0]),
         # StepPO's critic is read before the first token of each action.
-        (
-            {
-                "values": np.array([9, 1, 3, 9, 2, 4, 6], np.float32),
-                "value_mask": np.array([0, 1, 0, 0, 1, 0, 0], np.float32),
-            },
-            [1.0, 2.0],
-        ),
+        ({"values": np.array([9, 1, 3, 9, 2, 4, 6], np.float32), "value_mask": FIRST}, [1.0, 2.0]),
     ],
 )
 def test_what_steps_were_worth(more, values):

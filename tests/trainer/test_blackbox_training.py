@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from trainer.test_algorithm import build, policy_weights, train
+from trained import policy_weights, train
+from trainer.test_algorithm import build
 from trainer.test_run_store import count_generations
 
 from rl_agents.errors import InputError
@@ -97,8 +98,6 @@ def test_a_tree_search_over_a_black_box_is_that_of_the_environment_inside(beginn
     ("keys", "problem"),
     [
         ({"context": "window(2)"}, "context=window"),
-        ({"prompting": "react"}, "prompting=react has no effect with env=blackbox"),
-        ({"algo": "3spo", "branching": "snapshot"}, "branching=snapshot"),
     ],
 )
 def test_keys_that_a_strangers_program_cannot_follow_are_refused(beginner_model_dir: Path, keys, problem) -> None:

@@ -91,12 +91,6 @@ def test_with_a_gpu_or_without_vllm_nothing_is_weighed(model: Path, monkeypatch:
     assert resolve(idle).engine == "torch", "no mistake, though only vLLM has that key"
 
 
-@pytest.mark.parametrize("env", ["guess_numbers", "alfworld"])
-def test_starters_are_small_whether_or_not_they_are_built(env: str) -> None:
-    found = settled({"env": env})
-    assert found.engine == "torch" and "M parameters" in found.engine_choice
-
-
 def test_a_run_that_goes_on_keeps_its_engine(model: Path, prefer_vllm: Callable[[], None]) -> None:
     begun = settled({"model": str(model), **QUICK})
     assert begun.engine == "torch"
@@ -106,11 +100,6 @@ def test_a_run_that_goes_on_keeps_its_engine(model: Path, prefer_vllm: Callable[
     asked = Settings.restored(begun.to_dict())
     asked.update({"engine": "auto"})
     assert resolve(asked).engine == "vllm", "who asks gets a new choice"
-
-
-def test_a_run_of_an_earlier_version_takes_vllm(model: Path) -> None:
-    written = settled({"model": str(model), **QUICK}).to_dict()
-    assert resolve(Settings.restored({**written, "engine": "auto"})).engine == "vllm"
 
 
 def test_resumed_runs_and_evaluations_keep_the_engine_on_file(
@@ -145,10 +134,3 @@ def test_trials_of_a_sweep_have_one_engine(model: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(engine_choice, "TORCH_CONTEXT", 2048)  # one of the two trials would take vLLM
     plan = tune.plan_new(tune.build_parser().parse([str(file), "--output", str(tmp_path / "p")]))
     assert {s.engine for s in plan.settings.values()} == {"vllm"} and plan.sweep.keys["engine"] == "vllm"
-
-
-def test_a_sweep_of_an_earlier_version_goes_on_with_vllm(model: Path, tmp_path: Path) -> None:
-    text = f"set: {{model: {model}, max_response_tokens: 8, max_model_len: 2048}}\nspace: {{lr: [1.0e-3]}}\n"
-    (tmp_path / "sweep.yaml").write_text(text)
-    plan = tune.plan_resume(tune.build_parser().parse(["--resume", str(tmp_path)]))
-    assert {s.engine for s in plan.settings.values()} == {"vllm"}

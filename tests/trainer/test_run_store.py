@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from trainer.test_algorithm import build, policy_weights, train
+from trained import policy_weights, train
+from trainer.test_algorithm import build
 
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.store.reader import PoolReader, Where

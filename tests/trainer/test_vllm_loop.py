@@ -13,15 +13,8 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 
 
 def build(model_dir: Path, **keys: Any) -> AgentAlgorithm:
-    settings = {
-        "model": str(model_dir),
-        "engine": "vllm",
-        "tasks_per_iteration": 4,
-        "group_size": 4,
-        "lr": 1e-3,
-        **keys,
-    }
-    return AgentConfig().training(**settings).build_algo()
+    sizes = {"tasks_per_iteration": 4, "group_size": 4, "lr": 1e-3}
+    return AgentConfig().training(model=str(model_dir), engine="vllm", **sizes, **keys).build_algo()
 
 
 def resumed_together(model_dir: Path, checkpoint: Path) -> list[dict[str, float]]:

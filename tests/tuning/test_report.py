@@ -66,13 +66,6 @@ def test_seeds_that_agree_in_another_metric_have_no_interval(tmp_path: Path) -> 
     assert "| 0.500 |  | 1 |" in (tmp_path / "results.md").read_text()
 
 
-def test_with_one_seed_the_interval_is_the_evaluations(tmp_path: Path) -> None:
-    sweep = grid_sweep(seeds=1)
-    interval = collect(sweep, fill(sweep, tmp_path, [0.4, 0.5, 0.6, 0.7]))[0].interval
-    expected = wilson_interval(8, 20)
-    assert interval is not None and (interval.low, interval.high) == (expected.low, expected.high)
-
-
 def test_results_hold_table_recipe_and_heat_map(tmp_path: Path) -> None:
     sweep = grid_sweep(seeds=1)
     results = write_results(sweep, fill(sweep, tmp_path, [0.4, 0.5, 0.9, 0.7]))

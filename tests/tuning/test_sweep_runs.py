@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 import ray
-import torch
 import yaml
 from processes import children_running
-from safetensors.torch import load_file
+from trained import equal, saved_weights
 
 from rl_agents.algorithms import Settings
 from rl_agents.cli import main
@@ -53,14 +52,6 @@ def runs(output: Path) -> list[RunFolder]:
 
 def iterations(run: RunFolder) -> list[int]:
     return [record["iteration"] for record in run.read_metrics()]
-
-
-def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
-    return load_file(checkpoint / "hf" / "model.safetensors")
-
-
-def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 def in_background(action: Callable[[], None]) -> threading.Thread:
@@ -197,5 +188,5 @@ def test_population_based_training_takes_over_weights_and_a_new_rate(beginner_mo
     algo.train()
     algo.save_run_checkpoint(tmp_path / "again")
     algo.stop()
-    assert equal(weights(tmp_path / "again"), weights(run.checkpoint(after)))
-    assert not equal(weights(donor.checkpoint(start)), weights(run.checkpoint(after)))
+    assert equal(saved_weights(tmp_path / "again"), saved_weights(run.checkpoint(after)))
+    assert not equal(saved_weights(donor.checkpoint(start)), saved_weights(run.checkpoint(after)))

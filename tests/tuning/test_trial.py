@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
+from trained import equal, saved_weights
 
 from rl_agents.algorithms import Settings
 from rl_agents.config import load_recipe
@@ -37,14 +35,6 @@ def start(sweep: Sweep, output: Path, index: int = 0, keys: dict[str, Any] | Non
     return SweepTrial({"sweep": sweep, "output": str(output), "cluster_gpus": 0.0, "trial": trial})
 
 
-def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
-    return load_file(checkpoint / "hf" / "model.safetensors")
-
-
-def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-    return all(torch.equal(first[name], second[name]) for name in first)
-
-
 def test_what_a_run_says_of_its_episodes_reaches_the_sweep(beginner_model_dir: Path, tmp_path: Path) -> None:
     trial = start(make_sweep(beginner_model_dir, (1e-3,), run={"max_response_tokens": 1}), tmp_path)
     first, second = trial.train(), trial.train()
@@ -68,16 +58,6 @@ def test_a_trial_that_starts_again_goes_on_from_its_own_checkpoint(beginner_mode
     run = RunFolder(tmp_path / "trials" / sweep.trials[0].name)
     assert [record["iteration"] for record in run.read_metrics()] == [0, 1, 2, 3]
     assert run.read_summary()["status"] == "done"
-
-
-def test_a_stopped_trial_is_saved_and_marked(beginner_model_dir: Path, tmp_path: Path) -> None:
-    sweep = make_sweep(beginner_model_dir, (1e-3,), run={"checkpoint_interval": 0})
-    trial = start(sweep, tmp_path)
-    trial.train()
-    trial.stop()
-    run = RunFolder(tmp_path / "trials" / sweep.trials[0].name)
-    assert run.read_summary()["status"] == "interrupted"
-    assert [number for number, _ in run.complete_checkpoints()] == [1]
 
 
 def test_a_trial_waits_until_the_process_before_has_ended(beginner_model_dir: Path, tmp_path: Path) -> None:
@@ -132,8 +112,8 @@ def test_taking_over_a_better_member_restores_weights_and_uses_the_new_rate(
     algo.restore_run_checkpoint(source.checkpoint(1))
     algo.train()
     algo.save_run_checkpoint(tmp_path / "again")
-    assert equal(weights(tmp_path / "again"), weights(run.checkpoint(2)))
-    assert not equal(weights(source.checkpoint(1)), weights(run.checkpoint(2)))
+    assert equal(saved_weights(tmp_path / "again"), saved_weights(run.checkpoint(2)))
+    assert not equal(saved_weights(source.checkpoint(1)), saved_weights(run.checkpoint(2)))
 
     # A crash now: Tune still names the donor's checkpoint, and the trial's own later one wins.
     changed.algo.pool.close()
@@ -190,14 +170,3 @@ def test_what_breaks_leaves_its_traceback(beginner_model_dir: Path, tmp_path: Pa
     with pytest.raises(IsADirectoryError):
         trial.train()
     assert "IsADirectoryError" in (trial.folder.path / "error.log").read_text()
-
-
-def test_pointers_say_where_the_checkpoint_is(beginner_model_dir: Path, tmp_path: Path) -> None:
-    sweep = make_sweep(beginner_model_dir, (1e-3,))
-    trial = start(sweep, tmp_path)
-    trial.train()
-    (tmp_path / "p").mkdir()
-    trial.save_checkpoint(str(tmp_path / "p"))
-    trial.stop()
-    pointer = json.loads((tmp_path / "p" / "checkpoint.json").read_text())
-    assert pointer == {"checkpoint": f"trials/{sweep.trials[0].name}/checkpoints/000001"}

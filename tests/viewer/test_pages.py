@@ -229,19 +229,6 @@ def test_what_the_learner_made_of_tokens(page, server):
     assert "no progress (2 of 2)" in page.locator("#step-1").inner_text()
 
 
-def test_a_decision_keeps_what_is_typed_elsewhere(page, server):
-    page.goto(server)
-    page.goto(server.partition("#")[0] + "#/e/run/i0.g0.m2")
-    page.locator("#step-0 summary", has_text="Decide about this step").click()
-    page.locator("#step-0").get_by_label("Why").fill("half a sen")
-    section = page.locator("section", has_text="Decisions")
-    section.get_by_label("Why").fill("a word")
-    section.get_by_role("button", name="note").click()
-    page.wait_for_selector("section li:has-text('note')")
-    assert page.locator("#step-0").get_by_label("Why").input_value() == "half a sen"
-    assert section.get_by_label("Why").input_value() == ""  # that form was sent
-
-
 def test_a_page_follows_a_run_that_is_written(page, server, folder):
     page.goto(server)
     page.goto(server.partition("#")[0] + "#/run/run")
@@ -278,14 +265,3 @@ def test_success_at_phone_width_and_one_axis_for_each_environment(page, tmp_path
 
 
 LABELS = "all => all.map((one) => one.getAttribute('aria-label'))"
-
-
-def test_what_a_tree_and_a_heat_map_say_of_their_colors(page, server):
-    page.goto(server)
-    page.goto(server.partition("#")[0] + "#/tree/run/77")
-    page.wait_for_selector(".scale:has-text('1 worth exploring')")
-    page.goto(server.partition("#")[0] + "#/sweep/sweep")
-    page.wait_for_selector("td.heat")
-    shades = page.locator("td.heat").evaluate_all("all => all.map((one) => one.style.backgroundColor)")
-    # Means of 0 to 0.3 within intervals from 0 to 0.5: the best has the color at 0.6 of the scale, not at its end.
-    assert shades[0] == "rgb(0, 32, 77)" and shades[-1] == "rgb(148, 143, 117)"

@@ -204,18 +204,13 @@ def test_windows_keep_what_stands_around_observations() -> None:
     ("response", "bare", "command"),
     [
         ("<think>a <action>x</action></think> <action> go to\n desk 1 </action>", False, "go to desk 1"),
-        ("go to desk 1", False, None),
         ("I go.\n\ngo to desk 1\n ", True, "go to desk 1"),
         ("<think>go to desk 1", True, None),
         ("<think>x</think> look", True, "look"),
-        ("<action>a</action> <action>a</action>", True, None),
-        ("<action>a", False, None),
         ("<action> </action>", False, None),
         ('<tool_call>{"name": "env_step", "arguments": {"command": "look"}}</tool_call>', False, "look"),
-        ('<tool_call>{"name": "env_step", "arguments": {"command": 3}}</tool_call>', False, None),
         ('<tool_call>{"name": "other", "arguments": {"command": "look"}}</tool_call>', False, None),
         ("<tool_call>look</tool_call>", True, None),
-        ("", True, None),
         ("x" * 5000, True, "x" * 1000),
         ("a \ud800", True, "a ?"),
     ],
@@ -227,17 +222,13 @@ def test_reading(response: str, bare: bool, command: str | None) -> None:
 @pytest.mark.parametrize(
     ("text", "command"),
     [
-        ("look", "look"),
         (" Go To  Desk 1.", "go to desk 1"),
-        ("`go to desk 1`", "go to desk 1"),
         ("put mug 1 in/on desk 1", "move mug 1 to desk 1"),
-        ("put mug 1 on desk 1", "move mug 1 to desk 1"),
         ("move cup 1 to desk 1", "put cup 1 in/on desk 1"),
         ("move mug-1", "move mug 1 to desk 1"),
         ("go desk-1", "go to desk 1"),
         ("go desk 1", None),
         ("put mug 2 in desk 1", None),
-        ("", None),
     ],
 )
 def test_finding(text: str, command: str | None) -> None:

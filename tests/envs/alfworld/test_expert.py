@@ -51,12 +51,6 @@ def test_mediocre_player_wins_some_and_is_reproducible() -> None:
     assert 0.2 * len(tasks) < wins < 0.8 * len(tasks)
 
 
-def test_mediocre_player_without_bad_habits_is_the_expert() -> None:
-    task = generated_tasks("full", "test_seen")[5]
-    habits = Habits(random_command=0.0, forget=0.0)
-    assert play(task, lambda text: MediocrePlayer(text, random.Random(0), habits)) == play(task, Expert)
-
-
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.short)
 @pytest.mark.parametrize("wording", [0, 1])
 def test_both_wordings_of_a_task_are_read(family, wording: int) -> None:
@@ -67,57 +61,3 @@ def test_both_wordings_of_a_task_are_read(family, wording: int) -> None:
 def test_a_text_without_a_task_is_refused() -> None:
     with pytest.raises(InputError, match="no task of the six families in 'juggle three eggs"):
         Expert(f"{ROOM}\n\nYour task is to: juggle three eggs.")
-
-
-def test_expert_reads_the_room_and_searches_open_places_first() -> None:
-    expert = Expert(f"{ROOM}\n\nYour task is to: put a pen in drawer.")
-    assert expert.places == ["desk 1", "drawer 1", "shelf 2"]
-    assert expert.closed == {"drawer 1"}
-    assert expert.choose() == "go to desk 1"
-    expert.observe("go to desk 1", "You arrive at desk 1. On the desk 1, you see a mug 1, and a pen 2.")
-    assert expert.choose() == "take pen 2 from desk 1"
-    expert.observe("take pen 2 from desk 1", "You pick up the pen 2 from the desk 1.")
-    assert expert.choose() == "go to drawer 1"
-    expert.observe("go to drawer 1", "You arrive at drawer 1. The drawer 1 is closed.")
-    assert expert.choose() == "open drawer 1"
-    expert.observe("open drawer 1", "You open the drawer 1. The drawer 1 is open. In it, you see nothing.")
-    assert expert.choose() == "move pen 2 to drawer 1"
-
-
-def test_expert_gathers_two_objects_in_one_receptacle() -> None:
-    expert = Expert("you see a bed 1, a desk 1, and a desk 2.\n\nYour task is to: put two book in desk.")
-    expert.observe("go to desk 2", "You arrive at desk 2. On the desk 2, you see a book 1.")
-    expert.observe("go to bed 1", "You arrive at bed 1. On the bed 1, you see a book 2.")
-    assert expert.choose() == "take book 2 from bed 1"
-    expert.observe("take book 2 from bed 1", "You pick up the book 2 from the bed 1.")
-    assert expert.choose() == "go to desk 2"
-    expert.observe("go to desk 2", "You arrive at desk 2. On the desk 2, you see a book 1.")
-    assert expert.choose() == "move book 2 to desk 2"
-
-
-def test_expert_puts_a_wrong_object_away_and_does_not_repeat_what_failed() -> None:
-    expert = Expert(f"{ROOM}\n\nYour task is to: put a pen in shelf.")
-    expert.observe("go to desk 1", "You arrive at desk 1. On the desk 1, you see a mug 1.")
-    expert.observe("take mug 1 from desk 1", "You pick up the mug 1 from the desk 1.")
-    assert expert.choose() == "move mug 1 to desk 1"
-    expert.observe("move mug 1 to desk 1", "Nothing happens.")
-    assert expert.choose() == "go to shelf 2"
-
-
-def test_expert_heats_again_what_was_cooled() -> None:
-    room = "you see a countertop 1, a fridge 1, and a microwave 1."
-    expert = Expert(f"{room}\n\nYour task is to: heat some egg and put it in countertop.")
-    expert.observe("go to fridge 1", "You arrive at fridge 1. The fridge 1 is open. In it, you see a egg 1.")
-    expert.observe("take egg 1 from fridge 1", "You pick up the egg 1 from the fridge 1.")
-    expert.observe("heat egg 1 with microwave 1", "You heat the egg 1 using the microwave 1.")
-    assert expert.choose() == "go to countertop 1"
-    expert.observe("cool egg 1 with fridge 1", "You cool the egg 1 using the fridge 1.")
-    assert expert.choose() == "go to microwave 1"
-
-
-def test_expert_survives_texts_it_cannot_read() -> None:
-    expert = Expert("\n\nYour task is to: put a pen in shelf.")
-    for text in ("", "Nothing happens.", "a" * 10_000, "On the , you see", "You arrive at nowhere."):
-        command = expert.choose()
-        assert command
-        expert.observe(command, text)

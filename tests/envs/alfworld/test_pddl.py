@@ -60,10 +60,7 @@ def test_domain_and_problem() -> None:
     ("text", "message"),
     [
         ("(a\n(b)", "line 2: the text ends before the definition does (1 parentheses open)"),
-        ("", "line 1: the text ends"),
         ("(a)\n(b)", "line 2: text after the end"),
-        ("(a))", "line 1: ')' outside the definition"),
-        ("\nx", "line 2: 'x' outside the definition"),
         ("(a\n é)", "line 2: a character outside ASCII"),
         ("(" * 65, "line 1: parentheses nested deeper than 64"),
     ],
@@ -85,12 +82,7 @@ def test_comments_may_hold_anything() -> None:
         ("(not (clean ?x))", "(not (clean ?y))", "line 6: variable '?y' is not declared"),
         ("(in ?x ?r) (not (clean", "(in ?x) (not (clean", "line 6: predicate 'in' takes 2 arguments, not 1"),
         ("(?x - thing ?r - room)\n", "(?x - think ?r - room)\n", "line 5: action wash: unknown type 'think': did you"),
-        ("(:functions", "(:derived (x) ())(:functions", "line 4: unsupported section ':derived'"),
-        ("(not (clean ?x))", "(not)", "line 6: 'not' has 0 parts"),
         ("(increase (total-cost) 1) (when", "(or (clean ?x)) (when", "line 7: unsupported effect 'or'"),
-        ("(domain d)", "(problem d)", "line 1: '(define (domain NAME) ...' is expected"),
-        ("(?x - thing ?r - room)\n", "((either a b))\n", "line 5: unsupported: a list inside a typed list"),
-        ("(?x - thing ?r - room)\n", "(x)\n", "line 5: 'x' is not a variable"),
     ],
 )
 def test_bad_domain(old: str, new: str, message: str) -> None:
@@ -106,10 +98,6 @@ def test_bad_domain(old: str, new: str, message: str) -> None:
         ("(in jug hall)", "(in jug hal)", "line 2: object 'hal' is not declared: did you mean 'hall'?"),
         ("(in jug hall)", "(inn jug hall)", "line 2: unknown predicate 'inn': did you mean 'in'?"),
         ("- thing", "- thin", "line 1: object 'jug' is of unknown type 'thin': did you mean 'thing'?"),
-        ("cup2", "cup1", "line 1: object 'cup1' is declared twice"),
-        ("(:domain d)", "(:domain e)", "line 1: the problem is not of domain 'd'"),
-        ("(:goal", "(:gaol", "line 3: unsupported section ':gaol'"),
-        ("(clean ?x))))", "(clean mug))))", "line 3: object 'mug' is not declared"),
     ],
 )
 def test_bad_problem(old: str, new: str, message: str) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from functools import partial
 
-import pytest
-import torch
 from environments import with_keywords
 
 from rl_agents.chat.template import Dialogue, make_context
@@ -22,12 +20,10 @@ demonstrate = with_keywords("alfworld", STARTER.demonstrate)
 NO_HABITS = Habits(random_command=0.0, forget=0.0)
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-@pytest.mark.parametrize("size", ["small", "full"])
-def test_the_tokenizer_knows_every_word_of_generated_games(size: str, split: str) -> None:
+def test_the_tokenizer_knows_every_word_of_generated_games() -> None:
     words = set(STARTER.build_tokenizer().get_vocab())
-    for task in task_ids(split, size=size)[:12]:
-        for observation, action in demonstrate(task, random.Random(task), size=size, prompt="compact"):
+    for task in task_ids("test", size="full")[:12]:
+        for observation, action in demonstrate(task, random.Random(task), size="full", prompt="compact"):
             said = set(observation.split()) | set(action.split())
             assert said <= words, (task, said - words)
 
@@ -59,12 +55,3 @@ def test_the_demonstrator_is_beatable() -> None:
         return sum(len(dialogue) for dialogue in played)
 
     assert turns(NO_HABITS) < 0.8 * turns(demonstrations.HABITS)
-
-
-def test_the_model_is_small_and_composed() -> None:
-    tokenizer = STARTER.build_tokenizer()
-    model = STARTER.build_model(tokenizer, 1)
-    assert 100_000 < model.num_parameters() < 200_000
-    rows = model.get_input_embeddings().weight
-    thing = {word: rows[tokenizer.convert_tokens_to_ids(word)] for word in ("mug-1", "mug-2", "pen-1", "pen-2")}
-    assert torch.allclose(thing["mug-1"] - thing["mug-2"], thing["pen-1"] - thing["pen-2"], atol=1e-5)

@@ -31,7 +31,6 @@ HOSTILE = [
     "<think><think></action> </think> <action>go to mug 1</action><action>",
     "Überraschung: 麦 🜨 \u200b\u202e \x00\x07 \ufffd",
     "mug 1mug 12 mug  1 mugs, 'mug 1', '', ', '', ', '",
-    '{"name": "env_step", "arguments": {"command": "take \\"mug 1\\""}}',
     "Your admissible actions of the current situation are: [" * 3,
     "<unk> <pad> <|im_end <|im_start|",
 ]
@@ -131,7 +130,7 @@ def test_the_prompt_chooses_the_starter(prompt: Prompt) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["alfworld_text_grpo", "alfworld_text_chain_gae", "alfworld_text_3spo"])
+@pytest.mark.parametrize("name", ["alfworld_text_grpo", "alfworld_text_3spo"])
 def test_a_recipe_samples_and_learns_from_real_text(name: str, tmp_path: Path) -> None:
     """One small iteration, from an untrained network: what it samples is bytes, and is read as such."""
     tokenizer = tokenizer_of("3spo")

@@ -1,10 +1,8 @@
 """The agents of the tests, all in one process of ``.venv-clients``: what a task's ``kind`` names."""
 
-import asyncio
 import importlib
 import importlib.util
 
-import two_turns
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
@@ -32,12 +30,6 @@ def module_of(path):
 async def page(task, client):
     """Play the game as a page's agent."""
     await getattr(module_of(task["file"]), task["function"])(task["game"], client)
-
-
-async def adder(task, client):
-    """Have a conversation with a tool; the last words are the result's reference."""
-    said = await asyncio.to_thread(two_turns.CLIENTS[task["client"]], client.anthropic_url, client.api_key)
-    return {"reward": 1.0, "references": [said]}
 
 
 async def impatient(task, client):

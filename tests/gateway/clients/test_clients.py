@@ -50,9 +50,6 @@ GAMES = [
 SEED = 14
 LIMITS = Limits(max_turns=3, max_response_tokens=150, max_model_len=2000)
 WIDE = Limits(max_turns=4, max_response_tokens=400, max_model_len=60_000)
-STREAMED = "_streamed"
-#: smolagents tells calls and results in words of its own, and AutoGen offers no tools when it reflects on a result.
-REWRITING = {"smolagents_tools", "smolagents_tools_streamed", "smolagents_code", "autogen", "autogen_streamed"}
 needs_clients = pytest.mark.skipif(not PYTHON.is_file(), reason="no .venv-clients: make clients")
 pytestmark = pytest.mark.servers
 
@@ -157,44 +154,6 @@ def test_smolagents_with_tools_win_a_game(tmp_path, kind):
     (trajectory,) = collect([task], engine, tmp_path, WIDE).values()
     assert (trajectory.end_cause, trajectory.success, trajectory.episode_return) == ("terminated", True, 1.0)
     assert len(trajectory.steps) == 2
-
-
-def add_then_say(prompt: str) -> str:
-    """A policy for `two_turns`: it calls ``add``, and then says what came back."""
-    before, _, after = prompt.rpartition("What is 2 + 3?")
-    if "<code>" in before:  # smolagents' code agent
-        return f"I add.\n<code>\n{'final_answer(5)' if '5' in after else 'print(add(2, 3))'}\n</code>"
-    if "5" not in after:
-        return 'Let me add.\n<tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>'
-    if "final_answer" in before:
-        return '<tool_call>{"name": "final_answer", "arguments": {"answer": "The sum is 5."}}</tool_call>'
-    return "The sum is 5."
-
-
-@needs_clients
-def test_tools_streamed_or_not_are_the_same_two_calls(tmp_path):
-    from gateway.clients.two_turns import CLIENTS
-
-    engine = ScriptedEngine(tokenizer(), add_then_say)
-    tasks = [{"id": name, "kind": "adder", "client": name} for name in CLIENTS]
-    found = collect(tasks, engine, tmp_path, WIDE)
-    for name, trajectory in found.items():
-        assert trajectory.end_cause == "terminated", (name, trajectory.end_cause)
-        assert trajectory.facts["references"][0].rstrip(".").endswith("5"), (name, trajectory.facts)
-        assert len(trajectory.steps) == 2, name
-        first, second = trajectory.steps
-        exact = first.prompt_ids + first.response_ids
-        extended = second.prompt_ids[: len(exact)] == exact  # what was sampled, never tokenized again
-        counted = trajectory.facts.get("gateway", {})
-        assert extended is (name not in REWRITING) and counted.get("rewrites", 0) == (not extended), name
-        assert "abandoned" not in counted, name
-    streamed = [name for name in CLIENTS if name.endswith(STREAMED)]
-    assert len(streamed) >= 10
-    for name in streamed:
-        told = (
-            1 if name.startswith("smolagents") else 2
-        )  # its second prompt tells the call's id, which is new every time
-        assert ids(found[name])[:told] == ids(found[name.removesuffix(STREAMED)])[:told], name
 
 
 class Stalling:

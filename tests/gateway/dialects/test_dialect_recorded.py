@@ -1,4 +1,4 @@
-"""What real clients sent (`tests/gateway/clients/record.py`): every body is read, and the history is still there."""
+"""What real clients sent in two turns with a tool: every body is read, and the history is still there."""
 
 from __future__ import annotations
 

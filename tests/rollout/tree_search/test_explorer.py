@@ -102,16 +102,6 @@ def test_the_hand_drawn_world_node_by_node() -> None:
     assert place(search) == "hall" and explorer.counts.backtracks == 2
 
 
-def test_the_best_child_is_followed_and_the_frontier_is_popped_by_rank() -> None:
-    says = {"hall": ["loop", "left", "right"], "attic": ["jump"], "barn": ["jump"]}
-    explorer, world = explorer_of(), World(says=says)
-    visited = []
-    for _ in range(4):
-        (request,), _ = world.tick(explorer)
-        visited.append(request.spec.point.anchor)
-    assert visited == ["hall", "attic", "barn", "hall"]
-
-
 def test_replay_and_snapshot_give_the_same_tree() -> None:
     runs = []
     for make_env, branching in ((Copied, "snapshot"), (Copied, "replay"), (Drawn, "auto")):
@@ -194,12 +184,6 @@ def test_a_closed_state_is_dropped_and_the_next_one_taken(gate: str, mean: float
     assert explorer.counts.rollouts == [3, 0, 3] and explorer.counts.backtracks == 1
     assert explorer.metrics()["search/score_mean"] == pytest.approx(mean), "S of a closed state is 0, by equation 1"
     assert [mark.outcome for mark in search.marks].count("closed") == 1
-
-
-def test_uniform_rollouts_know_no_gate() -> None:
-    explorer, world = explorer_of(search_rollouts="uniform"), World()
-    finish(explorer, "hall", "attic", success=False)
-    assert [world.tick(explorer)[0][0].rollouts for _ in range(3)] == [3, 3, 3]
 
 
 def test_without_backtracking_a_search_is_one_path() -> None:
@@ -294,12 +278,6 @@ def test_the_budget_counts_sampled_actions_and_carries_over() -> None:
         explorer.end_iteration()
     assert sum(spent) - explorer.overdraft == 21 and 0 <= explorer.overdraft < 3
     assert explorer.iteration == 3
-
-
-def test_a_budget_that_is_spent_to_the_last_action_is_spent() -> None:
-    explorer, world = explorer_of(search_steps=3), World()
-    world.tick(explorer)
-    assert len(explorer.counts.steps) == 3 and not explorer.has_budget()
 
 
 def test_every_task_that_ends_is_counted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,32 +11,23 @@ from typing import Any
 import gymnasium
 import pytest
 import torch
+import trained
+from trained import policy_weights as weights
 
-from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
 from rl_agents.rollout.tree_search.explorer import Explorer, explorer_to_json
 from rl_agents.rollout.tree_search.picture import draw_search, draw_tree, tree_columns
 from rl_agents.rollout.tree_search.tree import Mark
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
-from rl_agents.trainer.resolve import resolve
 
 KEYS: dict[str, Any] = {"algo": "3spo", "tasks_per_iteration": 4, "group_size": 4, "search_steps": 48, "lr": 1e-3}
 #: What a resumed run may differ in: time, and the ways back to states whose snapshots were not kept.
 EXCEPT = ("timing_s/", "perf/", "search/replayed_steps")
+train = partial(trained.train, leave_out=EXCEPT)
 
 
 def build(model_dir: Path, env: str = "guess_numbers", **keys: Any) -> AgentAlgorithm:
     return AgentConfig().environment(env).training(model=str(model_dir), **{**KEYS, **keys}).local().build_algo()
-
-
-def train(algo: AgentAlgorithm, iterations: int) -> list[dict[str, float]]:
-    results = [algo.train()["agent"] for _ in range(iterations)]
-    return [{k: v for k, v in metrics.items() if not k.startswith(EXCEPT)} for metrics in results]
-
-
-def weights(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
-    state = algo.learner_group.full_state()["rl_module"]["default_policy"]
-    return {name: tensor.clone() for name, tensor in state.items()}
 
 
 def searched(algo: AgentAlgorithm) -> Explorer:
@@ -66,18 +58,6 @@ def test_three_and_three_iterations_are_six(beginner_model_dir: Path, tmp_path: 
     rates = [metrics["actor/lr"] for metrics in straight]
     assert rates == sorted(rates, reverse=True)
     assert rates[0] == 1e-3 and rates[5] == pytest.approx(1e-3 * (1 / 3 + 0.02))
-
-
-def test_snapshots_and_replay_learn_the_same(beginner_model_dir: Path) -> None:
-    runs = []
-    for branching in ("snapshot", "replay"):
-        algo = build(beginner_model_dir, branching=branching)
-        metrics = algo.train()["agent"], algo.train()["agent"]
-        assert (metrics[1]["search/replayed_steps"] > 0) == (branching == "replay")
-        runs.append((weights(algo), explorer_to_json(searched(algo)), metrics[1]["search/env_steps"]))
-        algo.stop()
-    assert runs[0][1:] == runs[1][1:]
-    assert all(torch.equal(tensor, runs[1][0][name]) for name, tensor in runs[0][0].items())
 
 
 def test_every_update_has_its_own_version_and_sampling_says_which_it_used(beginner_model_dir: Path) -> None:
@@ -128,44 +108,26 @@ def test_an_environment_that_cannot_be_reached_again_is_refused_at_the_start(beg
         build(beginner_model_dir, "gymnasium:tests/Noisy-v0")
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"truncation": "t3"}, "truncation=t3 does not work with algo 3spo"),
-        ({"reward": "prs"}, "reward=prs does not work with algo 3spo"),
-        ({"group_size": 1}, "needs at least 2"),
-        ({"novelty": "none", "novelty_decay": 0.2}, "'novelty_decay' has no effect without novelty other than none"),
-        ({"novelty_fixed": 0.7}, "novelty_fixed=0.7: must be at most 0.5"),
-        ({"state_decay": 0}, "state_decay=0: must be above 0"),
-        ({"score_xi": 5}, "'score_xi' has no effect without score_gate other than off"),
-        ({"search_steps": 0}, "search_steps=0: must be at least 1"),
-        ({"score_gate": "count", "score_zeta": 2}, "score_zeta=2: must be at most 1"),
-        ({"gae_lambda": 0.9}, "key 'gae_lambda' has no effect with algo 3spo"),
-    ],
-)
-def test_keys_that_do_not_go_together(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        resolve(Settings.from_dict({"algo": "3spo", **keys}))
-
-
-def test_a_checkpoint_without_its_search_is_refused(beginner_model_dir: Path, tmp_path: Path) -> None:
-    algo = build(beginner_model_dir)
-    algo.train()
-    algo.save_run_checkpoint(tmp_path / "000001")
-    (tmp_path / "000001" / "search.json").write_text("{", encoding="utf-8")
-    with pytest.raises(InputError, match=r"damaged checkpoint: search\.json"):
-        algo.restore_run_checkpoint(tmp_path / "000001")
-    (tmp_path / "000001" / "search.json").unlink()
-    with pytest.raises(InputError, match=r"search\.json is missing"):
-        algo.restore_run_checkpoint(tmp_path / "000001")
-
-
-def test_a_picture_of_the_search_is_drawn(beginner_model_dir: Path, tmp_path: Path) -> None:
-    algo = build(beginner_model_dir)
+def test_the_checkpoint_of_a_search_is_small_plain_data_and_refused_without_it(
+    beginner_model_dir: Path, tmp_path: Path
+) -> None:
+    algo = build(beginner_model_dir, reading="published")
     assert not draw_search(searched(algo), tmp_path / "search_tree.png") and not list(tmp_path.iterdir())
-    algo.train()
+    train(algo, 2)
     algo.draw(tmp_path)
     assert (tmp_path / "search_tree.png").read_bytes()[:4] == b"\x89PNG"
+    algo.save_run_checkpoint(tmp_path / "000002")
+    file = tmp_path / "000002" / "search.json"
+    data = json.loads(file.read_text(encoding="utf-8"))
+    nodes = [node for search in data["searches"] for node in search["nodes"]]
+    assert nodes and not any("snapshot" in node or "dialogue" in node for node in nodes)
+    assert len(data["statistics"]["keys"]) == len(searched(algo).states) > 0
+    file.write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match=r"damaged checkpoint: search\.json"):
+        algo.restore_run_checkpoint(tmp_path / "000002")
+    file.unlink()
+    with pytest.raises(InputError, match=r"search\.json is missing"):
+        algo.restore_run_checkpoint(tmp_path / "000002")
 
 
 def test_the_picture_places_parents_above_the_middle_of_their_children(tmp_path: Path) -> None:
@@ -195,13 +157,3 @@ def test_the_picture_of_a_long_path_is_no_wider_than_its_depths() -> None:
     for depth in range(2, 12):
         places = sorted(x for x, mark in zip(columns, marks, strict=True) if mark.depth == depth)
         assert min(b - a for a, b in pairwise(places)) > 0.999
-
-
-def test_the_checkpoint_of_a_search_is_small_plain_data(beginner_model_dir: Path, tmp_path: Path) -> None:
-    algo = build(beginner_model_dir, reading="published")
-    train(algo, 2)
-    algo.save_run_checkpoint(tmp_path / "000002")
-    data = json.loads((tmp_path / "000002" / "search.json").read_text(encoding="utf-8"))
-    nodes = [node for search in data["searches"] for node in search["nodes"]]
-    assert nodes and not any("snapshot" in node or "dialogue" in node for node in nodes)
-    assert len(data["statistics"]["keys"]) == len(searched(algo).states) > 0

@@ -34,14 +34,6 @@ def test_a_path_adds_up_rewards_and_is_reached_by_its_actions() -> None:
     assert search().point(node) == expected
 
 
-def test_a_search_begins_with_what_the_environment_begins_with() -> None:
-    begun = search()
-    begun.open(Node.start(EnvReply("hall", chat="[]"), "key of hall", snapshot="copy"))
-    assert begun.opened and begun.current is not None
-    assert begun.point(begun.current) == BranchPoint("house", 11, (), Dialogue.start("hall", "[]"), "", 0.0, "copy")
-    assert Dialogue.start("hall", "[]") != Dialogue.start("hall", "")
-
-
 def test_where_a_dialogue_begins_anew_nothing_before_it_is_read_again() -> None:
     assert path(EnvReply("won", new_dialogue=True)).dialogue == Dialogue.start("won", "")
     assert path(EnvReply("won")).dialogue != Dialogue.start("won", "")
@@ -68,9 +60,3 @@ def test_a_finished_path_is_an_episode_like_any_other(
     assert (trajectory.end_cause, trajectory.failed) == (cause, failed)
     assert (trajectory.terminated, trajectory.truncated, trajectory.success) == (terminated, truncated, False)
     assert trajectory.metrics == {"score": 0.5} and trajectory.facts == {"references": ["Paris"]}
-
-
-def test_an_episode_is_neither_solved_nor_broken_unless_it_is_said() -> None:
-    trajectory = search().trajectory(path(EnvReply("lost")), "terminated")
-    assert not trajectory.success and not trajectory.failed and trajectory.facts == {}
-    assert search().trajectory(path(EnvReply("won")), "terminated", success=True).success
