@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import getpass
 import json
 import math
 import textwrap
@@ -16,7 +17,7 @@ from rl_agents.cli.parser import Parser
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import InputError, nearest, unknown
 from rl_agents.installation import as_called
-from rl_agents.store.curation import WHOLE, curate, user_name
+from rl_agents.store.curation import WHOLE, curate
 from rl_agents.store.export import export, plain
 from rl_agents.store.files import pool_file
 from rl_agents.store.reader import PoolReader, Stored, Where, statistics
@@ -251,7 +252,11 @@ def find_session(reader: PoolReader, name: str) -> Stored:
 
 
 def _add_author(parser: Parser) -> None:
-    parser.add_argument("--by", default=user_name(), metavar="NAME", help=f"author (default: {user_name()})")
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # some containers have no user name
+        user = ""
+    parser.add_argument("--by", default=user, metavar="NAME", help=f"author (default: {user})")
 
 
 def _add_filters(parser: Parser) -> None:

@@ -124,12 +124,10 @@ class Catalog:
     Attributes:
         runs: by name, in the order of the command line.
         sweeps: name -> folder of a sweep.
-        edit: the page allows decisions.
     """
 
     runs: dict[str, Run]
     sweeps: dict[str, Path] = field(default_factory=dict)
-    edit: bool = False
 
     def run(self, name: str) -> Run:
         """Return a run.
@@ -150,13 +148,13 @@ class Catalog:
                     _add(self, _run(folder), name)
 
 
-def find_runs(places: Sequence[str], edit: bool = False) -> Catalog:
+def find_runs(places: Sequence[str]) -> Catalog:
     """Return the runs of paths: folders of runs or sweeps, or files of pools.
 
     Raises:
         InputError: a path is none of these.
     """
-    catalog = Catalog({}, edit=edit)
+    catalog = Catalog({})
     seen: set[Path] = set()
     for place in places:
         path = Path(place)
