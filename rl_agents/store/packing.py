@@ -130,12 +130,6 @@ class Calls:
         if self._connection.execute(INSERT, row).rowcount == 1:
             self._keep(call.id, prompt + response)
 
-    @property
-    def columns(self) -> str:
-        """`COLUMNS` for `whole`, with NULL for those that an older store lacks."""
-        names = {column[0] for column in self._connection.execute("SELECT * FROM calls LIMIT 0").description}
-        return ", ".join(name if name in names else "NULL" for name in COLUMNS.split(", "))
-
     def whole(self, row: tuple[int, int, int, str, int, int | None, int, bytes, bytes, bytes, str | None]) -> Call:
         name, parent, version, finish, seed, prompt, shared, rest, response, logprobs, spans = row
         ids = self._opening(parent, prompt, shared, rest)
