@@ -71,8 +71,8 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
         if data.get(name) in ("k3_rs", "seq_mask_tis"):
             raise _refusal(name, data[name], ("another correction",))
     gone = RETIRED | DROPPED.keys() | {"singleton"}
-    found = _with_one_turn_limit({name: value for name, value in data.items() if name not in gone})
-    found = canonical(todays_options(found), note=False)
+    found = todays_options({name: value for name, value in data.items() if name not in gone})
+    found = canonical(found, note=False)
     if found.get("sibling_norm") == "update":  # a value that only 3spo read
         if algo == "3spo":
             raise InputError(
@@ -104,13 +104,6 @@ def todays_options(data: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"config.yaml: sessions of size {size} were removed, so this run cannot continue")
         found["env.size"] = SESSION_SIZES[size]
     return found
-
-
-def _with_one_turn_limit(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge the environment's own turn limit of older files into ``max_turns``: the lower one applied."""
-    limits = [int(data[name]) for name in ("max_turns", "env.max_turns") if data.get(name)]
-    kept = {name: value for name, value in data.items() if name != "env.max_turns"}
-    return {**kept, "max_turns": min(limits)} if "env.max_turns" in data and limits else dict(kept)
 
 
 def _check(data: Mapping[str, Any], kept: Mapping[str, tuple[Any, ...]]) -> None:

@@ -70,14 +70,6 @@ def test_chosen_keys_win_over_the_starters_and_these_over_the_defaults() -> None
     assert chosen.lr == 1e-5 and chosen.max_model_len == plain.max_model_len
 
 
-def test_an_older_configuration_keeps_the_lower_of_its_two_turn_limits() -> None:
-    old = {**resolve(Settings()).to_dict(), "max_turns": 25}
-    for own, expected in ((50, 25), (10, 10)):
-        settings = resolve(Settings.restored({**old, "env.max_turns": own}))
-        assert settings.max_turns == expected and "max_turns" not in settings.env_options
-    assert resolve(Settings.restored(old)).max_turns == 25
-
-
 def test_options_that_environments_had_are_left_out_of_older_configurations() -> None:
     old = {"algo": "grpo", "env": "movie_recommendation", "env.malformed": "retry", "env.movement_window": 4}
     small = {"env.attributes": 3, "env.seen": 5, "env.unseen": 4, "env.score_levels": 5, "env.weight_levels": 3}
