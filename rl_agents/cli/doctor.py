@@ -26,11 +26,7 @@ from rl_agents.trainer.ray_address import answers, cluster_address, describe_ses
 
 
 def examine_recipe(args: argparse.Namespace) -> int:
-    """Print the checks of a recipe; return 1 if one fails.
-
-    Raises:
-        InputError: keys that a run would refuse.
-    """
+    """Print the checks of a recipe; return 1 if one fails. Raises `InputError`: keys that a run would refuse."""
     from rl_agents.trainer.preflight import check_settings
 
     if args.gpu_memory <= 0:

@@ -153,11 +153,7 @@ def with_one_engine(plan: SweepPlan, source: str) -> SweepPlan:
 
 
 def resolve_trials(sweep: Sweep, source: str) -> dict[str, Settings]:
-    """Resolve the settings of every trial before the sweep starts.
-
-    Raises:
-        InputError: with the file and the trial.
-    """
+    """Resolve the settings of every trial before the sweep starts. Raises `InputError`: with the file and the trial."""
     resolved = {}
     for spec in sweep.trials:
         try:

@@ -16,11 +16,7 @@ from rl_agents.installation import presets_folder
 
 
 def context_window(context: str) -> int | None:
-    """Return n of ``window(n)``, or None for ``append``.
-
-    Raises:
-        InputError: neither of both.
-    """
+    """Return n of ``window(n)``, or None for ``append``. Raises `InputError`: neither of both."""
     if context == "append":
         return None
     match = re.fullmatch(r"window\((\d+)\)", context)
@@ -206,9 +202,5 @@ def preset_path(text: str, kind: Kind = "recipes") -> str:
 
 
 def load_preset(text: str) -> dict[str, Any]:
-    """Read a recipe by path or name.
-
-    Raises:
-        InputError: as `preset_path` and `load_recipe`.
-    """
+    """Read a recipe by path or name. Raises `InputError`: as `preset_path` and `load_recipe`."""
     return load_recipe(preset_path(text))

@@ -199,11 +199,7 @@ class HubName:
 
 
 def read_hub_name(name: str) -> HubName:
-    """Parse a name.
-
-    Raises:
-        InputError: it has another form.
-    """
+    """Parse a name. Raises `InputError`: it has another form."""
     match = _NAME.fullmatch(name)
     if match is None:
         example = "hub:hotpotqa/hotpot_qa:distractor/train"

@@ -131,11 +131,7 @@ class Row:
         return f"{self.path}, {self.kind} {self.number}"
 
     def record(self) -> Any:
-        """Return the row's value.
-
-        Raises:
-            ValueError: the row cannot be read; the reason.
-        """
+        """Return the row's value. Raises `ValueError`: the row cannot be read; the reason."""
         if isinstance(self.value, Exception):
             raise ValueError(str(self.value))
         return self.value

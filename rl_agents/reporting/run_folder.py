@@ -129,11 +129,7 @@ class RunFolder:
         return cls.locate(path)
 
     def load_settings(self) -> Settings:
-        """Read config.yaml.
-
-        Raises:
-            InputError: it is missing or invalid.
-        """
+        """Read config.yaml. Raises `InputError`: it is missing or invalid."""
         return restored_settings(self.config_file)
 
     def save_settings(self, settings: Settings) -> None:

@@ -37,11 +37,7 @@ if sys.byteorder != "little":  # the byte order of the file is fixed
 
 
 def as_sequence(ids: Sequence[int]) -> bytes:
-    """Return ids as a sequence.
-
-    Raises:
-        InputError: an id is not an integer from 0 to 2³² − 1.
-    """
+    """Return ids as a sequence. Raises `InputError`: an id is not an integer from 0 to 2³² − 1."""
     try:
         return array("I", ids).tobytes()
     except (OverflowError, TypeError) as error:
@@ -64,11 +60,7 @@ def pack(sequence: bytes) -> bytes:
 
 
 def unpack(blob: bytes) -> bytes:
-    """Inverse of `pack`.
-
-    Raises:
-        InputError: the bytes are damaged.
-    """
+    """Inverse of `pack`. Raises `InputError`: the bytes are damaged."""
     if not blob:
         return b""
     width, size = blob[0], len(blob) - 1

@@ -130,11 +130,7 @@ class Catalog:
     sweeps: dict[str, Path] = field(default_factory=dict)
 
     def run(self, name: str) -> Run:
-        """Return a run.
-
-        Raises:
-            ApiError: unknown name.
-        """
+        """Return a run. Raises `ApiError`: unknown name."""
         if name not in self.runs:
             raise ApiError(404, f"unknown run '{name}': {nearest(name, self.runs)}", "unknown_run", "run")
         return self.runs[name]

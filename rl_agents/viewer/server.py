@@ -104,11 +104,7 @@ def _api(catalog: Catalog) -> Handler:
 
 
 def _check_origin(request: Request) -> None:
-    """Refuse requests of other pages, including those of other servers on this machine.
-
-    Raises:
-        ApiError: 403.
-    """
+    """Refuse requests of other pages, including those of other servers on this machine. Raises `ApiError`: 403."""
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "none")
     own = {f"{scheme}://{request.headers.get('host', '')}" for scheme in ("http", "https")}
     if (origin is not None and origin not in own) or site not in ("none", "same-origin"):
