@@ -15,7 +15,7 @@ from typing import Any
 
 from rl_agents.cli.parser import Parser
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.errors import InputError, nearest, unknown
+from rl_agents.errors import InputError, similar, unknown
 from rl_agents.installation import as_called
 from rl_agents.store.curation import WHOLE, curate
 from rl_agents.store.export import export, plain
@@ -234,11 +234,7 @@ def find_session(reader: PoolReader, name: str) -> Stored:
         raise InputError(f"session '{name}': the prefix is not unique: {', '.join(begin_so[:2])} ...")
     if reader.one("SELECT count(*) FROM openings WHERE session = ?", name)[0]:
         raise InputError(f"session '{name}' is still open: it can be read when it has ended")
-    names = reader.names("", COMPARED)
-    hint = nearest(name, names) if names else "the pool has no sessions"
-    raise InputError(
-        f"unknown session '{name}'" + (f": {hint}" if "mean" in hint or len(names) < 8 else "; see `list`")
-    )
+    raise InputError(f"unknown session '{name}': {similar(name, reader.names('', COMPARED), 'see `list`')}")
 
 
 def _add_author(parser: Parser) -> None:

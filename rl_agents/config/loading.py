@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from rl_agents.config.aliases import canonical
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, similar
 from rl_agents.installation import presets_folder
 
 
@@ -194,11 +193,10 @@ def preset_path(text: str, kind: Kind = "recipes") -> str:
         return text
     if ours:
         return str(known[bare])
-    close = difflib.get_close_matches(bare.lower(), known, n=1, cutoff=0.6)
-    hint = f"did you mean '{close[0]}'?" if close else f"`run.py list {kind}` shows all"
+    hint = similar(bare, known)
     if path.suffix in SUFFIXES or path.parent != Path("."):
-        raise InputError(f"{text}: no such file" + (f", and no {kind[:-1]} of that name; {hint}" if close else ""))
-    raise InputError(f"unknown {kind[:-1]} '{text}': {hint}")
+        raise InputError(f"{text}: no such file" + (f", and no {kind[:-1]} of that name; {hint}" if hint else ""))
+    raise InputError(f"unknown {kind[:-1]} '{text}': {hint or f'`run.py list {kind}` shows all'}")
 
 
 def load_preset(text: str) -> dict[str, Any]:

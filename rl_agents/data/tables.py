@@ -22,7 +22,6 @@ from __future__ import annotations
 import csv
 import datetime
 import decimal
-import difflib
 import functools
 import io
 import json
@@ -35,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rl_agents.data.hub import PREFIX, SUFFIXES, folder_files, hub_files
-from rl_agents.errors import InputError, nearest
+from rl_agents.errors import InputError, nearest, similar
 from rl_agents.tools.strict_json import DECODER, check_plain, check_text_file, strict_json
 
 if TYPE_CHECKING:
@@ -96,10 +95,9 @@ def missing(record: Any, path: str) -> bool:
 def unknown_column(source: Path, name: str, path: str, columns: Iterable[str]) -> InputError:
     """Build the error for a missing column: the nearest one, and the existing ones."""
     there = list(columns)
-    near = nearest(path, there) if there else ""
-    hint = f"{near} " if near.startswith("did you mean") else ""
+    hint = similar(path, there)
     shown = ", ".join(there[:20]) + (", ..." if len(there) > 20 else "")
-    return InputError(f"{source}: no column '{path}' for '{name}': {hint}it has: {shown or 'none'}")
+    return InputError(f"{source}: no column '{path}' for '{name}': {hint and f'{hint} '}it has: {shown or 'none'}")
 
 
 #: Maximum length of a line of JSON and of a cell of CSV.
@@ -402,8 +400,8 @@ def table_files(name: str) -> tuple[Path, ...]:
     if path.suffix not in SUFFIXES and path.parent.is_dir() and path.parent != Path():
         return folder_files(path.parent, "", path.name, str(path.parent))
     neighbors = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, neighbors, n=1, cutoff=0.6)
-    raise InputError(f"{path}: no such file or folder{f'; did you mean {near[0]!r}?' if near else ''}")
+    hint = similar(path.name, neighbors)
+    raise InputError(f"{path}: no such file or folder{hint and f'; {hint}'}")
 
 
 def fingerprint(paths: Sequence[Path]) -> str:

@@ -253,11 +253,9 @@ def plot_points(sweep: Sweep, points: Sequence[PointResult], folder: Path) -> st
 
 
 def _save(draw: Any, path: Path, size: tuple[float, float]) -> str:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, dpi=120, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
     draw(figure)
     figure.savefig(path)
     return path.name
