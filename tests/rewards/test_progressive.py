@@ -279,26 +279,6 @@ def test_what_a_judge_of_completeness_is_asked(server: Server) -> None:
         wait(judge.complete(LONG))
 
 
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [("Match", 1.0), ("<Evaluation Rating>: Mismatch", 0.0), ("<think>Mismatch?</think> **match**", 1.0)],
-)
-def test_the_question_of_the_prs_paper(server: Server, reply: str, expected: float) -> None:
-    """Appendix B: the reference decides, whatever the tools returned, for the answer and for its completeness."""
-    judge = make_judge(openai(server, judge="openai-prs"))
-    server.reply = lambda text: reply
-    assert wait(judge.verdict(LONG)) == wait(judge.complete(LONG)) == expected
-    text = server.requests[0].body["messages"][0]["content"]
-    assert text.startswith("Role and Background\nYou are an experienced AI capability evaluation expert, with rig")
-    assert "Does the [Q&A Agents Response] match the [Reference Answer]?\n" in text
-    assert text.endswith(
-        "[Merchants Question]: Who?\n[Q&A Agents Response]: An answer.\n[Reference Answer]: A reference."
-    )
-    server.reply = lambda text: "yes"
-    with pytest.raises(JudgeError, match="replied 'yes', neither Match nor Mismatch"):
-        wait(judge.verdict(LONG))
-
-
 def test_errors_quote_a_line_and_not_a_page(server: Server) -> None:
     server.reply = lambda text: "x" * 1000
     wordy = Reading((), "said " * 200, True, ("Paris",), "capital\n\nof   France?", ())
