@@ -26,10 +26,10 @@ class LearnerLost(RuntimeError):
     """A learner died or does not answer; new learners can continue from the last checkpoint."""
 
 
-def nearest(name: str, valid: Iterable[str]) -> str:
-    """Return a hint that names the closest valid choice, or all of them when none is close.
+def similar(name: str, valid: Iterable[str], otherwise: str = "") -> str:
+    """Return a hint that names the closest valid choice; ``otherwise`` if none is close.
 
-    >>> nearest("grop", ["grpo", "ppo"])
+    >>> similar("grop", ["grpo", "ppo"])
     "did you mean 'grpo'?"
     """
     choices = sorted(valid)
@@ -37,9 +37,13 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
     begun = [choice for choice in lowered if len(name) > 2 and choice.startswith(name.lower())]
     close = close or begun[: len(begun) == 1]
-    if close:
-        return f"did you mean '{lowered[close[0]]}'?"
-    return "valid: " + ", ".join(choices)
+    return f"did you mean '{lowered[close[0]]}'?" if close else otherwise
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """Return a hint that names the closest valid choice, or all of them when none is close."""
+    choices = sorted(valid)
+    return similar(name, choices, "valid: " + ", ".join(choices))
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> InputError:

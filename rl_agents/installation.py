@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import platform
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -115,13 +114,6 @@ def called(argv: Sequence[str] | None = None) -> str:
     if started.stem == SCRIPT:
         return SCRIPT
     return "python -m rl_agents" if started.parts[-2:] == ("rl_agents", "__main__.py") else "python run.py"
-
-
-def called_here() -> str:
-    """Return `called`, with the path of ``run.py`` if the working directory is not the repository."""
-    started = Path(sys.argv[0])
-    elsewhere = started.name == "run.py" and started.resolve() != Path("run.py").resolve()
-    return f"python {shlex.quote(str(started))}" if elsewhere else called()
 
 
 def as_called(text: str) -> str:

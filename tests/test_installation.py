@@ -43,17 +43,6 @@ def test_how_it_was_called(start: str, name: str) -> None:
     assert called([start]) == name
 
 
-@pytest.mark.parametrize("start", ["run.py", "a b/run.py", "/x/bin/rl-agents"])
-def test_new_names_a_command_that_works_where_it_was_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], start: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", [start])
-    assert main(["new", "reward", "my_reward"]) == 0
-    command = {"run.py": "python run.py", "a b/run.py": "python 'a b/run.py'", "/x/bin/rl-agents": "rl-agents"}[start]
-    assert f"use it:  {command} --import my_reward.py" in capsys.readouterr().out
-
-
 def test_texts_say_it_as_it_was_called(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     text = "see run.py list, `python run.py --help`; not /x/run.py nor my-run.py"
     assert as_called(text) == text

@@ -1,4 +1,4 @@
-"""Modules of the user's own: the three files of docs/how-to/extend.md, errors, and what `run.py new` writes."""
+"""Modules of the user's own: the files of docs/examples/plugins, and errors."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from rl_agents import plugins
 from rl_agents.algorithms import ALGORITHMS, KEYS, Settings
 from rl_agents.background import wait
 from rl_agents.cli import main
-from rl_agents.cli.new import KINDS
 from rl_agents.envs import base
 from rl_agents.envs.blackbox.agents import AGENTS
+from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.errors import InputError
+from rl_agents.reporting.trackers import TRACKERS, TrackedRun
 from rl_agents.rewards.base import REWARDS
 from rl_agents.rewards.judges import JUDGES, JudgeError, make_judge
 from rl_agents.rewards.reading import Reading
-from rl_agents.rewards.verifiers import VERIFIERS
+from rl_agents.rewards.verifiers import VERIFIERS, VerifierOptions, assess, make_verifier, self_check
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples" / "plugins"
@@ -47,7 +48,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sys, "path", [part for part in sys.path if part])
     monkeypatch.setattr(plugins, "_loaded", set(plugins._loaded))
     registries: list[dict[Any, Any]] = [
-        ALGORITHMS, KEYS, base.CLASSES, REWARDS, VERIFIERS, JUDGES, AGENTS, plugins.ORIGINS, plugins.OWN_MODULES,
+        ALGORITHMS, KEYS, base.CLASSES, REWARDS, VERIFIERS, JUDGES, AGENTS, TRACKERS,
+        plugins.ORIGINS, plugins.OWN_MODULES,
     ]  # fmt: skip
     before, modules = [dict(registry) for registry in registries], set(sys.modules)
     yield tmp_path
@@ -236,13 +238,42 @@ def test_entry_points_are_loaded_and_named(folder: Path) -> None:
     assert "entry point brief of package acme: module brief_reward" in done.stderr and "line 1)" in done.stderr
 
 
-def test_what_new_writes_passes_its_tests(tmp_path: Path) -> None:
-    for kind in KINDS:
-        assert main(["new", kind, f"mine_{kind}", "--folder", str(tmp_path)]) == 0
-    assert main(["new", "reward", "mine_reward", "--folder", str(tmp_path)]) == 2
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0 and f"{len(KINDS)} passed" in done.stdout, done.stdout
+def example(folder: Path, name: str) -> None:
+    shutil.copy(EXAMPLES / f"{name}.py", folder)
+    plugins.load([name])
+
+
+def test_the_example_of_a_verifier(folder: Path) -> None:
+    example(folder, "tools_verifier")
+    verifier, turns = make_verifier(VerifierOptions(verifier="own-tools")), desk_turns()
+    assert not self_check(verifier, turns).failures
+    called = next(turn for turn in turns if turn.calls)
+    assert assess(verifier, called, "I would rather not.").score == 0.0
+
+
+def test_the_example_of_a_judge(folder: Path) -> None:
+    example(folder, "words_judge")
+    judge = make_judge(Settings.from_dict({"judge": "own-words"}))
+    readings = [Reading((), answer, True, ("Rome",), "Where does Ada live?", ()) for answer in ("In Rome.", "In Oslo.")]
+    assert [wait(judge.verdict(reading)) for reading in readings] == [1.0, 0.0]
+
+
+def test_the_example_of_an_agent(folder: Path) -> None:
+    example(folder, "asking_agent")
+    tasks = folder / "tasks.jsonl"
+    tasks.write_text(json.dumps({"id": "1", "question": "2 + 2 =", "answer": "4"}) + "\n")
+    env = base.make_env("blackbox", {"agent": "own-asking", "tasks": str(tasks)})  # the test plays the model
+    for said, reward in (("It is 4.", 1.0), ("5", 0.0)):
+        assert "2 + 2 =" in env.reset(seed=0, options={"task_id": "1"})[0]
+        assert env.step(said)[1] == reward
+
+
+def test_the_example_of_a_tracker(folder: Path) -> None:
+    example(folder, "file_tracker")
+    tracker = TRACKERS["own-file"].open(TrackedRun(folder, "project", "run", "", {}))
+    tracker.log(1, {"actor/lr": 0.1})
+    tracker.log(2, {"eval/success_rate": 0.5})
+    assert (folder / "success.txt").read_text() == "2 0.5\n"
 
 
 @pytest.mark.rllib

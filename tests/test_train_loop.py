@@ -12,7 +12,7 @@ from rl_agents.algorithms import Settings
 from rl_agents.errors import EpisodesFail, LearnerLost, RolloutError
 from rl_agents.inference.base import EngineError
 from rl_agents.interrupts import Interrupts
-from rl_agents.reporting.progress import PlainProgress
+from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.trainer.train_loop import TrainLoop
 from tests.cli.coin_agent import CoinAgent
@@ -23,7 +23,7 @@ def begun(tmp_path: Path, failure: Exception, shown: io.StringIO) -> tuple[Train
     settings = Settings.from_dict({"iterations": 5, "eval_episodes": 0, "checkpoint_interval": 0})
     agent, folder = CoinAgent(settings), RunFolder.create(tmp_path / "run", settings)
     agent.fail_at, agent.failure = 3, failure
-    return TrainLoop(agent, folder, PlainProgress(shown), Interrupts()), folder
+    return TrainLoop(agent, folder, Progress(shown), Interrupts()), folder
 
 
 @pytest.mark.parametrize("kind", [EpisodesFail, RolloutError, EngineError])
@@ -60,6 +60,6 @@ def test_an_iteration_says_what_the_checkpoint_before_it_took(tmp_path: Path) ->
         save(path)
 
     agent.save_run_checkpoint = slowly  # type: ignore[method-assign]
-    assert TrainLoop(agent, folder, PlainProgress(io.StringIO()), Interrupts()).run()
+    assert TrainLoop(agent, folder, Progress(io.StringIO()), Interrupts()).run()
     first, second, third = (record["timing_s/checkpoint"] for record in folder.read_metrics())
     assert first == second == 0.0 and third >= 0.2

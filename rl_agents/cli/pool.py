@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import getpass
 import json
 import math
 import textwrap
@@ -14,12 +15,12 @@ from typing import Any
 
 from rl_agents.cli.parser import Parser
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.errors import InputError, nearest, unknown
+from rl_agents.errors import InputError, similar, unknown
 from rl_agents.installation import as_called
-from rl_agents.store.curation import WHOLE, curate, user_name
+from rl_agents.store.curation import WHOLE, curate
 from rl_agents.store.export import export, plain
 from rl_agents.store.files import pool_file
-from rl_agents.store.reader import PoolReader, Stored, Where, statistics
+from rl_agents.store.reader import PoolReader, Stored, Where
 from rl_agents.store.records import Credit, Curation, Verdict
 
 SUMMARY = "Read and curate the trajectory store of a run. RUN is a run folder or a pool file."
@@ -33,8 +34,7 @@ ACTIONS = {
     "note": "attach a comment to sessions or to one of their steps",
     "decisions": "list the decisions with their numbers, which `undo` takes",
     "undo": "undo decisions",
-    "export": "write sessions to a .jsonl or .parquet file",
-    "stats": "print counts and sizes",
+    "export": "write sessions to a file of JSON lines",
 }
 #: Longest cell of a table.
 WIDEST = 40
@@ -54,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
             raise InputError(f"run.py pool {argv[0]}: an action is missing; valid: {', '.join(ACTIONS)}")
         raise unknown("action of pool", argv[1], ACTIONS)
     runners: dict[str, Callable[[Parser, str, Sequence[str]], None]] = {
-        "list": _list, "show": _show, "decisions": _decisions, "undo": _undo, "export": _export, "stats": _stats,
+        "list": _list, "show": _show, "decisions": _decisions, "undo": _undo, "export": _export,
     }  # fmt: skip
     parser = Parser(f"pool RUN {argv[1]}", f"{ACTIONS[argv[1]].capitalize()}.")
     runners.get(argv[1], _decide(argv[1]))(parser, argv[0], argv[2:])
@@ -210,21 +210,12 @@ def _span(word: str) -> range:
 
 def _export(parser: Parser, place: str, argv: Sequence[str]) -> None:
     _add_filters(parser)
-    parser.add_argument("--output", type=Path, required=True, metavar="F", help="new file: .jsonl or .parquet")
-    parser.add_argument("--steps", action="store_true", help="write one row per step (default: per session)")
+    parser.add_argument("--output", type=Path, required=True, metavar="F.jsonl", help="new file of JSON lines")
     parser.add_argument("--raw", action="store_true", help="export all sessions as recorded, without decisions")
     args = parser.parse(argv)
     with PoolReader(pool_file(place)) as reader:
-        count = export(reader, args.output, _where(args), steps=args.steps, raw=args.raw)
-    print(f"{count} {'steps' if args.steps else 'sessions'}: {args.output}")
-
-
-def _stats(parser: Parser, place: str, argv: Sequence[str]) -> None:
-    parser.add_argument("--json", action="store_true", help="print one line of JSON")
-    args = parser.parse(argv)
-    with PoolReader(pool_file(place)) as reader:
-        figures = statistics(reader)
-    print(json.dumps(plain(figures)) if args.json else statistics_text(figures))
+        count = export(reader, args.output, _where(args), raw=args.raw)
+    print(f"{count} sessions: {args.output}")
 
 
 def find_session(reader: PoolReader, name: str) -> Stored:
@@ -243,15 +234,15 @@ def find_session(reader: PoolReader, name: str) -> Stored:
         raise InputError(f"session '{name}': the prefix is not unique: {', '.join(begin_so[:2])} ...")
     if reader.one("SELECT count(*) FROM openings WHERE session = ?", name)[0]:
         raise InputError(f"session '{name}' is still open: it can be read when it has ended")
-    names = reader.names("", COMPARED)
-    hint = nearest(name, names) if names else "the pool has no sessions"
-    raise InputError(
-        f"unknown session '{name}'" + (f": {hint}" if "mean" in hint or len(names) < 8 else "; see `list`")
-    )
+    raise InputError(f"unknown session '{name}': {similar(name, reader.names('', COMPARED), 'see `list`')}")
 
 
 def _add_author(parser: Parser) -> None:
-    parser.add_argument("--by", default=user_name(), metavar="NAME", help=f"author (default: {user_name()})")
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # some containers have no user name
+        user = ""
+    parser.add_argument("--by", default=user, metavar="NAME", help=f"author (default: {user})")
 
 
 def _add_filters(parser: Parser) -> None:
@@ -350,11 +341,6 @@ def full_session(
     return printable("\n".join(parts))
 
 
-def statistics_text(figures: Row) -> str:
-    width = max(map(len, figures))
-    return "\n".join(f"{name.replace('_', ' '):{width}}  {_figure(value)}" for name, value in figures.items())
-
-
 def printable(text: str) -> str:
     """Escape control characters, except newlines and tabs."""
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
@@ -416,12 +402,6 @@ def _verdict(row: Curation) -> str:
     if row.undoes:
         return f"undo {row.undoes}"
     return row.verdict if row.value is None else f"{row.verdict} {row.value:g}"
-
-
-def _figure(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{_figure(count)} {name}" for name, count in value.items()) or "none"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}" if isinstance(value, float) else str(value)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -94,11 +94,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def chosen_range(text: str, done: int) -> tuple[int, int]:
-    """Read ``A:B``.
-
-    Raises:
-        InputError: not two numbers, A not below B, or B above the run's iterations.
-    """
+    """Read ``A:B``. Raises `InputError`: not two numbers, A not below B, or B above the run's iterations."""
     match = re.fullmatch(r"(\d+):(\d+)", text)
     if match is None:
         raise InputError(f"--iterations {text}: write A:B, two numbers of completed iterations, such as 0:{done}")

@@ -74,11 +74,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def check_port(host: str, port: int) -> None:
-    """Check that a server can listen on an address.
-
-    Raises:
-        InputError: it cannot.
-    """
+    """Check that a server can listen on an address. Raises `InputError`: it cannot."""
     if not 0 < port < 65536:
         raise InputError(f"--port {port}: must be between 1 and 65535")
     try:

@@ -16,7 +16,7 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import main_parser as build_parser
 from rl_agents.cli.parser import show_start
-from rl_agents.config import load_recipe, merge_flags, validate
+from rl_agents.config import merge_flags, validate
 from rl_agents.config.loading import load_preset, preset_files
 from rl_agents.config.settings import LOCAL_KEYS
 from rl_agents.envs.base import env_spec
@@ -24,7 +24,7 @@ from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
 from rl_agents.installation import called, version_text
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.outputs import nothing_left
-from rl_agents.reporting.progress import make_progress
+from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.reporting.trackers import check_trackers
 from rl_agents.trainer.ray_address import describe_session
@@ -108,8 +108,6 @@ def plan_new(args: argparse.Namespace) -> RunPlan:
     settings = resolve_settings(settings)
     output = args.output or default_output(f"{settings.env}-{settings.algo}")
     RunFolder.check_free(output)
-    if not file and settings.model != "starter":
-        print(without_preset(settings), flush=True)
     return RunPlan(settings, output)
 
 
@@ -123,21 +121,6 @@ def chosen_algorithm(flags: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         return dict(flags), ""
     print(f"--algo {algo.name} without --env uses the preset tune_configs/recipes/{algo.preset}", flush=True)
     return {name: value for name, value in flags.items() if name != "algo"}, str(preset_files()[Path(algo.preset).stem])
-
-
-def without_preset(settings: Settings) -> str:
-    """Return a note for a run without a recipe, with matching recipes."""
-    text = f"no --config for {settings.algo} on {settings.env}: using the algorithm's defaults, not a paper's settings"
-    fitting = [
-        path.name
-        for path in preset_files().values()
-        if (keys := load_recipe(str(path))).get("algo") == settings.algo
-        and keys.get("env", "guess_numbers") == settings.env
-        and keys.get("model", "starter") != "starter"
-    ]
-    if not fitting:
-        return f"{text}; no recipe in tune_configs/recipes fits"
-    return f"{text}; matching recipes: " + ", ".join(f"tune_configs/recipes/{name}" for name in fitting)
 
 
 def plan_resume(args: argparse.Namespace) -> RunPlan:
@@ -255,7 +238,7 @@ def _train(plan: RunPlan, interrupts: Interrupts) -> bool:
             folder.save_settings(plan.settings)
         else:
             folder = RunFolder.create(plan.output, plan.settings)
-        progress = make_progress()
+        progress = Progress()
         progress.note(algo.engine_description)
         if plan.resumed:
             progress.note(f"resumed from {plan.resumed[1] or 'the beginning: there is no checkpoint yet'}")

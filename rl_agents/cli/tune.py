@@ -18,7 +18,6 @@ from rl_agents.cli.train import default_output, named_flags, resolve_settings
 from rl_agents.config import Settings
 from rl_agents.config.loading import preset_path
 from rl_agents.errors import InputError
-from rl_agents.inference.select import resolve_engine
 from rl_agents.installation import called
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.outputs import nothing_left
@@ -129,8 +128,6 @@ def plan_resume(args: argparse.Namespace) -> SweepPlan:
     sweep = load_sweep(file)
     if args.local and not sweep.local:
         raise InputError(f"--local with --resume: the trials of {args.resume} use Ray actors")
-    if not chooses_engine(sweep):  # of an earlier version, which used vLLM wherever possible
-        sweep = sweep.with_keys({"engine": resolve_engine("auto")[0]})
     return SweepPlan(sweep, args.resume.resolve(), resolve_trials(sweep, str(file)))
 
 
@@ -156,11 +153,7 @@ def with_one_engine(plan: SweepPlan, source: str) -> SweepPlan:
 
 
 def resolve_trials(sweep: Sweep, source: str) -> dict[str, Settings]:
-    """Resolve the settings of every trial before the sweep starts.
-
-    Raises:
-        InputError: with the file and the trial.
-    """
+    """Resolve the settings of every trial before the sweep starts. Raises `InputError`: with the file and the trial."""
     resolved = {}
     for spec in sweep.trials:
         try:

@@ -34,14 +34,13 @@ CURVES = ("rollout/success_rate", "rollout/return_mean", "eval/success_rate", "a
 
 
 def build_parser() -> Parser:
-    parser = Parser("view", epilog="The pages are read-only without --edit; see docs/how-to/inspect-a-run.md")
+    parser = Parser("view", epilog="The pages are read-only; see docs/how-to/inspect-a-run.md")
     add = parser.add_argument
     add("runs", nargs="+", metavar="RUN", help="run folders, sweep folders, or pool files")
     add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1); any other requires a token")
     add("--port", type=int, metavar="N", help=f"port (default: the first free port from {PORT})")
     add("--open", action="store_true", help="open the page in a browser")
     add("--token", action="store_true", help="require a token even on this machine, for machines with several users")
-    add("--edit", action="store_true", help="allow edits on the page: exclude, relabel, annotate (requires a token)")
     add("--export", type=Path, metavar="FOLDER", help="write the pages into a new folder that opens without a server")
     parser.add_count("--last", None, "with --export: the newest N iterations (default: 3; 0: all)", least=0)
     add("--text", action="store_true", help="print a text summary instead")
@@ -51,7 +50,7 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     args = build_parser().parse(argv, mixed=True)
     _check(args)
-    catalog = find_runs(args.runs, args.edit)
+    catalog = find_runs(args.runs)
     if args.text:
         print(digest(catalog))
         return 0
@@ -61,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
     if args.port is not None:
         check_port(args.host, args.port)
     port = args.port if args.port is not None else _free_port(args.host)
-    token = secrets.token_urlsafe(24) if args.token or args.edit or not is_loopback(args.host) else ""
+    token = secrets.token_urlsafe(24) if args.token or not is_loopback(args.host) else ""
     with Interrupts() as interrupts, event_loop() as runner:
         runner.run(_serve(args, catalog, port, token, interrupts))
     return EXIT_CODE
@@ -70,10 +69,8 @@ def run(argv: Sequence[str]) -> int:
 def _check(args: argparse.Namespace) -> None:
     if args.last is not None and args.export is None:
         raise InputError("--last is for --export FOLDER")
-    if args.text and (args.export is not None or args.edit):
-        raise InputError("--text excludes --export and --edit")
-    if args.export is not None and args.edit:
-        raise InputError("--edit excludes --export: an export is read-only")
+    if args.text and args.export is not None:
+        raise InputError("--text excludes --export")
 
 
 def _free_port(host: str) -> int:

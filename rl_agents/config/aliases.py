@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, similar
 
 #: Another library's name -> the key that means the same, with the same unit (TRL, verl, Stable-Baselines3, RLlib,
 #: OpenRLHF). Both are accepted; config.yaml has the key.
@@ -145,8 +144,4 @@ def unknown_key(name: str, valid: Iterable[str]) -> InputError:
     """Build the error for an unknown key: the keys that replace another library's name, else the nearest one."""
     if name in HINTS:
         return InputError(f"unknown key '{name}': set {HINTS[name]} instead")
-    choices = sorted({"env.KEY", *valid})
-    lowered = {choice.lower(): choice for choice in choices}
-    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
-    hint = f"did you mean '{lowered[close[0]]}'?" if close else "`run.py list --keys` shows all"
-    return InputError(f"unknown key '{name}': {hint}")
+    return InputError(f"unknown key '{name}': {similar(name, {'env.KEY', *valid}, '`run.py list --keys` shows all')}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,16 +10,12 @@ from typing import Any, Literal
 import yaml
 
 from rl_agents.config.aliases import canonical
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, similar
 from rl_agents.installation import presets_folder
 
 
 def context_window(context: str) -> int | None:
-    """Return n of ``window(n)``, or None for ``append``.
-
-    Raises:
-        InputError: neither of both.
-    """
+    """Return n of ``window(n)``, or None for ``append``. Raises `InputError`: neither of both."""
     if context == "append":
         return None
     match = re.fullmatch(r"window\((\d+)\)", context)
@@ -198,17 +193,12 @@ def preset_path(text: str, kind: Kind = "recipes") -> str:
         return text
     if ours:
         return str(known[bare])
-    close = difflib.get_close_matches(bare.lower(), known, n=1, cutoff=0.6)
-    hint = f"did you mean '{close[0]}'?" if close else f"`run.py list {kind}` shows all"
+    hint = similar(bare, known)
     if path.suffix in SUFFIXES or path.parent != Path("."):
-        raise InputError(f"{text}: no such file" + (f", and no {kind[:-1]} of that name; {hint}" if close else ""))
-    raise InputError(f"unknown {kind[:-1]} '{text}': {hint}")
+        raise InputError(f"{text}: no such file" + (f", and no {kind[:-1]} of that name; {hint}" if hint else ""))
+    raise InputError(f"unknown {kind[:-1]} '{text}': {hint or f'`run.py list {kind}` shows all'}")
 
 
 def load_preset(text: str) -> dict[str, Any]:
-    """Read a recipe by path or name.
-
-    Raises:
-        InputError: as `preset_path` and `load_recipe`.
-    """
+    """Read a recipe by path or name. Raises `InputError`: as `preset_path` and `load_recipe`."""
     return load_recipe(preset_path(text))

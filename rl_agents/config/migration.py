@@ -1,4 +1,4 @@
-"""Convert config.yaml of earlier versions to present keys, so that their runs can continue."""
+"""Convert config.yaml of the version before to present keys, so that its runs can continue."""
 
 from __future__ import annotations
 
@@ -10,25 +10,19 @@ from rl_agents.errors import InputError
 
 #: Removed keys; a run can continue with any value of them.
 RETIRED = frozenset({
-    "collapse_monitor_episodes", "collapse_monitor_z", "gpu_memory_fraction", "guard_episodes", "guard_z",
-    "judge_retries", "keep_best", "kl_horizon", "kl_target", "max_learner_restarts", "weight_transfer",
+    "guard_episodes", "guard_z", "judge_retries", "keep_best", "max_learner_restarts", "weight_transfer",
 })  # fmt: skip
 #: Removed keys, with the only value with which a run can continue: the default.
 DROPPED: Mapping[str, Any] = {
-    "divide_by_rows": True,
     "dual_clip": 0.0,
     "dynamic_sampling_metric": "success",
     "gspo_token": False,
     "hgpo_weight_offset": 1,
-    "kl_controller": "constant",
     "kl_in_reward_estimator": "k1",
-    "mismatch_normalise": False,
-    "overlong_length": 0,
     "pool_top_share": 0.0,
     "prompting_shots": 0,
     "prompting_trials": 3,
     "prs_smoothing": 0.0,
-    "return_at_observation": "skip",
 }
 #: Removed keys of environments, with the only value with which a run can continue: the default.
 DROPPED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -61,15 +55,6 @@ DROPPED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 #: Sizes of movie_recommendation's sessions: the removed keys, and the present names of their values.
 SESSION_KEYS = ("attributes", "seen", "unseen", "score_levels", "weight_levels", "sampling")
 SESSION_SIZES = {(5, 10, 10, 11, 11, "uniform"): "paper", (3, 5, 4, 5, 3, "balanced"): "small"}
-#: Names under which earlier versions had other algorithms.
-FORMER = ("3spo", "chain-search")
-#: Keys of tree search that were removed or take other values since then; runs of other algorithms have them, too.
-FORMER_KEYS = frozenset({
-    "search_batch_groups", "search_update", "search_weights", "search_order", "search_closed", "search_baseline",
-    "search_skip", "search_warmup", "search_max_steps", "score_clock", "score_difference", "score_preset", "novelty",
-    "sibling_norm", "success_weight", "state_count", "state_depth", "state_normaliser", "state_terminal",
-    "state_value", "max_states",
-})  # fmt: skip
 
 
 def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,18 +71,16 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
         if data.get(name) in ("k3_rs", "seq_mask_tis"):
             raise _refusal(name, data[name], ("another correction",))
     gone = RETIRED | DROPPED.keys() | {"singleton"}
-    found = _with_one_turn_limit({name: value for name, value in data.items() if name not in gone})
-    if found.get("env") == "webshop" and found.get("env.data") and "lag" in found and "env.hold_out_eval" not in found:
-        raise _refusal("env.hold_out_eval", True, (False,))  # before the key existed, all runs held these goals out
-    found = canonical(todays_options(found), note=False)
-    if "reading" in found and found.get("sibling_norm") != "update":
-        return found
-    if found.get("algo") in FORMER:
-        raise InputError(
-            f"config.yaml: a run of an earlier version's {found['algo']}, which has changed since, cannot be resumed; "
-            "train its model further with --algo 3spo --model RUN/checkpoints/ITERATION/hf"
-        )
-    return {name: value for name, value in found.items() if name not in FORMER_KEYS}
+    found = todays_options({name: value for name, value in data.items() if name not in gone})
+    found = canonical(found, note=False)
+    if found.get("sibling_norm") == "update":  # a value that only 3spo read
+        if algo == "3spo":
+            raise InputError(
+                "config.yaml: a run of an earlier version's 3spo, which has changed since, cannot be resumed; "
+                "train its model further with --algo 3spo --model RUN/checkpoints/ITERATION/hf"
+            )
+        del found["sibling_norm"]
+    return found
 
 
 def todays_options(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,13 +104,6 @@ def todays_options(data: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"config.yaml: sessions of size {size} were removed, so this run cannot continue")
         found["env.size"] = SESSION_SIZES[size]
     return found
-
-
-def _with_one_turn_limit(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge the environment's own turn limit of older files into ``max_turns``: the lower one applied."""
-    limits = [int(data[name]) for name in ("max_turns", "env.max_turns") if data.get(name)]
-    kept = {name: value for name, value in data.items() if name != "env.max_turns"}
-    return {**kept, "max_turns": min(limits)} if "env.max_turns" in data and limits else dict(kept)
 
 
 def _check(data: Mapping[str, Any], kept: Mapping[str, tuple[Any, ...]]) -> None:

@@ -153,20 +153,15 @@ class TruncationKeys:
         "Rule that ends unproductive episodes: none, t3, similarity, random, or a plugin's (docs/algorithms/t3.md)",
     )
     truncation_window: int = key(
-        0,
-        "Steps without progress (k) that trigger truncation; 0: the environment's default",
-        ge=0,
-        needs="truncation=t3",
+        0, "Steps without progress (k) that trigger it; 0: the environment's default", ge=0, needs="truncation=t3"
     )
     truncation_stall: Literal["consecutive", "cumulative"] = key(
         "consecutive",
-        "Whether progress resets the count (`consecutive`, the paper) or not (`cumulative`)",
+        "Whether progress resets the count (`consecutive`, paper) or not (`cumulative`)",
         needs="truncation=t3",
     )
     truncation_after: Literal["force_answer", "zero", "keep_prefix"] = key(
-        "force_answer",
-        "After truncation: one more turn to answer, return 0, or the rewards so far",
-        needs="truncation!=none",
+        "force_answer", "Then: one more turn to answer, return 0, or the rewards so far", needs="truncation!=none"
     )
     truncation_similarity: float = key(
         0.93,
@@ -176,9 +171,7 @@ class TruncationKeys:
         needs="truncation=similarity",
     )
     truncation_embedder: str = key(
-        "ngrams",
-        "Embedding of questions: `ngrams`, or a sentence-transformers model folder",
-        needs="truncation=similarity",
+        "ngrams", "Embedding of questions: `ngrams`, or a sentence-transformers folder", needs="truncation=similarity"
     )
     truncation_beta: float = key(0.1, "Probability of truncation at each step", ge=0, le=1, needs="truncation=random")
     truncation_min_turns: int = key(
@@ -210,12 +203,12 @@ class RewardKeys:
     prs_require_tool_call: bool = key(False, "Treat an answer without any tool call as unparsable", needs="reward=prs")
     prs_thresholds: list[float] = key(
         [1.0, 1.0],
-        "Scores that unlock the next stage: process plus format, then judge",
+        "Scores that unlock the next stage: process and format, judge",
         needs=("reward=prs", "prs_form=general"),
     )
     judge: str = key(
         "rule",
-        "Judge of answers: `rule` (docs/algorithms/prs.md), `openai` (any compatible API), or a plugin's",
+        "Judge of answers: `rule` (docs/algorithms/prs.md), `openai` (compatible APIs), or a plugin's",
         needs=JUDGED,
     )
     judge_url: str = key("", "URL of the judge's server, such as http://localhost:8000/v1", needs=JUDGE_SERVER)
@@ -235,9 +228,7 @@ class EngineKeys:
         "auto", "Inference engine; `auto`: vLLM, or on CPUs the cheaper one for the model (docs/how-to/scale.md)"
     )
     engine_mode: Literal["inprocess", "async"] = key(
-        "inprocess",
-        "vLLM in its actor's process, or `async`: AsyncLLM in processes of its own (GPUs)",
-        needs="engine!=torch",
+        "inprocess", "vLLM in its actor's process, or `async`: AsyncLLM in its own processes", needs="engine!=torch"
     )
     engine_quantization: Literal["none", "fp8"] = key(
         "none", "FP8 weights and activations in vLLM, quantized again after every weight update", needs="engine!=torch"
@@ -249,7 +240,7 @@ class EngineKeys:
     tensor_parallel: int = key(1, "Number of GPUs per engine (tensor parallelism)", ge=1, needs="engine_mode=async")
     kv_cache_gb: float = key(
         0.0,
-        "KV cache per vLLM engine in GiB; 0: the remaining GPU memory; on CPUs 0.5 or one context",
+        "KV cache per vLLM engine in GiB; 0: remaining GPU memory; on CPUs 0.5 or a context",
         ge=0,
         needs="engine!=torch",
     )
@@ -321,10 +312,7 @@ class OverlongKeys:
     overlong_filtering: bool = key(False, "Exclude responses cut off at the length limit from the loss")
     overlong_factor: float = key(0.0, "Penalty of a response at the length limit; 0: off", ge=0)
     overlong_cache: int = key(
-        0,
-        "Tokens before the limit over which the penalty grows; 0: a fifth of the limit",
-        ge=0,
-        needs="overlong_factor",
+        0, "Tokens before the limit over which the penalty grows; 0: a fifth of it", ge=0, needs="overlong_factor"
     )
 
 
@@ -363,10 +351,7 @@ class PolicyGradientKeys:
         "none", "Correction of the mismatch between engine and learner logprobs; requires old_logprobs=learner"
     )
     rollout_correction_cap: float = key(
-        0.0,
-        "Maximum weight of tis and mis; 0: 2.0",
-        ge=0,
-        needs="rollout_correction=token_tis|step_tis|sequence_tis|seq_mis",
+        0.0, "Maximum weight; 0: 2.0", ge=0, needs="rollout_correction=token_tis|step_tis|sequence_tis|seq_mis"
     )
     rollout_correction_bounds: list[float] = key(
         [],
@@ -417,10 +402,7 @@ class OptimizerKeys:
     grad_clip: float = key(1.0, "Maximum global gradient norm; 0: no clipping", ge=0)
     lr_warmup: int = key(0, "Number of optimizer steps of linear learning-rate warm-up", ge=0)
     lr_decay: float = key(
-        0.0,
-        "Final share of optimizer steps (tree search: iterations) with linear decay to 2 % of lr; 0: off",
-        ge=0,
-        le=1,
+        0.0, "Final share of optimizer steps (tree search: iterations) with decay to 2 % of lr; 0: off", ge=0, le=1
     )
     epochs: int = key(1, "Number of passes over each iteration's training rows", ge=1)
     minibatches: int = key(2, "Number of optimizer steps per pass", ge=1)
@@ -436,9 +418,7 @@ class OptimizerKeys:
     num_learners: int = key(0, "Number of learner actors; 0: train in the driver process", ge=0)
     gpus_per_learner: float = key(0.0, "Number of GPUs per learner", ge=0)
     learner_sharding: Literal["none", "fsdp"] = key(
-        "none",
-        "Sharding of weights, gradients, and optimizer state across learners; `fsdp`: FSDP2",
-        needs="num_learners",
+        "none", "Sharding of weights, gradients, optimizer state across learners; `fsdp`: FSDP2", needs="num_learners"
     )
     learner_nodes: str = key("", "Ray resource of the nodes for learners; empty: any node", needs="num_learners")
     learner_timeout_s: float = key(

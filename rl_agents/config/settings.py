@@ -79,11 +79,7 @@ class Settings(
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Build from plain data.
-
-        Raises:
-            InputError: unknown key, or a value of the wrong type or out of range.
-        """
+        """Build from plain data. Raises `InputError`: unknown key, or a value of the wrong type or out of range."""
         settings = cls()
         settings.update(data)
         return settings

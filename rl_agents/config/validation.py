@@ -10,11 +10,7 @@ from rl_agents.errors import InputError
 
 
 def validate(settings: Settings) -> None:
-    """Check keys against each other.
-
-    Raises:
-        InputError: the first contradiction.
-    """
+    """Check keys against each other. Raises `InputError`: the first contradiction."""
     if settings.temperature == 0:
         raise InputError("temperature=0: training needs a stochastic policy; use eval_temperature=0 for greedy tests")
     bounds = settings.rollout_correction_bounds
@@ -48,11 +44,7 @@ def validate(settings: Settings) -> None:
 
 
 def check_room(settings: Settings) -> None:
-    """Reject response lengths that leave no room for a prompt.
-
-    Raises:
-        InputError: there is no room.
-    """
+    """Reject response lengths that leave no room for a prompt. Raises `InputError`: there is no room."""
     if settings.max_response_tokens >= settings.max_model_len:
         raise InputError(
             f"max_response_tokens={settings.max_response_tokens} leaves no room for a prompt in "

@@ -11,7 +11,6 @@ The files of a split are found by their names, in folders and in repositories:
 | ``data/train-00000-of-00002.parquet`` | ``default`` | ``train`` |
 | ``distractor/validation-00000-of-00001.parquet`` | ``distractor`` | ``validation`` |
 | ``main/test/0000.parquet`` (the Hub's own copies) | ``main`` | ``test`` |
-| ``train/data-00000-of-00001.arrow`` (`datasets.save_to_disk`) | ``default`` | ``train`` |
 
 A card (``README.md``) whose header lists ``configs`` takes precedence.
 """
@@ -33,7 +32,7 @@ from rl_agents.errors import InputError, nearest
 
 CARD = "README.md"
 #: Suffixes of data files; of a split in several formats the first one is read.
-SUFFIXES = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 #: Files that describe a data set, or caches of `datasets`.
 _NO_DATA = re.compile(r"(\..*|cache-.*|dataset_infos?\.json|dataset_dict\.json|state\.json)")
 _SHARD = re.compile(r"(.+?)[-_.](\d{4,6})-of-(\d{4,6})")
@@ -200,11 +199,7 @@ class HubName:
 
 
 def read_hub_name(name: str) -> HubName:
-    """Parse a name.
-
-    Raises:
-        InputError: it has another form.
-    """
+    """Parse a name. Raises `InputError`: it has another form."""
     match = _NAME.fullmatch(name)
     if match is None:
         example = "hub:hotpotqa/hotpot_qa:distractor/train"

@@ -54,11 +54,7 @@ class KeptRows:
         yield from self._rows("SELECT id, split FROM kept ORDER BY number")
 
     def get(self, name: str) -> Any:
-        """Return the value with the id ``name``.
-
-        Raises:
-            KeyError: there is none.
-        """
+        """Return the value with the id ``name``. Raises `KeyError`: there is none."""
         rows = self._rows("SELECT value FROM kept WHERE id = ?", name)
         if not rows:
             raise KeyError(name)

@@ -2,8 +2,8 @@
 
 | name | rows |
 |---|---|
-| ``FILE`` | ``.jsonl``, ``.json`` (a list, or lines), ``.csv``, ``.tsv``, ``.parquet``, ``.arrow`` |
-| ``FOLDER``, ``FOLDER/SPLIT`` | such files, found by their names, or files of `datasets.save_to_disk` |
+| ``FILE`` | ``.jsonl``, ``.json`` (a list, or lines), ``.csv``, ``.tsv``, ``.parquet`` |
+| ``FOLDER``, ``FOLDER/SPLIT`` | such files, found by their names |
 | ``hub:OWNER/NAME[@REVISION][:CONFIG][/SPLIT]`` | tables of the Hub, from its cache or downloaded into it |
 
 Rows are read one after the other: memory holds a line, an item of a list, or 256 rows of Parquet. For access by id use
@@ -22,7 +22,6 @@ from __future__ import annotations
 import csv
 import datetime
 import decimal
-import difflib
 import functools
 import io
 import json
@@ -35,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rl_agents.data.hub import PREFIX, SUFFIXES, folder_files, hub_files
-from rl_agents.errors import InputError, nearest
+from rl_agents.errors import InputError, nearest, similar
 from rl_agents.tools.strict_json import DECODER, check_plain, check_text_file, strict_json
 
 if TYPE_CHECKING:
@@ -96,15 +95,14 @@ def missing(record: Any, path: str) -> bool:
 def unknown_column(source: Path, name: str, path: str, columns: Iterable[str]) -> InputError:
     """Build the error for a missing column: the nearest one, and the existing ones."""
     there = list(columns)
-    near = nearest(path, there) if there else ""
-    hint = f"{near} " if near.startswith("did you mean") else ""
+    hint = similar(path, there)
     shown = ", ".join(there[:20]) + (", ..." if len(there) > 20 else "")
-    return InputError(f"{source}: no column '{path}' for '{name}': {hint}it has: {shown or 'none'}")
+    return InputError(f"{source}: no column '{path}' for '{name}': {hint and f'{hint} '}it has: {shown or 'none'}")
 
 
 #: Maximum length of a line of JSON and of a cell of CSV.
 MAX_LINE_BYTES = 16 << 20
-#: Number of rows of Parquet and Arrow that are Python objects at a time.
+#: Number of rows of Parquet that are Python objects at a time.
 BATCH = 256
 _BOM = b"\xef\xbb\xbf"
 
@@ -131,11 +129,7 @@ class Row:
         return f"{self.path}, {self.kind} {self.number}"
 
     def record(self) -> Any:
-        """Return the row's value.
-
-        Raises:
-            ValueError: the row cannot be read; the reason.
-        """
+        """Return the row's value. Raises `ValueError`: the row cannot be read; the reason."""
         if isinstance(self.value, Exception):
             raise ValueError(str(self.value))
         return self.value
@@ -156,8 +150,6 @@ def file_rows(path: Path, columns: Columns = (), fields: Sequence[str] = ()) -> 
             start = file.read(64)
         if start.startswith(b"PAR1") or path.suffix == ".parquet":
             return _parquet_rows(path, columns, fields)
-        if start.startswith(b"ARROW1") or path.suffix == ".arrow":
-            return _arrow_rows(path, columns, fields)
         check_text_file(start)
         if path.suffix in (".csv", ".tsv"):
             return _csv_rows(path, columns)
@@ -270,37 +262,11 @@ def _parquet_rows(path: Path, columns: Columns, fields: Sequence[str]) -> Iterat
         with parquet.ParquetFile(path) as file:
             names = _wanted(path, file.schema_arrow, columns, fields)
             batches = file.iter_batches(BATCH, columns=names, use_threads=False)
-            yield from _batch_rows(path, batches, file.metadata.num_rows)
+            values = (value for batch in batches for value in batch.to_pylist())
+            for number, value in enumerate(values, start=1):
+                yield Row(path, "row", number, number, _plain(value), number / file.metadata.num_rows)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a readable Parquet file: {str(error).splitlines()[0]}") from None
-
-
-def _arrow_rows(path: Path, columns: Columns, fields: Sequence[str]) -> Iterator[Row]:
-    """Yield rows of Arrow files and of streams that `datasets.save_to_disk` writes, memory-mapped."""
-    import pyarrow
-
-    try:
-        with pyarrow.memory_map(str(path)) as source:
-            if source.read(6) == b"ARROW1":
-                file = pyarrow.ipc.open_file(source)
-                schema, batches = file.schema, (file.get_batch(i) for i in range(file.num_record_batches))
-            else:
-                source.seek(0)
-                stream = pyarrow.ipc.open_stream(source)
-                schema, batches = stream.schema, iter(stream)
-            names = _wanted(path, schema, columns, fields)
-            yield from _batch_rows(path, (batch.select(names) for batch in batches), 0)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{path}: not a readable Arrow file: {str(error).splitlines()[0]}") from None
-
-
-def _batch_rows(path: Path, batches: Iterator[pyarrow.RecordBatch], rows: int) -> Iterator[Row]:
-    number = 0
-    for batch in batches:
-        for begin in range(0, batch.num_rows, BATCH):
-            for value in batch.slice(begin, BATCH).to_pylist():
-                number += 1
-                yield Row(path, "row", number, number, _plain(value), number / rows if rows else 0.0)
 
 
 def _wanted(path: Path, schema: pyarrow.Schema, columns: Columns, fields: Sequence[str]) -> list[str]:
@@ -362,7 +328,7 @@ class Table:
 
     Attributes:
         files: in order.
-        fields: fields of the reader; other columns of Parquet and Arrow are not read. Empty: all.
+        fields: fields of the reader; other columns of Parquet are not read. Empty: all.
     """
 
     name: str
@@ -399,8 +365,8 @@ class Table:
 
     def _check_columns(self, path: Path, records: Sequence[Mapping[str, object]]) -> None:
         """Reject a column of the map that none of the first rows has: most likely a typing error."""
-        if path.suffix in (".parquet", ".arrow") or not records:
-            return  # checked in their schemas
+        if path.suffix == ".parquet" or not records:
+            return  # checked in its schema
         for name, column in self.columns:
             if all(missing(record, column) for record in records):
                 raise unknown_column(path, name, column, dict.fromkeys(key for record in records for key in record))
@@ -434,8 +400,8 @@ def table_files(name: str) -> tuple[Path, ...]:
     if path.suffix not in SUFFIXES and path.parent.is_dir() and path.parent != Path():
         return folder_files(path.parent, "", path.name, str(path.parent))
     neighbors = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, neighbors, n=1, cutoff=0.6)
-    raise InputError(f"{path}: no such file or folder{f'; did you mean {near[0]!r}?' if near else ''}")
+    hint = similar(path.name, neighbors)
+    raise InputError(f"{path}: no such file or folder{hint and f'; {hint}'}")
 
 
 def fingerprint(paths: Sequence[Path]) -> str:

@@ -36,11 +36,7 @@ def followers(trajectory: Trajectory) -> list[int]:
 
 
 def ends(following: Sequence[int]) -> list[int]:
-    """Return the last step of each step's chain of followers.
-
-    Raises:
-        ValueError: a chain returns to its beginning.
-    """
+    """Return the last step of each step's chain of followers. Raises `ValueError`: a chain returns to its beginning."""
     end: dict[int, int] = {}
     for t in range(len(following)):
         way = [t]

@@ -73,11 +73,9 @@ def plot_profile(mean: Floats, variance: Floats, keep: NDArray[np.bool_], rule: 
 
     For scores 0 and 1 the discs are on σ² = μ(1 - μ).
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.8), dpi=120, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     line = np.linspace(0, 1, 101)
     axes.plot(line, line * (1 - line), color="#d1d5db", linewidth=1, zorder=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,10 +46,6 @@ class Outcomes:
     tokens: int
 
 
-#: (finished turns, all turns, the last chunk's outcomes, seconds since the start, turns run in that time)
-OnProgress = Callable[[int, int, Sequence[Outcomes], float, int], None]
-
-
 def profile_turns(
     player: PlaysEpisodes,
     turns: Sequence[Turn],
@@ -59,7 +54,7 @@ def profile_turns(
     rollouts: int,
     chunk: int,
     seed: int,
-    on_progress: OnProgress,
+    on_progress: Callable[[Sequence[Outcomes]], None],
 ) -> list[Outcomes]:
     """Run ``rollouts`` episodes of every turn, and skip those that an interrupted call has finished.
 
@@ -69,22 +64,22 @@ def profile_turns(
         folder: of the parts; see `claim_folder`.
         rollouts: K.
         chunk: turns per part, which run concurrently.
+        on_progress: receives all outcomes so far after every chunk.
 
     Returns:
         One entry per turn, in order. If all episodes of a turn failed, it has no scores.
     """
     parts = folder / PARTS
     parts.mkdir(parents=True, exist_ok=True)
-    started, played, done = time.monotonic(), 0, list[Outcomes]()
+    done: list[Outcomes] = []
     for number, start in enumerate(range(0, len(turns), chunk)):
         group, path = turns[start : start + chunk], parts / f"{number:06d}.json"
         found = _read_part(path)
         if found is None:
             found = _play_chunk(player, group, rollouts, seed)
             _write_part(path, found)
-            played += len(group)
         done += found
-        on_progress(len(done), len(turns), found, time.monotonic() - started, played)
+        on_progress(done)
     return done
 
 

@@ -1,29 +1,12 @@
-"""Progress of a run on stdout: a live table in a terminal, else one line per iteration."""
+"""Progress of a run on stdout: one line per iteration."""
 
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 Record = Mapping[str, Any]
-
-
-class Progress(Protocol):
-    """Displays a run."""
-
-    def start(self, completed: int, total: int) -> None:
-        """Begin after ``completed`` of ``total`` iterations."""
-
-    def note(self, text: str) -> None:
-        """Print a line of text."""
-
-    def update(self, record: Record) -> None:
-        """Show a completed iteration."""
-
-    def stop(self) -> None:
-        """Stop, and keep the output."""
 
 
 def _short_exponent(value: float) -> str:
@@ -64,105 +47,37 @@ def cells(record: Record) -> dict[str, str]:
     return found
 
 
-def evaluation_text(record: Record) -> str:
-    """Return ``0.71 [0.64, 0.78]``, or nothing without an evaluation."""
-    rate, low, high = (record.get(f"eval/success_{part}") for part in ("rate", "low", "high"))
-    return "" if rate is None else f"{rate:.2f} [{low:.2f}, {high:.2f}]"
-
-
-def seconds_text(record: Record) -> str:
-    """Return the seconds of an iteration and of the checkpoint before it, which waits for running rollouts."""
-    seconds = record.get("timing_s/iteration")
-    return "" if seconds is None else f"{seconds + record.get('timing_s/checkpoint', 0.0):.1f}"
-
-
 def plain_line(record: Record, total: int) -> str:
     """Return one iteration as one line of text."""
     parts = [f"iter {record['iteration']}/{total}", *(f"{label} {text}" for label, text in cells(record).items())]
-    if taken := seconds_text(record):
-        parts.append(f"{taken} s")
-    if evaluated := evaluation_text(record):
-        parts.append(f"(eval {evaluated})")
+    if record.get("timing_s/iteration") is not None:
+        # The checkpoint before it waits for running rollouts.
+        parts.append(f"{record['timing_s/iteration'] + record.get('timing_s/checkpoint', 0.0):.1f} s")
+    rate, low, high = (record.get(f"eval/success_{part}") for part in ("rate", "low", "high"))
+    if rate is not None:
+        parts.append(f"(eval {rate:.2f} [{low:.2f}, {high:.2f}])")
     return "  ".join(parts)
 
 
-class PlainProgress:
-    """One flushed line per iteration: for jobs, pipes and logs."""
+class Progress:
+    """One flushed line per iteration."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO | None = None) -> None:
+        """
+        Args:
+            stream: default: stdout.
+        """
+        self._stream = stream or sys.stdout
         self._total = 0
 
-    def start(self, completed: int, total: int) -> None:
+    def start(self, total: int) -> None:
+        """Begin a run of ``total`` iterations."""
         self._total = total
 
     def note(self, text: str) -> None:
+        """Print a line of text."""
         print(text, file=self._stream, flush=True)
 
     def update(self, record: Record) -> None:
-        print(plain_line(record, self._total), file=self._stream, flush=True)
-
-    def stop(self) -> None:
-        """Nothing to flush."""
-
-
-class RichProgress:
-    """A bar with the remaining time, above a table of the last iterations."""
-
-    ROWS = 12
-
-    def __init__(self) -> None:
-        from rich.live import Live
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-
-        self._bar = Bar(
-            TextColumn("iteration"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-            TextColumn("left"), TimeRemainingColumn(),
-        )  # fmt: skip
-        self._task = self._bar.add_task("train", total=None)
-        self._records: deque[Record] = deque(maxlen=self.ROWS)
-        self._live = Live(self._view(), refresh_per_second=4)
-
-    def start(self, completed: int, total: int) -> None:
-        self._bar.update(self._task, completed=completed, total=total)
-        self._live.start()
-
-    def note(self, text: str) -> None:
-        self._live.console.print(text, markup=False, highlight=False)
-
-    def update(self, record: Record) -> None:
-        self._records.append(record)
-        self._bar.update(self._task, completed=record["iteration"])
-        self._live.update(self._view())
-
-    def stop(self) -> None:
-        self._live.update(self._view(), refresh=True)
-        self._live.stop()
-
-    def _view(self) -> Any:
-        from rich.console import Group
-        from rich.table import Table
-
-        rows = [(record, cells(record)) for record in self._records]
-        labels = [label for label, _, _ in COLUMNS if any(label in row for _, row in rows)]
-        table = Table(box=None, pad_edge=False)
-        for label in ("iteration", *labels, "seconds", "test success"):
-            table.add_column(label, justify="right")
-        for record, row in rows:
-            table.add_row(
-                str(record["iteration"]), *(row.get(label, "") for label in labels),
-                seconds_text(record), evaluation_text(record),
-            )  # fmt: skip
-        return Group(self._bar, table) if rows else self._bar
-
-
-def make_progress(stream: TextIO | None = None) -> Progress:
-    """Return the live view if ``stream`` (stdout) is a terminal, else plain lines."""
-    stream = stream or sys.stdout
-    if stream.isatty():
-        from rich.console import Console
-
-        if not Console().is_dumb_terminal:
-            return RichProgress()
-    return PlainProgress(stream)
+        """Show a completed iteration."""
+        self.note(plain_line(record, self._total))

@@ -129,11 +129,7 @@ class RunFolder:
         return cls.locate(path)
 
     def load_settings(self) -> Settings:
-        """Read config.yaml.
-
-        Raises:
-            InputError: it is missing or invalid.
-        """
+        """Read config.yaml. Raises `InputError`: it is missing or invalid."""
         return restored_settings(self.config_file)
 
     def save_settings(self, settings: Settings) -> None:
@@ -150,7 +146,7 @@ class RunFolder:
             replace_text(self.build_file, json.dumps([*builds, now], indent=2) + "\n")
 
     def read_builds(self) -> list[Record]:
-        """Return build.json; empty if it does not exist, as in runs of earlier versions."""
+        """Return build.json; empty if it does not exist yet."""
         if not self.build_file.exists():
             return []
         builds: list[Record] = json.loads(self.build_file.read_text(encoding="utf-8"))

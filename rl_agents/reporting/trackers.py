@@ -91,11 +91,7 @@ TRACKERS: dict[str, TrackerEntry] = {}
 
 
 def register_tracker(entry: TrackerEntry) -> TrackerEntry:
-    """Register a tracker; a plugin calls this when it is imported.
-
-    Raises:
-        InputError: the name is taken.
-    """
+    """Register a tracker; a plugin calls this when it is imported. Raises `InputError`: the name is taken."""
     claim("tracker", entry.name, TRACKERS)
     TRACKERS[entry.name] = entry
     return entry

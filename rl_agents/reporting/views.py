@@ -127,12 +127,10 @@ def plot_success(records: Sequence[Mapping[str, Any]], path: Path, title: str) -
     evaluations = [r for r in records if r.get("eval/success_rate") is not None]
     if not training and not evaluations:
         return False
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(8, 4.8), dpi=120, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     if training:
         axes.plot(*zip(*training, strict=True), color="#6b7280", linewidth=1.2, label="training rollouts")

@@ -52,11 +52,7 @@ def read_passages(name: str | Path) -> Iterator[tuple[Passage, float]]:
 
 
 def passage_from_record(record: Any, number: int) -> Passage:
-    """Read one passage; ``number`` is its place.
-
-    Raises:
-        ValueError: the record is not a passage.
-    """
+    """Read one passage; ``number`` is its place. Raises `ValueError`: the record is not a passage."""
     if not isinstance(record, dict):
         raise ValueError(f"a passage is {type(record).__name__}, not an object")
     name = record.get("id", record.get("_id", number))
@@ -125,11 +121,7 @@ class PassageStore:
 
     @classmethod
     def build(cls, passages: Iterable[Passage]) -> PassageStore:
-        """Index ``passages`` in memory.
-
-        Raises:
-            InputError: two passages have the same id.
-        """
+        """Index ``passages`` in memory. Raises `InputError`: two passages have the same id."""
         db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         db.executescript(_SCHEMA)
         words = TextIndexWriter(db)
@@ -180,11 +172,7 @@ class PassageStore:
         return bool(self._rows("SELECT 1 FROM passages WHERE name = ?", name))
 
     def get(self, name: str) -> Passage:
-        """Return the passage with the id ``name``.
-
-        Raises:
-            KeyError: no such passage.
-        """
+        """Return the passage with the id ``name``. Raises `KeyError`: no such passage."""
         rows = self._rows("SELECT name, title, text FROM passages WHERE name = ?", name)
         if not rows:
             raise KeyError(name)
@@ -231,11 +219,7 @@ def _write(db: sqlite3.Connection, words: TextIndexWriter, passages: Sourced, re
 
 @lru_cache(maxsize=8)
 def open_index(path: Path) -> PassageStore:
-    """Open an index file that `PassageStore.cached` built.
-
-    Raises:
-        InputError: it is missing or broken.
-    """
+    """Open an index file that `PassageStore.cached` built. Raises `InputError`: it is missing or broken."""
     try:
         db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
         return PassageStore(db, path)

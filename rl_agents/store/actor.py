@@ -46,11 +46,7 @@ class PoolActor:
         return self._problem
 
     def add(self, records: Sequence[Record]) -> None:
-        """Write records and return when they are on disk.
-
-        Raises:
-            PoolError: they cannot be written.
-        """
+        """Write records and return when they are on disk. Raises `PoolError`: they cannot be written."""
         if self._problem:
             raise PoolError(self._problem)
         self._writer.add(*records).result()

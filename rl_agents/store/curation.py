@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import getpass
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,14 +17,6 @@ from rl_agents.store.schema import ROWS
 
 #: Ordinal of decisions about the whole session.
 WHOLE = -1
-
-
-def user_name() -> str:
-    """Return the user's login name; empty if there is none, as in some containers."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
 
 
 @dataclass(frozen=True, slots=True)

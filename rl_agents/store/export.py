@@ -1,12 +1,11 @@
-"""Export of trajectories as JSON lines or Parquet, for other programs."""
+"""Export of trajectories as JSON lines, for other programs."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
@@ -14,63 +13,48 @@ from typing import Any
 
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.durable import flush
-from rl_agents.errors import InputError, nearest
+from rl_agents.errors import InputError
 from rl_agents.store.reader import PoolReader, Stored, Where
 
-#: Rows of a Parquet row group.
-ROW_GROUP = 256
 Row = dict[str, Any]
 
 
-def export(reader: PoolReader, to: Path, where: Where, *, steps: bool = False, raw: bool = False) -> int:
-    """Write sessions to a file, whose suffix is the format (``.jsonl``, ``.parquet``).
-
-    The file is complete or absent. Readers: `json`, `datasets.load_dataset("json" | "parquet", ...)`, pandas.
+def export(reader: PoolReader, to: Path, where: Where, raw: bool = False) -> int:
+    """Write a line of JSON per session to a new file, which is complete or absent.
 
     Args:
-        steps: a row per step, with the columns of its session; default: a row per session, with its steps.
         raw: as recorded, including excluded sessions; default: as `PoolReader.trajectories` returns them.
 
     Returns:
-        Number of rows.
+        Number of sessions.
 
     Raises:
-        InputError: the file exists or cannot be written, or the format is unknown.
+        InputError: the file exists or cannot be written.
     """
-    if to.suffix not in WRITERS:
-        raise InputError(f"--output {to}: '{to.suffix}' is no known form; {nearest(to.suffix, WRITERS)}")
-    rows = step_rows(reader, where, raw) if steps else session_rows(reader, where, raw)
-    with _new_file(to) as unfinished:
-        return WRITERS[to.suffix](unfinished, rows, steps)
+    count = 0
+    with _new_file(to) as unfinished, unfinished.open("w", encoding="utf-8") as file:
+        for stored in reader.stored(where):
+            if raw or where.excluded or not stored.decision.excluded:
+                file.write(json.dumps(plain(_session(reader, stored, raw)), ensure_ascii=False) + "\n")
+                count += 1
+    return count
 
 
-def session_rows(reader: PoolReader, where: Where, raw: bool) -> Iterator[Row]:
-    """Yield a row per session: `Trajectory.to_json` and the columns of `_around`."""
-    for stored in reader.stored(where):
-        if raw or where.excluded or not stored.decision.excluded:
-            trajectory = reader.trajectory(stored, raw)
-            weights = [1.0 if raw else stored.decision.weight_of(ordinal) for ordinal in range(len(trajectory.steps))]
-            steps = [_columns(step) | {"weight": w} for step, w in zip(trajectory.steps, weights, strict=True)]
-            yield {**_around(stored), **_columns(trajectory), "steps": steps}
-
-
-def step_rows(reader: PoolReader, where: Where, raw: bool) -> Iterator[Row]:
-    for row in session_rows(reader, where, raw):
-        steps = row.pop("steps")
-        for ordinal, step in enumerate(steps):
-            yield {**row, "step": ordinal, "steps": len(steps), **step}
+def _session(reader: PoolReader, stored: Stored, raw: bool) -> Row:
+    """Return `Trajectory.to_json` with the columns of the session, and the weight of every step."""
+    session, trajectory = stored.session, reader.trajectory(stored, raw)
+    steps = [
+        {**_columns(step), "weight": 1.0 if raw else stored.decision.weight_of(ordinal)}
+        for ordinal, step in enumerate(trajectory.steps)
+    ]
+    return {
+        "session": session.id, "kind": session.kind, "iteration": session.iteration, "env": session.env,
+        "state": stored.state, "total": stored.total, **_columns(trajectory), "steps": steps,
+    }  # fmt: skip
 
 
 def _columns(item: Step | Trajectory) -> Row:
     return {field.name: getattr(item, field.name) for field in fields(item)}  # `asdict` would copy id by id
-
-
-def _around(stored: Stored) -> Row:
-    session = stored.session
-    return {
-        "session": session.id, "kind": session.kind, "iteration": session.iteration, "env": session.env,
-        "state": stored.state, "total": stored.total,
-    }  # fmt: skip
 
 
 def plain(value: Any) -> Any:
@@ -84,56 +68,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, list) and not (value and isinstance(value[0], int)):  # ids are plain
         return [plain(item) for item in value]
     return value
-
-
-def _write_jsonl(path: Path, rows: Iterator[Row], steps: bool) -> int:
-    count = 0
-    with path.open("w", encoding="utf-8") as file:
-        for row in rows:
-            file.write(json.dumps(plain(row), ensure_ascii=False) + "\n")
-            count += 1
-    return count
-
-
-def _write_parquet(path: Path, rows: Iterator[Row], steps: bool) -> int:
-    """Write ``facts`` and ``metrics`` as JSON text, since their keys differ between sessions."""
-    import pyarrow.parquet
-
-    schema, count = _schema(steps), 0
-    with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-        while page := list(itertools.islice(rows, ROW_GROUP)):
-            flat = [
-                {**plain(row), **{key: json.dumps(plain(row[key])) for key in ("facts", "metrics")}} for row in page
-            ]
-            writer.write_table(pyarrow.Table.from_pylist(flat, schema))
-            count += len(page)
-    return count
-
-
-def _schema(steps: bool) -> Any:
-    import pyarrow as pa
-
-    text, whole, real, ids = pa.string(), pa.int64(), pa.float64(), pa.list_(pa.uint32())
-    step = [
-        ("prompt_ids", ids), ("response_ids", ids), ("logprobs", pa.list_(pa.float32())), ("policy_version", whole),
-        ("finish_reason", text), ("observation", text), ("anchor", text), ("action", text), ("reward", real),
-        ("valid", pa.bool_()), ("call", whole), ("next_step", whole), ("weight", real),
-        ("version_spans", pa.list_(pa.list_(whole))),
-    ]  # fmt: skip
-    session = [
-        ("session", text), ("kind", text), ("iteration", whole), ("env", text), ("state", text), ("total", real),
-        ("task_id", text), ("group_id", whole), ("member", whole), ("seed", whole), ("terminated", pa.bool_()),
-        ("truncated", pa.bool_()), ("end_cause", text), ("failed", pa.bool_()), ("success", pa.bool_()),
-        ("metrics", text), ("facts", text),
-    ]  # fmt: skip
-    inner = [("step", whole), ("steps", whole), *step] if steps else [("steps", pa.list_(pa.struct(step)))]
-    return pa.schema([*session, *inner])
-
-
-WRITERS: dict[str, Callable[[Path, Iterator[Row], bool], int]] = {
-    ".jsonl": _write_jsonl,
-    ".parquet": _write_parquet,
-}
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from rl_agents.durable import flush
 from rl_agents.errors import InputError
-from rl_agents.store.schema import APPLICATION, VERSION, migration, script
+from rl_agents.store.schema import APPLICATION, VERSION, script
 
 POOL_FILE = "pool.sqlite"
 PRIVATE = 0o600
@@ -48,7 +48,7 @@ def open_reading(path: Path) -> sqlite3.Connection:
     """Open a store read-only, with or without an active writer.
 
     Raises:
-        InputError: no such file, not a store, or written by a newer version.
+        InputError: no such file, not a store, or written by another version.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such pool")
@@ -61,7 +61,7 @@ def open_reading(path: Path) -> sqlite3.Connection:
         )  # fmt: skip
     try:
         with _named(path):
-            if not _check_version(connection, path):
+            if not _is_begun(connection, path):
                 raise InputError(f"{path}: the pool is empty: its writer died before it began")
     except BaseException:
         connection.close()
@@ -73,7 +73,7 @@ def open_writing(path: Path) -> sqlite3.Connection:
     """Open a store for writing, or create it (mode 600). The caller holds its `Lock`, except to add decisions.
 
     Raises:
-        InputError: the file cannot be created, is not a store, or was written by a newer version.
+        InputError: the file cannot be created, is not a store, or was written by another version.
     """
     with contextlib.suppress(FileExistsError):  # created only here: closing an open file drops SQLite's own locks
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE))
@@ -82,33 +82,33 @@ def open_writing(path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
     try:
         with _named(path):
-            version = _check_version(connection, path)
+            begun = _is_begun(connection, path)
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             if mode != "wal":
                 raise InputError(f"{path}: this file system cannot hold a pool (SQLite's WAL mode); use a local disk")
             connection.execute("PRAGMA synchronous = FULL")
-            if version < VERSION:
+            if not begun:
                 header = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
-                changes = migration(version) if version else script()
-                connection.executescript(f"BEGIN IMMEDIATE; {changes} {header} COMMIT;")
+                connection.executescript(f"BEGIN IMMEDIATE; {script()} {header} COMMIT;")
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _check_version(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the schema version of the file; 0 if it is empty."""
+def _is_begun(connection: sqlite3.Connection, path: Path) -> bool:
+    """Return whether the file has tables; raise `InputError` if they are not those of a store of this version."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if not tables and not application:
-        return 0
+        return False
     if application != APPLICATION:
         raise InputError(f"{path}: a database, but not a pool")
-    if version > VERSION:
-        raise InputError(f"{path}: written by a newer version (schema {version}; this one knows {VERSION})")
-    return int(version)
+    if version != VERSION:
+        age = "a newer" if version > VERSION else "an older"
+        raise InputError(f"{path}: written by {age} version (schema {version}; this one knows {VERSION})")
+    return True
 
 
 @contextlib.contextmanager

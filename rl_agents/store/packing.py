@@ -37,11 +37,7 @@ if sys.byteorder != "little":  # the byte order of the file is fixed
 
 
 def as_sequence(ids: Sequence[int]) -> bytes:
-    """Return ids as a sequence.
-
-    Raises:
-        InputError: an id is not an integer from 0 to 2³² − 1.
-    """
+    """Return ids as a sequence. Raises `InputError`: an id is not an integer from 0 to 2³² − 1."""
     try:
         return array("I", ids).tobytes()
     except (OverflowError, TypeError) as error:
@@ -64,11 +60,7 @@ def pack(sequence: bytes) -> bytes:
 
 
 def unpack(blob: bytes) -> bytes:
-    """Inverse of `pack`.
-
-    Raises:
-        InputError: the bytes are damaged.
-    """
+    """Inverse of `pack`. Raises `InputError`: the bytes are damaged."""
     if not blob:
         return b""
     width, size = blob[0], len(blob) - 1
@@ -129,12 +121,6 @@ class Calls:
         )  # fmt: skip
         if self._connection.execute(INSERT, row).rowcount == 1:
             self._keep(call.id, prompt + response)
-
-    @property
-    def columns(self) -> str:
-        """`COLUMNS` for `whole`, with NULL for those that an older store lacks."""
-        names = {column[0] for column in self._connection.execute("SELECT * FROM calls LIMIT 0").description}
-        return ", ".join(name if name in names else "NULL" for name in COLUMNS.split(", "))
 
     def whole(self, row: tuple[int, int, int, str, int, int | None, int, bytes, bytes, bytes, str | None]) -> Call:
         name, parent, version, finish, seed, prompt, shared, rest, response, logprobs, spans = row

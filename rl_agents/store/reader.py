@@ -14,7 +14,7 @@ from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.store.curation import Decision, effective
 from rl_agents.store.files import open_reading
-from rl_agents.store.packing import Calls
+from rl_agents.store.packing import COLUMNS, Calls
 from rl_agents.store.records import (
     Batch,
     Call,
@@ -28,11 +28,10 @@ from rl_agents.store.records import (
     Session,
     trajectory_of,
 )
-from rl_agents.store.schema import NAMES, ROWS, load_text
+from rl_agents.store.schema import ROWS, load_text
 
 #: Rows per query.
 PAGE = 256
-FILE_SIZE = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 #: Finds the resume that discarded the iteration of a session.
 TAKEN_BACK = (
     "SELECT 1 FROM events e WHERE e.kind = 'resumed' AND e.number > sessions.number "
@@ -95,12 +94,11 @@ class PoolReader:
     def __init__(self, path: Path | str) -> None:
         """
         Raises:
-            InputError: no such file, not a store, or written by a newer version.
+            InputError: no such file, not a store, or written by another version.
         """
         self.name = str(path)
         self._connection = open_reading(Path(path))
         self._calls = Calls(self._connection)
-        self._columns = self._calls.columns
 
     def close(self) -> None:
         self._connection.close()
@@ -119,7 +117,7 @@ class PoolReader:
             from_version: only calls of these or later weights.
         """
         tests, values = ([], []) if from_version is None else (["policy_version >= ?"], [from_version])
-        for row in self._pages("calls", self._columns, tests, values, ids):
+        for row in self._pages("calls", COLUMNS, tests, values, ids):
             yield self._calls.whole(row[1:])
 
     def sessions(self, where: Where = Where()) -> list[Session]:
@@ -184,12 +182,6 @@ class PoolReader:
     def names(self, beginning: str, most: int) -> list[str]:
         query = "SELECT id FROM sessions WHERE substr(id, 1, ?) = ? ORDER BY number DESC LIMIT ?"
         return [load_text(row[0]) for row in self.rows(query, len(beginning), beginning, most)]
-
-    def counts(self) -> dict[str, int]:
-        return {name: self.one(f"SELECT count(*) FROM {name}")[0] for name in ("prompts", *NAMES.values())}
-
-    def size(self) -> int:
-        return int(self.one(FILE_SIZE)[0])
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Return the rows of any query; docs/reference/pool.md describes the tables."""
@@ -283,39 +275,3 @@ def parts(ids: Sequence[T]) -> Iterator[Sequence[T]]:
 
 def marks(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))
-
-
-def statistics(reader: PoolReader) -> dict[str, Any]:
-    """Return counts, shares and sizes of a store, as plain data.
-
-    ``lost``: sessions of iterations that a resume discarded. ``bytes_per_million_tokens`` counts stored tokens: sampled
-    tokens, and tokens of prompts that no earlier call contains.
-    """
-    counts = reader.counts()
-    sampled, read = reader.one("SELECT coalesce(sum(response_tokens), 0), coalesce(sum(prompt_tokens), 0) FROM calls")
-    shared = reader.one("SELECT coalesce(sum(shared), 0) FROM calls")[0]
-    size = reader.size()
-    kept = f"FROM sessions WHERE NOT EXISTS ({TAKEN_BACK})"
-    sessions, solved, broken, first, last = reader.one(
-        f"SELECT count(*), coalesce(sum(success), 0), coalesce(sum(failed), 0), min(iteration), max(iteration) {kept}"
-    )
-    states = dict(reader.rows(f"SELECT state, count(*) FROM lease WHERE session IN (SELECT id {kept}) GROUP BY state"))
-    return {
-        "sessions": sessions,
-        "kinds": dict(reader.rows(f"SELECT kind, count(*) {kept} GROUP BY kind ORDER BY kind")),
-        "lost": counts["sessions"] - sessions,
-        "iterations": f"{first} to {last}" if sessions else "none",
-        "solved": solved,
-        "broken": broken,
-        "states": {"ready": sessions - sum(states.values()), "leased": 0, "trained": 0} | states,
-        "opened_and_not_ended": reader.one(
-            "SELECT count(*) FROM openings o WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = o.session)"
-        )[0],
-        "decisions": counts["curation"],
-        "calls": counts["calls"],
-        "tokens_sampled": sampled,
-        "tokens_read": read,
-        "bytes": size,
-        "bytes_per_call": size / max(counts["calls"], 1),
-        "bytes_per_million_tokens": round(1e6 * size / max(sampled + read - shared, 1)),
-    }

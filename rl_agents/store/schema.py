@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from rl_agents.store.records import (
     Batch,
-    Call,
     Credit,
     Curation,
     Event,
@@ -25,8 +24,6 @@ from rl_agents.store.records import (
 
 #: In the file's header: its application ("rlap") and schema version.
 APPLICATION, VERSION = 0x726C6170, 2
-#: Statements from version n to n + 1, run when an older store is opened for writing; reading needs none.
-MIGRATIONS = {1: "ALTER TABLE calls ADD COLUMN version_spans TEXT;"}
 
 
 @dataclass(frozen=True)
@@ -86,11 +83,6 @@ SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL", str: "TEXT", dict: 
 def script() -> str:
     """Return the statements that create an empty store."""
     return "\n".join([CALLS, *(_create(kind, table) for kind, table in TABLES.items()), VIEWS])
-
-
-def migration(version: int) -> str:
-    """Return the statements that update tables of ``version``."""
-    return " ".join(MIGRATIONS[older] for older in range(version, VERSION))
 
 
 def _create(kind: type, table: Table) -> str:
@@ -192,5 +184,3 @@ class Rows:
 
 
 ROWS: dict[type, Rows] = {kind: Rows(kind, table) for kind, table in TABLES.items()}
-#: Tables with a row per record.
-NAMES = {Call: "calls", **{kind: table.name for kind, table in TABLES.items()}}

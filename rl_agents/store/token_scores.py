@@ -54,11 +54,7 @@ class TokenScores:
     """Writes the file; a second record replaces the first."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file, mode 600.
-
-        Raises:
-            InputError: it cannot be created, or is something else.
-        """
+        """Open or create the file, mode 600. Raises `InputError`: it cannot be created, or is something else."""
         try:
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE))

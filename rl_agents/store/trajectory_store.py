@@ -18,7 +18,7 @@ from rl_agents.errors import InputError
 from rl_agents.store.files import Lock, open_writing
 from rl_agents.store.packing import Calls
 from rl_agents.store.records import Call, Event, Record
-from rl_agents.store.schema import NAMES, ROWS
+from rl_agents.store.schema import ROWS, TABLES
 
 #: The event after which updates and sessions of later iterations no longer count.
 RESUMED = "resumed"
@@ -186,7 +186,7 @@ class PoolWriter:
 
     def _read_numbers(self) -> None:
         """Read the current row number and epoch; all tables but ``curation`` share one sequence of numbers."""
-        tables = ("prompts", *(name for name in NAMES.values() if name != "curation"))
+        tables = ("prompts", "calls", *(table.name for table in TABLES.values() if not table.apart))
         last = (self._connection.execute(f"SELECT max(number) FROM {table}").fetchone()[0] for table in tables)
         self._number = max(number or 0 for number in last)
         epoch = self._connection.execute("SELECT max(number) FROM events WHERE kind = ?", (RESUMED,)).fetchone()[0]

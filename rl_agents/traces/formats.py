@@ -21,7 +21,7 @@ from typing import Any
 
 from rl_agents.chat.items import messages_from_items
 from rl_agents.chat.messages import Message, check_dialogue, read_message
-from rl_agents.errors import nearest
+from rl_agents.errors import similar
 from rl_agents.tools.calls import Tool, read_tools
 from rl_agents.tools.strict_json import strict_json
 
@@ -80,7 +80,7 @@ def read_trace(record: Any, source: str, tools: Sequence[Tool] = ()) -> Trace:
     form = next((key for key in FORMATS if key in record), None)
     if form is None:
         wanted = " or ".join(f"'{key}'" for key in FORMATS)
-        near = next((nearest(str(key), FORMATS) for key in record if nearest(str(key), FORMATS).startswith("did")), "")
+        near = next(filter(None, (similar(str(key), FORMATS) for key in record)), "")
         raise ValueError(f"no {wanted} in it{f'; {near}' if near else ''}")
     unpacked = {name: _unpacked(value) if name in PACKED else value for name, value in record.items()}
     trace = _READERS[form](unpacked, source, tuple(tools))

@@ -66,11 +66,7 @@ def is_turn_file(path: Path) -> bool:
 
 
 def read_table(path: Path) -> pyarrow.Table:
-    """Read a table of turns.
-
-    Raises:
-        InputError: no such file, not Parquet, or without the columns of turns.
-    """
+    """Read a table of turns. Raises `InputError`: no such file, not Parquet, or without the columns of turns."""
     import pyarrow
     import pyarrow.parquet as parquet
 
@@ -87,11 +83,7 @@ def read_table(path: Path) -> pyarrow.Table:
 
 
 def read_turns(path: Path) -> list[Turn]:
-    """Read the turns of a Parquet file.
-
-    Raises:
-        InputError: see `read_table`, or a damaged cell.
-    """
+    """Read the turns of a Parquet file. Raises `InputError`: see `read_table`, or a damaged cell."""
     tools: dict[str, tuple[Tool, ...]] = {}
     turns = []
     for number, row in enumerate(read_table(path).select(list(COLUMNS)).to_pylist(), start=1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -12,9 +12,6 @@ from rl_agents.chat.messages import Message, action_text, inline_thoughts, messa
 from rl_agents.tools.calls import Tool, ToolCall
 from rl_agents.tools.strict_json import canonical
 from rl_agents.traces.formats import Trace
-
-#: ``turn``: keep one of equal pairs (state, action); ``action``: keep one of equal actions in any state.
-DEDUPLICATION = ("turn", "action", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +64,14 @@ class Extraction:
     Attributes:
         min_reward: exclude traces with a lower known reward, because only successful ones are demonstrations.
         only_calls: exclude turns without a call (the paper's SWE traces).
-        single_calls: exclude turns with several calls (NeMo-Gym's guidance).
         drop_failed_calls: exclude turns with a call whose result begins with "Error" (the paper's SWE traces).
-        deduplicate: see `DEDUPLICATION`.
         thoughts: ``apart``: as ``reasoning_content``, which the chat template may write or drop, and not part of a
             demonstrated action;  ``inline``: in the content, so that states show them and imitation learns them.
     """
 
     min_reward: float = 1.0
     only_calls: bool = False
-    single_calls: bool = False
     drop_failed_calls: bool = False
-    deduplicate: str = "turn"
     thoughts: str = "apart"
 
 
@@ -91,7 +84,7 @@ class Extracted:
 
 
 def extract_turns(traces: Iterable[Trace], rules: Extraction) -> Extracted:
-    """Return the turns of all traces that ``rules`` keep, in order."""
+    """Return the turns of all traces that ``rules`` keep, in order, and one of equal pairs (state, action)."""
     kept: list[Turn] = []
     left_out: Counter[str] = Counter()
     seen: set[str] = set()
@@ -102,17 +95,14 @@ def extract_turns(traces: Iterable[Trace], rules: Extraction) -> Extracted:
         if rules.thoughts == "inline":
             trace = replace(trace, messages=tuple(inline_thoughts(message) for message in trace.messages))
         for turn in trace_turns(trace):
-            name = {"turn": turn.turn_id, "action": canonical([turn.text, turn.harness]), "none": ""}[rules.deduplicate]
             if rules.only_calls and turn.kind == "message":
                 left_out["messages"] += 1
-            elif rules.single_calls and turn.kind == "calls":
-                left_out["turns with several calls"] += 1
             elif rules.drop_failed_calls and _call_failed(turn, trace):
                 left_out["turns whose call failed"] += 1
-            elif name and name in seen:
+            elif turn.turn_id in seen:
                 left_out["duplicates"] += 1
             else:
-                seen.add(name)
+                seen.add(turn.turn_id)
                 kept.append(turn)
     return Extracted(tuple(kept), left_out)
 
@@ -130,19 +120,13 @@ def turn_digest(messages: Sequence[Message], tools: Sequence[Tool], action: Mess
     return hashlib.sha256(canonical(content).encode()).hexdigest()[:16]
 
 
-def statistics_table(turns: Sequence[Turn], count_tokens: Callable[[Turn], tuple[int, int]] | None) -> str:
-    """Return a Markdown table: turns by action, with the lengths of state and action.
-
-    Args:
-        count_tokens: turn -> tokens of (state, action); None counts characters.
-    """
-    unit = "characters" if count_tokens is None else "tokens"
-    count = count_tokens or (lambda turn: (len(canonical(turn.messages)), len(turn.text)))
+def statistics_table(turns: Sequence[Turn]) -> str:
+    """Return a Markdown table: turns by action, with the lengths of state and action in characters."""
     by_action: dict[str, list[tuple[int, int]]] = {}
     for turn in turns:
-        by_action.setdefault(action_name(turn), []).append(count(turn))
+        by_action.setdefault(action_name(turn), []).append((len(canonical(turn.messages)), len(turn.text)))
     everything = [lengths for group in by_action.values() for lengths in group]
-    lines = [f"| action | turns | share | {unit} of state: median, longest | of action |", "|---|---|---|---|---|"]
+    lines = ["| action | turns | share | characters of state: median, longest | of action |", "|---|---|---|---|---|"]
     for name, lengths in [*sorted(by_action.items(), key=lambda item: (-len(item[1]), item[0])), ("all", everything)]:
         state, action = zip(*lengths, strict=True)
         share = len(lengths) / len(everything)

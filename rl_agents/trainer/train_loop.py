@@ -107,7 +107,7 @@ class TrainLoop:
         self._watch = EpisodeWatch(settings)
         if open_pool := getattr(self.algo, "open_pool", None):
             open_pool(self.folder.pool)
-        self.progress.start(self._completed, self.algo.settings.iterations)
+        self.progress.start(self.algo.settings.iterations)
 
     def run(self) -> bool:
         """Train to the last iteration; return False when a signal ended the run early (after a checkpoint).
@@ -221,7 +221,6 @@ class TrainLoop:
 
     def close(self, status: str) -> None:
         """Write the summary with ``status`` (done, interrupted, fell, failed) and the plot."""
-        self.progress.stop()
         self._tensorboard.close()
         self._trackers.close(status)
         summary = run_summary(

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from rl_agents.durable import replace_text
-from rl_agents.reporting.run_folder import RunFolder, json_safe
+from rl_agents.reporting.run_folder import json_safe
 from rl_agents.reporting.statistics import Interval, student_interval, wilson_interval
 from rl_agents.trainer.unused_keys import idle_of
 from rl_agents.tuning.driver import FAILED, STOPPED_EARLY, SweepFolder, current_keys
@@ -235,11 +235,7 @@ def recipe(sweep: Sweep, best: PointResult, of: str) -> str:
     return "\n".join([*comment, yaml.safe_dump(keys, sort_keys=False, allow_unicode=True)])
 
 
-#: Okabe and Ito's colors for color-blind readers; dashes distinguish further lines.
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9", "#5b6770")
-DASHES = ("-", "--", ":", "-.")
-BLUE = COLORS[0]
-LEGEND_ROWS = 12
+BLUE = "#0072b2"
 
 
 def plot_points(sweep: Sweep, points: Sequence[PointResult], folder: Path) -> str | None:
@@ -250,8 +246,6 @@ def plot_points(sweep: Sweep, points: Sequence[PointResult], folder: Path) -> st
     """
     if all(point.interval is None for point in points):
         return None
-    if sweep.pbt is not None:
-        return _save(lambda figure: _population(figure, sweep, points, folder), folder / "sweep.png", (8, 4.8))
     if len(sweep.space) == 2 and all(isinstance(choice, Grid) for choice in sweep.space.values()):
         return _save(lambda figure: _heat_map(figure, sweep, points), folder / "heatmap.png", (7, 5))
     size = (1.5 + 4.5 * len(sweep.space), 4.5)
@@ -259,11 +253,9 @@ def plot_points(sweep: Sweep, points: Sequence[PointResult], folder: Path) -> st
 
 
 def _save(draw: Any, path: Path, size: tuple[float, float]) -> str:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, dpi=120, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
     draw(figure)
     figure.savefig(path)
     return path.name
@@ -344,30 +336,6 @@ def _whisker(axes: Any, place: float, point: PointResult) -> None:
         axes.plot([place, place], [interval.low, interval.high], color=BLUE, alpha=0.4, linewidth=2)
     # Hollow: not trained to the end.
     axes.plot([place], [interval.mean], "o", color=BLUE, markerfacecolor=BLUE if done else "white", markersize=6)
-
-
-def _population(figure: Any, sweep: Sweep, points: Sequence[PointResult], folder: Path) -> None:
-    """Draw the metric of every trial over iterations, with a circle where it copied a better one."""
-    axes = figure.add_subplot()
-    drawn = 0
-    for point in points:
-        for trial in point.trials:
-            records = RunFolder(folder / "trials" / trial.name).read_metrics()
-            curve = [(r["iteration"], r[sweep.metric]) for r in records if r.get(sweep.metric) is not None]
-            if not curve:
-                continue
-            label = ", ".join(f"{name} {short(value)}" for name, value in point.keys.items())
-            color, dash = COLORS[drawn % len(COLORS)], DASHES[drawn // len(COLORS) % len(DASHES)]
-            axes.plot(*zip(*curve, strict=True), dash, color=color, linewidth=1.7, label=label)
-            drawn += 1
-            for event in trial.lineage:
-                after = [value for iteration, value in curve if iteration >= event["iteration"]]
-                axes.plot([event["iteration"]], after[:1] or [curve[-1][1]], "o", color=color, fillstyle="none")
-    _style(axes, "completed iterations")
-    axes.set_ylabel(sweep.metric, fontsize=13)
-    axes.set_title(f"{sweep.name} (circles: copied a better trial)", fontsize=14)
-    if len(points) <= LEGEND_ROWS:
-        figure.legend(fontsize=11, frameon=False, loc="outside lower center", ncols=2, title="last keys")
 
 
 def _style(axes: Any, label: str) -> None:

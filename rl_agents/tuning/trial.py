@@ -14,6 +14,7 @@ from ray import tune
 
 from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
 from rl_agents.interrupts import Interrupts
+from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.resources import placement, set_engine_gpus
 from rl_agents.store.files import Lock
@@ -226,27 +227,22 @@ class SweepTrial(tune.Trainable):
                     lock.release()
 
 
-class Notes:
+class Notes(Progress):
     """Progress of a trial: the driver of the sweep prints its notes."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.lines: list[str] = []
 
     def taken(self) -> list[str]:
         lines, self.lines = self.lines, []
         return lines
 
-    def start(self, completed: int, total: int) -> None:
-        """Nothing to show."""
-
     def note(self, text: str) -> None:
         self.lines.append(text.removeprefix("[rl_agents] "))
 
     def update(self, record: Mapping[str, Any]) -> None:
         """Nothing to show."""
-
-    def stop(self) -> None:
-        """Nothing to stop."""
 
 
 def read_lineage(folder: Path) -> list[dict[str, Any]]:

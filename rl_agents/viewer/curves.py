@@ -35,7 +35,6 @@ def runs(params: Params) -> dict[str, Any]:
         "runs": [about(run) for run in found],
         "bands": bands(found),
         "sweeps": list(catalog.sweeps),
-        "edit": catalog.edit,
     }
 
 

@@ -12,7 +12,6 @@ from rl_agents.store.records import Outcome, Session
 from rl_agents.store.schema import load_text
 from rl_agents.viewer.advantage_explanation import Unit, from_values, from_weighted_group, group_figures
 from rl_agents.viewer.groups import members_of, session_row
-from rl_agents.viewer.methods import marks
 from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.step_values import Worth, split_thoughts, worth_of
 from rl_agents.web.errors import ApiError
@@ -22,6 +21,12 @@ SHORT, LONG, PIECE = 1_500, 12_000, 200_000
 FIELDS = ("observation", "action", "anchor")
 #: Most members of a group on a page.
 MEMBERS = 64
+#: Truncation rule -> its keys.
+RULE_KEYS = {
+    "t3": ("truncation_window", "truncation_stall", "truncation_min_turns"),
+    "similarity": ("truncation_similarity", "truncation_embedder", "truncation_min_turns"),
+    "random": ("truncation_beta", "truncation_min_turns"),
+}
 
 
 def find(reader: PoolReader, session: str) -> Stored:
@@ -73,7 +78,7 @@ def episode(params: Params) -> dict[str, Any]:
             "siblings": [session_row(m, worth.get(m.session.id, {})) for m in members[:MEMBERS]],
             "group_figures": group_figures([m.total for m in members]),
             "decisions": _decisions(reader, s.id), "algo": run.settings().get("algo", ""),
-            "marks": marks(reader, stored, members, run.settings()),
+            "marks": marks(s, run.settings()),
         }  # fmt: skip
 
 
@@ -215,3 +220,41 @@ def _unit(member: Stored, worth: Mapping[int, Worth], ordinal: int) -> Unit:
 def _figures(outcome: Outcome, worth: Mapping[int, Worth]) -> tuple[float, float | None, float | None]:
     found = worth.get(outcome.ordinal)
     return outcome.reward, found.value if found else None, found.advantage if found else None
+
+
+def marks(session: Session, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what progressive reward shaping and truncation did; what did nothing is omitted."""
+    found = {"prs": stages(session, settings), "truncation": truncation(session, settings)}
+    return {name: what for name, what in found.items() if what}
+
+
+def stages(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stages of progressive reward shaping: value (None: not reached) and condition of each."""
+    parts = session.facts.get("prs")
+    if not isinstance(parts, Mapping):
+        return {}
+    form = str(settings.get("prs_form", "short"))
+    first, second = (*(settings.get("prs_thresholds") or ()), 1.0, 1.0)[:2]
+    needs = {
+        "short": ("", "process ≥ 1"),
+        "long": ("process ≥ 1", "judge ≥ 1"),
+        "general": (f"process + format ≥ {first:g}", f"judge ≥ {second:g}"),
+    }
+    judge, answer = needs.get(form, ("", ""))
+    rows = [("process", parts.get("process"), ""), ("format", parts.get("format"), "")]
+    rows += [] if form == "short" else [("judge", parts.get("judge"), judge)]
+    rows.append(("answer", parts.get("answer"), answer))
+    return {
+        "form": form, "stages": [{"name": name, "value": value, "needs": need} for name, value, need in rows],
+        "paid": session.facts.get("environment_return"),
+    }  # fmt: skip
+
+
+def truncation(session: Session, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where and why a rule truncated the episode: the recorded fact, and the keys of the rule."""
+    fact = session.facts.get("truncation")
+    if not isinstance(fact, Mapping):
+        return {}
+    names = (*RULE_KEYS.get(str(fact.get("rule")), ()), "truncation_after")
+    keys = {name.removeprefix("truncation_"): settings[name] for name in names if name in settings}
+    return {**fact, "keys": keys}

@@ -123,7 +123,7 @@ def export(catalog: Catalog, folder: Path, last: int) -> str:
 def _export(bundle: Bundle, last: int) -> str:
     shutil.copytree(STATIC, bundle.folder / "static", ignore=shutil.ignore_patterns("*.html"))
     runs = bundle.ask("runs")
-    start = {question("runs"): {**runs, "edit": False}}
+    start = {question("runs"): runs}
     for name in bundle.catalog.runs:
         start[question("series", run=name)] = bundle.ask("series", run=name)
     for name in runs["sweeps"]:

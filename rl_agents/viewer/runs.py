@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from rl_agents.config.aliases import canonical
-from rl_agents.errors import InputError, nearest
+from rl_agents.errors import InputError, nearest, similar
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.store.files import POOL_FILE
 from rl_agents.store.reader import PoolReader
@@ -124,19 +124,13 @@ class Catalog:
     Attributes:
         runs: by name, in the order of the command line.
         sweeps: name -> folder of a sweep.
-        edit: the page allows decisions.
     """
 
     runs: dict[str, Run]
     sweeps: dict[str, Path] = field(default_factory=dict)
-    edit: bool = False
 
     def run(self, name: str) -> Run:
-        """Return a run.
-
-        Raises:
-            ApiError: unknown name.
-        """
+        """Return a run. Raises `ApiError`: unknown name."""
         if name not in self.runs:
             raise ApiError(404, f"unknown run '{name}': {nearest(name, self.runs)}", "unknown_run", "run")
         return self.runs[name]
@@ -150,18 +144,20 @@ class Catalog:
                     _add(self, _run(folder), name)
 
 
-def find_runs(places: Sequence[str], edit: bool = False) -> Catalog:
+def find_runs(places: Sequence[str]) -> Catalog:
     """Return the runs of paths: folders of runs or sweeps, or files of pools.
 
     Raises:
         InputError: a path is none of these.
     """
-    catalog = Catalog({}, edit=edit)
+    catalog = Catalog({})
     seen: set[Path] = set()
     for place in places:
         path = Path(place)
         if not path.exists():
-            raise InputError(f"{place}: no such folder{_neighbors(path)}")
+            folders = [entry.name for entry in path.parent.iterdir() if entry.is_dir()] if path.parent.is_dir() else []
+            hint = similar(path.name, folders)
+            raise InputError(f"{place}: no such folder{hint and f': {hint}'}")
         elif (whole := path.resolve()) not in seen:
             seen.add(whole)
             if _is_sweep(path):
@@ -170,15 +166,6 @@ def find_runs(places: Sequence[str], edit: bool = False) -> Catalog:
             elif whole not in {run.folder.path for run in catalog.runs.values()}:
                 _add(catalog, _run(path), "")
     return catalog
-
-
-def _neighbors(path: Path) -> str:
-    """Suggest an existing folder with a similar name."""
-    if not path.parent.is_dir():
-        return ""
-    names = [entry.name for entry in path.parent.iterdir() if entry.is_dir()]
-    hint = nearest(path.name, names) if names else ""
-    return f": {hint}" if hint.startswith("did you") else ""
 
 
 def _is_sweep(path: Path) -> bool:

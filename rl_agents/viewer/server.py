@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -17,14 +15,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from rl_agents.errors import InputError
-from rl_agents.store.curation import WHOLE, curate, user_name
-from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import Curation
-from rl_agents.viewer.answers import answer, compact
-from rl_agents.viewer.episodes import find
+from rl_agents.viewer.answers import answer
 from rl_agents.viewer.runs import Catalog
-from rl_agents.web.errors import ApiError, bad_request, http_error
+from rl_agents.web.errors import ApiError, http_error
 from rl_agents.web.security import Guard, Keys, digest
 
 logger = logging.getLogger("rl_agents.viewer")
@@ -63,7 +56,6 @@ def make_app(catalog: Catalog, token: str = "") -> Any:
         Route("/", _page(page)),
         Route("/static/{name}", _static(files)),
         Route("/api/{view}", _api(catalog)),
-        Route("/decide", _decide(catalog), methods=["POST"]),
     ]
     handlers: Mapping[Any, Any] = {ApiError: _on_api_error, HTTPException: _on_http_error, Exception: _on_bug}
     app = Starlette(routes=routes, exception_handlers=handlers)
@@ -111,27 +103,8 @@ def _api(catalog: Catalog) -> Handler:
     return ask
 
 
-def _decide(catalog: Catalog) -> Handler:
-    async def tell(request: Request) -> Response:
-        _check_origin(request)
-        try:
-            data = json.loads(await request.body())
-        except ValueError:
-            raise bad_request("the body is not JSON", None, "invalid_json") from None
-        if not isinstance(data, dict):
-            raise bad_request("the body is not a JSON object", None, "invalid_json")
-        done = await to_thread.run_sync(lambda: decide(catalog, data))
-        return Response(compact(done), media_type="application/json", headers=HEADERS)
-
-    return tell
-
-
 def _check_origin(request: Request) -> None:
-    """Refuse requests of other pages, including those of other servers on this machine.
-
-    Raises:
-        ApiError: 403.
-    """
+    """Refuse requests of other pages, including those of other servers on this machine. Raises `ApiError`: 403."""
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "none")
     own = {f"{scheme}://{request.headers.get('host', '')}" for scheme in ("http", "https")}
     if (origin is not None and origin not in own) or site not in ("none", "same-origin"):
@@ -151,66 +124,3 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 async def _on_bug(request: Request, error: Exception) -> Response:
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return await _on_api_error(request, ApiError(500, "internal error; see the terminal", "internal_error"))
-
-
-#: Decisions on the page, with ``--edit``.
-VERDICTS = ("exclude", "keep", "reward", "weight", "note")
-WHY = 2_000
-
-
-def decide(catalog: Catalog, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Add a decision to a run's pool.
-
-    Args:
-        data: ``run``, ``session`` and either ``verdict`` (with ``value``, ``ordinal``, ``why``) or ``undo``, a number.
-            A ``note`` has its text in ``why``.
-
-    Raises:
-        ApiError: 403 without ``--edit``, 400 for invalid data, 404 for an unknown run or session.
-    """
-    if not catalog.edit:
-        raise ApiError(403, "this page is read-only: start `run.py view` with --edit", "read_only")
-    run = catalog.run(str(data.get("run", "")))
-    session = str(data.get("session", ""))
-    with run.reader() as reader:
-        stored = find(reader, session)
-        row = _undoing(reader, session, data) if "undo" in data else _decision(session, stored.steps, data)
-    try:
-        return {"numbers": curate(run.pool, [row])}
-    except InputError as error:
-        raise ApiError(409, str(error), "not_written") from None
-
-
-def _decision(session: str, steps: int, data: Mapping[str, Any]) -> Curation:
-    verdict, value, ordinal = data.get("verdict"), data.get("value"), data.get("ordinal", WHOLE)
-    if verdict not in VERDICTS:
-        raise bad_request(f"verdict: one of {', '.join(VERDICTS)}", "verdict")
-    if not isinstance(ordinal, int) or isinstance(ordinal, bool) or not WHOLE <= ordinal < steps:
-        raise bad_request(f"ordinal: a step from 0 to {steps - 1}, or -1 for all", "ordinal")
-    if verdict in ("reward", "weight"):
-        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-            raise bad_request("value: a number is needed", "value")
-        if verdict == "weight" and value < 0:
-            raise bad_request("value: a weight must not be negative", "value")
-    else:
-        value = None
-    if verdict == "note" and not _why(data).strip():
-        raise bad_request("why: a note needs text", "why")
-    return Curation(session, verdict, ordinal, None if value is None else float(value), user_name(), _why(data))
-
-
-def _undoing(reader: PoolReader, session: str, data: Mapping[str, Any]) -> Curation:
-    number, rows = data["undo"], dict(reader.curation(session))
-    if isinstance(number, bool) or number not in rows or rows[number].undoes:
-        raise bad_request("undo: no such decision about this session", "undo")
-    if any(row.undoes == number for row in rows.values()):
-        raise bad_request(f"undo: decision {number} was already undone", "undo")
-    row = rows[number]
-    return Curation(session, row.verdict, row.ordinal, None, user_name(), _why(data), number)
-
-
-def _why(data: Mapping[str, Any]) -> str:
-    why = data.get("why", "")
-    if not isinstance(why, str) or len(why) > WHY:
-        raise bad_request(f"why: text of at most {WHY} characters", "why")
-    return why

@@ -124,17 +124,6 @@ def test_sessions_that_a_resumption_took_back(run_folder, capsys):
     assert [row["session"] for row in rows] == NAMES[:4]
     assert call(capsys, run_folder, "list", "--lost").splitlines()[-1] == "4 of 4 sessions"
     assert NAMES[4] in call(capsys, run_folder, "show", NAMES[4])
-    figures = json.loads(call(capsys, run_folder, "stats", "--json"))
-    assert (figures["sessions"], figures["lost"], figures["states"]["trained"]) == (4, 4, 1)
-
-
-def test_stats(run_folder, capsys):
-    figures = json.loads(call(capsys, run_folder, "stats", "--json"))
-    assert (figures["sessions"], figures["calls"], figures["tokens_sampled"]) == (8, 24, 480)
-    assert figures["states"] == {"ready": 6, "leased": 1, "trained": 1}
-    assert (figures["opened_and_not_ended"], figures["broken"], figures["solved"]) == (1, 1, 4)
-    assert figures["bytes"] == (run_folder / "pool.sqlite").stat().st_size
-    assert "6 ready, 1 leased, 1 trained" in call(capsys, run_folder, "stats")
 
 
 def test_export_of_lines_is_what_was_recorded(run_folder, capsys, tmp_path):
@@ -147,26 +136,10 @@ def test_export_of_lines_is_what_was_recorded(run_folder, capsys, tmp_path):
         assert all(step.pop("weight") == 1 for step in row["steps"])
         read.append(Trajectory.from_json({key: value for key, value in row.items() if key in fields}))
     assert read == [dialogue(seed) for seed in (0, 2, 3)]
-    call(capsys, run_folder, "export", "--output", str(tmp_path / "raw.jsonl"), "--raw", "--steps")
+    call(capsys, run_folder, "export", "--output", str(tmp_path / "raw.jsonl"), "--raw")
     rows = [json.loads(line) for line in (tmp_path / "raw.jsonl").read_text().splitlines()]
-    assert [(row["session"], row["step"]) for row in rows] == [(name, step) for name in NAMES for step in range(3)]
-    assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")]
-
-
-def test_export_of_parquet_holds_the_same(run_folder, capsys, tmp_path):
-    import pyarrow.parquet
-
-    call(capsys, run_folder, "export", "--output", str(tmp_path / "a.parquet"))
-    rows = pyarrow.parquet.read_table(tmp_path / "a.parquet").to_pylist()
     assert [row["session"] for row in rows] == NAMES
-    assert rows[3]["steps"][2]["response_ids"] == dialogue(3).steps[2].response_ids
-    assert rows[3]["steps"][2]["logprobs"] == dialogue(3).steps[2].logprobs
-    assert rows[3]["steps"][2]["call"] == dialogue(3).steps[2].call
-    assert json.loads(rows[3]["facts"]) == dialogue(3).facts
-    call(capsys, run_folder, "export", "--output", str(tmp_path / "b.parquet"), "--steps")
-    assert pyarrow.parquet.read_table(tmp_path / "b.parquet").num_rows == 24
-    call(capsys, run_folder, "export", "--output", str(tmp_path / "c.parquet"), "--min-return", "99")
-    assert pyarrow.parquet.read_table(tmp_path / "c.parquet").num_rows == 0
+    assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")]
 
 
 BAD = """
@@ -182,7 +155,6 @@ POOL exclude i00-g0-m0 --failed => give session ids or filters, not both
 POOL exclude i00-g0-m0 --step 3 => --step 3: session 'i00-g0-m0' has steps 0 to 2
 POOL reward nan i00-g0-m0 => reward nan: must be a number
 POOL undo 1 => undo 1: no such decision; there are no decisions yet
-POOL export --output a.csv => --output a.csv: '.csv' is no known form; valid: .jsonl, .parquet
 POOL export --output POOL/taken.jsonl => taken.jsonl: exists already
 POOL export --output POOL/no/folder.jsonl => cannot be written: No such file or directory
 """
@@ -224,6 +196,6 @@ def test_an_undone_decision_is_not_undone_again(run_folder, capsys):
 def test_a_newer_pool_is_refused(run_folder, capsys):
     with sqlite3.connect(run_folder / "pool.sqlite") as connection:
         connection.execute("PRAGMA user_version = 9")
-    for action in (["list"], ["exclude", "--failed"], ["stats"]):
+    for action in (["list"], ["exclude", "--failed"]):
         assert main(["pool", str(run_folder), *action]) == 2
         assert "written by a newer version (schema 9; this one knows 2)" in capsys.readouterr().err

@@ -65,7 +65,6 @@ def unpacked(text):
         (["RUN/.."], "not the output folder of a run (no config.yaml, no pool.sqlite)"),
         (["RUN", "--port", "70000"], "--port 70000: must be between 1 and 65535"),
         (["RUN", "--export", "RUN/x", "--last", "-1"], "--last -1: must be at least 0"),
-        (["RUN", "--export", "RUN/x", "--edit"], "--edit excludes --export"),
     ],
 )
 def test_mistakes_are_one_line(run_folder, capsys, argv, words):

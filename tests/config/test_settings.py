@@ -42,14 +42,6 @@ def test_chosen_keys_win_over_the_starters_and_these_over_the_defaults() -> None
     assert chosen.lr == 1e-5 and chosen.max_model_len == plain.max_model_len
 
 
-def test_an_older_configuration_keeps_the_lower_of_its_two_turn_limits() -> None:
-    old = {**resolve(Settings()).to_dict(), "max_turns": 25}
-    for own, expected in ((50, 25), (10, 10)):
-        settings = resolve(Settings.restored({**old, "env.max_turns": own}))
-        assert settings.max_turns == expected and "max_turns" not in settings.env_options
-    assert resolve(Settings.restored(old)).max_turns == 25
-
-
 def test_options_that_environments_had_are_left_out_of_older_configurations() -> None:
     old = {"algo": "grpo", "env": "movie_recommendation", "env.malformed": "retry", "env.movement_window": 4}
     small = {"env.attributes": 3, "env.seen": 5, "env.unseen": 4, "env.score_levels": 5, "env.weight_levels": 3}
@@ -109,18 +101,15 @@ def test_settings_travel_to_actors_with_the_keys_of_all_algorithms() -> None:
 
 
 def test_an_old_config_may_hold_keys_that_are_gone() -> None:
-    old = {**Settings().to_dict(), "gpu_memory_fraction": 0.85, "lr": 1e-5}
+    old = {**Settings().to_dict(), "weight_transfer": "auto", "lr": 1e-5}
     assert Settings.restored(old).lr == 1e-5
-    with pytest.raises(InputError, match="unknown key 'gpu_memory_fraction'"):
+    with pytest.raises(InputError, match="unknown key 'weight_transfer'"):
         Settings.from_dict(old)
-    assert Settings.restored({**Settings().to_dict(), "kl_controller": "constant", "kl_target": 0.1})
     assert Settings.restored({**Settings().to_dict(), "kl_in_reward_estimator": "k1", "prs_smoothing": 0})
     with pytest.raises(InputError, match="unknown key 'kl_in_reward_estimator': did you mean 'kl_in_reward_coef'"):
         Settings.from_dict({"kl_in_reward_estimator": "k1"})
     with pytest.raises(InputError, match=r"prs_smoothing=0\.1 was removed"):
         Settings.restored({**Settings().to_dict(), "prs_smoothing": 0.1})
-    with pytest.raises(InputError, match="kl_controller=adaptive was removed"):
-        Settings.restored({**Settings().to_dict(), "kl_controller": "adaptive"})
 
 
 def test_other_libraries_words_are_accepted_or_lead_to_keys_that_exist() -> None:

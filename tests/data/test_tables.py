@@ -34,10 +34,6 @@ def write(path: Path, rows: list[dict[str, Any]] = ROWS) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    elif path.suffix == ".arrow":
-        table = pyarrow.Table.from_pylist(rows)
-        with pyarrow.OSFile(str(path), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
     else:
         path.write_text(
             "".join(json.dumps(row) + "\n" for row in rows) if path.suffix == ".jsonl" else json.dumps(rows)
@@ -49,7 +45,7 @@ def read(name: str | Path, columns: Mapping[str, str] | None = None, fields: tup
     return [row.record() for row in open_table(name, columns, fields)]
 
 
-@pytest.mark.parametrize("end", ["jsonl", "json", "parquet", "arrow"])
+@pytest.mark.parametrize("end", ["jsonl", "json", "parquet"])
 def test_every_form_has_the_same_rows_and_the_same_map(tmp_path: Path, end: str) -> None:
     path = write(tmp_path / f"q.{end}")
     assert read(path) == ROWS and read(path, MAP) == MAPPED
@@ -59,12 +55,11 @@ def test_every_form_has_the_same_rows_and_the_same_map(tmp_path: Path, end: str)
     ]  # fmt: skip
 
 
-def test_an_arrow_file_and_what_json_has_no_word_for(tmp_path: Path) -> None:
+def test_what_json_has_no_word_for(tmp_path: Path) -> None:
     table = pyarrow.Table.from_pylist(
         [{"day": datetime.date(2026, 1, 2), "picture": b"\x89PNG", "score": float("nan"), "said": {"a": None, "b": 1}}]
     )
-    with pyarrow.OSFile(str(tmp_path / "x.data"), "wb") as sink, pyarrow.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
+    parquet.write_table(table, tmp_path / "x.data")
     assert read(tmp_path / "x.data") == [{"day": "2026-01-02", "said": {"b": 1}}], "the content decides, not the name"
 
 
@@ -94,7 +89,7 @@ def test_columns_without_a_name_are_excluded_and_reported(tmp_path: Path, capsys
         read(path)
 
 
-@pytest.mark.parametrize("end", ["jsonl", "json", "parquet", "arrow"])
+@pytest.mark.parametrize("end", ["jsonl", "json", "parquet"])
 def test_a_column_that_is_not_there_is_named_with_the_nearest(tmp_path: Path, end: str) -> None:
     path = write(tmp_path / f"q.{end}")
     with pytest.raises(
@@ -142,18 +137,6 @@ def test_folders_have_splits(tmp_path: Path) -> None:
         open_table(tmp_path / "train")
     with pytest.raises(InputError, match=r"train-00000-of-0002\.parquet: no such .* mean 'train-00000-of"):
         open_table(tmp_path / "data" / "train-00000-of-0002.parquet")
-
-
-def test_what_save_to_disk_writes(tmp_path: Path) -> None:
-    """A `datasets.DatasetDict` on disk: streams of Arrow batches, with JSON files beside them that hold no rows."""
-    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    for split in ("train", "test"):
-        write(tmp_path / split / "data-00000-of-00001.arrow")
-        for name in ("dataset_info.json", "state.json"):
-            (tmp_path / split / name).write_text('{"_data_files": []}')
-    assert read(tmp_path / "train") == read(tmp_path / "test") == ROWS
-    with pytest.raises(InputError, match="has the splits test, train: name one"):
-        open_table(tmp_path)
 
 
 @pytest.fixture

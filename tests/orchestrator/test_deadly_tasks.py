@@ -12,7 +12,7 @@ import pytest
 
 from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
-from rl_agents.reporting.progress import PlainProgress
+from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.trainer.train_loop import TrainLoop
@@ -44,7 +44,7 @@ def test_a_task_that_ends_its_process_twice_is_left_out_and_the_run_goes_on(
     # On a machine that others use, too, a runner may take longer to come back and say who is to blame.
     monkeypatch.setattr("rl_agents.orchestrator.collector.COME_BACK_S", 100.0)
     folder, name = RunFolder.create(tmp_path / "run", algo.settings), f"seed-{DEADLY}"
-    assert TrainLoop(algo, folder, PlainProgress(io.StringIO()), Interrupts()).run()
+    assert TrainLoop(algo, folder, Progress(io.StringIO()), Interrupts()).run()
     assert (
         f"1 tasks are excluded from sampling from now on (env_died: the environment ends its process (os._exit, a "
         f"crash in C) or hangs in C): {name}\n" in capsys.readouterr().out

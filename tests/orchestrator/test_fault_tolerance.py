@@ -17,7 +17,7 @@ import ray
 
 from rl_agents.errors import LearnerLost
 from rl_agents.interrupts import Interrupts
-from rl_agents.reporting.progress import PlainProgress
+from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.resources import room_for_all
 from rl_agents.store.reader import PoolReader, Where
@@ -152,7 +152,7 @@ def test_checkpoints_move_between_one_learner_and_sharded_ones(
 def train(algo: AgentAlgorithm, path: Path, victims: dict[int, int]) -> tuple[RunFolder, str]:
     """Run to the end; after iteration ``i`` kill learner ``victims[i]``, once."""
     folder, shown, interrupts = RunFolder.create(path, algo.settings), io.StringIO(), Interrupts()
-    loop = TrainLoop(algo, folder, PlainProgress(shown), interrupts)
+    loop = TrainLoop(algo, folder, Progress(shown), interrupts)
     victims = dict(victims)
     while not loop.finished:
         done = loop.advance()["iteration"]
@@ -203,7 +203,7 @@ def test_a_learner_and_an_engine_that_die_together_are_both_replaced(
     """The engine's weights were the learner's, and are gone with it: all go on from the last checkpoint."""
     algo = build(beginner_model_dir, num_env_runners=1, num_learners=1, iterations=3, eval_episodes=0, stream=True)
     folder, shown = RunFolder.create(tmp_path / "run", algo.settings), io.StringIO()
-    loop = TrainLoop(algo, folder, PlainProgress(shown), Interrupts())
+    loop = TrainLoop(algo, folder, Progress(shown), Interrupts())
     try:
         loop.advance()
         (learner,) = [result.get() for result in algo.learner_group.foreach_learner(lambda learner: os.getpid())]

@@ -34,7 +34,7 @@ def profiled(beginner: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("desk")
     traces = folder / "traces.jsonl"
     assert main(["pivot", "demo-traces", "--output", str(traces), "--traces", "60"]) == 0
-    assert main(["pivot", "extract", "--traces", str(traces), "--output", str(folder), "--model", str(beginner)]) == 0
+    assert main(["pivot", "extract", "--traces", str(traces), "--output", str(folder)]) == 0
     argv = ["pivot", "profile", "--traces", str(folder), "--model", str(beginner), "--local"]
     assert main([*argv, "--limit", "60", "--rollouts", "6"]) == 0
     return folder

@@ -21,7 +21,7 @@ from rl_agents.rewards.verifiers.terminal import TerminalVerifier
 from rl_agents.rewards.verifiers.tool_calls import DialogueVerifier, ToolCallVerifier, difference, matched_pairs
 from rl_agents.tools.calls import ToolCall, read_tools, write_response
 from rl_agents.traces.files import read_traces
-from rl_agents.traces.turns import Extraction, Turn, extract_turns
+from rl_agents.traces.turns import Extraction, Turn, extract_turns, trace_turns
 
 USER = ({"role": "user", "content": "please"},)
 
@@ -315,7 +315,7 @@ def response_text(row: dict[str, Any]) -> str:
 
 def test_rewards_of_nemo_gyms_own_comparator() -> None:
     file = nemo("single_step_tool_use_with_argument_comparison", "example_rollouts.jsonl")
-    turns = extract_turns(read_traces(file).traces, Extraction(deduplicate="none")).turns
+    turns = [turn for trace in read_traces(file).traces for turn in trace_turns(trace)]
     verifier = make_verifier(VerifierOptions(verifier="tool_call"))
     rewards = [row["reward"] for row in rows(file)]
     assert [assess(verifier, t, response_text(row)).score for t, row in zip(turns, rows(file), strict=True)] == rewards
@@ -324,7 +324,7 @@ def test_rewards_of_nemo_gyms_own_comparator() -> None:
 
 def test_checks_of_nemo_gyms_own_terminal_verifier() -> None:
     file = nemo("terminus_judge", "example_rollouts.jsonl")
-    turns = extract_turns(read_traces(file).traces, Extraction(deduplicate="none")).turns
+    turns = [turn for trace in read_traces(file).traces for turn in trace_turns(trace)]
     for found, row in zip(turns, rows(file), strict=True):
         judge = Scripted(lambda prompt, row=row: float(row["judge_passed"]))
         verdict = assess(TerminalVerifier(judge=EquivalenceJudge(judge)), found, response_text(row))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.reporting.progress import PlainProgress, RichProgress, make_progress, plain_line
+from rl_agents.reporting.progress import Progress, plain_line
 from rl_agents.reporting.statistics import evaluation_metrics
 from rl_agents.reporting.views import TensorBoardLog, TrajectoryLog, plot_success, readable
 
@@ -48,27 +48,11 @@ def test_plain_line() -> None:
 
 def test_lines_are_flushed_one_by_one_when_nobody_watches() -> None:
     stream = io.StringIO()
-    progress = make_progress(stream)
-    assert isinstance(progress, PlainProgress)
-    progress.start(0, 50)
+    progress = Progress(stream)
+    progress.start(50)
     progress.note("engine torch")
     progress.update(RECORD)
-    progress.stop()
     assert stream.getvalue().splitlines() == ["engine torch", plain_line(RECORD, 50)]
-
-
-def test_live_view_shows_the_last_iterations() -> None:
-    from rich.console import Console
-
-    progress = RichProgress()
-    progress._bar.update(progress._task, total=50)
-    for iteration in range(1, 31):
-        progress._records.append({**RECORD, "iteration": iteration})
-    console = Console(file=io.StringIO(), width=120)
-    console.print(progress._view())
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "0.71 [0.64, 0.78]" in text and "30" in text
-    assert len(text.splitlines()) == RichProgress.ROWS + 2
 
 
 def test_plot_of_nothing_is_no_file(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rl_agents.data import tables
 from rl_agents.errors import InputError
 from rl_agents.traces.files import infer_tools, read_traces
 from rl_agents.traces.formats import read_trace
-from rl_agents.traces.turns import Extraction, extract_turns
+from rl_agents.traces.turns import Extraction, extract_turns, trace_turns
 
 USER = {"role": "user", "content": "x"}
 SAID = {"role": "assistant", "content": "y"}
@@ -177,7 +177,7 @@ def test_real_tau_bench_histories() -> None:
     found = read_traces(real_file("tau_bench", "historical_trajectories", "gpt-4o-airline.json"))
     assert (len(found.traces), len(found.defects)) == (200, 0)
     solved = [trace for trace in found.traces if trace.reward == 1.0]
-    turns = extract_turns(solved, Extraction(deduplicate="none")).turns
+    turns = [turn for trace in solved for turn in trace_turns(trace)]
     kinds = [turn.kind for turn in turns]
     assert (len(solved), len(turns), kinds.count("call")) == (84, 829, 347), "as counted in the data's description"
     tools = {tool.name: tool for tool in infer_tools(found.traces)}

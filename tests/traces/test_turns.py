@@ -49,11 +49,7 @@ def test_thoughts_apart_or_inline() -> None:
 
 def test_deduplication() -> None:
     other = read_trace(changed("messages", 1, "content", value="Is it dry in Rome?"), "f:2")
-    counts = {
-        rule: len(extract_turns([TRACE, TRACE, other], Extraction(deduplicate=rule)).turns)
-        for rule in ("none", "turn", "action")
-    }
-    assert counts == {"none": 6, "turn": 4, "action": 2}
+    assert len(extract_turns([TRACE, TRACE, other], Extraction()).turns) == 4
 
 
 def test_what_is_left_out_is_counted() -> None:
@@ -62,22 +58,18 @@ def test_what_is_left_out_is_counted() -> None:
     two = changed("messages", 2, "tool_calls", value=[call("weather", {"city": c}, c) for c in ("Rome", "Oslo")])
     two["messages"][3:4] = [{"role": "tool", "tool_call_id": c, "content": "dry"} for c in ("Oslo", "Rome")]
     traces = [read_trace(record, "f:1") for record in (failed, two, {**GOOD, "reward": 0.0})]
-    extracted = extract_turns(traces, Extraction(single_calls=True, drop_failed_calls=True, deduplicate="none"))
-    assert extracted.left_out == {
-        "traces with a low reward": 1, "turns with several calls": 1, "turns whose call failed": 1,
-    }  # fmt: skip
-    assert [turn.kind for turn in extracted.turns] == ["message", "message"]
+    extracted = extract_turns(traces, Extraction(drop_failed_calls=True))
+    assert extracted.left_out == {"traces with a low reward": 1, "turns whose call failed": 1}
+    assert [turn.kind for turn in extracted.turns] == ["message", "calls", "message"]
     assert len(extract_turns(traces, Extraction(min_reward=0.0)).turns) == 5
-    calls = extract_turns(traces, Extraction(min_reward=0.0, only_calls=True, deduplicate="none"))
-    assert [turn.kind for turn in calls.turns] == ["call", "calls", "call"] and calls.left_out["messages"] == 3
+    calls = extract_turns(traces, Extraction(min_reward=0.0, only_calls=True))
+    assert [turn.kind for turn in calls.turns] == ["call", "calls"] and calls.left_out["messages"] == 3
 
 
 def test_the_statistics_add_up() -> None:
-    table = statistics_table(desk_turns(), None).splitlines()
+    table = statistics_table(desk_turns()).splitlines()
     counts = [int(row.split("|")[2]) for row in table[2:]]
     assert sum(counts[:-1]) == counts[-1] == len(desk_turns())
-    tokens = statistics_table(trace_turns(TRACE), lambda turn: (10 * len(turn.messages), 3))
-    assert "| all | 2 | 100% | 30, 40 | 3, 3 |" in tokens
 
 
 def test_a_turn_file_holds_all_of_a_turn(tmp_path: Path) -> None:

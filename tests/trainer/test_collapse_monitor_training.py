@@ -14,7 +14,7 @@ from trained import policy_weights
 from rl_agents.errors import PolicyFell
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting import collapse_monitor
-from rl_agents.reporting.progress import PlainProgress
+from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.trainer.train_loop import TrainLoop
@@ -33,7 +33,7 @@ def build(model_dir: Path, **keys: Any) -> AgentAlgorithm:
 def open_loop(algo: AgentAlgorithm, path: Path) -> tuple[TrainLoop, io.StringIO]:
     shown = io.StringIO()
     folder = RunFolder(path) if path.exists() else RunFolder.create(path, algo.settings)
-    return TrainLoop(algo, folder, PlainProgress(shown), Interrupts()), shown
+    return TrainLoop(algo, folder, Progress(shown), Interrupts()), shown
 
 
 def summary(path: Path) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def test_a_resumed_run_is_guarded_exactly(beginner_model_dir: Path, tmp_path: Pa
         for iteration, folder in loop.folder.complete_checkpoints():
             if iteration <= cut:
                 (again.checkpoints / folder.name).symlink_to(folder)
-        rest = TrainLoop(second, again, PlainProgress(io.StringIO()), Interrupts())
+        rest = TrainLoop(second, again, Progress(io.StringIO()), Interrupts())
         for record in records[len(kept) :]:
             found = rest.advance()
             assert {k: v for k, v in found.items() if k.startswith("collapse_monitor/")} == {

@@ -142,16 +142,6 @@ def test_train_eval_and_tune_take_the_same(model: Path, tmp_path: Path) -> None:
         assert [getattr(settings, n) for n in lengths.KEYS] == [getattr(wanted, n) for n in lengths.KEYS]
 
 
-def test_a_run_without_preset_says_what_it_runs(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for env, said in (("alfworld", "alfworld_3spo.yaml"), ("guess_numbers", "no recipe in tune_configs/recipes")):
-        argv = ["--algo", "3spo", "--env", env, "--model", str(model), "--local", "--output", str(tmp_path / "out")]
-        plan_new(main_parser().parse(argv))
-        out = capsys.readouterr().out
-        assert out.startswith(f"no --config for 3spo on {env}: using the algorithm's defaults") and said in out
-
-
 def test_a_broken_environment_cannot_be_measured(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def reset(self, **keys: Any) -> None:

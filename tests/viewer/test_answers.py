@@ -19,7 +19,7 @@ from rl_agents.viewer.answers import VIEWS, answer
 from rl_agents.viewer.curves import ends
 from rl_agents.viewer.episodes import LONG as FIRST_PIECE
 from rl_agents.viewer.runs import Catalog, find_runs
-from rl_agents.viewer.server import STATIC, decide
+from rl_agents.viewer.server import STATIC
 from rl_agents.viewer.step_values import split_thoughts
 from rl_agents.web.errors import ApiError
 
@@ -248,25 +248,17 @@ def test_iterations_that_a_resumption_took_back_are_not_shown(tmp_path):
 
 def test_decisions(tmp_path):
     folder = write_run(tmp_path / "run")
-    catalog, place = find_runs([str(folder)], edit=True), {"run": "run", "session": "i1.g0.m1"}
-    number = decide(catalog, {**place, "verdict": "reward", "value": 0.25, "ordinal": 1, "why": "half"})["numbers"][0]
+    catalog, place = find_runs([str(folder)]), {"run": "run", "session": "i1.g0.m1"}
+    pool = folder / "pool.sqlite"
+    number = curate(pool, [Curation("i1.g0.m1", "reward", 1, 0.25, why="half")])[0]
     data = ask(catalog, "episode", **place)
     assert (data["return"], data["steps"][1]["reward"], data["steps"][1]["recorded"]) == (0.25, 0.25, 1.0)
     assert (data["decisions"][0]["number"], data["decisions"][0]["why"]) == (number, "half")
-    decide(catalog, {**place, "undo": number})
+    curate(pool, [Curation("i1.g0.m1", "reward", 1, undoes=number)])
     data = ask(catalog, "episode", **place)
     assert data["return"] == 1.0 and data["decisions"][0]["undone"]
-    curate(folder / "pool.sqlite", [Curation("i1.g0.m1", "exclude")])
+    curate(pool, [Curation("i1.g0.m1", "exclude")])
     assert [r["group"] for r in ask(catalog, "groups", run="run", iteration=1, outcome="excluded")["rows"]] == [0]
-    decide(catalog, {**place, "verdict": "note", "why": "odd"})
-    for wrong in ({"verdict": "delete"}, {"verdict": "note", "why": " "}, {"verdict": "weight", "value": -1},
-                  {"verdict": "exclude", "ordinal": 2},
-                  {"verdict": "reward", "value": "1"}, {"undo": number}, {"undo": 99}):  # fmt: skip
-        with pytest.raises(ApiError) as refusal:
-            decide(catalog, {**place, **wrong})
-        assert refusal.value.status == 400
-    with pytest.raises(ApiError, match="read-only"):
-        decide(find_runs([str(folder)]), {**place, "verdict": "exclude"})
 
 
 def test_neither_torch_nor_ray_is_imported(tmp_path):

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from viewer.made_run import gateway_records, group_records, search_records, write_run, write_sweep
 
+from rl_agents.store.curation import curate
+from rl_agents.store.records import Curation
 from rl_agents.store.token_scores import TOKENS_FILE, StepScores, TokenScores
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.viewer.export import export
@@ -75,7 +77,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[str]:
-    command = [sys.executable, "run.py", "view", str(folder), str(folder.with_name("sweep")), "--edit"]
+    command = [sys.executable, "run.py", "view", str(folder), str(folder.with_name("sweep")), "--token"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         address = re.fullmatch(r"5 runs at (http://\S+/#token=[\w-]+)\n", process.stdout.readline())
@@ -192,15 +194,14 @@ def test_a_tree_without_a_mouse(page, server):
     assert page.locator(".tree-box .node").count() == 1
 
 
-def test_decisions_on_the_page(page, server):
+def test_decisions_on_the_page(page, server, folder):
+    number = curate(folder / "pool.sqlite", [Curation("i0.g0.m2", "exclude", why="<b>odd</b>")])[0]
     page.goto(server)
     page.goto(server.partition("#")[0] + "#/e/run/i0.g0.m2")
-    section = page.locator("section", has_text="Decisions")
-    section.get_by_label("Why").fill("<b>odd</b>")
-    section.get_by_role("button", name="exclude").click()
     page.wait_for_selector("section li:has-text('exclude')")
-    assert "<b>odd</b>" in section.inner_text()
-    section.get_by_role("button", name="undo").click()
+    assert "<b>odd</b>" in page.locator("section", has_text="Decisions").inner_text()
+    curate(folder / "pool.sqlite", [Curation("i0.g0.m2", "exclude", undoes=number)])
+    page.reload()
     page.wait_for_selector("section li.undone")
 
 

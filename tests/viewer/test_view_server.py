@@ -80,21 +80,13 @@ def test_with_a_token_it_is_asked_for_everywhere(folder):
     assert call(app, "/api/runs").status_code == call(app, "/api/runs", **elsewhere).status_code == 401
     assert call(app, "/api/runs", **elsewhere, authorization=f"Bearer {TOKEN}").status_code == 200
     assert call(app, "/api/runs", **elsewhere, authorization="Bearer wrong").status_code == 401
-    assert call(app, "/decide", "POST", data={}).status_code == 401
     assert call(app, "/", **elsewhere).status_code == 200  # the page itself holds nothing
 
 
-def test_decisions_over_http(folder):
-    row = {"run": "run", "session": "i0.g0.m1", "verdict": "keep", "why": "a note"}
-    assert call(make_app(find_runs([folder])), "/decide", "POST", data=row).status_code == 403
-    app = make_app(find_runs([folder], edit=True))
-    assert call(app, "/decide", "POST", data=row, origin="http://elsewhere.example").status_code == 403
-    assert call(app, "/decide", "GET").status_code == 405
-    assert call(app, "/decide", "POST", data=[1]).status_code == 400
-    assert call(app, "/decide", "POST", data={**row, "why": "x" * 200_000}).status_code == 413
-    assert call(app, "/decide", "POST", data=row).status_code == 200
-    decided = call(app, "/api/episode?run=run&session=i0.g0.m1").json()["decisions"]
-    assert [(d["verdict"], d["why"]) for d in decided] == [("keep", "a note")]
+def test_the_server_only_answers_questions(folder):
+    app = make_app(find_runs([folder]))
+    assert call(app, "/api/runs", "POST", data={}).status_code == 405
+    assert call(app, "/api/runs", "POST", data={"why": "x" * 200_000}).status_code == 413
 
 
 def test_a_pool_that_is_damaged_is_one_sentence(tmp_path):

@@ -174,11 +174,7 @@ class FunctionVerifier:
     function: Scoring
 
     def score(self, turn: Turn, response: Response) -> Scored:
-        """See `Verifier.score`.
-
-        Raises:
-            ValueError: the function's score is not a number from 0 to 1.
-        """
+        """See `Verifier.score`. Raises `ValueError`: the function's score is not a number from 0 to 1."""
         scored = self.function(turn, response)
         return self._awaited(scored) if inspect.iscoroutine(scored) else self._verdict(scored)
 

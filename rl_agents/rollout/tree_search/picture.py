@@ -48,7 +48,6 @@ def draw_tree(marks: Sequence[Mark], path: Path, title: str) -> None:
     Args:
         marks: parents before their children.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     columns, depth = tree_columns(marks), max(mark.depth for mark in marks)
@@ -56,7 +55,6 @@ def draw_tree(marks: Sequence[Mark], path: Path, title: str) -> None:
     larger = width / NARROWEST
     height = min(TALLEST, (2.4 + 0.62 * depth) * larger)
     figure = Figure(figsize=(width, height), dpi=100, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     for mark, column in zip(marks, columns, strict=True):
         if mark.parent >= 0:

@@ -91,13 +91,7 @@
     document.getElementById("main").focus();
   });
   V.takeToken();
-  const first = V.ask("runs")
-    .then((data) => {
-      V.edit = data.edit;
-    })
-    .catch(() => {});
-  Promise.all([first, V.watch()]).then(() => {
-    // Only after the first drawing, which would otherwise discard text that is being typed.
+  V.watch().then(() => {
     window.addEventListener("hashchange", () => V.draw());
     return V.draw();
   });

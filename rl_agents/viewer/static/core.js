@@ -48,11 +48,6 @@ window.view = {};
     return exported() ? fromExport(key) : read(await fetch(`api/${key}`, { headers: headers(), cache: "no-store" }));
   };
 
-  V.tell = async (values) => {
-    const options = { method: "POST", headers: { ...headers(), "Content-Type": "application/json" } };
-    return read(await fetch("decide", { ...options, body: JSON.stringify(values) }));
-  };
-
   async function read(response) {
     const data = await response.json().catch(() => ({}));
     if (!response.ok) throw new Error(data.error ? data.error.message : `the server answered ${response.status}`);
@@ -161,9 +156,7 @@ window.view = {};
   function swap(main, page, again) {
     const focus = again && document.activeElement ? document.activeElement.getAttribute("href") : null;
     const open = again ? [...main.querySelectorAll("details[open][data-key]")].map((d) => d.dataset.key) : [];
-    const typed = again ? written(main) : [];
     main.replaceChildren(page.body);
-    typed.forEach((one) => write(main, one));
     for (const details of main.querySelectorAll("details[data-key]")) if (open.includes(details.dataset.key)) details.open = true;
     if (again) {
       const same = focus && [...main.querySelectorAll("a")].find((a) => a.getAttribute("href") === focus);
@@ -183,25 +176,6 @@ window.view = {};
   function tell(text, again) {
     if (again && text && text !== news) document.getElementById("news").textContent = text;
     news = text;
-  }
-
-  // The contents of form fields (`data-form` names a form), to be restored after redrawing.
-  const written = (main) =>
-    [...main.querySelectorAll("[data-form] input")]
-      .filter((field) => field.value || field === document.activeElement)
-      .map((field) => ({
-        form: field.closest("[data-form]").dataset.form,
-        label: field.getAttribute("aria-label"),
-        value: field.value,
-        focused: field === document.activeElement,
-      }));
-  function write(main, { form, label, value, focused }) {
-    const field = main.querySelector(`[data-form="${CSS.escape(form)}"] input[aria-label="${label}"]`);
-    if (!field) return;
-    field.value = value;
-    const box = field.closest("details");
-    if (box) box.open = true;
-    if (focused) field.focus({ preventScroll: true });
   }
 
   // --- live ----------------------------------------------------------------------------------------------------------

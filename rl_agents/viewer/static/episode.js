@@ -20,7 +20,7 @@
       {},
       head(run, data),
       timeline(data, limit),
-      V.decisions(run, data),
+      V.decisions(data),
       data.tree ? V.lineages(data) : null,
       cards.length ? el("ol", { class: "steps" }, cards) : V.empty("No step was taken.", data.end_cause),
     );
@@ -195,7 +195,6 @@
       step.anchor === null ? null : el("details", {}, el("summary", { class: "quiet" }, "state key"), V.block(step.anchor)),
       el("h3", {}, "agent"),
       block("action", "agent"),
-      V.stepEditor(run, data, step),
     );
   }
 })();

@@ -1,48 +1,13 @@
 "use strict";
-// How VSPO, PivotRL, PRS and T3 treated an episode, as far as the pool and the run's files record it.
+// How PRS and T3 treated an episode, as far as the pool records it.
 (() => {
   const V = window.view;
   const { el } = V;
 
   V.marks = (data) => {
-    const { vspo, pivot, prs, truncation } = data.marks;
-    return [vspo && byVspo(data, vspo), pivot && byPivot(pivot), prs && byPrs(prs), truncation && byRule(truncation)].filter(Boolean);
+    const { prs, truncation } = data.marks;
+    return [prs && byPrs(prs), truncation && byRule(truncation)].filter(Boolean);
   };
-
-  function byVspo(data, m) {
-    const why = (data.steps.find((step) => step.why) || {}).why || {};
-    const drawn = m.agrees
-      ? "dropped: all its members have the same return; its weight went to other tasks"
-      : why.times
-        ? `drawn ${why.times} times in all: its advantages count ${V.num(why.factor)} times${m.clip ? ` (bounded by \u03b1 = ${V.num(m.alpha)}; without the bound ${why.times} times)` : ""}`
-        : data.steps.some((step) => step.why)
-          ? "drawn once: its advantages count as they are"
-          : null;
-    return V.panel(
-      "VSPO: the task among those of its iteration",
-      V.facts([
-        ["value V = (best return \u2212 mean)\u00b7\u03c3\u00b2", V.num(m.value)],
-        ["\u03c3\u00b2 of its returns", V.num(m.variance)],
-        ["probability of a draw", m.probability === null ? "none was drawn" : V.num(m.probability)],
-        ["draws", m.probability === null ? null : `${V.num(m.agree)}: as many as members agree in, of ${m.tasks} tasks`],
-        ["temperature", m.mode === "value" ? V.num(m.temperature) : `none (${m.mode})`],
-        ["resampled", drawn],
-      ]),
-    );
-  }
-
-  function byPivot(m) {
-    const said = (p) =>
-      p ? `mean ${V.num(p.mean)}, \u03c3\u00b2 ${V.num(p.variance)} (${V.count(p.rollouts, "rollout")})` : null;
-    return V.panel(
-      "PivotRL: the turn",
-      V.facts([
-        ["scores now", said(m)],
-        ["when it was chosen (profile)", said(m.profile)],
-        ["teaches", m.uniform ? "nothing: all rollouts score the same, \u03c3\u00b2 = 0" : "something: its rollouts differ"],
-      ]),
-    );
-  }
 
   function byPrs(m) {
     const limit = V.largest(m.stages.map((s) => s.value));

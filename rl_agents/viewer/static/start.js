@@ -28,7 +28,6 @@
     "start",
     async () => {
       const data = await V.ask("runs");
-      V.edit = data.edit;
       V.crumbs([]);
       const names = data.runs.map((run) => run.name);
       const answers = await Promise.all(names.map((name) => V.ask("series", { run: name })));
