@@ -82,8 +82,61 @@ Does the answer state every one of these points, in whatever words and order, an
 one word, yes or no."""
 
 
-#: A reply; only one that means 1 has the group.
+#: Appendix B of the PRS paper word for word, followed by the data. The published text ends with the rating's name.
+PRS_PROMPT = """\
+Role and Background
+You are an experienced AI capability evaluation expert, with rigorous logic and keen observation skills, highly \
+adept at assessing whether AI responses meet the requirements.
+Now, an online travel platform has launched a Q&A Agent that provides answers to merchants questions.
+Your Task
+You will receive the following information:
+[Merchants Question]: The question raised by the merchant.
+[Q&A Agents Response]: The answer provided by the Q&A Agent.
+[Reference Answer]: The standard answer corresponding to the merchants question.
+You need to, strictly based on the [Evaluation Criteria], give an evaluation of the [Q&A Agents Response].
+You must strictly follow the internal step-by-step thinking process, comprehensively analyze and evaluate the [Q&A \
+Agents Response] based on the provided relevant information, and output the evaluation result in the specified \
+format.
+Your Internal Thinking Process (Please carry out internally, do not output)
+Follow the steps below in your mind, analyzing step by step:
+Analyze [Evaluation Criteria]
+Carefully read the Evaluation Criteria, understand the core evaluation question and the requirements of each \
+criterion.
+Analyze [Merchants Question]
+Analyze and understand the Merchants Question. Some questions may contain multiple sub-questions, others may include \
+images (in URL form). If there are multiple questions, you need to understand the meaning of each.
+Analyze [Q&A Agents Response]
+Analyze and understand the Q&A Agents Response. If the Merchants Question contains multiple sub-questions, the Q&A \
+Agents Response may contain multiple answers. You need to understand each answer, extract the information inside, \
+determine which question it answers, and check if the model responded to all the questions.
+Analyze [Reference Answer]
+Analyze and understand the Reference Answer. If the Merchants Question contains multiple sub-questions, the \
+Reference Answer will have answers to each question, and sometimes the order may differ from the order of questions \
+in the Merchants Question. You need to first understand each answer, extract the information inside, match it with \
+the corresponding question, and know the reference answer for each.
+Perform Evaluation
+Based on the above analysis results, use the [Evaluation Criteria] and [Reference Answer] to analyze and evaluate \
+the [Q&A Agents Response].
+Evaluation Criteria
+Core evaluation question: Does the [Q&A Agents Response] match the [Reference Answer]?
+Evaluation criteria:
+Match: The Agents response must be semantically consistent with the Reference Answer. If the Merchants Question \
+contains multiple sub-questions, the Q&A Agents Response must include an answer to each question, and each must be \
+semantically consistent with the corresponding Reference Answer.
+Mismatch: If the above "Match" criterion is not met, then it is judged as "Mismatch". That is, the Q&A Agents \
+Response has significant deviations from the Reference Answer. For example, when the merchant asks multiple \
+questions, the Q&A Agents Response only answers some of them, etc.
+Output Format Requirement
+You must strictly follow the format below when outputting, and directly provide the evaluation rating without any \
+extra explanation or comments.
+<Evaluation Rating>: Match or Mismatch
+
+[Merchants Question]: {question}
+[Q&A Agents Response]: {answer}
+[Reference Answer]: {references}"""
+#: Forms of replies; only a reply that means 1 has the first group.
 YES_NO = re.compile(r"\W*(?:(yes)|no)\b", re.IGNORECASE)
+RATING = re.compile(r"\W*(?:Evaluation Rating\W*)?(?:(match)|mismatch)\b", re.IGNORECASE)
 
 
 class JudgeError(Exception):
@@ -176,19 +229,21 @@ class OpenAIJudge:
     async def complete(self, reading: Reading) -> float:
         return await self.ask(_filled(MATCH_PROMPT, reading), about=f"{reading.question} -> {reading.answer}")
 
-    async def ask(self, prompt: str, about: str) -> float:
+    async def ask(self, prompt: str, about: str, form: re.Pattern[str] = YES_NO, words: str = "yes nor no") -> float:
         """Return 1.0 for a reply that begins with yes, 0.0 for no.
 
         Args:
             about: the subject of the question, for errors.
+            form: of a reply, with a group that only a 1 has.
+            words: the two replies, for errors.
 
         Raises:
             JudgeError: no such reply.
         """
         reply = await self._reply(prompt, about)
-        found = YES_NO.match(read_thoughts(reply).words)
+        found = form.match(read_thoughts(reply).words)
         if not found:
-            raise self._error(f"replied {reply[:SHOWN]!r}, neither yes nor no", about)
+            raise self._error(f"replied {reply[:SHOWN]!r}, neither {words}", about)
         return float(found[1] is not None)
 
     async def _reply(self, prompt: str, about: str) -> str:
@@ -221,6 +276,20 @@ class OpenAIJudge:
     def _error(self, problem: str, about: str) -> JudgeError:
         asked = " ".join(about.split())
         return JudgeError(f"{self.model} at {self.server.url}: {problem}; asked about: {asked[:SHOWN]}")
+
+
+class PrsJudge(OpenAIJudge):
+    """Asks only if the answer matches the reference, as the PRS paper's judge does (appendix B).
+
+    The paper also measures hallucinations, with a prompt that it does not print.
+    """
+
+    async def verdict(self, reading: Reading) -> float:
+        about = f"{reading.question} -> {reading.answer}"
+        return await self.ask(_filled(PRS_PROMPT, reading), about, RATING, "Match nor Mismatch")
+
+    async def complete(self, reading: Reading) -> float:
+        return await self.verdict(reading)
 
 
 def prompt(reading: Reading) -> str:
@@ -258,6 +327,13 @@ JUDGES: dict[str, JudgeEntry] = {
     for entry in (
         JudgeEntry("rule", "compares words, without a model", "docs/algorithms/prs.md", lambda keys: RuleJudge()),
         JudgeEntry("openai", "a model behind the OpenAI API", "docs/algorithms/prs.md", OpenAIJudge.from_keys, True),
+        JudgeEntry(
+            "openai-prs",
+            "a model behind the OpenAI API with the PRS paper's question: does the answer match?",
+            "PRS and VSPO (arXiv 2512.07478), appendix B",
+            PrsJudge.from_keys,
+            True,
+        ),
     )
 }
 

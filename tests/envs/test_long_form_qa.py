@@ -132,7 +132,7 @@ def test_an_agents_own_words_are_no_evidence() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"judge": "gpt"}, "unknown env.judge 'gpt': valid: openai, rule"),
+        ({"judge": "gpt"}, "unknown env.judge 'gpt': valid: openai, openai-prs, rule"),
         ({"judge": "openai"}, "env.judge=openai needs env.judge_url"),
         ({"judge": "openai", "judge_url": "http://x/v1", "judge_model": "m", "reward": "points"}, "by the rule judge"),
         ({"documents": "x.jsonl"}, "belong together"),
