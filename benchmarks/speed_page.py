@@ -30,10 +30,11 @@ what it is compared with. Ratios are medians over alternating rounds. *aim* is t
 """
 #: The rows that the page shows, by the beginning of what is measured and what it is compared with.
 SHOWN = (
-    ("GRPO end to end, in one process", "TRL"),
-    ("GRPO end to end, actors, `engine=auto`", "TRL"),
-    ("GRPO end to end, actors, vLLM", "TRL"),
-    ("GRPO, the learner alone", "TRL"),
+    ("GRPO end to end, SmolLM2-135M", "TRL"),
+    ("GRPO, the learner alone, SmolLM2-135M", "TRL"),
+    ("GRPO end to end, 0.1 M, in one process", "TRL"),
+    ("GRPO end to end, 0.1 M, actors, `engine=auto`", "TRL"),
+    ("GRPO end to end, 0.1 M, actors, vLLM", "TRL"),
     ("rollouts, 0.1 M parameters", "raw vLLM, turn by turn"),
     ("rollouts, 21 M", "raw vLLM, turn by turn"),
     ("update, 2 M: 3SPO siblings, prompt 200", "`prefix_sharing=false`"),
@@ -101,7 +102,7 @@ def appendix(found: Sequence[Line]) -> str:
     parts = [PREFACE]
     for command, group in groupby(found, key=lambda line: line.command):
         parts.append(f"## {command.removeprefix('python -m benchmarks.')}\n\n    {command}\n\n{lines_of(list(group))}")
-        if "vs_trl" in command:
+        if command == load("vs_trl")["command"]:
             parts.append(f"Microseconds of CPU per sampled token, by side:\n\n{trl_table()}\n")
     return "\n".join(parts)
 
@@ -149,9 +150,20 @@ def trl() -> Iterator[Line]:
     for trl, against in (("trl", "TRL"), ("trl_vllm", "TRL, vLLM colocated")):
         for side, (words, aim) in SIDES.items():
             if figure := data["summary"].get(f"{trl}_over_{side}"):
-                yield line(f"GRPO end to end, {words}", against, figure, data["command"], aim if trl == "trl" else "")
+                yield line(
+                    f"GRPO end to end, 0.1 M, {words}", against, figure, data["command"], aim if trl == "trl" else ""
+                )
+    yield Line("GRPO, the learner alone, 0.1 M", "TRL", learner_ratio(data), 0, 0, data["command"])
+    data = load("vs_trl_treasure")
+    what, command = "SmolLM2-135M, in one process", data["command"]
+    yield line(f"GRPO end to end, {what}", "TRL", data["summary"]["trl_over_local"], command, "3")
+    yield Line(f"GRPO, the learner alone, {what}", "TRL", learner_ratio(data), 0, 0, command, "6")
+
+
+def learner_ratio(data: dict[str, Any]) -> float:
+    """TRL's CPU per sampled token in the learner, over ours."""
     theirs, ours = (data["sides"][side]["learner_us_per_token"]["median"] for side in ("TRL", "rl_agents local"))
-    yield Line("GRPO, the learner alone", "TRL", theirs / ours, 0, 0, data["command"])
+    return float(theirs / ours)
 
 
 def engines() -> Iterator[Line]:

@@ -65,6 +65,8 @@ class Side:
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
         self.results.append(Iteration(**self.answer()))  # type: ignore[arg-type]
+        last = self.results[-1]
+        print(f"{self.name}, iteration {len(self.results)}: {last.tokens} tokens, {last.cpu_s:.1f} CPU-s", flush=True)
 
     def stop(self) -> None:
         assert self.process.stdin is not None
