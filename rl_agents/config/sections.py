@@ -208,7 +208,7 @@ class RewardKeys:
     )
     judge: str = key(
         "rule",
-        "Judge of answers: `rule` (docs/algorithms/prs.md), `openai` (compatible APIs), or a plugin's",
+        "Judge of answers: `rule`, `openai`, `openai-prs` (docs/algorithms/prs.md), or a plugin's",
         needs=JUDGED,
     )
     judge_url: str = key("", "URL of the judge's server, such as http://localhost:8000/v1", needs=JUDGE_SERVER)
