@@ -140,6 +140,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "t3": Table(CUT, {"t3": ()}, ("consistent, ", "force_answer, ")),
     "t3_lost_threads": LOST_THREADS,
     "treasure": Table(PRETRAINED, {"real_model_treasure": ()}, head="method"),
+    "clerk": Table(PRETRAINED, {"real_model_clerk": ()}, head="method"),
     **{
         environment: Table(CUT, {f"active_{environment}": ()}, ("force_answer, ",))
         for environment in (
