@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,29 @@ FEW = [
 ]  # fmt: skip
 
 
+@contextmanager
+def as_a_new_process(folder: Path) -> Iterator[None]:
+    """Nothing of the folder, which contains the current one, is known before or afterwards."""
+    here = {path.stem for path in Path.cwd().glob("*.py")}
+    hidden = {name: sys.modules.pop(name) for name in here & set(sys.modules)}
+    registries: list[dict[Any, Any]] = [
+        ALGORITHMS, KEYS, base.CLASSES, REWARDS, VERIFIERS, JUDGES, AGENTS, TRACKERS, plugins.ORIGINS,
+        plugins.OWN_MODULES,
+    ]  # fmt: skip
+    before, modules = [dict(registry) for registry in registries], set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [part for part in sys.path if part])
+        patch.setattr(plugins, "_loaded", set(plugins._loaded))
+        yield
+    for registry, old in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(old)
+    for name in set(sys.modules) - modules:
+        if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+    sys.modules.update(hidden)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A user's folder with the example's files; registrations are undone after the test."""
@@ -45,20 +69,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         shutil.copy(EXAMPLES / f"{name}.py", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(sys, "path", [part for part in sys.path if part])
-    monkeypatch.setattr(plugins, "_loaded", set(plugins._loaded))
-    registries: list[dict[Any, Any]] = [
-        ALGORITHMS, KEYS, base.CLASSES, REWARDS, VERIFIERS, JUDGES, AGENTS, TRACKERS,
-        plugins.ORIGINS, plugins.OWN_MODULES,
-    ]  # fmt: skip
-    before, modules = [dict(registry) for registry in registries], set(sys.modules)
-    yield tmp_path
-    for registry, old in zip(registries, before, strict=True):
-        registry.clear()
-        registry.update(old)
-    for name in set(sys.modules) - modules:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+    with as_a_new_process(tmp_path):
+        yield tmp_path
 
 
 def test_threads_find_modules_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,19 +286,6 @@ def test_the_example_of_a_tracker(folder: Path) -> None:
     tracker.log(1, {"actor/lr": 0.1})
     tracker.log(2, {"eval/success_rate": 0.5})
     assert (folder / "success.txt").read_text() == "2 0.5\n"
-
-
-@pytest.mark.rllib
-def test_the_three_files_train_in_one_process(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sft = ["--output", "m", "--set", "minibatches=1", "iterations=1", "demonstrations=16"]
-    assert main(["sft", *IMPORTS, "--env", "own-lock", *sft]) == 0, capsys.readouterr().err
-    flags = ["--algo", "own-median", "--env", "own-lock", "--local", "--output", "run", "--set", "model=m", *FEW]
-    assert main([*IMPORTS, *flags]) == 0, capsys.readouterr().err
-    assert yaml.safe_load((folder / "run" / "config.yaml").read_text())["plugins"] == [
-        str(folder / f"{name}.py") for name in NAMES
-    ]
-    assert main(["--resume", "run", "--iterations", "2"]) == 0, capsys.readouterr().err
-    assert "own-median" in ALGORITHMS and "own-lock" in base.CLASSES
 
 
 @pytest.mark.timeout(300)

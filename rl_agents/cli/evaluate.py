@@ -20,6 +20,7 @@ from rl_agents.config import parse_assignments
 from rl_agents.config.settings import EVALUATION_KEYS
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
+from rl_agents.inference.hub import find_folder, how_to_get
 from rl_agents.reporting.episode_diagnostics import EpisodeWatch
 from rl_agents.reporting.run_folder import RunFolder, json_safe, restored_settings
 from rl_agents.reporting.statistics import student_interval, success_interval
@@ -31,7 +32,7 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--checkpoint", type=Path, metavar="DIR", help="a run folder (its newest checkpoint) or a checkpoint"
     )
-    parser.add_argument("--model", type=Path, metavar="DIR", help="a Hugging Face model folder")
+    parser.add_argument("--model", metavar="DIR", help="a Hugging Face model: a folder or a public name")
     parser.add_argument(
         "--compare", nargs="+", metavar="[PROMPTING:]DIR", default=[],
         help="compare policies in one table: run folders, checkpoints, model folders or `starter` (the warm-start "
@@ -119,11 +120,12 @@ def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, 
 
 def policy_settings(path: str, flags: Mapping[str, Any], args: argparse.Namespace) -> Settings:
     """Return the settings of a checkpoint overridden by ``flags``, or only ``flags`` for a model or the starter."""
-    folder = Path(path)
-    is_model = args.model or (args.compare and (path == "starter" or (folder / "config.json").is_file()))
+    folder, model = Path(path), find_folder(path) if args.model or args.compare else None
+    has_config = model is not None and (model / "config.json").is_file()
+    is_model = args.model or (args.compare and (path == "starter" or has_config))
     if is_model:
-        if path != "starter" and not (folder / "config.json").is_file():
-            raise InputError(f"{path}: no Hugging Face model there (no config.json)")
+        if path != "starter" and not has_config:
+            raise InputError(f"{path}: no Hugging Face model there (no config.json){how_to_get(path)}")
         settings = chosen_settings({}, flags, None)
         settings.update({"model": path})
         return settings

@@ -40,7 +40,7 @@ def build_parser() -> Parser:
         "gateway",
         epilog="--set takes a run's keys (max_model_len, max_response_tokens, ...); see docs/reference/gateway.md",
     )
-    parser.add_argument("--model", metavar="DIR", help="a Hugging Face model folder")
+    parser.add_argument("--model", metavar="DIR", help="a Hugging Face model: a folder or a public name")
     parser.add_argument("--checkpoint", metavar="DIR", help="a run folder (its newest checkpoint) or a checkpoint")
     parser.add_argument("--pool", metavar="FILE", help="file that records sessions and calls; created if missing")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from rl_agents.algorithms import Settings
 from rl_agents.config.settings import EVALUATION_KEYS
 from rl_agents.errors import InputError
+from rl_agents.inference.hub import find_folder, plain_name
 from rl_agents.inference.model_shape import check_model_dir
 from rl_agents.inference.select import resolve_engine
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
@@ -39,12 +40,14 @@ class Checkpoint:
 
 
 def find_checkpoint(path: str | Path) -> Checkpoint:
-    """Find the weights that ``path`` names: a run's newest checkpoint, a checkpoint, or a model folder.
+    """Find the weights that ``path`` names: a run's newest checkpoint, a checkpoint, or a model (folder, public name).
 
     Raises:
         InputError: none of these, or a folder without safetensors weights.
     """
     folder = Path(path).resolve()
+    if not folder.is_dir() and (public := find_folder(path)):
+        return Checkpoint(check_model_dir(public), None, plain_name(str(path)))
     if (folder / "config.json").is_file():
         return Checkpoint(check_model_dir(folder), None, folder.name)
     if not (folder / "hf").is_dir():

@@ -33,8 +33,9 @@ async def listening(app: Any, host: str, port: int, name: str) -> AsyncIterator[
     Raises:
         OSError: the address cannot be used.
     """
+    # Its own log_config would close every handler that the program has made so far.
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=65,
+        app, log_config=None, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=65,
         timeout_graceful_shutdown=GRACE_S, backlog=2048,
     )  # fmt: skip
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
-import shlex
-import shutil
 import sys
 from pathlib import Path
 
@@ -19,12 +16,6 @@ from rl_agents.envs.base import env_spec, read_env_options, starter_spec, task_i
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "tutorials" / "your-own-environment.md"
 SHOP = "gymnasium:shop:Shop"
-#: What makes a command of the page short; `serve` runs until it is stopped, and tests/serving has it.
-SHORTER = {
-    "sft": ["--iterations", "1", "--set", "demonstrations=64"],
-    "train": ["--iterations", "1", "--set", "tasks_per_iteration=4", "group_size=2", "eval_episodes=4"],
-    "view": ["--text"], "play": [], "push": [],
-}  # fmt: skip
 
 
 @pytest.fixture
@@ -57,32 +48,3 @@ def test_the_page_shows_what_the_file_says() -> None:
         line.strip() for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) for line in block.splitlines()
     ]
     assert len(shown) > 10 and not [line for line in shown if line and line not in lines]
-
-
-def commands() -> list[list[str]]:
-    """The arguments of `run.py` in the lines of the page, in their order."""
-    lines = re.findall(r"^    python \$RL/run\.py (.+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    return [shlex.split(line, comments=True) for line in lines]
-
-
-@pytest.mark.rllib
-def test_the_commands_of_the_page_run_in_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As printed, in a folder with a copy of the file, but for fewer iterations."""
-    shutil.copy(DOCS / "examples" / "tutorial" / "shop.py", tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [part for part in sys.path if part])
-    plugins.OWN_MODULES.clear()
-    done = []
-    for argv in commands():
-        name = "train" if argv[0].startswith("-") else argv[0]
-        if name != "serve":
-            given = [word for word in argv if word != "--open"]
-            assert main([*given, *SHORTER[name]]) == 0, argv
-            done.append(name)
-    assert done == ["play", "sft", "train", "view", "train", "push"]
-    summary = json.loads((tmp_path / "runs" / "shop" / "summary.json").read_text(encoding="utf-8"))
-    assert summary["status"] == "done" and summary["iterations"] == 1
-    assert (tmp_path / "shop-agent" / "model.safetensors").is_file()
-    assert "lowest advantages" in capsys.readouterr().out

@@ -14,6 +14,7 @@ from rl_agents.algorithms import Settings
 from rl_agents.cli import main
 from rl_agents.errors import InputError
 from rl_agents.inference.hub import find_folder, pinned, plain_name
+from rl_agents.serving.source import Checkpoint, find_checkpoint
 from rl_agents.trainer.preflight import check_settings
 from rl_agents.trainer.resolve import resolve
 from rl_agents.trainer.warm_start import ensure_model
@@ -60,6 +61,14 @@ def test_a_run_resolves_the_name_and_writes_down_the_commit(cache: Path) -> None
     (cache / "refs" / "main").write_text(OLDER)
     assert resolve(settings).model == f"Owner/Tiny-Chat@{COMMIT}", "a run that goes on keeps its commit"
     assert ensure_model(settings, pytest.fail) == (cache / "snapshots" / COMMIT).resolve()
+
+
+@pytest.mark.rllib
+def test_it_is_served_and_evaluated_by_its_name(cache: Path) -> None:
+    assert find_checkpoint("Owner/Tiny-Chat@v1") == Checkpoint(cache / "snapshots" / OLDER, None, "Tiny-Chat")
+    argv = "eval --model Owner/Tiny-Chat --local --episodes 1 --seeds 1 --set max_turns=1 max_response_tokens=4"
+    assert main(argv.split()) == 0
+    assert main(["eval", "--model", "Owner/Other"]) == 2
 
 
 ABSENT: list[tuple[str, str]] = [

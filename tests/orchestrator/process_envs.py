@@ -15,7 +15,7 @@ DEADLY = 5
 
 
 class Odd(gymnasium.Env[str, str]):
-    """Shows in which process it is played, and one of its tasks ends that process."""
+    """One of its tasks ends the process that plays it."""
 
     observation_space = action_space = gymnasium.spaces.Text(1 << 16)
 
@@ -23,10 +23,10 @@ class Odd(gymnasium.Env[str, str]):
         super().reset(seed=seed)
         if seed == DEADLY and ray.get_runtime_context().get_actor_id():  # the driver looks at first prompts, too
             os._exit(9)
-        return f"3 of 4 : 123 1A2B {os.getpid()}", {}
+        return "3 of 4 : 123 1A2B", {}
 
     def step(self, action: str) -> Any:
-        return f"1A2B {os.getpid()}", float(len(action) % 2), False, False, {}
+        return "1A2B", float(len(action) % 2), False, False, {}
 
 
 class Fickle(gymnasium.Env[str, str]):

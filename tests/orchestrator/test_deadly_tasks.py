@@ -1,4 +1,4 @@
-"""Real env runner actors, and an environment that ends them or looks different in each."""
+"""Real env runner actors, and an environment that ends them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import RunFolder
@@ -30,12 +29,6 @@ def algo(ray_session: None, beginner_model_dir: Path) -> Any:
     algo = AgentConfig().training(model=str(beginner_model_dir), **KEYS).build_algo()
     yield algo
     algo.stop()
-
-
-def test_a_state_that_depends_on_the_process_is_found_before_a_search(algo: AgentAlgorithm) -> None:
-    assert algo.rollout_workers is not None
-    with pytest.raises(InputError, match=r"cannot be branched by replay: on another env runner .* another observation"):
-        algo.rollout_workers.check_branching(algo.train_tasks)
 
 
 def test_a_task_that_ends_its_process_twice_is_left_out_and_the_run_goes_on(
