@@ -26,15 +26,18 @@ class LearnerLost(RuntimeError):
     """A learner died or does not answer; new learners can continue from the last checkpoint."""
 
 
-def similar(name: str, valid: Iterable[str], otherwise: str = "") -> str:
+def similar(name: str, valid: Iterable[str], otherwise: str = "", cutoff: float = 0.5) -> str:
     """Return a hint that names the closest valid choice; ``otherwise`` if none is close.
+
+    Args:
+        cutoff: least similarity, 1 for equal names; higher where ``valid`` is a folder of anything.
 
     >>> similar("grop", ["grpo", "ppo"])
     "did you mean 'grpo'?"
     """
     choices = sorted(valid)
     lowered = {choice.lower(): choice for choice in choices}
-    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=cutoff)
     begun = [choice for choice in lowered if len(name) > 2 and choice.startswith(name.lower())]
     close = close or begun[: len(begun) == 1]
     return f"did you mean '{lowered[close[0]]}'?" if close else otherwise

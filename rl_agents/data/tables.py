@@ -400,7 +400,7 @@ def table_files(name: str) -> tuple[Path, ...]:
     if path.suffix not in SUFFIXES and path.parent.is_dir() and path.parent != Path():
         return folder_files(path.parent, "", path.name, str(path.parent))
     neighbors = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
-    hint = similar(path.name, neighbors)
+    hint = similar(path.name, neighbors, cutoff=0.6)
     raise InputError(f"{path}: no such file or folder{hint and f'; {hint}'}")
 
 

@@ -156,7 +156,7 @@ def find_runs(places: Sequence[str]) -> Catalog:
         path = Path(place)
         if not path.exists():
             folders = [entry.name for entry in path.parent.iterdir() if entry.is_dir()] if path.parent.is_dir() else []
-            hint = similar(path.name, folders)
+            hint = similar(path.name, folders, cutoff=0.6)
             raise InputError(f"{place}: no such folder{hint and f': {hint}'}")
         elif (whole := path.resolve()) not in seen:
             seen.add(whole)
