@@ -33,7 +33,7 @@ def build_parser() -> Parser:
         "Anthropic Messages), with agent sessions and a web page.",
         epilog="--set takes the server's keys (docs/how-to/serve.md) and the run's (max_model_len, dtype, env.KEY ...)",
     )  # fmt: skip
-    parser.add_argument("--checkpoint", metavar="DIR", help="a run folder, a checkpoint, or a model (folder or public name)")
+    parser.add_argument("--checkpoint", metavar="DIR", help="a run folder, a checkpoint, or a model's folder or name")
     parser.add_argument(
         "--adapter", action="append", dest="adapters", metavar="NAME=DIR",
         help="a LoRA adapter on top of the checkpoint, served as model NAME; may be repeated",
