@@ -33,9 +33,7 @@ def build_parser() -> Parser:
         "Anthropic Messages), with agent sessions and a web page.",
         epilog="--set takes the server's keys (docs/how-to/serve.md) and the run's (max_model_len, dtype, env.KEY ...)",
     )  # fmt: skip
-    parser.add_argument(
-        "--checkpoint", metavar="DIR", help="a run folder, a checkpoint, or a model (folder or public name)"
-    )
+    parser.add_argument("--checkpoint", metavar="DIR", help="a run folder, a checkpoint, or a model's folder or name")
     parser.add_argument("--follow", action="store_true", help="load each new checkpoint of the run as it is written")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="port (default: 8000)")

@@ -17,7 +17,7 @@ from rl_agents.errors import InputError
 class ServingOptions:
     """Keys of ``run.py serve --set`` and of ``serve run rl_agents.serving.app:build``."""
 
-    checkpoint: str = key("", "a run's folder (newest checkpoint), a checkpoint, or a Hugging Face model folder")
+    checkpoint: str = key("", "a run's folder (newest checkpoint), a checkpoint, or a model's folder or public name")
     follow: bool = key(False, "load each newer checkpoint of the run (checkpoint: a run's folder)")
     follow_s: float = key(5.0, "seconds between two checks for a newer checkpoint", gt=0, needs="follow")
     model_name: str = key("", "the model's name in the API; empty: ENV-ALGO of a run, else the folder's name")

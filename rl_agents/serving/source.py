@@ -40,7 +40,7 @@ class Checkpoint:
 
 
 def find_checkpoint(path: str | Path) -> Checkpoint:
-    """Find the weights that ``path`` names: a run's newest checkpoint, a checkpoint, or a model (folder, public name).
+    """Find the weights that ``path`` names: a run's newest checkpoint, a checkpoint, a model's folder or public name.
 
     Raises:
         InputError: none of these, or a folder without safetensors weights.
