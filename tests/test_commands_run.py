@@ -230,7 +230,7 @@ class Shell:
             assert flag not in ("--output", "--folder", "--export") or any(Path(name).iterdir())
 
     def make(self, target: str) -> None:
-        asked = ["make", "-n", "-o", ".venv/.ready", target]
+        asked = ["make", "-n", "--no-print-directory", "-o", ".venv/.ready", target]  # `make test` runs this
         recipe = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
         for line in re.sub(r"\\\n\s*", "", recipe).splitlines():
             self.type(line)
