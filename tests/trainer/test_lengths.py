@@ -33,7 +33,9 @@ from rl_agents.trainer.resolve import resolve
 from rl_agents.tuning.sweep import load_sweep
 
 #: Those without `mcp`, which needs servers, and `pivot`, whose dialogues have one turn.
-GAMES = [name for name in ENVIRONMENTS if name not in ("mcp", "pivot", "blackbox")]
+#: Not those that other tests register.
+BUILT_IN = [name for name, spec in ENVIRONMENTS.items() if spec.module.startswith("rl_agents.")]
+GAMES = [name for name in BUILT_IN if name not in ("mcp", "pivot", "blackbox")]
 
 
 @pytest.fixture(scope="module")
