@@ -59,12 +59,6 @@ WORLDS = {
         ("env.success_return=1", "iterations=12", "eval_interval=4", "checkpoint_interval=12", "eval_episodes=128"),
         episodes=80, group=8, steps=160,
     ),
-    "guess_numbers": World(
-        "guess_numbers",
-        (*COMMON, "max_turns=6", "max_response_tokens=72", "max_model_len=512"),
-        ("iterations=10", "eval_interval=5", "checkpoint_interval=10", "eval_episodes=128"),
-        episodes=64, group=8, steps=160,
-    ),
     "clerk": World(
         "mcp",
         (*COMMON, f"env.servers={CLERK}/servers.json", f"env.tasks={CLERK}/train.jsonl",
@@ -77,26 +71,13 @@ WORLDS = {
 }  # fmt: skip
 #: Where 3spo was at 1.00 after a third of its steps.
 HALF = "3spo, half the steps"
-#: What differs from the other methods.
-OVERRIDES = {
-    HALF: ("iterations=6", "eval_interval=2", "checkpoint_interval=6"),
-    "grpo, LoRA": ("lr=2e-4",),
-}
 
 
 def methods(world: World) -> dict[str, tuple[str, ...]]:
     """The keys of each method on a task."""
     tasks = f"tasks_per_iteration={world.episodes // world.group}"
     search = ("algo=3spo", tasks, f"search_steps={world.steps}")
-    groups = (tasks, f"group_size={world.group}")
-    return {
-        "grpo": ("algo=grpo", *groups),
-        "grpo, LoRA": ("algo=grpo", *groups, "lora_rank=16"),
-        "steppo": ("algo=steppo", *groups),
-        "chain-gae (ours)": ("algo=chain-gae", *groups),
-        "3spo": search,
-        HALF: search,
-    }
+    return {"grpo": ("algo=grpo", tasks, f"group_size={world.group}"), "3spo": search, HALF: search}
 
 
 def start_of(name: str) -> Path:
@@ -130,8 +111,8 @@ def clerk_start(world: World) -> Path:
 
 def arm(name: str, world: World, start: Path) -> Arm:
     """The flags of a method."""
-    keys = (*methods(world)[name], *TRAIN, f"env={world.env}", f"model={start}", *world.keys, *world.train)
-    keys += OVERRIDES.get(name, ())
+    fewer = ("iterations=6", "eval_interval=2", "checkpoint_interval=6") if name == HALF else ()
+    keys = (*methods(world)[name], *TRAIN, f"env={world.env}", f"model={start}", *world.keys, *world.train, *fewer)
     return Arm(name, sets(keys))
 
 

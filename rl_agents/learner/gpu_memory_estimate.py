@@ -1,4 +1,4 @@
-"""Memory of a run by the formulas of docs/how-to/scale.md, on GPUs and in one process without a GPU: calculated."""
+"""GPU memory of a run by the formulas of docs/how-to/scale.md: calculated, not measured."""
 
 from __future__ import annotations
 
@@ -6,17 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.inference.base import EngineSettings
 from rl_agents.inference.model_shape import WIDTHS, ModelShape
-from rl_agents.inference.torch_forward import CACHE_BYTES
 
 GB = 1e9
 #: Usable share of a GPU: the rest is CUDA's context, NCCL's buffers and fragmentation.
 USABLE = 0.85
 #: Maximum bytes of logits in a learner's memory: logits of more scored tokens are computed in pieces.
 LOGITS_AT_ONCE = 2 << 30
-#: GB of a process with Ray, torch and transformers, without a model.
-LIBRARIES = 0.75
 #: Numbers of learners to try.
 LEARNERS = (1, 2, 4, 8, 16, 32, 64)
 #: Shapes of the models in recipes, from their config.json: layers, hidden, feed-forward, heads, KV heads, head
@@ -91,18 +87,6 @@ def engine_memory(settings: Settings, shape: ModelShape) -> tuple[float, float]:
     parts, width = settings.tensor_parallel, WIDTHS[settings.dtype]
     context = settings.max_model_len * shape.kv_bytes(settings.dtype)
     return width * shape.parameters / parts / GB, context / parts / GB
-
-
-def local_memory(settings: Settings, shape: ModelShape, scored: int) -> float:
-    """Return GB of a run in one process (``--local``): learner, torch engine with its cache, and libraries.
-
-    The engine's weights count twice, as new ones arrive while it has the old ones. The cache is that of an iteration's
-    or an evaluation's episodes side by side.
-    """
-    weights, context = engine_memory(settings, shape)
-    episodes = max(settings.tasks_per_iteration * settings.group_size, settings.eval_episodes)
-    cache = min(min(episodes, EngineSettings.max_batch) * context, CACHE_BYTES / GB)
-    return learner_memory(settings, shape, 1, scored).total + 2 * weights + cache + LIBRARIES
 
 
 def fewest_learners(settings: Settings, shape: ModelShape, scored: int, gpu_gb: float) -> int | None:

@@ -12,15 +12,17 @@ import psutil
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.chat.template import ChatOptions, ContextPolicy, load_tokenizer, make_context
+from rl_agents.inference.base import EngineSettings
 from rl_agents.inference.hub import find_folder, how_to_get, plain_name
 from rl_agents.inference.model_shape import ModelShape, model_shape, read_config
+from rl_agents.inference.torch_forward import CACHE_BYTES
 from rl_agents.learner.gpu_memory_estimate import (
+    GB,
     KNOWN,
     USABLE,
     engine_memory,
     fewest_learners,
     learner_memory,
-    local_memory,
     micro_batch,
 )
 from rl_agents.rollout.env_calls import EnvFailure
@@ -30,6 +32,8 @@ from rl_agents.trainer.resolve import cautions, rate_caution, resolve
 GIB = 2**30
 #: Parameters up to which a model is trained without a GPU in reasonable time.
 SMALL = 1e9
+#: GB of a process with Ray, torch and transformers, without a model.
+LIBRARIES = 0.75
 
 
 @dataclass(frozen=True)
@@ -185,8 +189,20 @@ def _memory(settings: Settings, shape: ModelShape | None, dialogues: Dialogues |
     return found
 
 
+def local_memory(settings: Settings, shape: ModelShape, scored: int) -> float:
+    """Return GB of a run in one process (``--local``): learner, torch engine with its cache, and libraries.
+
+    The engine's weights count twice, as new ones arrive while it has the old ones. The cache is that of an iteration's
+    or an evaluation's episodes side by side.
+    """
+    weights, context = engine_memory(settings, shape)
+    episodes = max(settings.tasks_per_iteration * settings.group_size, settings.eval_episodes)
+    cache = min(min(episodes, EngineSettings.max_batch) * context, CACHE_BYTES / GB)
+    return learner_memory(settings, shape, 1, scored).total + 2 * weights + cache + LIBRARIES
+
+
 def _one_process(needed: float) -> Finding:
-    has = psutil.virtual_memory().total / 1e9
+    has = psutil.virtual_memory().total / GB
     text = f"without a GPU, one process (--local) takes about {needed:.1f} GB of this machine's {has:.1f}"
     if needed <= USABLE * has:
         return _ok("local", text)

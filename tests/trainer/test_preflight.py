@@ -13,8 +13,8 @@ from rl_agents.algorithms import Settings
 from rl_agents.cli import main
 from rl_agents.config import load_recipe
 from rl_agents.inference.model_shape import ModelShape
-from rl_agents.learner.gpu_memory_estimate import KNOWN, LIBRARIES, fewest_learners, learner_memory, local_memory
-from rl_agents.trainer.preflight import check_settings
+from rl_agents.learner.gpu_memory_estimate import KNOWN, fewest_learners, learner_memory
+from rl_agents.trainer.preflight import LIBRARIES, check_settings, local_memory
 from rl_agents.tuning.sweep import load_sweep
 
 FOLDER = Path(__file__).parents[2] / "tune_configs"
