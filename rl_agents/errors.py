@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class InputError(ValueError):
@@ -41,6 +42,12 @@ def similar(name: str, valid: Iterable[str], otherwise: str = "", cutoff: float 
     begun = [choice for choice in lowered if len(name) > 2 and choice.startswith(name.lower())]
     close = close or begun[: len(begun) == 1]
     return f"did you mean '{lowered[close[0]]}'?" if close else otherwise
+
+
+def similar_file(path: Path) -> str:
+    """Return a hint that names what is like ``path`` in its folder; empty if nothing is."""
+    there = path.parent.iterdir() if path.parent.is_dir() else ()
+    return similar(path.name, (entry.name for entry in there), cutoff=0.6)
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

@@ -186,8 +186,8 @@ class Policy:
         return iter([action for _, action in player(task, rng, self.options, self.settings.max_turns)])
 
     def _drawn(self, env: TextEnv, answer: EnvReply, info: Mapping[str, Any], rng: random.Random) -> str:
-        if draw := getattr(env, "random_action", None):  # with a separate generator for environments in processes
-            number: str | None = draw(random.Random(rng.getrandbits(32)))
+        if draw := getattr(env, "random_action", None):
+            number: str | None = draw(rng)
             if number is not None:
                 return number
         if admissible := [str(action) for action in info.get("admissible_actions") or ()]:

@@ -213,6 +213,8 @@ def _export(parser: Parser, place: str, argv: Sequence[str]) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="F.jsonl", help="new file of JSON lines")
     parser.add_argument("--raw", action="store_true", help="export all sessions as recorded, without decisions")
     args = parser.parse(argv)
+    if args.output.suffix != ".jsonl":
+        raise InputError(f"--output {args.output}: an export is a .jsonl file")
     with PoolReader(pool_file(place)) as reader:
         count = export(reader, args.output, _where(args), raw=args.raw)
     print(f"{count} sessions: {args.output}")

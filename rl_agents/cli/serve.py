@@ -64,7 +64,7 @@ def run(argv: Sequence[str]) -> int:
         with interrupts.abortable():
             ensure_ray(options.max_replicas + SERVE_ACTORS)
             interrupts.install()
-            _start(application, args)
+            _start(application, options.checkpoint, args)
         try:
             print(_welcome(options.checkpoint, args), flush=True)
             _wait(interrupts)
@@ -86,7 +86,7 @@ def check_port(host: str, port: int) -> None:
         raise InputError(f"cannot listen on {host} port {port}: {error.strerror or error}") from None
 
 
-def _start(application: Any, args: argparse.Namespace) -> None:
+def _start(application: Any, checkpoint: str, args: argparse.Namespace) -> None:
     """Start Serve and wait until all replicas answer.
 
     Raises:
@@ -95,9 +95,10 @@ def _start(application: Any, args: argparse.Namespace) -> None:
     from ray import serve
 
     if serve.status().proxies:
+        place = Path(checkpoint).resolve() if Path(checkpoint).exists() else checkpoint
         raise InputError(
             "this Ray cluster already runs Ray Serve; add the agent to it with: "
-            f"serve run rl_agents.serving.app:build checkpoint={Path(args.checkpoint or '').resolve()}"
+            f"serve run rl_agents.serving.app:build checkpoint={place}"
         )
     serve.start(http_options={"host": args.host, "port": args.port}, logging_config={"log_level": "WARNING"})
     serve.run(application, name=APPLICATION, route_prefix="/", logging_config={"log_level": "WARNING"})

@@ -131,20 +131,17 @@ def plan_resume(args: argparse.Namespace) -> SweepPlan:
     return SweepPlan(sweep, args.resume.resolve(), resolve_trials(sweep, str(file)))
 
 
-def chooses_engine(sweep: Sweep) -> bool:
-    return sweep.local or "engine" in sweep.space or sweep.keys.get("engine", "auto") != "auto"
-
-
 def with_one_engine(plan: SweepPlan, source: str) -> SweepPlan:
     """Choose one engine for all trials and store it in the sweep's file, so that trials are comparable.
 
     It is vLLM if ``engine=auto`` would choose vLLM for one of them.
     """
-    if chooses_engine(plan.sweep):
+    sweep = plan.sweep
+    if sweep.local or "engine" in sweep.space or sweep.keys.get("engine", "auto") != "auto":
         return plan
     trials = list(plan.settings.values())
     chosen = next((settings for settings in trials if settings.engine == "vllm"), trials[0])
-    sweep = plan.sweep.with_keys({"engine": chosen.engine})
+    sweep = sweep.with_keys({"engine": chosen.engine})
     if any(settings.engine != chosen.engine for settings in trials):
         plan = replace(plan, settings=resolve_trials(sweep, source))
         for settings in plan.settings.values():

@@ -33,8 +33,8 @@ from rl_agents.errors import InputError, nearest
 CARD = "README.md"
 #: Suffixes of data files; of a split in several formats the first one is read.
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
-#: Files that describe a data set, or caches of `datasets`.
-_NO_DATA = re.compile(r"(\..*|cache-.*|dataset_infos?\.json|dataset_dict\.json|state\.json)")
+#: Files that describe a data set.
+_NO_DATA = re.compile(r"(\..*|dataset_infos?\.json|dataset_dict\.json|state\.json)")
 _SHARD = re.compile(r"(.+?)[-_.](\d{4,6})-of-(\d{4,6})")
 _SPLIT = re.compile(r"(?:^|[-_.])(train|test|validation|valid|val|dev|eval)(?=[-_.]|$)")
 MAX_FILES = 20_000

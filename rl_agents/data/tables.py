@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rl_agents.data.hub import PREFIX, SUFFIXES, folder_files, hub_files
-from rl_agents.errors import InputError, nearest, similar
+from rl_agents.errors import InputError, nearest, similar, similar_file
 from rl_agents.tools.strict_json import DECODER, check_plain, check_text_file, strict_json
 
 if TYPE_CHECKING:
@@ -399,8 +399,7 @@ def table_files(name: str) -> tuple[Path, ...]:
         return (path,)
     if path.suffix not in SUFFIXES and path.parent.is_dir() and path.parent != Path():
         return folder_files(path.parent, "", path.name, str(path.parent))
-    neighbors = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
-    hint = similar(path.name, neighbors, cutoff=0.6)
+    hint = similar_file(path)
     raise InputError(f"{path}: no such file or folder{hint and f'; {hint}'}")
 
 

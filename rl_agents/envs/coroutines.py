@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from rl_agents.queues import Deadline
 
 T = TypeVar("T")
-#: Seconds for the clean-up of a cancelled call; after them it is no longer awaited.
+#: Seconds for the clean-up of a canceled call; after them it is no longer awaited.
 CANCEL_S = 1.0
 #: A loop that is late by more seconds than this was blocked.
 LATE_S = 1.0
@@ -80,13 +80,13 @@ async def over(task: asyncio.Future[Any], deadline: Deadline) -> None:
 async def within(deadline: Deadline, pieces: Pieces, awaitable: Awaitable[T]) -> T:
     """Await ``awaitable``, which awaits ``pieces``, until the deadline.
 
-    After the deadline it is cancelled, and abandoned `CANCEL_S` later, because a coroutine may swallow its
+    After the deadline it is canceled, and abandoned `CANCEL_S` later, because a coroutine may swallow its
     cancellation. If the loop was blocked in the meantime, as a runner's is while its work is not fetched, the deadline
     is extended by that time, once.
 
     Raises:
         TimeoutError: the deadline has passed.
-        RuntimeError: it was cancelled from elsewhere.
+        RuntimeError: it was canceled from elsewhere.
     """
     task: asyncio.Future[T] = asyncio.ensure_future(awaitable)
     try:

@@ -2,7 +2,7 @@
 
 Importing a framework takes seconds, so its process lives as long as the runner and runs sessions concurrently
 (`rl_agents.gateway.agent_interpreter_child`). It is started below `rl_agents.gateway.process_supervisor_child`, like
-commands, and so never outlives the runner. A session that exceeds its time is cancelled. A process that does not react
+commands, and so never outlives the runner. A session that exceeds its time is canceled. A process that does not react
 is stuck: it is killed with all its descendants, and the next session gets a new one. If a process ends, its sessions
 fail. Everything here runs on the event loop of `rl_agents.background`, independent of the callers' loops.
 """

@@ -31,7 +31,7 @@ from typing import Any
 THREADS = 256
 #: Longest message in bytes.
 MAX_LINE = 1 << 26
-#: Seconds that a cancelled agent has to end.
+#: Seconds that a canceled agent has to end.
 STOP_S = 2.0
 
 

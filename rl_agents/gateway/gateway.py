@@ -179,7 +179,7 @@ class Gateway:
         return len(self._question(self._session(session), call, "").prompt_ids)
 
     async def answer(self, session: str, call: ModelCall, sent: Sent) -> list[ModelAnswer]:
-        """Answer a request. If this coroutine is cancelled, the call continues, and a retry gets its answer.
+        """Answer a request. If this coroutine is canceled, the call continues, and a retry gets its answer.
 
         Raises:
             ApiError: the reason why there is no answer.

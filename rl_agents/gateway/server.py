@@ -159,7 +159,7 @@ class Service:
 
     async def models(self, request: Request) -> Response:
         self.session(request)
-        return JSONResponse(models_body([self.gateway.limits.model_name], self.gateway.created))
+        return JSONResponse(models_body(model_body(self.gateway.limits.model_name, self.gateway.created)))
 
     async def model(self, request: Request) -> Response:
         self.session(request)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 Weights = Mapping[str, "torch.Tensor"]
 #: See `least_room`.
 LEAST_ROOM = 16
+#: Maximum bytes of keys and values in one torch engine; while the cache grows, half as much more.
+CACHE_BYTES = 2 << 30
 #: Called on the event loop with token ids and log-probabilities as they are sampled, in order, each once. If
 #: `Extras.top_logprobs` is set, also with the likeliest tokens of each position.
 OnTokens = Callable[..., None]

@@ -20,9 +20,7 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
 from rl_agents.errors import InputError
-
-#: Maximum bytes of keys and values in one engine; while the cache grows, half as much more.
-CACHE_BYTES = 2 << 30
+from rl_agents.inference.base import CACHE_BYTES
 
 
 def last_tokens(tokens: list[int], start: int, width: int) -> list[int]:

@@ -46,7 +46,7 @@ from rl_agents.losses import clipped_value_loss, kl_penalty, weighted_sum
 
 #: Folder of a checkpoint, next to ``hf``.
 ADAPTER = "adapter"
-#: Trained weights from which on an update hands freed memory back; with fewer there is little to hand back.
+#: Trained weights from which on an update on a CPU hands freed memory back; with fewer there is little.
 LARGE = 50_000_000
 #: Weights of an adapter in peft's format.
 TENSORS = "adapter_model.safetensors"
@@ -177,7 +177,7 @@ class AgentLearner(TorchLearner):
             self._before_first_step = index == 0
             self._optimizer_step([training_data.rows[i] for i in minibatch.rows], minibatch, networks)
         self.optimizers.zero_grad()  # gradients need as much memory as the weights
-        if sum(parameter.numel() for parameter in self.optimizers.parameters()) >= LARGE:
+        if self._device.type == "cpu" and sum(weights.numel() for weights in self.optimizers.parameters()) >= LARGE:
             _hand_back_memory()
         self.sums.add("timing_s/update", time.perf_counter() - started, how="max")
         return self.sums.data

@@ -63,21 +63,12 @@ class Progress:
     """One flushed line per iteration."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        """
-        Args:
-            stream: default: stdout.
-        """
         self._stream = stream or sys.stdout
-        self._total = 0
-
-    def start(self, total: int) -> None:
-        """Begin a run of ``total`` iterations."""
-        self._total = total
 
     def note(self, text: str) -> None:
         """Print a line of text."""
         print(text, file=self._stream, flush=True)
 
-    def update(self, record: Record) -> None:
-        """Show a completed iteration."""
-        self.note(plain_line(record, self._total))
+    def update(self, record: Record, total: int) -> None:
+        """Show a completed iteration of ``total``."""
+        self.note(plain_line(record, total))

@@ -7,7 +7,7 @@ every runner, so that a lost runner loses nothing.
 
 An environment that can be copied has two methods. ``snapshot()`` returns the episode's state as a small, immutable
 object that can be pickled. ``restore(snapshot)`` continues from it, in this environment or in another one with the same
-options, before or after a reset. It contains all generators that the episode draws from.
+options, before or after a reset. A snapshot contains all generators that the episode draws from.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ async def restore(env: TextEnv, guard: EnvGuard, snapshot: Any) -> None:
 class Position:
     def __init__(self, point: BranchPoint, pool: EnvPool, branching: Branching, limits: Limits) -> None:
         self.point, self.pool, self.branching, self.limits = point, pool, branching, limits
-        self.guard = pool.guard(None, point.task_id, point.seed, limits.env_timeout_s)
+        self.guard: EnvGuard
         self.env: TextEnv | None = None
         self.snapshot = point.snapshot
         self.replayed_steps = 0
@@ -157,12 +157,13 @@ class Position:
             if self.snapshot is not None and self.branching != "replay":
                 await restore(self.env, self.guard, self.snapshot)
             else:
-                self._check(await self.replay(self.env))
+                self.answer = await self._replay(self.env)
+                self._check(self.answer)
                 self.snapshot = await self.take_snapshot()
         self._there = True
         return self.env
 
-    async def replay(self, env: TextEnv) -> EnvReply:
+    async def _replay(self, env: TextEnv) -> EnvReply:
         """Reset and act; return the last answer."""
         options = {"task_id": self.point.task_id}
         self.guard.generators.reset()
@@ -171,7 +172,6 @@ class Position:
         for action in self.point.actions:
             answer = read_step(await self.guard.call(env.step, action), longest)
         self.replayed_steps += len(self.point.actions)
-        self.answer = answer
         return answer
 
     async def take_snapshot(self) -> Any:

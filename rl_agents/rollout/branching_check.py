@@ -146,8 +146,8 @@ async def _reach(seat: Seat, state: Reached) -> Reached:
     snapshot: Any = None
     if state.way == "snapshot":
         snapshot = await seat.guard.call(seat.env.snapshot)  # type: ignore[attr-defined]
-    if state.way == "snapshot" and (problem := _not_portable(snapshot)):
-        raise EnvFailure(problem)
+        if problem := _not_portable(snapshot):
+            raise EnvFailure(problem)
     return replace(state, shown=(*shown, await _acted(seat, state.actions[-1])), snapshot=snapshot)
 
 
@@ -191,7 +191,7 @@ def _shown(answer: EnvReply, info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _listed(actions: Any) -> list[str] | None:
-    """Return actions as text; sets are sorted, because their order differs between processes."""
+    """Return actions as text; sets are sorted, because equal ones may differ in order."""
     if not isinstance(actions, Iterable):
         return None
     texts = [str(action) for action in actions]

@@ -153,12 +153,11 @@ class EnvReply:
 def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Return ``call(*args, **kwargs)``, or raise `EnvFailure` if it raises or takes longer than ``timeout_s``.
 
-    An `InputError` passes, because the user has to fix it. So does an `EnvFailure`, which the process of an environment
-    has raised already.
+    An `InputError` passes, because the user has to fix it.
     """
     try:
         return call_with_timeout(timeout_s, call, *args, **kwargs)
-    except (InputError, EnvFailure):
+    except InputError:
         raise
     # A plain call is never canceled, so a CancelledError is the environment's own.
     except (CallTimeout, Exception, SystemExit, asyncio.CancelledError) as error:

@@ -133,7 +133,7 @@ class EnvPool:
             raise
         return envs
 
-    def guard(self, env: TextEnv | None, task_id: str, seed: int, timeout_s: float) -> EnvGuard:
+    def guard(self, env: TextEnv, task_id: str, seed: int, timeout_s: float) -> EnvGuard:
         return EnvGuard(task_id, seed, timeout_s, self.watch, self._hosts.get(id(env)), self._took)
 
     def give_back(self, env: TextEnv) -> None:

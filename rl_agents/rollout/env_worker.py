@@ -291,7 +291,7 @@ class EnvGuard:
         async def answered() -> Any:
             try:
                 return await pieces
-            except (InputError, EnvFailure):
+            except InputError:
                 raise
             except (CallTimeout, Exception, SystemExit) as error:
                 raise failure_of(call, error) from error
@@ -332,13 +332,12 @@ class ThreadHost:
     """One environment in one thread.
 
     Attributes:
-        env: the environment, once it is created.
         over: the thread ends after its present call.
         left: the thread was abandoned in a call that took too long, or whose caller stopped waiting.
     """
 
     def __init__(self) -> None:
-        self.env: Any = None
+        self._env: Any = None
         self.over, self.left = False, False
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._runner: asyncio.Runner | None = None
@@ -350,10 +349,14 @@ class ThreadHost:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    async def make(self, make_env: EnvFactory, timeout_s: float = 0.0) -> TextEnv:
+    async def make(self, make_env: EnvFactory, timeout_s: float) -> TextEnv:
         """Create the environment in its thread; raises like `call`. A late one is closed there."""
-        await self.call(timeout_s, self.start, make_env)
-        made: TextEnv = self.env
+
+        def start() -> None:  # messages of a failure name it
+            self._env = make_env()
+
+        await self.call(timeout_s, start)
+        made: TextEnv = self._env
         return made
 
     async def call(self, timeout_s: float, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -394,12 +397,12 @@ class ThreadHost:
     def _keep_interrupting(self) -> None:
         """Interrupt until the call ends: code may swallow an interruption and use half of the process's time."""
         for pause_s in (0.05, 0.2, *[1.0] * INTERRUPTIONS):
-            self.interrupt()
+            self._interrupt()
             self._thread.join(pause_s)
             if not self.alive:
                 return
 
-    def interrupt(self) -> None:
+    def _interrupt(self) -> None:
         if self._calling and self._thread.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self._thread.ident), ctypes.py_object(CallTimeout)
@@ -407,9 +410,6 @@ class ThreadHost:
             if self._runner is not None:  # while its loop waits for an event, Python runs no line
                 with contextlib.suppress(RuntimeError):  # it is closed
                     self._runner.get_loop().call_soon_threadsafe(lambda: None)
-
-    def start(self, make_env: EnvFactory) -> None:
-        self.env = make_env()
 
     def _finished(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call, and await a coroutine in the thread's own event loop."""
@@ -444,7 +444,7 @@ class ThreadHost:
         job.deliver(result, error)
 
     def _close(self) -> None:
-        env, self.env = self.env, None
+        env, self._env = self._env, None
         if env is not None:
             self._finished(env.close)
 

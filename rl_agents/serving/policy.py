@@ -144,7 +144,7 @@ class Policy:
         self._meter = meter
         if meter is not None:
             meter.serves(checkpoint.label)
-        self._turnstile = UpdateLock(meter.running if meter is not None else None)
+        self._update_lock = UpdateLock(meter.running if meter is not None else None)
         self._loading = asyncio.Lock()
         self._failed: tuple[int, float] = (0, 0.0)
         self._broken = ""
@@ -156,7 +156,7 @@ class Policy:
             EngineError: the engine rejects the request, or has failed.
         """
         await self._keep_up(target)
-        async with self._turnstile.answer():
+        async with self._update_lock.answer():
             label = self._target.checkpoint.label
             answer = _ended(await self._engine.generate(prompt_ids, sampling))
         return Piece(answer.token_ids, answer.logprobs, answer.finish_reason, label, answer.likeliest)
@@ -166,7 +166,7 @@ class Policy:
     ) -> AsyncGenerator[Piece, None]:
         """Sample an answer and yield its tokens as they are sampled; see `generate`."""
         await self._keep_up(target)
-        async with self._turnstile.answer():
+        async with self._update_lock.answer():
             label = self._target.checkpoint.label
             heard: asyncio.Queue[Piece | None] = asyncio.Queue()
 
@@ -198,7 +198,7 @@ class Policy:
             if target.number <= self._target.number:
                 return
             weights = await asyncio.to_thread(read_weights, target.checkpoint)
-            async with self._turnstile.exchange(self._drain_s):
+            async with self._update_lock.exchange(self._drain_s):
                 self._broken = f"new weights ({target.checkpoint.label}) were loaded in part"
                 await self._engine.sync(weights, target.number)
                 self._broken, self._target = "", target

@@ -42,7 +42,7 @@ Tell = Callable[[str, Delta], None]
 
 
 class CheckpointRequest(Body):
-    """``POST /admin/checkpoint``: a folder on the server; None: the run's newest checkpoint."""
+    """``POST /admin/checkpoint``: a folder on the server or a public model in its cache; None: the run's newest one."""
 
     checkpoint: str | None = Field(None, max_length=4096)
 
@@ -269,8 +269,7 @@ class Service:
 
     def models(self) -> dict[str, Any]:
         """Return the list of the one model, in the format of OpenAI's and Anthropic's clients."""
-        name = self._model.name
-        return {**models_body([name], self._started), "data": [self.model(name)]}
+        return models_body(self.model(self._model.name))
 
     def model(self, name: str) -> dict[str, Any]:
         """Return the model of that name.

@@ -138,7 +138,7 @@ class Session:
         return turn
 
 
-#: Seconds that a cancelled turn has to release its environment.
+#: Seconds that a canceled turn has to release its environment.
 LEAVE_S = 5.0
 
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from rl_agents.algorithms import Settings
 from rl_agents.config.settings import EVALUATION_KEYS
 from rl_agents.errors import InputError
-from rl_agents.inference.hub import find_folder, plain_name
+from rl_agents.inference.hub import find_folder, how_to_get, plain_name
 from rl_agents.inference.model_shape import check_model_dir
 from rl_agents.inference.select import resolve_engine
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
@@ -46,7 +46,10 @@ def find_checkpoint(path: str | Path) -> Checkpoint:
         InputError: none of these, or a folder without safetensors weights.
     """
     folder = Path(path).resolve()
-    if not folder.is_dir() and (public := find_folder(path)):
+    if not folder.is_dir():
+        public = find_folder(path)
+        if public is None:
+            raise InputError(f"{path}: no such folder{how_to_get(str(path))}")
         return Checkpoint(check_model_dir(public), None, plain_name(str(path)))
     if (folder / "config.json").is_file():
         return Checkpoint(check_model_dir(folder), None, folder.name)

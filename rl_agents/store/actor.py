@@ -108,7 +108,7 @@ class RemotePool:
     def add(self, *records: Record) -> Future[None]:
         """Send records; the future is done when they are on disk, or has the `PoolError`."""
         future: Future[None] = Future()
-        future.set_running_or_notify_cancel()  # sent records cannot be cancelled
+        future.set_running_or_notify_cancel()  # sent records cannot be canceled
         self._waiting.put((records, future))
         return future
 

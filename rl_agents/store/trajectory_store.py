@@ -86,7 +86,7 @@ class PoolWriter:
 
         Returns:
             A future that is done when they are on disk, or fails with `InputError` (a record that cannot be stored;
-            others are not affected) or `PoolError` (nothing can be stored any more). It cannot be cancelled.
+            others are not affected) or `PoolError` (nothing can be stored any more). It cannot be canceled.
         """
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()

@@ -1,9 +1,10 @@
 """Measure response and context lengths on the environment's prompts, for models other than the warm-start model.
 
 Before a run, scripted dialogues are tokenized as for the model. A dialogue of n turns needs base + turns_read * R
-tokens with responses of length R: ``base`` are the environment's tokens, measured in tasks that the environment's
-demonstrator (or random actions) runs, and ``turns_read`` is the maximum number of responses in the context: all with
-``context=append``, n + 1 with ``window(n)``.
+tokens with responses of length R: ``base`` are the environment's tokens, ``turns_read`` is the maximum number of
+responses in the context (all with ``context=append``, n + 1 with a window that repeats them, 1 with one that does not).
+Both are measured: the environment's demonstrator runs some tasks, and prompts of windows are tokenized twice, once with
+long thoughts in earlier actions.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 from typing import Any, cast
 
@@ -31,7 +32,7 @@ from rl_agents.rollout.turns import Limits, Player, next_dialogue
 
 #: Number of tasks whose first prompts are read, number of those that are run, and the time limit.
 TASKS, PLAYED_TASKS, BUDGET_S = 48, 12, 20.0
-#: Number of tasks that are run with invalid actions, because error messages may be long, and their turns.
+#: Number of tasks that are also run with invalid actions, and their turns.
 GARBLED_TASKS, GARBLED_TURNS = 3, 3
 #: Maximum turns of random actions, and the formats of actions to try.
 EXPLORED_TURNS, FORMS = 12, ("{}", "<think></think>\n<action>{}</action>")
@@ -39,8 +40,10 @@ EXPLORED_TURNS, FORMS = 12, ("{}", "<think></think>\n<action>{}</action>")
 TIMEOUT_S = 20.0
 #: Factors for tasks that were not run: for a whole dialogue, whose lengths average out, and for a window's prompt.
 HEADROOM, WINDOW_HEADROOM = 1.15, 1.5
-#: Assumed tokens of an observation if nothing can act.
+#: Assumed tokens of an observation if no demonstrator can act.
 UNSEEN_OBSERVATION = 512
+#: Words of a thought in the second tokenization.
+THOUGHT = 256
 #: A limit above all prompts.
 UNLIMITED = 10**9
 
@@ -64,16 +67,16 @@ class Dialogues:
     shortest: int
     longest: int
     base: int
-    turns_read: int
+    turns_read: float
     shown: bool
 
     def need(self, response: int) -> int:
         """Return the tokens of a whole dialogue with responses of ``response`` tokens."""
-        return self.base + self.turns_read * response
+        return math.ceil(self.base + self.turns_read * response)
 
     def response_in(self, length: int) -> int:
         """Return the longest response with which a whole dialogue fits into ``length``; not positive if none does."""
-        return (length - self.base) // self.turns_read
+        return math.floor((length - self.base) / self.turns_read)
 
 
 def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> Dialogues:
@@ -93,29 +96,31 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
     # Suppress the warning about prompts longer than the tokenizer's limit, which are measured here.
     warned = getattr(context.template.tokenizer, "deprecation_warnings", {})
     warned["sequence-length-is-longer-than-the-specified-maximum"] = True
+    pool = env_pool(settings)
     with event_loop() as loop:
-        return _summary(settings, loop.run(_readings(settings, player, env_pool(settings), played)))
+        read, garbled = loop.run(_readings(settings, player, pool, played))
+    return _summary(settings, read, garbled)
 
 
-async def _readings(settings: Settings, player: Player, pool: EnvPool, played: bool) -> list[list[int]]:
-    """Return the sizes of the prompts of some tasks, as `_play` does, until the time limit."""
-    started, failure = time.monotonic(), None
-    read: list[list[int]] = []
+async def _readings(
+    settings: Settings, player: Player, pool: EnvPool, played: bool
+) -> tuple[list[_Reading], list[_Reading]]:
+    """Measure tasks until the time limit: with useful and with invalid actions."""
+    grows, started = context_window(settings.context) is None, time.monotonic()
+    read: list[_Reading] = []
+    garbled: list[_Reading] = []
+    failure, timeout_s = None, player.limits.env_timeout_s
     env = await pool.take()
     try:
         for number, task in enumerate(_sample(settings)):
             ways: list[Choose] = [lambda turn, observation, info: None]
-            if played and number < GARBLED_TASKS:
-                ways = [lambda turn, observation, info: "hm" if turn < GARBLED_TURNS else None]
-            elif played and number < PLAYED_TASKS:
+            if played and number < PLAYED_TASKS:
                 ways = [_demonstrated(settings, task), _explored(settings, task)]
             try:
-                guard = pool.guard(env, task, 0, player.limits.env_timeout_s)
-                sizes: list[int] = []
-                for choose in ways:
-                    if len(sizes) < 2:
-                        sizes = await _play(player, env, guard, choose, context_window(settings.context) is None)
-                read.append(sizes)
+                guard = pool.guard(env, task, 0, timeout_s)
+                read.append(await _read(player, env, guard, ways, grows))
+                if played and number < GARBLED_TASKS:
+                    garbled.append(await _play(player, env, guard, _garbled, grows))
             except EnvFailure as error:  # the run handles a failing task
                 failure = error
             if time.monotonic() - started > BUDGET_S:
@@ -124,31 +129,62 @@ async def _readings(settings: Settings, player: Player, pool: EnvPool, played: b
         await pool.discard(env)
     if failure and not read:
         raise failure
-    return read
+    return read, garbled
 
 
 #: Chooses actions: turn, observation and ``info`` -> the action; None ends the episode.
 Choose = Callable[[int, str, Mapping[str, Any]], str | None]
 
 
-async def _play(player: Player, env: TextEnv, guard: EnvGuard, choose: Choose, grows: bool) -> list[int]:
-    """Run a task; return the tokens of every prompt, without the responses that a growing dialogue keeps."""
+@dataclass(frozen=True)
+class _Reading:
+    """The prompts of a task, turn by turn.
+
+    Attributes:
+        sizes: tokens without the responses that a growing dialogue keeps.
+        repeated: maximum number of responses that a window's prompt repeats.
+        valid: share of valid actions.
+    """
+
+    sizes: list[int]
+    repeated: float = 0.0
+    valid: float = 0.0
+
+
+async def _read(player: Player, env: TextEnv, guard: EnvGuard, ways: Sequence[Choose], grows: bool) -> _Reading:
+    """Measure a task with the first of ``ways`` whose actions are mostly valid."""
+    reading = _Reading([])
+    for choose in ways:
+        reading = await _play(player, env, guard, choose, grows)
+        if reading.valid > 0.5:
+            return reading
+    return replace(reading, sizes=reading.sizes[:1], repeated=0.0)
+
+
+async def _play(player: Player, env: TextEnv, guard: EnvGuard, choose: Choose, grows: bool) -> _Reading:
+    """Run a task and measure every prompt; a window's prompt also with long thoughts."""
     reply: Any = await guard.call(env.reset, seed=0, options={"task_id": guard.task_id})
     answer = read_reset(reply, player.limits.max_observation_characters)
-    dialogue = Dialogue.start(answer.observation, answer.chat)
+    dialogue = thoughtful = Dialogue.start(answer.observation, answer.chat)
     prompt = await player.prompt(env, guard, dialogue)
-    sizes, said, turn = [len(prompt)], 0, 0
-    while (action := choose(turn, answer.observation, reply[-1])) is not None:
-        step, turn = player.step_by_hand(prompt, action, answer), turn + 1
+    sizes, said, repeated, understood, turns = [len(prompt)], 0, 0.0, 0, 0
+    thought = f"<think>{' a' * THOUGHT}</think>"
+    thought_ids = len(player.context.template.answer_ids(thought)) - 1
+    while (action := choose(turns, answer.observation, reply[-1])) is not None:
+        step = player.step_by_hand(prompt, action, answer)
         reply = await guard.call(env.step, action)
         answer = read_step(reply, player.limits.max_observation_characters)
+        turns, understood = turns + 1, understood + answer.valid
         if answer.terminated or answer.truncated or answer.new_dialogue:
             break
         dialogue = next_dialogue(dialogue, step, answer)
         prompt = await player.prompt(env, guard, dialogue)
         said += len(step.response_ids) if grows else 0
         sizes.append(len(prompt) - said)
-    return sizes
+        if not grows:
+            thoughtful = next_dialogue(thoughtful, replace(step, action=thought + action), answer)
+            repeated = max(repeated, (len(await player.prompt(env, guard, thoughtful)) - len(prompt)) / thought_ids)
+    return _Reading(sizes, repeated, understood / max(1, turns))
 
 
 def _demonstrated(settings: Settings, task: str) -> Choose:
@@ -178,28 +214,34 @@ def _explored(settings: Settings, task: str) -> Choose:
     return choose
 
 
-def _summary(settings: Settings, read: Sequence[list[int]]) -> Dialogues:
-    firsts = [sizes[0] for sizes in read]
+def _garbled(turn: int, observation: str, info: Mapping[str, Any]) -> str | None:
+    """Choose invalid actions: error messages may be longer than ordinary observations."""
+    return "hm" if turn < GARBLED_TURNS else None
+
+
+def _summary(settings: Settings, read: Sequence[_Reading], garbled: Sequence[_Reading]) -> Dialogues:
+    firsts = [reading.sizes[0] for reading in read]
     window = context_window(settings.context)
     turns = settings.max_turns + (settings.prompting == "reflexion")
     further = turns - 1 if window is None else min(turns - 1, window)
-    played = [sizes for sizes in read if len(sizes) > 1]
-    shown = any(len(sizes) > 1 for sizes in read[GARBLED_TASKS:])
+    shown = any(len(reading.sizes) > 1 for reading in read)
+    played = [reading.sizes for reading in [*read, *garbled] if len(reading.sizes) > 1]
     if not shown:
-        base = float(max(firsts) + further * max(*firsts, UNSEEN_OBSERVATION))
+        observation = max(*firsts, UNSEEN_OBSERVATION)
+        base, repeated = float(max(firsts) + further * observation), float(further)
     elif window is None:
         pace = max((sizes[-1] - sizes[0]) / (len(sizes) - 1) for sizes in played)
         biggest = max(after - before for sizes in played for before, after in pairwise(sizes))
-        base = max(firsts) + max(further - 1, 0) * pace + biggest
+        base, repeated = max(firsts) + max(further - 1, 0) * pace + biggest, float(further)
     else:
-        base = float(max(map(max, played)))
+        base, repeated = float(max(map(max, played))), max(reading.repeated for reading in read)
     return Dialogues(
         tasks=len(read),
         turns=turns,
         shortest=min(firsts),
         longest=max(firsts),
         base=math.ceil(base * (HEADROOM if window is None else WINDOW_HEADROOM)),
-        turns_read=1 + further,
+        turns_read=1 + round(repeated, 1),
         shown=shown or not further,
     )
 

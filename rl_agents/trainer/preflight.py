@@ -12,10 +12,9 @@ import psutil
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.chat.template import ChatOptions, ContextPolicy, load_tokenizer, make_context
-from rl_agents.inference.base import EngineSettings
+from rl_agents.inference.base import CACHE_BYTES, EngineSettings
 from rl_agents.inference.hub import find_folder, how_to_get, plain_name
 from rl_agents.inference.model_shape import ModelShape, model_shape, read_config
-from rl_agents.inference.torch_forward import CACHE_BYTES
 from rl_agents.learner.gpu_memory_estimate import (
     GB,
     KNOWN,
@@ -195,7 +194,7 @@ def local_memory(settings: Settings, shape: ModelShape, scored: int) -> float:
     The engine's weights count twice, as new ones arrive while it has the old ones. The cache is that of an iteration's
     or an evaluation's episodes side by side.
     """
-    weights, context = engine_memory(settings, shape)
+    weights, context = (settings.tensor_parallel * part for part in engine_memory(settings, shape))
     episodes = max(settings.tasks_per_iteration * settings.group_size, settings.eval_episodes)
     cache = min(min(episodes, EngineSettings.max_batch) * context, CACHE_BYTES / GB)
     return learner_memory(settings, shape, 1, scored).total + 2 * weights + cache + LIBRARIES

@@ -107,7 +107,6 @@ class TrainLoop:
         self._watch = EpisodeWatch(settings)
         if open_pool := getattr(self.algo, "open_pool", None):
             open_pool(self.folder.pool)
-        self.progress.start(self.algo.settings.iterations)
 
     def run(self) -> bool:
         """Train to the last iteration; return False when a signal ended the run early (after a checkpoint).
@@ -326,7 +325,7 @@ class TrainLoop:
             self.folder.append_metrics(record)
             self._trackers.write(record)
         self._tensorboard.write(record)
-        self.progress.update(record)
+        self.progress.update(record, self.algo.settings.iterations)
 
     def _save_checkpoint(self) -> None:
         started, target = time.monotonic(), self.folder.checkpoint(self._completed)

@@ -246,7 +246,8 @@ def plot_points(sweep: Sweep, points: Sequence[PointResult], folder: Path) -> st
     """
     if all(point.interval is None for point in points):
         return None
-    if len(sweep.space) == 2 and all(isinstance(choice, Grid) for choice in sweep.space.values()):
+    # Members of a population may end on the same values.
+    if sweep.pbt is None and len(sweep.space) == 2 and all(isinstance(choice, Grid) for choice in sweep.space.values()):
         return _save(lambda figure: _heat_map(figure, sweep, points), folder / "heatmap.png", (7, 5))
     size = (1.5 + 4.5 * len(sweep.space), 4.5)
     return _save(lambda figure: _panels(figure, sweep, points), folder / "sweep.png", size)

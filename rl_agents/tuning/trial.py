@@ -241,7 +241,7 @@ class Notes(Progress):
     def note(self, text: str) -> None:
         self.lines.append(text.removeprefix("[rl_agents] "))
 
-    def update(self, record: Mapping[str, Any]) -> None:
+    def update(self, record: Mapping[str, Any], total: int) -> None:
         """Nothing to show."""
 
 

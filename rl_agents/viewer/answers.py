@@ -57,7 +57,8 @@ def answer(catalog: Catalog, view: str, values: Mapping[str, str]) -> str:
     if view not in VIEWS:
         raise ApiError(404, f"unknown view '{view[:40]}'", "unknown_view")
     try:
-        return compact(VIEWS[view](Params(catalog, values)))
+        data = json_safe(VIEWS[view](Params(catalog, values)))
+        return json.dumps(data, separators=(",", ":"), allow_nan=False)
     except InputError as error:
         raise ApiError(409, str(error), "unreadable_pool") from None
     except sqlite3.Error as error:
@@ -68,8 +69,3 @@ def ask(catalog: Catalog, view: str, **values: Any) -> dict[str, Any]:
     """Return a view's data; see `answer`."""
     data: dict[str, Any] = json.loads(answer(catalog, view, {name: str(value) for name, value in values.items()}))
     return data
-
-
-def compact(data: Any) -> str:
-    """Return data as JSON in ASCII; NaN and infinities are null."""
-    return json.dumps(json_safe(data), separators=(",", ":"), allow_nan=False)

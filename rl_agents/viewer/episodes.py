@@ -77,8 +77,7 @@ def episode(params: Params) -> dict[str, Any]:
             "steps": steps, "tree": any(step["next"] is not None for step in steps),
             "siblings": [session_row(m, worth.get(m.session.id, {})) for m in members[:MEMBERS]],
             "group_figures": group_figures([m.total for m in members]),
-            "decisions": _decisions(reader, s.id), "algo": run.settings().get("algo", ""),
-            "marks": marks(s, run.settings()),
+            "decisions": _decisions(reader, s.id), "marks": marks(s, run.settings()),
         }  # fmt: skip
 
 

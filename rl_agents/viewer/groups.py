@@ -91,13 +91,12 @@ def around(reader: PoolReader, iteration: int) -> dict[str, int | None]:
 
 
 def session_row(stored: Stored, worth: Mapping[int, Worth]) -> dict[str, Any]:
-    session, decision = stored.session, stored.decision
+    session = stored.session
     advantages = [w.advantage for w in worth.values()]
     return {
         "id": session.id, "member": session.member, "return": stored.total, "success": session.success,
-        "failed": session.failed, "truncated": session.truncated, "cause": session.end_cause, "steps": stored.steps,
-        "tokens": stored.tokens, "state": stored.state, "learned_in": stored.learned_in,
-        "excluded": decision.excluded, "decided": not decision.empty,
+        "failed": session.failed, "cause": session.end_cause, "steps": stored.steps,
+        "excluded": stored.decision.excluded,
         "advantages": [min(advantages), max(advantages)] if advantages else None,
     }  # fmt: skip
 

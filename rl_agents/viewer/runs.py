@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from rl_agents.config.aliases import canonical
-from rl_agents.errors import InputError, nearest, similar
+from rl_agents.errors import InputError, nearest, similar_file
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.store.files import POOL_FILE
 from rl_agents.store.reader import PoolReader
@@ -126,7 +126,7 @@ class Catalog:
         sweeps: name -> folder of a sweep.
     """
 
-    runs: dict[str, Run]
+    runs: dict[str, Run] = field(default_factory=dict)
     sweeps: dict[str, Path] = field(default_factory=dict)
 
     def run(self, name: str) -> Run:
@@ -150,13 +150,12 @@ def find_runs(places: Sequence[str]) -> Catalog:
     Raises:
         InputError: a path is none of these.
     """
-    catalog = Catalog({})
+    catalog = Catalog()
     seen: set[Path] = set()
     for place in places:
         path = Path(place)
         if not path.exists():
-            folders = [entry.name for entry in path.parent.iterdir() if entry.is_dir()] if path.parent.is_dir() else []
-            hint = similar(path.name, folders, cutoff=0.6)
+            hint = similar_file(path)
             raise InputError(f"{place}: no such folder{hint and f': {hint}'}")
         elif (whole := path.resolve()) not in seen:
             seen.add(whole)

@@ -60,7 +60,7 @@ def make_app(catalog: Catalog, token: str = "") -> Any:
     handlers: Mapping[Any, Any] = {ApiError: _on_api_error, HTTPException: _on_http_error, Exception: _on_bug}
     app = Starlette(routes=routes, exception_handlers=handlers)
     keys = Keys(api=digest(token)) if token else Keys()
-    return Guard(app, keys, MAX_BODY_BYTES, local=not token, write=lambda error, *_: error.body())
+    return Guard(app, keys, MAX_BODY_BYTES, write=lambda error, *_: error.body())
 
 
 def pages() -> tuple[str, dict[str, bytes]]:

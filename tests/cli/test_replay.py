@@ -221,10 +221,6 @@ def test_without_a_checkpoint_at_the_end_credit_is_all_that_is_compared(
     assert capsys.readouterr().out.splitlines()[-1] == "replay of 0:2: equal bit for bit, advantages and weights"
 
 
-def lose(*parts: str) -> Callable[[Path], object]:
-    return lambda run: edit(run, f"DELETE FROM {parts[0]} WHERE {parts[1]}")
-
-
 def other_pool(run: Path) -> None:
     edit(run, "UPDATE events SET facts = replace(facts, '\"id\":\"', '\"id\":\"x') WHERE kind = 'run'")
 
@@ -240,7 +236,10 @@ REFUSED: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
         lambda run: (run / "pool.sqlite").unlink(), [], "no such pool; a run with save_pool=false cannot be replayed"
     ),
     "another run's pool": (other_pool, [], "the pool of another run: "),
-    "a session is missing": (lose("sessions", "id = 'i1.g0.m1'"), [], "session 'i1.g0.m1', which was trained on, is"),
+    "a session is missing": (
+        lambda run: edit(run, "DELETE FROM sessions WHERE id = 'i1.g0.m1'"), [],
+        "session 'i1.g0.m1', which was trained on, is",
+    ),
 }  # fmt: skip
 
 

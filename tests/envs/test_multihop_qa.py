@@ -27,7 +27,6 @@ make = partial(named_env, "multihop_qa")
 play = with_keywords("multihop_qa", demonstrations.EXPERT.play)
 demonstrate = with_keywords("multihop_qa", STARTER.demonstrate)
 
-SMALL = {"questions": "small", "prompt": "compact"}
 STYLES = ("paper", "compact")
 CHAIN, COMPARISON = "test/000/08", "test/000/14"  # three facts in turn; two at once
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,7 +27,6 @@ demonstrate = with_keywords("preference_estimation", replace(STARTER.demonstrate
 TASK = "5-10-11-uniform/test/0000"
 started = starts("preference_estimation", TASK)
 SMALL_TASK = "3-10-6-balanced/test/0000"
-SMALL = asdict(tasks.STARTER_SETTING)
 #: Training, and the out-of-distribution settings of T3's table 2.
 PAPER_SETTINGS = [
     tasks.Setting(),

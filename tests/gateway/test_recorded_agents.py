@@ -1,4 +1,4 @@
-"""Claude Code 2.1.197 and Codex 0.169.0 as shipped: their recorded requests through gateway and server.
+"""Claude Code 2.1.197, Codex 0.169.0 and agent frameworks as shipped: their recorded requests through the gateway.
 
 The recordings are what the released commands sent, with texts, tools and ids shortened. The sampled answers are those
 that the recorded histories hold.

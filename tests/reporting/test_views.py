@@ -49,9 +49,8 @@ def test_plain_line() -> None:
 def test_lines_are_flushed_one_by_one_when_nobody_watches() -> None:
     stream = io.StringIO()
     progress = Progress(stream)
-    progress.start(50)
     progress.note("engine torch")
-    progress.update(RECORD)
+    progress.update(RECORD, 50)
     assert stream.getvalue().splitlines() == ["engine torch", plain_line(RECORD, 50)]
 
 

@@ -1,4 +1,4 @@
-"""Environments that wait, compute, draw, hang and die, as ``gymnasium:rollout.waiting:NAME``: children import them."""
+"""Environments that wait, compute, draw and hang, as ``gymnasium:rollout.waiting:NAME``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import os
 import random
-import subprocess
 import sys
 import threading
 import time
@@ -146,15 +145,8 @@ class NeverMade(Waiting):
             time.sleep(0.05)
 
 
-class Clinging(Waiting):
-    """Does not want to be closed."""
-
-    def close(self) -> None:
-        time.sleep(60)
-
-
 class Broken(Waiting):
-    """Misbehaves at its second step, in the way that its task's number names; children of it live on by themselves."""
+    """Misbehaves at its second step, in the way that its task's number names."""
 
     longest_s = 0.0
 
@@ -165,8 +157,6 @@ class Broken(Waiting):
                 "task-1": self.raise_it,
                 "task-2": self.sleep,
                 "task-3": self.spin,
-                "task-4": self.die,
-                "task-5": self.leave,
                 "task-6": self.exit,
             }.get(self.task, lambda: None)()
         return answer if self.task != "task-7" else (*answer[:4], {"lock": threading.Lock()})
@@ -186,18 +176,8 @@ class Broken(Waiting):
         while True:
             pass
 
-    def die(self) -> None:
-        os._exit(7)
-
     def exit(self) -> None:
         sys.exit(3)
-
-    def leave(self) -> None:
-        """Start a process in a session of its own, and hang."""
-        left = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-        with open(os.environ["LEFT_BEHIND"], "w") as file:
-            file.write(str(left.pid))
-        time.sleep(60)
 
 
 class AwaitingBroken(Awaiting):

@@ -16,10 +16,6 @@ ASKED = [{"role": "user", "content": "hello"}]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 FLAT = {"type": "function", "name": "add", "parameters": SCHEMA}
 #: Path, the body that asks, the tool in the dialect's form.
-CHAT: tuple[str, dict[str, Any], Any] = (
-    "/v1/chat/completions", {"messages": ASKED, "stream_options": {"include_usage": True}},
-    {"type": "function", "function": {"name": "add", "parameters": SCHEMA}},
-)  # fmt: skip
 RESPONSES: tuple[str, dict[str, Any], Any] = ("/v1/responses", {"input": "hello"}, FLAT)
 MESSAGES: tuple[str, dict[str, Any], Any] = (
     "/v1/messages", {"messages": ASKED, "max_tokens": 20}, {"name": "add", "input_schema": SCHEMA},

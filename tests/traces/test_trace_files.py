@@ -20,7 +20,6 @@ from rl_agents.traces.turns import Extraction, extract_turns, trace_turns
 
 USER = {"role": "user", "content": "x"}
 SAID = {"role": "assistant", "content": "y"}
-RESULT = {"role": "tool", "tool_call_id": "c1", "content": "dry"}
 
 
 def messages(*items: dict[str, Any]) -> dict[str, Any]:

@@ -129,11 +129,8 @@ def test_a_search_is_told_by_episodes_of_its_own(beginner_model_dir: Path, tmp_p
     algo.stop()
 
 
-@pytest.mark.parametrize("algo", ["3spo"])
-def test_a_search_goes_back_in_what_it_knows_and_on_in_its_tasks(
-    beginner_model_dir: Path, tmp_path: Path, algo: str
-) -> None:
-    run = build(beginner_model_dir, algo=algo, search_steps=64, lr=1e-3)
+def test_a_search_goes_back_in_what_it_knows_and_on_in_its_tasks(beginner_model_dir: Path, tmp_path: Path) -> None:
+    run = build(beginner_model_dir, algo="3spo", search_steps=64, lr=1e-3)
     assert run.explorer is not None
     run.train()
     run.save_run_checkpoint(tmp_path / "000001")

@@ -28,14 +28,12 @@ def write_run(
     seed: int = 0,
     iterations: int = ITERATIONS,
     factor: float = 1.0,
-    pool: Path | str = "",
     **keys: object,
 ) -> Path:
     """Write a run; return its folder.
 
     Args:
         factor: on the advantages, such as VSPO's.
-        pool: where another backend's lies.
         keys: of its configuration.
     """
     folder.mkdir(parents=True)
@@ -54,7 +52,7 @@ def write_run(
     for number, line in enumerate(lines[1:]):
         line.update({"end_cause/terminated": 0.375} | ({"end_cause/truncated_by_rule": 0.625} if number else {}))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with PoolWriter(pool or folder / "pool.sqlite") as writer:
+    with PoolWriter(folder / "pool.sqlite") as writer:
         writer.add(Event("run", 0))
         for iteration in range(iterations):
             for group in range(len(TASKS)):

@@ -21,7 +21,7 @@ from rl_agents.data.tables import Row, Table, open_table, table_files
 from rl_agents.envs import base
 from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.panels import TableTasks, held_out
-from rl_agents.errors import InputError, nearest
+from rl_agents.errors import InputError, nearest, similar
 
 SPLIT_SEED = "blackbox-2026"
 SPLITS = ("train", "test")
@@ -54,9 +54,9 @@ def base_environment(options: Mapping[str, Any]) -> str:
     except InputError as error:
         if tasks.startswith(PREFIX) or Path(tasks).expanduser().exists():
             raise
-        known = nearest(tasks, base.ENVIRONMENTS)
-        hint = f", and as an environment: {known}" if known.startswith("did you mean") else ""
-        raise InputError(f"env.tasks={tasks}: no such file{hint}" if hint else f"env.tasks={error}") from None
+        hint = similar(tasks, base.ENVIRONMENTS)
+        problem = f"{tasks}: no such file, and as an environment: {hint}" if hint else error
+        raise InputError(f"env.tasks={problem}") from None
     return "blackbox"
 
 

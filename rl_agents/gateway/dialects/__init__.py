@@ -7,7 +7,7 @@ write a ``whole`` answer, the ``events`` of a stream, and an ``error``.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any
@@ -50,10 +50,10 @@ def model_body(name: str, created: int) -> dict[str, Any]:
     return {**openai, "type": "model", "display_name": name, "created_at": at, "lifecycle": "active"}
 
 
-def models_body(names: Sequence[str], created: int) -> dict[str, Any]:
-    ends = {"first_id": names[0] if names else None, "last_id": names[-1] if names else None}
-    data = [model_body(name, created) for name in names]
-    return {"object": "list", "data": data, "has_more": False, **ends}
+def models_body(model: Mapping[str, Any]) -> dict[str, Any]:
+    """List the one model of a server."""
+    ends = {"first_id": model["id"], "last_id": model["id"]}
+    return {"object": "list", "data": [model], "has_more": False, **ends}
 
 
 def written(error: ApiError, path: str, headers: Mapping[str, str]) -> dict[str, Any]:

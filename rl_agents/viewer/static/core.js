@@ -45,19 +45,14 @@ window.view = {};
 
   V.ask = async (view, values = {}) => {
     const key = `${view}?${V.query(values)}`;
-    return exported() ? fromExport(key) : read(await fetch(`api/${key}`, { headers: headers(), cache: "no-store" }));
-  };
-
-  async function read(response) {
+    if (exported()) return fromExport(key);
+    const token = sessionStorage.getItem(TOKEN);
+    const headers = token ? { Authorization: `Bearer ${token}` } : {};
+    const response = await fetch(`api/${key}`, { headers, cache: "no-store" });
     const data = await response.json().catch(() => ({}));
     if (!response.ok) throw new Error(data.error ? data.error.message : `the server answered ${response.status}`);
     return data;
-  }
-
-  function headers() {
-    const token = sessionStorage.getItem(TOKEN);
-    return token ? { Authorization: `Bearer ${token}` } : {};
-  }
+  };
 
   // The only scripts that are added: answer files, by number.
   const numbered = (url) => {

@@ -20,7 +20,7 @@
       {},
       head(run, data),
       timeline(data, limit),
-      V.decisions(data),
+      decisions(data),
       data.tree ? V.lineages(data) : null,
       cards.length ? el("ol", { class: "steps" }, cards) : V.empty("No step was taken.", data.end_cause),
     );
@@ -196,5 +196,23 @@
       el("h3", {}, "agent"),
       block("action", "agent"),
     );
+  }
+
+  const worded = (d) => `${d.verdict}${d.value === null ? "" : ` ${V.num(d.value)}`}${d.ordinal < 0 ? "" : ` step ${d.ordinal}`}`;
+
+  // Decisions about the episode, which `run.py pool` adds.
+  function decisions(data) {
+    if (!data.decisions.length) return null;
+    const rows = data.decisions.map((d) =>
+      el(
+        "li",
+        { class: d.undone ? "undone" : null },
+        el("b", {}, worded(d)),
+        d.by ? ` by ${d.by}` : "",
+        d.why ? [": ", V.marked(d.why)] : "",
+        d.undone ? " (undone)" : null,
+      ),
+    );
+    return V.panel("Decisions", el("ul", {}, rows));
   }
 })();

@@ -28,7 +28,7 @@
   }
 
   // Why a rule fired; unknown causes of older runs and plugins are shown unchanged.
-  V.cutBecause = (m) => {
+  const cutBecause = (m) => {
     const b = m.because || {};
     if (b.stalled_turns)
       return `${V.count(b.stalled_turns.length, "turn")} without progress (${b.stalled_turns.map((t) => `step ${t - 1}`).join(", ")}), ${b.window} trigger the cut`;
@@ -49,7 +49,7 @@
       V.facts([
         ["rule", m.rule],
         ["after", `step ${m.turn - 1}`],
-        ["because", V.cutBecause(m)],
+        ["because", cutBecause(m)],
         ["then", m.outcome],
         ...Object.entries(m.keys)
           .filter(([, value]) => value !== 0 && value !== "")

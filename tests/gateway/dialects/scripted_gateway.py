@@ -117,7 +117,7 @@ def application(script: Script) -> Starlette:
             return JSONResponse(messages.error(error), error.status)
 
     async def list_models(request: Request) -> Response:
-        return JSONResponse(models_body(["policy"], CREATED))
+        return JSONResponse(models_body(model_body("policy", CREATED)))
 
     async def one_model(request: Request) -> Response:
         return JSONResponse(model_body(request.path_params["name"], CREATED))
