@@ -127,7 +127,7 @@ def test_a_thread_keeps_to_its_environment() -> None:
                 threads.append(threading.get_ident())
 
         host = ThreadHost()
-        env = await host.make(Bound)  # type: ignore[arg-type]
+        env = await host.make(Bound, 20.0)  # type: ignore[arg-type]
         guard = EnvGuard("t", 1, 5.0, host=host)
         threads.append(await guard.call(threading.get_ident))
         await host.close()

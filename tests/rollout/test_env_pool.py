@@ -46,7 +46,7 @@ def test_a_coroutine_that_waits_for_ever_in_a_thread_leaves_it() -> None:
 
     async def work() -> ThreadHost:
         host = ThreadHost()
-        await host.make(Countdown)
+        await host.make(Countdown, 20.0)
         guard = EnvGuard("t", 1, 0.05, host=host)
         with pytest.raises(EnvFailure, match="env_timeout: never: no answer within"):
             await guard.call(never)
