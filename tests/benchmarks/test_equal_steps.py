@@ -11,7 +11,10 @@ from benchmarks import toy_text, unseen_tasks
 from benchmarks.doc_tables import named
 from benchmarks.equal_steps import METHODS, WORLDS
 
-UNSEEN = (unseen_tasks.Deduction, unseen_tasks.Rooms, unseen_tasks.Traps, unseen_tasks.Errand, unseen_tasks.Science)
+UNSEEN = (
+    unseen_tasks.Deduction, unseen_tasks.Rooms, unseen_tasks.Traps, unseen_tasks.Errand, unseen_tasks.Science,
+    unseen_tasks.Blocks, unseen_tasks.River,
+)  # fmt: skip
 
 
 def test_the_page_is_that_of_the_results() -> None:
