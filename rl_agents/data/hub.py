@@ -18,6 +18,7 @@ A card (``README.md``) whose header lists ``configs`` takes precedence.
 from __future__ import annotations
 
 import fnmatch
+import glob
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -144,14 +145,19 @@ def _guessed(name: str) -> Part:
     return Part(name, "/".join(folders) or DEFAULT, split)
 
 
-def _listed(names: Sequence[str], card: str) -> Iterable[Part]:
-    """Yield the files that the header of a card lists; none if it has no such header."""
+def card_header(card: str) -> dict[str, Any]:
+    """Return the header of a data set's or a model's card; empty if it has none, or a broken one."""
     match = re.match(r"---\s*\n(.*?)\n---\s*(?:\n|$)", card, re.DOTALL)
     try:
-        header: Any = yaml.safe_load(match[1]) if match else None
+        header = yaml.safe_load(match[1]) if match else None
     except yaml.YAMLError:
-        return
-    configs = header.get("configs") if isinstance(header, dict) else None
+        return {}
+    return header if isinstance(header, dict) else {}
+
+
+def _listed(names: Sequence[str], card: str) -> Iterable[Part]:
+    """Yield the files that the header of a card lists."""
+    configs = card_header(card).get("configs")
     for config in configs if isinstance(configs, list) else ():
         files = config.get("data_files") if isinstance(config, dict) else None
         for split, pattern in _patterns(files):
@@ -246,7 +252,7 @@ def _downloaded(hub: HubName) -> tuple[Path, ...]:
             card = Path(hf_hub_download(hub.repo, CARD, repo_type="dataset", revision=revision)).read_text("utf-8")
         wanted = choose(_usable(hub, names, card), hub.config, hub.split, hub.where)
         folder = snapshot_download(
-            hub.repo, repo_type="dataset", revision=revision, allow_patterns=[*map(_literal, wanted), CARD]
+            hub.repo, repo_type="dataset", revision=revision, allow_patterns=[*map(glob.escape, wanted), CARD]
         )
         return tuple(Path(folder) / name for name in wanted)
     except GatedRepoError:
@@ -274,10 +280,6 @@ def _usable(hub: HubName, names: list[str], card: str) -> list[Part]:
         copy = f"{PREFIX}{hub.repo}@refs/convert/parquet"
         raise InputError(f"{hub.where}: no tables in it, and scripts are not run; the Hub's own copy may be {copy}")
     return found
-
-
-def _literal(name: str) -> str:
-    return re.sub(r"([*?[])", r"[\1]", name)
 
 
 def _get(hub: HubName) -> str:

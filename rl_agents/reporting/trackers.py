@@ -111,17 +111,12 @@ def check_trackers(names: Sequence[str]) -> None:
             raise InputError(f"trackers={name}: {entry.library} is not installed; install it with: {entry.install}")
 
 
-def shown_config(settings: Mapping[str, Any]) -> dict[str, Any]:
+def shown_config(value: Any) -> Any:
     """Return settings without secrets at any depth, and without credentials and queries in URLs."""
-    shown: dict[str, Any] = _shown(settings)
-    return shown
-
-
-def _shown(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _shown(item) for name, item in value.items() if not (SECRET.search(str(name)) and item)}
+        return {name: shown_config(item) for name, item in value.items() if not (SECRET.search(str(name)) and item)}
     if isinstance(value, list | tuple):
-        return [_shown(item) for item in value]
+        return [shown_config(item) for item in value]
     if isinstance(value, str):
         return QUERY.sub(r"\1?***", CREDENTIALS.sub("***@", value))
     return value
