@@ -88,10 +88,13 @@ class RunFolder:
         cls.check_free(path)
         folder = cls(path)
         (path / ERROR_LOG).unlink(missing_ok=True)
-        for part in (folder.checkpoints, folder.trajectories, folder.tensorboard):
-            part.mkdir(parents=True, exist_ok=True)
+        folder.make_parts()
         folder.save_settings(settings)
         return folder
+
+    def make_parts(self) -> None:
+        for part in (self.checkpoints, self.trajectories, self.tensorboard):
+            part.mkdir(parents=True, exist_ok=True)
 
     @classmethod
     def locate(cls, path: Path) -> tuple[RunFolder, int, Path]:
@@ -149,8 +152,7 @@ class RunFolder:
         """Return build.json; empty if it does not exist yet."""
         if not self.build_file.exists():
             return []
-        builds: list[Record] = json.loads(self.build_file.read_text(encoding="utf-8"))
-        return builds
+        return json.loads(self.build_file.read_text(encoding="utf-8"))
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Append one line to metrics.jsonl."""
@@ -215,8 +217,7 @@ class RunFolder:
         """Return summary.json; empty if it does not exist."""
         if not self.summary_file.exists():
             return {}
-        summary: Record = json.loads(self.summary_file.read_text(encoding="utf-8"))
-        return summary
+        return json.loads(self.summary_file.read_text(encoding="utf-8"))
 
 
 def restored_settings(config_file: Path) -> Settings:

@@ -33,8 +33,6 @@ def student_interval(values: Sequence[float], confidence: float = 0.95) -> Inter
     Raises:
         ValueError: no values.
     """
-    if not values:
-        raise ValueError("an interval needs at least one value")
     mean, n = fmean(values), len(values)
     if n == 1:
         return Interval(mean, math.nan, math.nan, 1)

@@ -130,8 +130,6 @@ class Trackers:
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.folder, self.say = folder, say
-        #: Number of failures by tracker; the first one disables it.
-        self.failures: dict[str, int] = {}
         self._open: dict[str, Tracker] = {}
         self._state: dict[str, dict[str, Any]] = {}
         self._calls: queue.Queue[Callable[[], None] | None] = queue.Queue()
@@ -214,7 +212,6 @@ class Trackers:
         try:
             call()
         except Exception as error:
-            self.failures[name] = self.failures.get(name, 0) + 1
             self._open.pop(name, None)
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             self.say(f"[rl_agents] tracker {name} failed and is disabled: {reason}; the run continues")

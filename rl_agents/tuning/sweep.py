@@ -254,7 +254,6 @@ class Sweep(SweepOptions):
         """Return the unresolved settings of a trial, without keys that have no effect.
 
         Args:
-            trial: the trial.
             keys: current values of the space's keys (population-based training); default: the trial's.
 
         Raises:

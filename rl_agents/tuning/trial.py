@@ -106,8 +106,7 @@ class SweepTrial(tune.Trainable):
         set_engine_gpus(settings, self.cluster_gpus)
         if self.sweep.pbt is not None and settings.keep_checkpoints:
             settings.keep_checkpoints = max(settings.keep_checkpoints, PBT_CHECKPOINTS)
-        algo: AgentAlgorithm = AgentAlgorithm.from_settings(settings)
-        return algo
+        return AgentAlgorithm.from_settings(settings)
 
     # --- training ----------------------------------------------------------------------------------------------
 
@@ -144,8 +143,7 @@ class SweepTrial(tune.Trainable):
         assert self.algo is not None
         if self.start is not None:
             self.algo.restore_run_checkpoint(self.start)
-        for part in (self.folder.checkpoints, self.folder.trajectories, self.folder.tensorboard):
-            part.mkdir(parents=True, exist_ok=True)
+        self.folder.make_parts()
         # -1: discard everything of a run without a checkpoint.
         self.folder.cut_after(self.algo.iteration if self.start is not None else -1)
         self.folder.save_settings(self.algo.settings)

@@ -60,7 +60,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env={**os.environ, **env}, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("failures {}") == 2, done.stdout
+    assert not done.stdout, "a tracker failed"
     return folder
 
 
@@ -142,7 +142,7 @@ def test_a_tracker_that_fails_is_left_alone_and_said_once(tmp_path: Path, lines:
         told.write({"iteration": iteration, "a/b": 1.0})
     told.close("done")
     assert said == ["[rl_agents] tracker lines failed and is disabled: no space left on device; the run continues"]
-    assert told.failures == {"lines": 1} and "done" not in lines.told
+    assert "done" not in lines.told
 
 
 def test_a_late_evaluation_is_told_and_a_repeated_iteration_is_not(tmp_path: Path, lines: type[Lines]) -> None:

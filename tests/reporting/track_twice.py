@@ -19,7 +19,6 @@ def main(folder: Path, names: list[str]) -> None:
             evaluated = None if i % 2 else i / 10
             trackers.write({"iteration": i, "seconds": 3.0, "actor/loss": i * 0.5, "eval/success_rate": evaluated})
         trackers.close(status)
-        print("failures", trackers.failures)
 
 
 if __name__ == "__main__":
