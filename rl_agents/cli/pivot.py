@@ -190,7 +190,6 @@ def demonstrated_records(
 
     Args:
         env: name; ``pivot`` is the help desk.
-        options: of the environment.
         mediocre: use the demonstrator of the warm-start model even if there is an expert.
         max_turns: of an episode; 0: the environment's.
 

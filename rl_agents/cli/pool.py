@@ -334,7 +334,9 @@ def full_session(
         f"return {trajectory.episode_return:g} in {stored.steps} steps, {stored.tokens} tokens sampled; "
         f"{_result(stored)}, ended by {s.end_cause or 'unknown'}; {_state(stored)}{', ' * bool(curation)}{curation}",
     ]
-    parts += [f"{name}: {_brief(facts)}" for name, facts in (("metrics", s.metrics), ("facts", s.facts)) if facts]
+    for name, facts in (("metrics", s.metrics), ("facts", s.facts)):
+        listed = ", ".join(f"{key}={value}" for key, value in facts.items())
+        parts += [f"{name}: {textwrap.shorten(listed, 300, placeholder=' ...')}"] * bool(facts)
     if decided:
         parts.append(f"decisions:\n{textwrap.indent(decisions_table(decided), '  ')}")
     worth = {row.ordinal: row for row in credit}  # the last update's values
@@ -379,10 +381,6 @@ def _step(ordinal: int, step: Step, worth: Credit | None, weight: float, with_id
 
 def _block(text: str) -> str:
     return textwrap.indent(text.strip("\n") or "(empty)", "    ", lambda line: True)
-
-
-def _brief(facts: Row) -> str:
-    return textwrap.shorten(", ".join(f"{key}={value}" for key, value in facts.items()), 300, placeholder=" ...")
 
 
 def _result(stored: Stored) -> str:

@@ -50,10 +50,6 @@ class Part:
     config: str
     split: str
 
-    @property
-    def stem(self) -> str:
-        return PurePosixPath(self.name).stem
-
 
 def folder_files(folder: Path, config: str, split: str, where: str) -> tuple[Path, ...]:
     """Return the files of a split in order; raises as `choose` does.
@@ -75,7 +71,8 @@ def folder_files(folder: Path, config: str, split: str, where: str) -> tuple[Pat
 
 def parts(names: Iterable[str], card: str = "") -> list[Part]:
     """Return the data files among ``names`` with their configurations and splits."""
-    data = sorted(name for name in names if _is_data(PurePosixPath(name)))
+    paths = map(PurePosixPath, names)
+    data = sorted(str(path) for path in paths if path.suffix in SUFFIXES and not _NO_DATA.fullmatch(path.name))
     return list(_listed(data, card)) or [_guessed(name) for name in data]
 
 
@@ -107,7 +104,9 @@ def _of_split(own: Sequence[Part], split: str, where: str) -> list[Part]:
         if len(splits) > 1:
             raise InputError(f"{where} has the splits {', '.join(splits)}: name one, such as {where}/{splits[0]}")
         return list(own)
-    chosen = [part for part in own if part.split == split] or [part for part in own if part.stem == split]
+    chosen = [part for part in own if part.split == split] or [
+        part for part in own if PurePosixPath(part.name).stem == split
+    ]
     if not chosen and split == "train" and not any(part.split for part in own):
         chosen = list(own)
     if not chosen:
@@ -124,10 +123,6 @@ def _check_shards(names: Sequence[str], where: str) -> None:
         if len({match[1] for match in shards}) == 1 and len(numbers) < wanted:
             there = f"{len(numbers)} of {wanted} files of '{shards[0][1]}'"
             raise InputError(f"{where}: {there}: is the download complete?")
-
-
-def _is_data(path: PurePosixPath) -> bool:
-    return path.suffix in SUFFIXES and not _NO_DATA.fullmatch(path.name)
 
 
 def _guessed(name: str) -> Part:
@@ -244,6 +239,7 @@ def _downloaded(hub: HubName) -> tuple[Path, ...]:
     from huggingface_hub import HfApi, hf_hub_download, snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
+    no_answer: Any = HfHubHTTPError.__bases__[0]  # of the HTTP library that this version uses
     revision = hub.revision or None
     try:
         names = HfApi().list_repo_files(hub.repo, repo_type="dataset", revision=revision)
@@ -264,11 +260,7 @@ def _downloaded(hub: HubName) -> tuple[Path, ...]:
         raise InputError(f"{hub.where}: no such data set on the Hub, or a private one (`hf auth login`)") from None
     except HfHubHTTPError as error:
         raise InputError(f"{hub.where}: the Hub answers: {str(error).splitlines()[0]}") from None
-    except InputError:
-        raise
-    except Exception as error:  # the type depends on the HTTP library
-        if not isinstance(error, OSError) and "httpx" not in type(error).__module__:
-            raise
+    except (OSError, no_answer) as error:
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no answer'}"
         where = f"{hub.where}: not in the cache, and the Hub cannot be reached"
         raise InputError(f"{where} ({reason}): {_get(hub)}") from None

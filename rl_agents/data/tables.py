@@ -54,24 +54,13 @@ def read_columns(given: Mapping[str, str], fields: Iterable[str] = (), key: str 
         key: name of the map in messages.
 
     Raises:
-        InputError: a field that the reader does not have, or no column.
+        InputError: a field that the reader does not have.
     """
     known = list(fields)
-    for name, column in given.items():
+    for name in given:
         if known and name not in known:
             raise InputError(f"{key}: nothing called '{name}' is read here: {nearest(name, known)}")
-        if not isinstance(column, str) or not column:
-            raise InputError(f"{key}: '{name}' has no column; write it as {name}:COLUMN")
     return tuple(given.items())
-
-
-def mapped(record: Any, columns: Columns) -> Any:
-    """Return a record with the names of the reader's fields; other values than objects stay unchanged."""
-    if not columns or not isinstance(record, dict):
-        return record
-    found = {name: value for name, path in columns if (value := value_at(record, path)) is not _ABSENT}
-    taken = {name for name, _ in columns} | {path for _, path in columns}
-    return {**found, **{name: value for name, value in record.items() if name not in taken}}
 
 
 def value_at(record: Any, path: str) -> Any:
@@ -86,10 +75,6 @@ def value_at(record: Any, path: str) -> Any:
         else:
             return _ABSENT
     return record
-
-
-def missing(record: Any, path: str) -> bool:
-    return value_at(record, path) is _ABSENT
 
 
 def unknown_column(source: Path, name: str, path: str, columns: Iterable[str]) -> InputError:
@@ -316,8 +301,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-__all__ = ["Row", "Table", "fingerprint", "open_table"]
-
 #: Rows of JSON in which a mapped column must occur at least once.
 LOOKED_AT = 64
 
@@ -327,7 +310,6 @@ class Table:
     """Rows by name. Make one with `open_table`.
 
     Attributes:
-        files: in order.
         fields: fields of the reader; other columns of Parquet are not read. Empty: all.
     """
 
@@ -355,20 +337,23 @@ class Table:
             return rows
         first = list(islice(rows, LOOKED_AT))
         self._check_columns(path, [row.value for row in first if isinstance(row.value, dict)])
-        return (replace(row, value=self._mapped(row)) for row in chain(first, rows))
+        return (replace(row, value=self._mapped(row.value)) for row in chain(first, rows))
 
-    def _mapped(self, row: Row) -> object:
-        value = mapped(row.value, self.columns)
-        if not self.fields or not isinstance(value, dict):
-            return value
-        return {name: item for name, item in value.items() if name in self.fields}
+    def _mapped(self, record: Any) -> Any:
+        """Return a record with the names of the reader's fields; other values than objects stay unchanged."""
+        if not isinstance(record, dict):
+            return record
+        found = {name: value for name, path in self.columns if (value := value_at(record, path)) is not _ABSENT}
+        taken = {name for name, _ in self.columns} | {path for _, path in self.columns}
+        value = {**found, **{name: value for name, value in record.items() if name not in taken}}
+        return {name: item for name, item in value.items() if not self.fields or name in self.fields}
 
     def _check_columns(self, path: Path, records: Sequence[Mapping[str, object]]) -> None:
         """Reject a column of the map that none of the first rows has: most likely a typing error."""
         if path.suffix == ".parquet" or not records:
             return  # checked in its schema
         for name, column in self.columns:
-            if all(missing(record, column) for record in records):
+            if all(value_at(record, column) is _ABSENT for record in records):
                 raise unknown_column(path, name, column, dict.fromkeys(key for record in records for key in record))
 
 

@@ -39,7 +39,6 @@ def choose_pivots(mean: Floats, variance: Floats, names: Sequence[str], rule: Ru
 
     Args:
         mean, variance: μ̂ and population σ̂² of every turn.
-        names: of the turns.
     """
     keep: NDArray[np.bool_] = (variance > rule.min_variance) & (mean < rule.max_mean)
     if rule.at_most and keep.sum() > rule.at_most:

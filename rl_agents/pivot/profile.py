@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rl_agents.algorithms.pivotrl import exact_miss_rate, turn_profile
 from rl_agents.data.tasks import stream_seed
@@ -16,16 +16,11 @@ from rl_agents.errors import InputError
 from rl_agents.traces.store import PROFILE_FILE, write_turns
 from rl_agents.traces.turns import Turn
 
+if TYPE_CHECKING:
+    from rl_agents.trainer.algorithm import AgentAlgorithm
+
 PARTS, KEY_FILE = "profile_parts", "profile_key.json"
 UNIFORM = 1e-9
-
-
-class PlaysEpisodes(Protocol):
-    """Runs episodes with a fixed policy (`rl_agents.trainer.algorithm.AgentAlgorithm`)."""
-
-    def play(self, specs: Sequence[EpisodeSpec]) -> list[Trajectory]:
-        """Return one trajectory per spec, in order, sampled as in training."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +42,7 @@ class Outcomes:
 
 
 def profile_turns(
-    player: PlaysEpisodes,
+    player: AgentAlgorithm,
     turns: Sequence[Turn],
     folder: Path,
     *,
@@ -152,7 +147,7 @@ def profile_summary(outcomes: Sequence[Outcomes]) -> dict[str, float]:
     }
 
 
-def _play_chunk(player: PlaysEpisodes, turns: Sequence[Turn], rollouts: int, seed: int) -> list[Outcomes]:
+def _play_chunk(player: AgentAlgorithm, turns: Sequence[Turn], rollouts: int, seed: int) -> list[Outcomes]:
     specs = [
         EpisodeSpec(turn.turn_id, group, member, stream_seed(seed, int(turn.turn_id, 16), member))
         for group, turn in enumerate(turns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ class CardOf:
     """A checkpoint of a run.
 
     Attributes:
-        iteration: of the checkpoint.
         records: of the run, see `RunFolder.read_metrics`.
         chosen: keys that differ from the defaults, without secrets.
         build: version and commit of the run.
@@ -41,17 +40,17 @@ class CardOf:
     records: Sequence[Record]
     chosen: dict[str, Any]
     build: dict[str, Any]
-    adapter: bool = False
-    license: Mapping[str, str] = field(default_factory=dict)
+    adapter: bool
+    license: Mapping[str, str]
 
 
-def card_of(folder: RunFolder, iteration: int) -> CardOf:
+def card_of(folder: RunFolder, iteration: int, adapter: bool, license: Mapping[str, str]) -> CardOf:
     """Return the data of a checkpoint's card from the run's folder."""
     settings = folder.load_settings()
     defaults = type(settings)().to_dict()
     chosen = {k: v for k, v in published_config(settings).items() if v != defaults.get(k) and k not in LEFT_OUT}
     builds = folder.read_builds()
-    return CardOf(folder, iteration, folder.read_metrics(), chosen, builds[-1] if builds else {})
+    return CardOf(folder, iteration, folder.read_metrics(), chosen, builds[-1] if builds else {}, adapter, license)
 
 
 def published_config(settings: Settings) -> dict[str, Any]:

@@ -136,13 +136,9 @@ class RunFolder:
         return restored_settings(self.config_file)
 
     def save_settings(self, settings: Settings) -> None:
-        """Write config.yaml, and add the current build to build.json."""
+        """Write config.yaml, and add this build to build.json unless it is the last entry."""
         text = yaml.safe_dump(settings.to_dict(), sort_keys=False, allow_unicode=True)
         replace_text(self.config_file, text)
-        self._note_build()
-
-    def _note_build(self) -> None:
-        """Add this build to build.json unless it is the last entry; a run may continue with another build."""
         builds, records = self.read_builds(), self.read_metrics()
         now = {"from_iteration": records[-1]["iteration"] if records else 0, **this_build()}
         if not builds or {**builds[-1], "from_iteration": 0} != {**now, "from_iteration": 0}:

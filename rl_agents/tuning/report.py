@@ -5,6 +5,7 @@ The plot is a heat map if two keys have grids, else it has one panel per key.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,6 @@ class TrialResult:
         reason: why it is not done, if known.
         value: the metric's last value; None if there is none, or it is not finite.
         iteration: of that value.
-        seconds: of training.
         episodes: of the evaluation, for success rates.
         not_finite: tag -> first iteration at which it was NaN or infinite.
         lineage: trials that it copied (population-based training).
@@ -75,17 +75,13 @@ class PointResult:
 
 def collect(sweep: Sweep, folder: SweepFolder) -> list[PointResult]:
     """Return the result of each point, in the sweep's order."""
-    points: dict[int, list[TrialSpec]] = {}
-    for spec in sweep.trials:
-        points.setdefault(spec.point, []).append(spec)
-    return [_point(sweep, folder, specs) for specs in points.values()]
-
-
-def _point(sweep: Sweep, folder: SweepFolder, specs: Sequence[TrialSpec]) -> PointResult:
-    trials = [_trial(sweep, folder, spec) for spec in specs]
-    interval = _interval(trials)
-    status = next((trial.status for trial in trials if trial.status != DONE), DONE)
-    return PointResult(current_keys(sweep, folder, specs[0]), trials, interval, status)
+    points = []
+    for _, group in itertools.groupby(sweep.trials, key=lambda spec: spec.point):
+        specs = list(group)
+        trials = [_trial(sweep, folder, spec) for spec in specs]
+        status = next((trial.status for trial in trials if trial.status != DONE), DONE)
+        points.append(PointResult(current_keys(sweep, folder, specs[0]), trials, _interval(trials), status))
+    return points
 
 
 def _interval(trials: Sequence[TrialResult]) -> Interval | None:

@@ -19,7 +19,7 @@ TURNS = desk_turns()[:10]
 
 
 class Player:
-    """PlaysEpisodes turn number n with n + 1 of 8 rollouts acceptable; breaks after so many calls."""
+    """Plays turn number n with n + 1 of 8 rollouts acceptable; breaks after so many calls."""
 
     def __init__(self, calls: int = 99) -> None:
         self.calls = calls

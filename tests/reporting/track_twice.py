@@ -12,7 +12,7 @@ CONFIG = {"lr": 0.1, "pool": "postgresql://me:word@host/db", "api_key": "hidden"
 
 def main(folder: Path, names: list[str]) -> None:
     for iterations, status in ((range(3), "interrupted"), (range(2, 5), "done")):
-        trackers = Trackers.of(folder, names, "project", CONFIG, print)
+        trackers = Trackers(folder, names, "project", CONFIG, print)
         for i in iterations:
             if i % 2 == 0:
                 trackers.episodes(i, f"# after {i}: <b>")
