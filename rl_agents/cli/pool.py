@@ -7,6 +7,7 @@ import getpass
 import json
 import math
 import textwrap
+import typing
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -57,7 +58,10 @@ def run(argv: Sequence[str]) -> int:
         "list": _list, "show": _show, "decisions": _decisions, "undo": _undo, "export": _export,
     }  # fmt: skip
     parser = Parser(f"pool RUN {argv[1]}", f"{ACTIONS[argv[1]].capitalize()}.")
-    runners.get(argv[1], _decide(argv[1]))(parser, argv[0], argv[2:])
+    if argv[1] in runners:
+        runners[argv[1]](parser, argv[0], argv[2:])
+    else:
+        _decide(typing.cast(Verdict, argv[1]), parser, argv[0], argv[2:])
     return 0
 
 
@@ -111,28 +115,23 @@ def _show(parser: Parser, place: str, argv: Sequence[str]) -> None:
             print(full_session(stored, trajectory, decided, credit, args.ids))
 
 
-def _decide(verdict: str) -> Callable[[Parser, str, Sequence[str]], None]:
-    def decide(parser: Parser, place: str, argv: Sequence[str]) -> None:
-        if verdict in ("reward", "weight"):
-            parser.add_argument("value", type=float, metavar="NUMBER", help=f"the {verdict}")
-        if verdict == "note":
-            parser.add_argument("text", metavar="TEXT", help="the comment")
-        parser.add_argument(
-            "sessions", nargs="*", metavar="SESSION", help="session ids or unique prefixes; or use filters"
-        )
-        _add_filters(parser)
-        parser.add_argument("--step", type=int, default=WHOLE, metavar="N", help="only this step, counted from 0")
-        _add_author(parser)
-        if verdict != "note":
-            parser.add_argument("--why", default="", metavar="TEXT", help="the reason")
-        args = parser.parse(argv, mixed=True)
-        if verdict == "note":
-            if not args.text.strip():
-                raise InputError("note: needs text")
-            args.why = args.text
-        _record(pool_file(place), verdict, args)  # type: ignore[arg-type]
-
-    return decide
+def _decide(verdict: Verdict, parser: Parser, place: str, argv: Sequence[str]) -> None:
+    if verdict in ("reward", "weight"):
+        parser.add_argument("value", type=float, metavar="NUMBER", help=f"the {verdict}")
+    if verdict == "note":
+        parser.add_argument("text", metavar="TEXT", help="the comment")
+    parser.add_argument("sessions", nargs="*", metavar="SESSION", help="session ids or unique prefixes; or use filters")
+    _add_filters(parser)
+    parser.add_argument("--step", type=int, default=WHOLE, metavar="N", help="only this step, counted from 0")
+    _add_author(parser)
+    if verdict != "note":
+        parser.add_argument("--why", default="", metavar="TEXT", help="the reason")
+    args = parser.parse(argv, mixed=True)
+    if verdict == "note":
+        if not args.text.strip():
+            raise InputError("note: needs text")
+        args.why = args.text
+    _record(pool_file(place), verdict, args)
 
 
 def _record(path: Path, verdict: Verdict, args: argparse.Namespace) -> None:

@@ -46,23 +46,6 @@ Columns = tuple[tuple[str, str], ...]
 _ABSENT = object()
 
 
-def read_columns(given: Mapping[str, str], fields: Iterable[str] = (), key: str = "columns") -> Columns:
-    """Return a column map.
-
-    Args:
-        fields: fields of the reader; empty: any.
-        key: name of the map in messages.
-
-    Raises:
-        InputError: a field that the reader does not have.
-    """
-    known = list(fields)
-    for name in given:
-        if known and name not in known:
-            raise InputError(f"{key}: nothing called '{name}' is read here: {nearest(name, known)}")
-    return tuple(given.items())
-
-
 def value_at(record: Any, path: str) -> Any:
     """Return the value at a path, or `_ABSENT`; a column whose own name contains dots takes precedence."""
     if isinstance(record, dict) and path in record:
@@ -245,19 +228,15 @@ def _parquet_rows(path: Path, columns: Columns, fields: Sequence[str]) -> Iterat
 
     try:
         with parquet.ParquetFile(path) as file:
-            names = _wanted(path, file.schema_arrow, columns, fields)
+            schema = file.schema_arrow
+            heads = [_head(path, schema, name, column) for name, column in columns]
+            names = [name for name in schema.names if not fields or name in fields or name in heads]
             batches = file.iter_batches(BATCH, columns=names, use_threads=False)
             values = (value for batch in batches for value in batch.to_pylist())
             for number, value in enumerate(values, start=1):
                 yield Row(path, "row", number, number, _plain(value), number / file.metadata.num_rows)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a readable Parquet file: {str(error).splitlines()[0]}") from None
-
-
-def _wanted(path: Path, schema: pyarrow.Schema, columns: Columns, fields: Sequence[str]) -> list[str]:
-    """Return the columns to read; raises `InputError` if one of the map is missing."""
-    heads = {name: _head(path, schema, name, column) for name, column in columns}
-    return [name for name in schema.names if not fields or name in fields or name in heads.values()]
 
 
 def _head(path: Path, schema: pyarrow.Schema, name: str, column: str) -> str:
@@ -370,8 +349,11 @@ def open_table(
     Raises:
         InputError: nothing is there, or the map has a field that the reader does not have.
     """
-    wanted = read_columns(columns or {}, fields, key)
-    return Table(str(name), table_files(str(name)), wanted, tuple(fields))
+    given = columns or {}
+    for field in given:
+        if fields and field not in fields:
+            raise InputError(f"{key}: nothing called '{field}' is read here: {nearest(field, fields)}")
+    return Table(str(name), table_files(str(name)), tuple(given.items()), tuple(fields))
 
 
 def table_files(name: str) -> tuple[Path, ...]:

@@ -222,7 +222,7 @@ def _tuner(
             failure_config=tune.FailureConfig(max_failures=sweep.max_failures),
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run folder has its own
             callbacks=[watch],
-            stop=StopWhenAsked(watch),
+            stop=watch,
             verbose=0,
         ),
     )
@@ -269,8 +269,8 @@ def quiet_tune() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-class SweepMonitor(Callback):
-    """Print the progress of trials, record their end, and detect trials that can never start."""
+class SweepMonitor(Callback, Stopper):
+    """Print the progress of trials, record their end, and end the sweep after a signal or if the cluster shrank."""
 
     def __init__(
         self, sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings], interrupts: Interrupts
@@ -341,6 +341,12 @@ class SweepMonitor(Callback):
         self.folder.note(name, FAILED, reason)
         self._say(name, f"{FAILED} {self.sweep.max_failures + 1} times, not restarted: {reason}")
 
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return bool(self.interrupts.requested or self.too_small)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Tune pickles its run configuration; this object stays in this process."""
         return Callback, ()
@@ -354,20 +360,3 @@ def _last_line(trial: Trial) -> str:
     text = file.read_text(encoding="utf-8") if file is not None and file.exists() else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:200] if lines else "its process died"
-
-
-class StopWhenAsked(Stopper):
-    """End the sweep after a signal, or if the cluster has become too small."""
-
-    def __init__(self, watch: SweepMonitor | None = None) -> None:
-        self._watch = watch
-
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return False
-
-    def stop_all(self) -> bool:
-        return self._watch is not None and bool(self._watch.interrupts.requested or self._watch.too_small)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """As in `SweepMonitor`."""
-        return StopWhenAsked, ()

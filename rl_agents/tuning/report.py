@@ -242,20 +242,17 @@ def plot_points(sweep: Sweep, points: Sequence[PointResult], folder: Path) -> st
     """
     if all(point.interval is None for point in points):
         return None
-    # Members of a population may end on the same values.
-    if sweep.pbt is None and len(sweep.space) == 2 and all(isinstance(choice, Grid) for choice in sweep.space.values()):
-        return _save(lambda figure: _heat_map(figure, sweep, points), folder / "heatmap.png", (7, 5))
-    size = (1.5 + 4.5 * len(sweep.space), 4.5)
-    return _save(lambda figure: _panels(figure, sweep, points), folder / "sweep.png", size)
-
-
-def _save(draw: Any, path: Path, size: tuple[float, float]) -> str:
     from matplotlib.figure import Figure
 
+    # Members of a population may end on the same values.
+    grids = sweep.pbt is None and all(isinstance(choice, Grid) for choice in sweep.space.values())
+    draw, name, size = _panels, "sweep.png", (1.5 + 4.5 * len(sweep.space), 4.5)
+    if grids and len(sweep.space) == 2:
+        draw, name, size = _heat_map, "heatmap.png", (7, 5)
     figure = Figure(figsize=size, dpi=120, facecolor="white", layout="constrained")
-    draw(figure)
-    figure.savefig(path)
-    return path.name
+    draw(figure, sweep, points)
+    figure.savefig(folder / name)
+    return name
 
 
 def _heat_map(figure: Any, sweep: Sweep, points: Sequence[PointResult]) -> None:

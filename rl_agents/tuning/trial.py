@@ -210,19 +210,16 @@ class SweepTrial(tune.Trainable):
 
     def cleanup(self) -> None:
         """Save an unfinished run, free its actors, and release its lock."""
-        try:
-            if self.loop is not None:
-                self.loop.save()
-                self.loop.close("interrupted")
-        finally:
-            algo, lock = self.algo, self.lock
-            self.loop = self.algo = self.lock = None
-            try:
-                if algo is not None:
-                    algo.stop()
-            finally:
-                if lock is not None:
-                    lock.release()
+        loop, algo, lock = self.loop, self.algo, self.lock
+        self.loop = self.algo = self.lock = None
+        with contextlib.ExitStack() as at_last:
+            if lock is not None:
+                at_last.callback(lock.release)
+            if algo is not None:
+                at_last.callback(algo.stop)
+            if loop is not None:
+                loop.save()
+                loop.close("interrupted")
 
 
 class Notes(Progress):
