@@ -105,7 +105,7 @@ def extract(argv: Sequence[str]) -> int:
 def filter_turns(argv: Sequence[str]) -> int:
     """Keep the pivots of a profile, or random turns; plot the profile."""
     args = _filter_parser().parse(argv)
-    from rl_agents.pivot.filter import Rule, choose_at_random, choose_pivots, plot_profile, read_profile
+    from rl_agents.pivot import Rule, choose_at_random, choose_pivots, plot_profile, read_profile
     from rl_agents.traces.store import PIVOTS_FILE, PROFILE_FILE, write_table
 
     source = args.traces / PROFILE_FILE if args.traces.is_dir() else args.traces
