@@ -28,7 +28,7 @@ class TurnProfile(NamedTuple):
 
 
 def turn_profile(outcomes: Sequence[ArrayLike]) -> TurnProfile:
-    """μ̂ and σ̂² of K verifier scores per turn (PivotRL, section 3); `rl_agents.pivot.filter` chooses by them.
+    """μ̂ and σ̂² of K verifier scores per turn (PivotRL, section 3); `rl_agents.pivot` chooses by them.
 
     Raises:
         ValueError: a turn without rollouts.

@@ -34,8 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         module = importlib.import_module(COMMANDS[command][0])
         plugins.load(own)
         plugins.ASKED[:] = map(plugins.located, own)
-        code: int = module.run(rest)
-        return code
+        return module.run(rest)
     except InputError as error:
         print(f"error: {as_called(one_line(error))}", file=sys.stderr)
         return EXIT_BAD_INPUT

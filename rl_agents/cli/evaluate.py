@@ -111,8 +111,6 @@ def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, 
     flags |= {} if args.temperature is None else {"eval_temperature": args.temperature}
     settings = policy_settings(path, flags, args)
     settings.update(EVALUATION_KEYS)
-    if settings.eval_temperature < 0:
-        raise InputError(f"temperature={settings.eval_temperature}: must not be negative")
     if args.local:
         settings.make_local(flags)
     return resolve_settings(settings, sys.stderr)

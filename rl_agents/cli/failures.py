@@ -24,7 +24,6 @@ def report_crash(error: Exception, folder: Path | None = None, show: bool = Fals
     """Write the traceback to ``error.log``, name the file on one line of stderr, and return exit code 1.
 
     Args:
-        error: the exception.
         folder: of ``error.log``; default: a new temporary folder.
         show: also print the traceback (as with RL_AGENTS_TRACEBACK=1).
         hint: a further sentence, such as how to resume.

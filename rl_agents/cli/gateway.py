@@ -7,7 +7,6 @@ import asyncio
 import secrets
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rl_agents.chat.template import ChatOptions, ChatTemplate, load_tokenizer
 from rl_agents.cli.parser import Parser, show_start
@@ -26,9 +25,6 @@ from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import Opening, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.web.security import read_key
-
-if TYPE_CHECKING:
-    from rl_agents.config.settings import Settings
 
 WAKE_S = 0.2
 #: End causes of sessions that the agent did not choose.
@@ -72,7 +68,11 @@ def run(argv: Sequence[str]) -> int:
     checkpoint = find_checkpoint(args.model or args.checkpoint)
     settings = served_settings(checkpoint, {**parse_assignments(args.set), "engine": args.engine})
     template = ChatTemplate(load_tokenizer(checkpoint.hf_dir), ChatOptions.from_settings(settings))
-    limits = gateway_limits(settings, args, checkpoint.label)
+    limits = GatewayLimits(
+        max_model_len=settings.max_model_len, max_response_tokens=settings.max_response_tokens,
+        temperature=settings.temperature, top_p=settings.top_p, reasoning=args.reasoning,
+        model_name=checkpoint.label, max_calls=args.max_calls,
+    )  # fmt: skip
     kind, _ = resolve_engine(settings.engine)
     with Interrupts() as interrupts, interrupts.abortable(), PoolWriter(args.pool) as pool:
         engine = run_engine(settings, str(checkpoint.hf_dir), kind)
@@ -92,19 +92,6 @@ def admin_key(variable: str | None) -> str:
         print(f"admin key for POST /rl/sessions (shown only here): {key}", flush=True)
         return key
     return read_key(variable)
-
-
-def gateway_limits(settings: Settings, args: argparse.Namespace, name: str) -> GatewayLimits:
-    """Return the limits from a run's keys and the flags."""
-    return GatewayLimits(
-        max_model_len=settings.max_model_len,
-        max_response_tokens=settings.max_response_tokens,
-        temperature=settings.temperature,
-        top_p=settings.top_p,
-        reasoning=args.reasoning,
-        model_name=name,
-        max_calls=args.max_calls,
-    )
 
 
 async def _serve(

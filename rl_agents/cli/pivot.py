@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rl_agents.cli import pivot_profile
 from rl_agents.cli.parser import Parser
 from rl_agents.config import parse_assignments
 from rl_agents.config.options import keys_of
@@ -64,7 +65,8 @@ def demo_traces(argv: Sequence[str]) -> int:
     text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(text, "utf-8")
-    player = "demonstrator" if args.mediocre or not has_expert(args.env) else "expert"
+    has_expert = args.env == "pivot" or starter_spec(args.env).expert is not None
+    player = "expert" if has_expert and not args.mediocre else "demonstrator"
     print(f"{args.traces} traces by the {player}: {args.output}")
     return 0
 
@@ -100,16 +102,10 @@ def extract(argv: Sequence[str]) -> int:
     return 0
 
 
-def profile(argv: Sequence[str]) -> int:
-    from rl_agents.cli.pivot_profile import run as run_profile
-
-    return run_profile(argv)
-
-
 def filter_turns(argv: Sequence[str]) -> int:
     """Keep the pivots of a profile, or random turns; plot the profile."""
     args = _filter_parser().parse(argv)
-    from rl_agents.pivot.filter import Rule, choose_at_random, choose_pivots, plot_profile, read_profile
+    from rl_agents.pivot import Rule, choose_at_random, choose_pivots, plot_profile, read_profile
     from rl_agents.traces.store import PIVOTS_FILE, PROFILE_FILE, write_table
 
     source = args.traces / PROFILE_FILE if args.traces.is_dir() else args.traces
@@ -194,7 +190,6 @@ def demonstrated_records(
 
     Args:
         env: name; ``pivot`` is the help desk.
-        options: of the environment.
         mediocre: use the demonstrator of the warm-start model even if there is an expert.
         max_turns: of an episode; 0: the environment's.
 
@@ -220,15 +215,10 @@ def demonstrated_records(
         yield {"id": f"{task}#{number}", "reward": float(solved), "messages": messages}
 
 
-def has_expert(env: str) -> bool:
-    """Return whether an environment has a scripted expert."""
-    return env == "pivot" or starter_spec(env).expert is not None
-
-
 #: Step -> (function, summary).
 STEPS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "demo-traces": (demo_traces, "write example traces by a scripted expert"),
     "extract": (extract, "read traces and write their turns"),
-    "profile": (profile, "run every turn K times with the initial policy and score the actions"),
+    "profile": (pivot_profile.run, "run every turn K times with the initial policy and score the actions"),
     "filter": (filter_turns, "keep the pivots, or as many random turns"),
 }

@@ -17,7 +17,7 @@ from rl_agents.config import Settings, parse_assignments
 from rl_agents.envs.base import env_spec, read_env_options
 from rl_agents.errors import InputError
 from rl_agents.installation import called
-from rl_agents.pivot.profile import (
+from rl_agents.pivot import (
     Outcomes,
     claim_folder,
     count_parts,

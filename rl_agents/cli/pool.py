@@ -7,6 +7,7 @@ import getpass
 import json
 import math
 import textwrap
+import typing
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -57,7 +58,10 @@ def run(argv: Sequence[str]) -> int:
         "list": _list, "show": _show, "decisions": _decisions, "undo": _undo, "export": _export,
     }  # fmt: skip
     parser = Parser(f"pool RUN {argv[1]}", f"{ACTIONS[argv[1]].capitalize()}.")
-    runners.get(argv[1], _decide(argv[1]))(parser, argv[0], argv[2:])
+    if argv[1] in runners:
+        runners[argv[1]](parser, argv[0], argv[2:])
+    else:
+        _decide(typing.cast(Verdict, argv[1]), parser, argv[0], argv[2:])
     return 0
 
 
@@ -111,28 +115,23 @@ def _show(parser: Parser, place: str, argv: Sequence[str]) -> None:
             print(full_session(stored, trajectory, decided, credit, args.ids))
 
 
-def _decide(verdict: str) -> Callable[[Parser, str, Sequence[str]], None]:
-    def decide(parser: Parser, place: str, argv: Sequence[str]) -> None:
-        if verdict in ("reward", "weight"):
-            parser.add_argument("value", type=float, metavar="NUMBER", help=f"the {verdict}")
-        if verdict == "note":
-            parser.add_argument("text", metavar="TEXT", help="the comment")
-        parser.add_argument(
-            "sessions", nargs="*", metavar="SESSION", help="session ids or unique prefixes; or use filters"
-        )
-        _add_filters(parser)
-        parser.add_argument("--step", type=int, default=WHOLE, metavar="N", help="only this step, counted from 0")
-        _add_author(parser)
-        if verdict != "note":
-            parser.add_argument("--why", default="", metavar="TEXT", help="the reason")
-        args = parser.parse(argv, mixed=True)
-        if verdict == "note":
-            if not args.text.strip():
-                raise InputError("note: needs text")
-            args.why = args.text
-        _record(pool_file(place), verdict, args)  # type: ignore[arg-type]
-
-    return decide
+def _decide(verdict: Verdict, parser: Parser, place: str, argv: Sequence[str]) -> None:
+    if verdict in ("reward", "weight"):
+        parser.add_argument("value", type=float, metavar="NUMBER", help=f"the {verdict}")
+    if verdict == "note":
+        parser.add_argument("text", metavar="TEXT", help="the comment")
+    parser.add_argument("sessions", nargs="*", metavar="SESSION", help="session ids or unique prefixes; or use filters")
+    _add_filters(parser)
+    parser.add_argument("--step", type=int, default=WHOLE, metavar="N", help="only this step, counted from 0")
+    _add_author(parser)
+    if verdict != "note":
+        parser.add_argument("--why", default="", metavar="TEXT", help="the reason")
+    args = parser.parse(argv, mixed=True)
+    if verdict == "note":
+        if not args.text.strip():
+            raise InputError("note: needs text")
+        args.why = args.text
+    _record(pool_file(place), verdict, args)
 
 
 def _record(path: Path, verdict: Verdict, args: argparse.Namespace) -> None:
@@ -334,7 +333,9 @@ def full_session(
         f"return {trajectory.episode_return:g} in {stored.steps} steps, {stored.tokens} tokens sampled; "
         f"{_result(stored)}, ended by {s.end_cause or 'unknown'}; {_state(stored)}{', ' * bool(curation)}{curation}",
     ]
-    parts += [f"{name}: {_brief(facts)}" for name, facts in (("metrics", s.metrics), ("facts", s.facts)) if facts]
+    for name, facts in (("metrics", s.metrics), ("facts", s.facts)):
+        listed = ", ".join(f"{key}={value}" for key, value in facts.items())
+        parts += [f"{name}: {textwrap.shorten(listed, 300, placeholder=' ...')}"] * bool(facts)
     if decided:
         parts.append(f"decisions:\n{textwrap.indent(decisions_table(decided), '  ')}")
     worth = {row.ordinal: row for row in credit}  # the last update's values
@@ -379,10 +380,6 @@ def _step(ordinal: int, step: Step, worth: Credit | None, weight: float, with_id
 
 def _block(text: str) -> str:
     return textwrap.indent(text.strip("\n") or "(empty)", "    ", lambda line: True)
-
-
-def _brief(facts: Row) -> str:
-    return textwrap.shorten(", ".join(f"{key}={value}" for key, value in facts.items()), 300, placeholder=" ...")
 
 
 def _result(stored: Stored) -> str:

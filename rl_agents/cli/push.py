@@ -7,7 +7,6 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from rl_agents.reporting.model_card import (
     model_card,
     published_config,
 )
-from rl_agents.reporting.outputs import check_writable, nothing_left
+from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.run_folder import RunFolder
 
 #: Files of a merged model that an adapter lacks: weights, configuration, our note.
@@ -57,10 +56,8 @@ def run(argv: Sequence[str]) -> int:
     check_weights(folder, checkpoint, args.adapter)
     if args.folder:
         RunFolder.check_free(args.folder)
-        check_writable(args.folder, "--folder")
     name = check_repo(args.repo) if args.repo else ""
-    terms = terms_of(folder, args.license)
-    card = replace(card_of(folder, iteration), adapter=args.adapter, license=terms)
+    card = card_of(folder, iteration, args.adapter, terms_of(folder, args.license))
     if args.folder:
         with nothing_left(args.folder):
             write_model(card, checkpoint, args.folder, args.folder.resolve().name)

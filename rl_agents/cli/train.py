@@ -217,8 +217,7 @@ def resolve_settings(settings: Settings, notes: TextIO | None = None) -> Setting
     show_start(notes or sys.stdout)
     from rl_agents.trainer.resolve import resolve
 
-    resolved: Settings = resolve(settings)
-    return resolved
+    return resolve(settings)
 
 
 def _train(plan: RunPlan, interrupts: Interrupts) -> bool:

@@ -141,7 +141,7 @@ def with_one_engine(plan: SweepPlan, source: str) -> SweepPlan:
         return plan
     trials = list(plan.settings.values())
     chosen = next((settings for settings in trials if settings.engine == "vllm"), trials[0])
-    sweep = sweep.with_keys({"engine": chosen.engine})
+    sweep = replace(sweep, keys={**sweep.keys, "engine": chosen.engine})
     if any(settings.engine != chosen.engine for settings in trials):
         plan = replace(plan, settings=resolve_trials(sweep, source))
         for settings in plan.settings.values():

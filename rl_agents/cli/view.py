@@ -49,7 +49,10 @@ def build_parser() -> Parser:
 
 def run(argv: Sequence[str]) -> int:
     args = build_parser().parse(argv, mixed=True)
-    _check(args)
+    if args.last is not None and args.export is None:
+        raise InputError("--last is for --export FOLDER")
+    if args.text and args.export is not None:
+        raise InputError("--text excludes --export")
     catalog = find_runs(args.runs)
     if args.text:
         print(digest(catalog))
@@ -64,13 +67,6 @@ def run(argv: Sequence[str]) -> int:
     with Interrupts() as interrupts, event_loop() as runner:
         runner.run(_serve(args, catalog, port, token, interrupts))
     return EXIT_CODE
-
-
-def _check(args: argparse.Namespace) -> None:
-    if args.last is not None and args.export is None:
-        raise InputError("--last is for --export FOLDER")
-    if args.text and args.export is not None:
-        raise InputError("--text excludes --export")
 
 
 def _free_port(host: str) -> int:

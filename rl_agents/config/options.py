@@ -71,10 +71,6 @@ class Key:
     also: float | None
     needs: tuple[str, ...]
 
-    def fresh(self) -> Any:
-        """Return a copy of the default, which the caller may change."""
-        return copy.copy(self.default)
-
     @property
     def range(self) -> str:
         """The range in words, such as ``above 1, or 0``; empty if all numbers are allowed."""
@@ -170,15 +166,11 @@ def keys_of(cls: type) -> dict[str, Key]:
 def _keys_of(cls: Any) -> dict[str, Key]:
     hints = typing.get_type_hints(cls)
     owners = {name: base for base in reversed(cls.__mro__) for name in inspect.get_annotations(base)}
+    titles = {name: (base.__doc__ or "").strip().partition("\n")[0].rstrip(".") for name, base in owners.items()}
     return {
-        item.name: Key(item.name, hints[item.name], section=_title(owners[item.name]), **item.metadata)
+        item.name: Key(item.name, hints[item.name], section=titles[item.name], **item.metadata)
         for item in dataclasses.fields(cls)
     }
-
-
-def _title(cls: type) -> str:
-    """The title of a section: the first line of its docstring."""
-    return (cls.__doc__ or "").strip().partition("\n")[0].rstrip(".")
 
 
 def read_options(

@@ -65,7 +65,7 @@ class Settings(
         """Set keys without a value to their defaults."""
         for name, key in KEYS.items():
             if name not in vars(self):
-                setattr(self, name, key.fresh())
+                setattr(self, name, copy.copy(key.default))
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         # A process that receives settings needs the plugins that register their names.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from rl_agents.data.trajectory import Trajectory
 
 MAX_CAUSE = 160
+REMEDY = "; agents' errors are excluded from training, env.error_reward=NUMBER trains on them with that reward"
 
 
 @dataclass
@@ -50,12 +51,7 @@ class FailedEpisodes:
         ((kind, count),) = self.causes.most_common(1)
         cause = " ".join(self.examples[kind].split())
         cause = cause if len(cause) <= MAX_CAUSE else cause[: MAX_CAUSE - 3] + "..."
-        return f"{text}; most often ({count}): {cause}{self._remedy()}"
-
-    def _remedy(self) -> str:
-        if not self.agent_errors:
-            return ""
-        return "; agents' errors are excluded from training, env.error_reward=NUMBER trains on them with that reward"
+        return f"{text}; most often ({count}): {cause}{REMEDY if self.agent_errors else ''}"
 
     @property
     def agent_errors(self) -> int:

@@ -18,6 +18,7 @@ A card (``README.md``) whose header lists ``configs`` takes precedence.
 from __future__ import annotations
 
 import fnmatch
+import glob
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -49,10 +50,6 @@ class Part:
     config: str
     split: str
 
-    @property
-    def stem(self) -> str:
-        return PurePosixPath(self.name).stem
-
 
 def folder_files(folder: Path, config: str, split: str, where: str) -> tuple[Path, ...]:
     """Return the files of a split in order; raises as `choose` does.
@@ -74,7 +71,8 @@ def folder_files(folder: Path, config: str, split: str, where: str) -> tuple[Pat
 
 def parts(names: Iterable[str], card: str = "") -> list[Part]:
     """Return the data files among ``names`` with their configurations and splits."""
-    data = sorted(name for name in names if _is_data(PurePosixPath(name)))
+    paths = map(PurePosixPath, names)
+    data = sorted(str(path) for path in paths if path.suffix in SUFFIXES and not _NO_DATA.fullmatch(path.name))
     return list(_listed(data, card)) or [_guessed(name) for name in data]
 
 
@@ -106,7 +104,9 @@ def _of_split(own: Sequence[Part], split: str, where: str) -> list[Part]:
         if len(splits) > 1:
             raise InputError(f"{where} has the splits {', '.join(splits)}: name one, such as {where}/{splits[0]}")
         return list(own)
-    chosen = [part for part in own if part.split == split] or [part for part in own if part.stem == split]
+    chosen = [part for part in own if part.split == split] or [
+        part for part in own if PurePosixPath(part.name).stem == split
+    ]
     if not chosen and split == "train" and not any(part.split for part in own):
         chosen = list(own)
     if not chosen:
@@ -125,10 +125,6 @@ def _check_shards(names: Sequence[str], where: str) -> None:
             raise InputError(f"{where}: {there}: is the download complete?")
 
 
-def _is_data(path: PurePosixPath) -> bool:
-    return path.suffix in SUFFIXES and not _NO_DATA.fullmatch(path.name)
-
-
 def _guessed(name: str) -> Part:
     path = PurePosixPath(name)
     folders = [folder for folder in path.parts[:-1] if folder != "data"]
@@ -144,14 +140,19 @@ def _guessed(name: str) -> Part:
     return Part(name, "/".join(folders) or DEFAULT, split)
 
 
-def _listed(names: Sequence[str], card: str) -> Iterable[Part]:
-    """Yield the files that the header of a card lists; none if it has no such header."""
+def card_header(card: str) -> dict[str, Any]:
+    """Return the header of a data set's or a model's card; empty if it has none, or a broken one."""
     match = re.match(r"---\s*\n(.*?)\n---\s*(?:\n|$)", card, re.DOTALL)
     try:
-        header: Any = yaml.safe_load(match[1]) if match else None
+        header = yaml.safe_load(match[1]) if match else None
     except yaml.YAMLError:
-        return
-    configs = header.get("configs") if isinstance(header, dict) else None
+        return {}
+    return header if isinstance(header, dict) else {}
+
+
+def _listed(names: Sequence[str], card: str) -> Iterable[Part]:
+    """Yield the files that the header of a card lists."""
+    configs = card_header(card).get("configs")
     for config in configs if isinstance(configs, list) else ():
         files = config.get("data_files") if isinstance(config, dict) else None
         for split, pattern in _patterns(files):
@@ -238,6 +239,7 @@ def _downloaded(hub: HubName) -> tuple[Path, ...]:
     from huggingface_hub import HfApi, hf_hub_download, snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
+    no_answer: Any = HfHubHTTPError.__bases__[0]  # of the HTTP library that this version uses
     revision = hub.revision or None
     try:
         names = HfApi().list_repo_files(hub.repo, repo_type="dataset", revision=revision)
@@ -246,7 +248,7 @@ def _downloaded(hub: HubName) -> tuple[Path, ...]:
             card = Path(hf_hub_download(hub.repo, CARD, repo_type="dataset", revision=revision)).read_text("utf-8")
         wanted = choose(_usable(hub, names, card), hub.config, hub.split, hub.where)
         folder = snapshot_download(
-            hub.repo, repo_type="dataset", revision=revision, allow_patterns=[*map(_literal, wanted), CARD]
+            hub.repo, repo_type="dataset", revision=revision, allow_patterns=[*map(glob.escape, wanted), CARD]
         )
         return tuple(Path(folder) / name for name in wanted)
     except GatedRepoError:
@@ -258,11 +260,7 @@ def _downloaded(hub: HubName) -> tuple[Path, ...]:
         raise InputError(f"{hub.where}: no such data set on the Hub, or a private one (`hf auth login`)") from None
     except HfHubHTTPError as error:
         raise InputError(f"{hub.where}: the Hub answers: {str(error).splitlines()[0]}") from None
-    except InputError:
-        raise
-    except Exception as error:  # the type depends on the HTTP library
-        if not isinstance(error, OSError) and "httpx" not in type(error).__module__:
-            raise
+    except (OSError, no_answer) as error:
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no answer'}"
         where = f"{hub.where}: not in the cache, and the Hub cannot be reached"
         raise InputError(f"{where} ({reason}): {_get(hub)}") from None
@@ -274,10 +272,6 @@ def _usable(hub: HubName, names: list[str], card: str) -> list[Part]:
         copy = f"{PREFIX}{hub.repo}@refs/convert/parquet"
         raise InputError(f"{hub.where}: no tables in it, and scripts are not run; the Hub's own copy may be {copy}")
     return found
-
-
-def _literal(name: str) -> str:
-    return re.sub(r"([*?[])", r"[\1]", name)
 
 
 def _get(hub: HubName) -> str:

@@ -96,9 +96,7 @@ def _forget_old(folder: Path) -> None:
                 path.unlink()
 
 
-@lru_cache(maxsize=16)
-def _opened(path: Path) -> KeptRows:
-    return KeptRows(path)
+_opened = lru_cache(maxsize=16)(KeptRows)
 
 
 def _write(path: Path, name: str, entries: Iterable[Entry], noun: str) -> None:

@@ -46,34 +46,6 @@ Columns = tuple[tuple[str, str], ...]
 _ABSENT = object()
 
 
-def read_columns(given: Mapping[str, str], fields: Iterable[str] = (), key: str = "columns") -> Columns:
-    """Return a column map.
-
-    Args:
-        fields: fields of the reader; empty: any.
-        key: name of the map in messages.
-
-    Raises:
-        InputError: a field that the reader does not have, or no column.
-    """
-    known = list(fields)
-    for name, column in given.items():
-        if known and name not in known:
-            raise InputError(f"{key}: nothing called '{name}' is read here: {nearest(name, known)}")
-        if not isinstance(column, str) or not column:
-            raise InputError(f"{key}: '{name}' has no column; write it as {name}:COLUMN")
-    return tuple(given.items())
-
-
-def mapped(record: Any, columns: Columns) -> Any:
-    """Return a record with the names of the reader's fields; other values than objects stay unchanged."""
-    if not columns or not isinstance(record, dict):
-        return record
-    found = {name: value for name, path in columns if (value := value_at(record, path)) is not _ABSENT}
-    taken = {name for name, _ in columns} | {path for _, path in columns}
-    return {**found, **{name: value for name, value in record.items() if name not in taken}}
-
-
 def value_at(record: Any, path: str) -> Any:
     """Return the value at a path, or `_ABSENT`; a column whose own name contains dots takes precedence."""
     if isinstance(record, dict) and path in record:
@@ -86,10 +58,6 @@ def value_at(record: Any, path: str) -> Any:
         else:
             return _ABSENT
     return record
-
-
-def missing(record: Any, path: str) -> bool:
-    return value_at(record, path) is _ABSENT
 
 
 def unknown_column(source: Path, name: str, path: str, columns: Iterable[str]) -> InputError:
@@ -260,19 +228,15 @@ def _parquet_rows(path: Path, columns: Columns, fields: Sequence[str]) -> Iterat
 
     try:
         with parquet.ParquetFile(path) as file:
-            names = _wanted(path, file.schema_arrow, columns, fields)
+            schema = file.schema_arrow
+            heads = [_head(path, schema, name, column) for name, column in columns]
+            names = [name for name in schema.names if not fields or name in fields or name in heads]
             batches = file.iter_batches(BATCH, columns=names, use_threads=False)
             values = (value for batch in batches for value in batch.to_pylist())
             for number, value in enumerate(values, start=1):
                 yield Row(path, "row", number, number, _plain(value), number / file.metadata.num_rows)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a readable Parquet file: {str(error).splitlines()[0]}") from None
-
-
-def _wanted(path: Path, schema: pyarrow.Schema, columns: Columns, fields: Sequence[str]) -> list[str]:
-    """Return the columns to read; raises `InputError` if one of the map is missing."""
-    heads = {name: _head(path, schema, name, column) for name, column in columns}
-    return [name for name in schema.names if not fields or name in fields or name in heads.values()]
 
 
 def _head(path: Path, schema: pyarrow.Schema, name: str, column: str) -> str:
@@ -316,8 +280,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-__all__ = ["Row", "Table", "fingerprint", "open_table"]
-
 #: Rows of JSON in which a mapped column must occur at least once.
 LOOKED_AT = 64
 
@@ -327,7 +289,6 @@ class Table:
     """Rows by name. Make one with `open_table`.
 
     Attributes:
-        files: in order.
         fields: fields of the reader; other columns of Parquet are not read. Empty: all.
     """
 
@@ -355,20 +316,23 @@ class Table:
             return rows
         first = list(islice(rows, LOOKED_AT))
         self._check_columns(path, [row.value for row in first if isinstance(row.value, dict)])
-        return (replace(row, value=self._mapped(row)) for row in chain(first, rows))
+        return (replace(row, value=self._mapped(row.value)) for row in chain(first, rows))
 
-    def _mapped(self, row: Row) -> object:
-        value = mapped(row.value, self.columns)
-        if not self.fields or not isinstance(value, dict):
-            return value
-        return {name: item for name, item in value.items() if name in self.fields}
+    def _mapped(self, record: Any) -> Any:
+        """Return a record with the names of the reader's fields; other values than objects stay unchanged."""
+        if not isinstance(record, dict):
+            return record
+        found = {name: value for name, path in self.columns if (value := value_at(record, path)) is not _ABSENT}
+        taken = {name for name, _ in self.columns} | {path for _, path in self.columns}
+        value = {**found, **{name: value for name, value in record.items() if name not in taken}}
+        return {name: item for name, item in value.items() if not self.fields or name in self.fields}
 
     def _check_columns(self, path: Path, records: Sequence[Mapping[str, object]]) -> None:
         """Reject a column of the map that none of the first rows has: most likely a typing error."""
         if path.suffix == ".parquet" or not records:
             return  # checked in its schema
         for name, column in self.columns:
-            if all(missing(record, column) for record in records):
+            if all(value_at(record, column) is _ABSENT for record in records):
                 raise unknown_column(path, name, column, dict.fromkeys(key for record in records for key in record))
 
 
@@ -385,8 +349,11 @@ def open_table(
     Raises:
         InputError: nothing is there, or the map has a field that the reader does not have.
     """
-    wanted = read_columns(columns or {}, fields, key)
-    return Table(str(name), table_files(str(name)), wanted, tuple(fields))
+    given = columns or {}
+    for field in given:
+        if fields and field not in fields:
+            raise InputError(f"{key}: nothing called '{field}' is read here: {nearest(field, fields)}")
+    return Table(str(name), table_files(str(name)), tuple(given.items()), tuple(fields))
 
 
 def table_files(name: str) -> tuple[Path, ...]:

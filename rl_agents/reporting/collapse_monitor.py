@@ -34,6 +34,8 @@ SAMPLE, SAMPLE_SE, TASKS = (f"collapse_monitor/{name}" for name in ("sample", "s
 WINDOW = 8
 #: Fewest tasks of a window; with fewer, its standard error is too uncertain.
 LEAST_TASKS = 32
+#: Drop of success that counts as degraded, in combined standard errors.
+Z = 3.5
 #: Tags of a record: last window, start, and whether the policy is below (1 or 0).
 SUCCESS, SUCCESS_SE, START, START_SE, BELOW = (
     f"collapse_monitor/{name}" for name in ("success", "success_se", "start", "start_se", "below")
@@ -95,12 +97,11 @@ def pooled(samples: Sequence[Sample]) -> Sample:
     return Sample(mean, error, tasks)
 
 
-def compare(samples: Sequence[Sample], z: float, begin: int = 0) -> Verdict:
+def compare(samples: Sequence[Sample], begin: int = 0) -> Verdict:
     """Compare the last window with the first; `Verdict.fallen` stays false, which needs two iterations.
 
     Args:
         samples: of all iterations that have one, in order.
-        z: number of combined standard errors that count as noise.
         begin: index of the first sample of the current weights; earlier ones cannot be in the last window.
     """
     tasks = sum(sample.tasks for sample in samples)
@@ -110,19 +111,14 @@ def compare(samples: Sequence[Sample], z: float, begin: int = 0) -> Verdict:
     if min(sum(sample.tasks for sample in part) for part in (first, last)) < LEAST_TASKS:
         return Verdict()
     start, now = pooled(first), pooled(last)
-    return Verdict(start, now, below=start.mean - now.mean > z * math.hypot(start.error, now.error))
+    return Verdict(start, now, below=start.mean - now.mean > Z * math.hypot(start.error, now.error))
 
 
-#: Drop of success that counts as degraded, in combined standard errors.
-Z = 3.5
-
-
-def judge(records: Sequence[Mapping[str, Any]], z: float = Z) -> Verdict:
+def judge(records: Sequence[Mapping[str, Any]]) -> Verdict:
     """Judge a run by its records, of which the last one may have no sample; then there is no verdict.
 
     Args:
         records: lines of metrics.jsonl.
-        z: as in `compare`.
     """
     samples: list[Sample] = []
     begin = 0
@@ -133,7 +129,7 @@ def judge(records: Sequence[Mapping[str, Any]], z: float = Z) -> Verdict:
             begin = len(samples)
     if not records or records[-1].get(SAMPLE) is None or begin == len(samples):
         return Verdict()
-    now, before = compare(samples, z, begin), compare(samples[:-1], z, begin)
+    now, before = compare(samples, begin), compare(samples[:-1], begin)
     return Verdict(now.start, now.now, now.below, fallen=now.below and before.below)
 
 

@@ -118,21 +118,17 @@ class EpisodeWatch:
 
     def _cautions(self, episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> list[str]:
         played, lines = [t for t in episodes if not t.failed], []
+        model = "" if self.settings.model == "starter" else f" --model {self.settings.model} --output DIR"
+        imitate = f"{called()} sft --env {self.settings.env}{model}"
         for caution in CAUTIONS if played else ():
-            share = self._share_of(caution, played, record)
+            share = caution.share(played, record)
+            # With a limit that the user set, count only invalid actions, because short answers may be intended.
+            if caution.name == "response" and "max_response_tokens" in self.settings.explicit:
+                share = _cut(played, invalid_only=True)
             if self._is_news(caution.name, share, MOST):
-                text = caution.text.format(**self.settings.to_dict(), imitate=self._imitate())
+                text = caution.text.format(**self.settings.to_dict(), imitate=imitate)
                 lines.append(f"{share:.0%} of the episodes {text}")
         return lines + self._effective(float(record.get("rollout_corr/ess", 1.0)))
-
-    def _share_of(self, caution: Caution, played: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
-        """With a limit that the user set, count only invalid actions, because short answers may be intended."""
-        meant = caution.name == "response" and "max_response_tokens" in self.settings.explicit
-        return _cut(played, invalid_only=True) if meant else caution.share(played, record)
-
-    def _imitate(self) -> str:
-        model = "" if self.settings.model == "starter" else f" --model {self.settings.model} --output DIR"
-        return f"{called()} sft --env {self.settings.env}{model}"
 
     def _effective(self, share: float) -> list[str]:
         """Warn if the effective sample size is small, and again only after it has recovered."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from rl_agents.config import Settings
+from rl_agents.data.hub import CARD, card_header
 from rl_agents.errors import InputError
 from rl_agents.inference.hub import find_folder
 from rl_agents.installation import called
@@ -27,7 +28,6 @@ class CardOf:
     """A checkpoint of a run.
 
     Attributes:
-        iteration: of the checkpoint.
         records: of the run, see `RunFolder.read_metrics`.
         chosen: keys that differ from the defaults, without secrets.
         build: version and commit of the run.
@@ -40,17 +40,17 @@ class CardOf:
     records: Sequence[Record]
     chosen: dict[str, Any]
     build: dict[str, Any]
-    adapter: bool = False
-    license: Mapping[str, str] = field(default_factory=dict)
+    adapter: bool
+    license: Mapping[str, str]
 
 
-def card_of(folder: RunFolder, iteration: int) -> CardOf:
+def card_of(folder: RunFolder, iteration: int, adapter: bool, license: Mapping[str, str]) -> CardOf:
     """Return the data of a checkpoint's card from the run's folder."""
     settings = folder.load_settings()
     defaults = type(settings)().to_dict()
     chosen = {k: v for k, v in published_config(settings).items() if v != defaults.get(k) and k not in LEFT_OUT}
     builds = folder.read_builds()
-    return CardOf(folder, iteration, folder.read_metrics(), chosen, builds[-1] if builds else {})
+    return CardOf(folder, iteration, folder.read_metrics(), chosen, builds[-1] if builds else {}, adapter, license)
 
 
 def published_config(settings: Settings) -> dict[str, Any]:
@@ -68,9 +68,11 @@ def model_card(card: CardOf, name: str) -> str:
         "library_name": "peft" if card.adapter else "transformers",
         "pipeline_tag": "text-generation",
         "tags": ["reinforcement-learning", "agent", "rl_agents", algo, *(["lora"] if card.adapter else [])],
-        **_base_fields(card, base),
+        **({"base_model": base.partition("@")[0]} if is_public(base) else {}),
+        **({"base_model_relation": "adapter"} if card.adapter and is_public(base) else {}),
         **card.license,
     }
+    picture = "\n![success over iterations](success.png)" if card.folder.plot_file.is_file() else ""
     tokens = sum(record.get("rollout/response_tokens") or 0 for record in _until(card))
     version = f"{card.build.get('version', '?')}, commit {str(card.build.get('commit', '?'))[:12]}"
     return f"""---
@@ -83,7 +85,7 @@ An agent trained with rl_agents ({version}): `{algo}` on `{env}`,
 {card.iteration} iterations, {tokens / 1000:,.0f} k sampled tokens, from {_from(base)}.
 
 {_figures(card)}
-{_picture(card)}
+{picture}
 
 Keys that were set; the others are defaults (`config.yaml` has all of them):
 
@@ -93,12 +95,6 @@ Keys that were set; the others are defaults (`config.yaml` has all of them):
 
 {_use(card, base, str(env))}
 """
-
-
-def _base_fields(card: CardOf, base: str) -> dict[str, str]:
-    if not is_public(base):
-        return {}
-    return {"base_model": base.partition("@")[0], **({"base_model_relation": "adapter"} if card.adapter else {})}
 
 
 def _use(card: CardOf, base: str, env: str) -> str:
@@ -130,10 +126,6 @@ def _from(base: str) -> str:
     return f"`{base}`" if is_public(base) else "a model in a local folder"
 
 
-def _picture(card: CardOf) -> str:
-    return "\n![success over iterations](success.png)" if card.folder.plot_file.is_file() else ""
-
-
 def _until(card: CardOf) -> list[Record]:
     return [record for record in card.records if record["iteration"] <= card.iteration]
 
@@ -153,7 +145,6 @@ def _figures(card: CardOf) -> str:
 
 #: License fields of a model card.
 LICENSE_FIELDS = ("license", "license_name", "license_link")
-FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*$", re.DOTALL | re.MULTILINE)
 
 
 def check_license(name: str) -> str:
@@ -176,23 +167,16 @@ def license_of(model: str) -> dict[str, str]:
     folder = find_folder(model)
     if folder is None:
         return {}
-    said = _front_matter(folder / "README.md") or _json_fields(folder / "config.json")
+    said = _read_fields(folder / CARD, card_header)
+    if "license" not in said:
+        said = _read_fields(folder / "config.json", json.loads)
     fields = {name: said[name] for name in LICENSE_FIELDS if isinstance(said.get(name), str) and said[name]}
     return fields if "license" in fields else {}
 
 
-def _front_matter(path: Path) -> dict[str, Any]:
+def _read_fields(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
     try:
-        found = FRONT_MATTER.match(path.read_text(encoding="utf-8"))
-        fields = yaml.safe_load(found[1]) if found else None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return {}
-    return fields if isinstance(fields, dict) and "license" in fields else {}
-
-
-def _json_fields(path: Path) -> dict[str, Any]:
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return fields if isinstance(fields, dict) else {}

@@ -22,15 +22,17 @@ def check_writable(path: Path, flag: str = "--output") -> None:
         InputError: it cannot be written.
     """
     folder = path if os.path.isdir(path) else path.parent  # pathlib raises if a name is too long
+    missing = _missing(folder)
     try:
-        with _taken_back(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=folder, suffix=path.name):
-                pass
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=path.name):
+            pass
     except OSError as error:
         existing = next(place for place in (folder, *folder.parents) if os.path.exists(place))
         reason = error.strerror if existing.is_dir() else f"{existing} is a file"
         raise InputError(f"{flag} {path}: cannot be written: {reason}") from None
+    finally:
+        _remove_empty(missing)
 
 
 @contextmanager
@@ -56,27 +58,19 @@ def nothing_left(*outputs: Path, begun: Callable[[], bool] = lambda: False) -> I
                 _remove(entry for entry in path.iterdir() if entry not in found)
             elif path not in existed:
                 _remove([path])
-        for folder in missing:
-            with suppress(OSError):
-                folder.rmdir()
+        _remove_empty(missing)
         raise
-
-
-@contextmanager
-def _taken_back(folder: Path) -> Iterator[None]:
-    """Remove the empty folders that the block makes above ``folder``."""
-    missing = _missing(folder)
-    try:
-        yield
-    finally:
-        for path in missing:
-            with suppress(OSError):
-                path.rmdir()
 
 
 def _missing(folder: Path) -> list[Path]:
     """Return ``folder`` and its missing parents, the innermost first."""
     return [path for path in (folder, *folder.parents) if not os.path.exists(path)]
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _remove(paths: Iterator[Path] | list[Path]) -> None:

@@ -88,10 +88,13 @@ class RunFolder:
         cls.check_free(path)
         folder = cls(path)
         (path / ERROR_LOG).unlink(missing_ok=True)
-        for part in (folder.checkpoints, folder.trajectories, folder.tensorboard):
-            part.mkdir(parents=True, exist_ok=True)
+        folder.make_parts()
         folder.save_settings(settings)
         return folder
+
+    def make_parts(self) -> None:
+        for part in (self.checkpoints, self.trajectories, self.tensorboard):
+            part.mkdir(parents=True, exist_ok=True)
 
     @classmethod
     def locate(cls, path: Path) -> tuple[RunFolder, int, Path]:
@@ -133,13 +136,9 @@ class RunFolder:
         return restored_settings(self.config_file)
 
     def save_settings(self, settings: Settings) -> None:
-        """Write config.yaml, and add the current build to build.json."""
+        """Write config.yaml, and add this build to build.json unless it is the last entry."""
         text = yaml.safe_dump(settings.to_dict(), sort_keys=False, allow_unicode=True)
         replace_text(self.config_file, text)
-        self._note_build()
-
-    def _note_build(self) -> None:
-        """Add this build to build.json unless it is the last entry; a run may continue with another build."""
         builds, records = self.read_builds(), self.read_metrics()
         now = {"from_iteration": records[-1]["iteration"] if records else 0, **this_build()}
         if not builds or {**builds[-1], "from_iteration": 0} != {**now, "from_iteration": 0}:
@@ -149,8 +148,7 @@ class RunFolder:
         """Return build.json; empty if it does not exist yet."""
         if not self.build_file.exists():
             return []
-        builds: list[Record] = json.loads(self.build_file.read_text(encoding="utf-8"))
-        return builds
+        return json.loads(self.build_file.read_text(encoding="utf-8"))
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Append one line to metrics.jsonl."""
@@ -215,8 +213,7 @@ class RunFolder:
         """Return summary.json; empty if it does not exist."""
         if not self.summary_file.exists():
             return {}
-        summary: Record = json.loads(self.summary_file.read_text(encoding="utf-8"))
-        return summary
+        return json.loads(self.summary_file.read_text(encoding="utf-8"))
 
 
 def restored_settings(config_file: Path) -> Settings:

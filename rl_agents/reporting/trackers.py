@@ -41,7 +41,6 @@ class TrackedRun:
     Attributes:
         folder: the run's output folder, also for offline files of a tracker.
         project: name of the project or experiment.
-        name: of the run's folder.
         group: its sweep; empty: none.
         config: its settings, without secrets.
         known_as: the tracker's id of a resumed run; empty: a new run.
@@ -111,55 +110,42 @@ def check_trackers(names: Sequence[str]) -> None:
             raise InputError(f"trackers={name}: {entry.library} is not installed; install it with: {entry.install}")
 
 
-def shown_config(settings: Mapping[str, Any]) -> dict[str, Any]:
+def shown_config(value: Any) -> Any:
     """Return settings without secrets at any depth, and without credentials and queries in URLs."""
-    shown: dict[str, Any] = _shown(settings)
-    return shown
-
-
-def _shown(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _shown(item) for name, item in value.items() if not (SECRET.search(str(name)) and item)}
+        return {name: shown_config(item) for name, item in value.items() if not (SECRET.search(str(name)) and item)}
     if isinstance(value, list | tuple):
-        return [_shown(item) for item in value]
+        return [shown_config(item) for item in value]
     if isinstance(value, str):
         return QUERY.sub(r"\1?***", CREDENTIALS.sub("***@", value))
     return value
 
 
 class Trackers:
-    """All trackers of a run; each receives all numbers once, in order.
+    """All trackers of a run; each receives all numbers once, in order. A resumed run continues their records.
 
     They are called in a separate thread, so a slow server does not delay the run.
     """
 
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, names: Sequence[str], project: str, config: Mapping[str, Any], say: Callable[[str], None]
+    ) -> None:
         self.folder, self.say = folder, say
-        #: Number of failures by tracker; the first one disables it.
-        self.failures: dict[str, int] = {}
         self._open: dict[str, Tracker] = {}
         self._state: dict[str, dict[str, Any]] = {}
         self._calls: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._thread: threading.Thread | None = None
-
-    @classmethod
-    def of(
-        cls, folder: Path, names: Sequence[str], project: str, config: Mapping[str, Any], say: Callable[[str], None]
-    ) -> Trackers:
-        """Open the trackers of ``names`` for the run in ``folder``; a resumed run continues its records."""
-        trackers = cls(folder, say)
         path = folder / STATE_FILE
         if path.is_file():
-            trackers._state = json.loads(path.read_text(encoding="utf-8"))
+            self._state = json.loads(path.read_text(encoding="utf-8"))
         sweep = folder.parent.parent.name if folder.parent.name == "trials" else ""
         for name in names:
-            known = trackers._state.setdefault(name, {"id": "", "iteration": -1})
+            known = self._state.setdefault(name, {"id": "", "iteration": -1})
             run = TrackedRun(folder, project, folder.name, sweep, shown_config(config), known["id"])
-            trackers._try(name, partial(trackers._begin, name, run))
-        if trackers._open:
-            trackers._thread = threading.Thread(target=trackers._tell, name="trackers", daemon=True)
-            trackers._thread.start()
-        return trackers
+            self._try(name, partial(self._begin, name, run))
+        if self._open:
+            self._thread = threading.Thread(target=self._tell, name="trackers", daemon=True)
+            self._thread.start()
 
     def write(self, record: Record, late: bool = False) -> None:
         """Log the tagged numbers of a record to each tracker, unless it already has the iteration.
@@ -219,7 +205,6 @@ class Trackers:
         try:
             call()
         except Exception as error:
-            self.failures[name] = self.failures.get(name, 0) + 1
             self._open.pop(name, None)
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             self.say(f"[rl_agents] tracker {name} failed and is disabled: {reason}; the run continues")

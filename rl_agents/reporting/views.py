@@ -50,26 +50,21 @@ class TensorBoardLog:
         self._writer.close()  # type: ignore[no-untyped-call]
 
 
-class TrajectoryLog:
-    """Write ``<iteration>.jsonl`` (``eval-<iteration>.jsonl``) and ``latest.md`` into a folder."""
+def write_trajectories(
+    folder: Path, keep: int, iteration: int, trajectories: Sequence[Trajectory], evaluation: bool = False
+) -> None:
+    """Write ``<iteration>.jsonl`` (``eval-<iteration>.jsonl``) and ``latest.md`` into a run's ``trajectories/``.
 
-    def __init__(self, folder: Path, keep: int) -> None:
-        """
-        Args:
-            folder: the run's ``trajectories/``.
-            keep: episodes per iteration; 0 writes nothing.
-        """
-        self.folder = folder
-        self.keep = keep
-
-    def write(self, iteration: int, trajectories: Sequence[Trajectory], evaluation: bool = False) -> None:
-        if not self.keep or not trajectories:
-            return
-        prefix = "eval-" if evaluation else ""
-        lines = (json.dumps(t.to_json()) + "\n" for t in trajectories[: self.keep])
-        replace_text(self.folder / f"{prefix}{iteration:06d}.jsonl", "".join(lines))
-        title = f"Iteration {iteration}{', evaluation' if evaluation else ''}"
-        replace_text(self.folder / "latest.md", readable(title, trajectories))
+    Args:
+        keep: number of episodes to write; 0 writes nothing.
+    """
+    if not keep or not trajectories:
+        return
+    prefix = "eval-" if evaluation else ""
+    lines = (json.dumps(t.to_json()) + "\n" for t in trajectories[:keep])
+    replace_text(folder / f"{prefix}{iteration:06d}.jsonl", "".join(lines))
+    title = f"Iteration {iteration}{', evaluation' if evaluation else ''}"
+    replace_text(folder / "latest.md", readable(title, trajectories))
 
 
 def readable(title: str, trajectories: Sequence[Trajectory]) -> str:
@@ -115,7 +110,6 @@ def plot_success(records: Sequence[Mapping[str, Any]], path: Path, title: str) -
 
     Args:
         records: lines of metrics.jsonl.
-        path: the PNG file.
         title: algorithm and environment.
 
     Returns:

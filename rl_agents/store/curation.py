@@ -24,7 +24,6 @@ class Decision:
     """The combined decisions about one session.
 
     Attributes:
-        excluded: the session is excluded from training.
         kept: the last decision is to keep it.
         weight: factor in the loss.
         rewards: replace the recorded ones, by a step's ordinal (`WHOLE`: the last step).

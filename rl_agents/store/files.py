@@ -54,19 +54,11 @@ def open_reading(path: Path) -> sqlite3.Connection:
         raise InputError(f"{path}: no such pool")
     # In a read-only folder SQLite cannot create the -shm file; a store without a writer does not need it.
     still = not os.access(path.parent, os.W_OK, effective_ids=True) and not Path(f"{path}-wal").exists()
-    with _named(path):
-        connection = sqlite3.connect(
-            f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' * still}",
-            uri=True, isolation_level=None, timeout=BUSY_S, check_same_thread=False,
-        )  # fmt: skip
-    try:
-        with _named(path):
-            if not _is_begun(connection, path):
-                raise InputError(f"{path}: the pool is empty: its writer died before it began")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    address = f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' * still}"
+    with _connected(path, address) as connection:
+        if not _is_begun(connection, path):
+            raise InputError(f"{path}: the pool is empty: its writer died before it began")
+        return connection
 
 
 def open_writing(path: Path) -> sqlite3.Connection:
@@ -78,22 +70,16 @@ def open_writing(path: Path) -> sqlite3.Connection:
     with contextlib.suppress(FileExistsError):  # created only here: closing an open file drops SQLite's own locks
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE))
         flush(path.parent)
-    with _named(path):
-        connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
-    try:
-        with _named(path):
-            begun = _is_begun(connection, path)
-            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-            if mode != "wal":
-                raise InputError(f"{path}: this file system cannot hold a pool (SQLite's WAL mode); use a local disk")
-            connection.execute("PRAGMA synchronous = FULL")
-            if not begun:
-                header = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
-                connection.executescript(f"BEGIN IMMEDIATE; {script()} {header} COMMIT;")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    with _connected(path, path.absolute()) as connection:
+        begun = _is_begun(connection, path)
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise InputError(f"{path}: this file system cannot hold a pool (SQLite's WAL mode); use a local disk")
+        connection.execute("PRAGMA synchronous = FULL")
+        if not begun:
+            header = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+            connection.executescript(f"BEGIN IMMEDIATE; {script()} {header} COMMIT;")
+        return connection
 
 
 def _is_begun(connection: sqlite3.Connection, path: Path) -> bool:
@@ -109,6 +95,18 @@ def _is_begun(connection: sqlite3.Connection, path: Path) -> bool:
         age = "a newer" if version > VERSION else "an older"
         raise InputError(f"{path}: written by {age} version (schema {version}; this one knows {VERSION})")
     return True
+
+
+@contextlib.contextmanager
+def _connected(path: Path, address: str | Path) -> Iterator[sqlite3.Connection]:
+    """Yield a connection to ``address``, closed only if the block raises; errors name ``path``."""
+    with _named(path):
+        connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
 
 
 @contextlib.contextmanager

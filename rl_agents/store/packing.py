@@ -71,16 +71,6 @@ def unpack(blob: bytes) -> bytes:
     return ids.tobytes()
 
 
-def pack_logprobs(logprobs: Sequence[float]) -> bytes:
-    """Return float32 bytes; other numbers are rounded to the nearest float32."""
-    return array("f", logprobs).tobytes()
-
-
-def unpack_logprobs(blob: bytes) -> list[float]:
-    """Inverse of `pack_logprobs`."""
-    return array("f", blob).tolist()
-
-
 def shared_ids(before: bytes, prompt: bytes) -> int:
     if prompt.startswith(before):
         return len(before) // BYTES_PER_ID
@@ -116,7 +106,7 @@ class Calls:
         rest = pack(prompt[shared * BYTES_PER_ID :]) if shared else b""
         row = (
             number, call.id, call.parent, call.policy_version, call.finish_reason, call.seed, len(call.prompt_ids),
-            len(call.response_ids), whole, shared, rest, pack(response), pack_logprobs(call.logprobs),
+            len(call.response_ids), whole, shared, rest, pack(response), array("f", call.logprobs).tobytes(),
             json.dumps(call.version_spans) if call.version_spans else None,
         )  # fmt: skip
         if self._connection.execute(INSERT, row).rowcount == 1:
@@ -129,7 +119,7 @@ class Calls:
         self._keep(name, ids + answer)
         versions = tuple((number, count) for number, count in json.loads(spans)) if spans else ()
         return Call(
-            name, parent, as_ids(ids), as_ids(answer), unpack_logprobs(logprobs), version, finish, seed, versions
+            name, parent, as_ids(ids), as_ids(answer), array("f", logprobs).tolist(), version, finish, seed, versions
         )
 
     def sequence(self, call: int) -> bytes | None:

@@ -124,18 +124,18 @@ class PoolReader:
         """Return all sessions at once, in the order of writing."""
         return [stored.session for stored in self.stored(where)]
 
-    def trajectories(self, where: Where = Where(), raw: bool = False) -> Iterator[Trajectory]:
-        """Yield trajectories in the order of writing.
+    def trajectories(self, where: Where = Where()) -> Iterator[Trajectory]:
+        """Yield trajectories in the order of writing, with decisions applied.
 
-        Args:
-            raw: as recorded. By default decisions are applied: excluded sessions are skipped, unless ``where`` selects
-                them, and rewards are replaced. For weights and excluded steps see `stored` and `Decision.weight_of`.
+        Excluded sessions are skipped, unless ``where`` selects them, and rewards are replaced. For weights and excluded
+        steps see `stored` and `Decision.weight_of`.
         """
         for stored in self.stored(where):
-            if raw or where.excluded or not stored.decision.excluded:
-                yield self.trajectory(stored, raw)
+            if where.excluded or not stored.decision.excluded:
+                yield self.trajectory(stored)
 
     def trajectory(self, stored: Stored, raw: bool = False) -> Trajectory:
+        """Return a session with its steps; ``raw``: with the recorded rewards."""
         outcomes = self.outcomes(stored.session.id)
         calls = {call.id: call for call in self.calls([outcome.call for outcome in outcomes])}
         if missing := {outcome.call for outcome in outcomes} - set(calls):

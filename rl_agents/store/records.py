@@ -23,18 +23,13 @@ Verdict = Literal["exclude", "keep", "reward", "weight", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One sampled response with its prompt.
+    """One sampled response with its prompt; what is not described is as in `rl_agents.data.trajectory.Step`.
 
     Attributes:
         id: 63 bits; the sampling seed, unless the call was repeated.
         parent: the call whose prompt and response this prompt begins with; 0: none. Only the rest is stored.
-        prompt_ids: exact ids that the engine read.
-        response_ids: exact sampled ids, including the end-of-turn token.
-        logprobs: the engine's log-probability of each sampled id (float32).
-        policy_version: of the weights that sampled the first id.
-        finish_reason: ``stop`` or ``length``.
+        logprobs: float32.
         seed: the sampling seed; 0: its id.
-        version_spans: (version, number of ids) in order, if weights changed inside the response; empty: they did not.
     """
 
     id: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.reporting.statistics import evaluation_metrics
 from rl_agents.reporting.trackers import Trackers
-from rl_agents.reporting.views import TensorBoardLog, TrajectoryLog, plot_success, readable
+from rl_agents.reporting.views import TensorBoardLog, plot_success, readable, write_trajectories
 
 if TYPE_CHECKING:
     from rl_agents.trainer.algorithm import AgentAlgorithm
@@ -98,10 +99,11 @@ class TrainLoop:
         self._degraded = False
         #: In the whole run, including the part before it was resumed.
         self._restarts: int = last.get(RESTARTS, 0)
-        self._trajectories = TrajectoryLog(self.folder.trajectories, self.algo.settings.save_trajectories)
+        kept = self.algo.settings.save_trajectories
+        self._write_trajectories = partial(write_trajectories, self.folder.trajectories, kept)
         self._tensorboard = TensorBoardLog(self.folder.tensorboard, self._completed if self._records else None)
         settings = self.algo.settings
-        self._trackers = Trackers.of(
+        self._trackers = Trackers(
             self.folder.path, settings.trackers, settings.tracker_project, settings.to_dict(), self.progress.note
         )
         self._watch = EpisodeWatch(settings)
@@ -242,7 +244,7 @@ class TrainLoop:
         self._clean, self._completed = True, self.algo.iteration
         if self._completed > self._furthest:
             self._furthest, self._restarts_in_a_row = self._completed, 0
-        self._trajectories.write(self._completed, self.algo.last_trajectories)
+        self._write_trajectories(self._completed, self.algo.last_trajectories)
         self._tensorboard.histogram("rollout/staleness", getattr(self.algo, "staleness", {}), self._completed)
         metrics = {tag: float(value) for tag, value in result["agent"].items()}
         self._say(self._watch.after_training(self.algo.last_trajectories, metrics))
@@ -298,7 +300,7 @@ class TrainLoop:
             trajectories = self.algo.evaluate_policy(
                 split="test", episodes=settings.eval_episodes, temperature=settings.eval_temperature, seed=settings.seed
             )
-        self._trajectories.write(self._completed, trajectories, evaluation=True)
+        self._write_trajectories(self._completed, trajectories, evaluation=True)
         self._trackers.episodes(self._completed, readable(f"Iteration {self._completed}, evaluation", trajectories))
         self._say(self._watch.after_evaluation(trajectories))
         self._watch.check_evaluation(trajectories)

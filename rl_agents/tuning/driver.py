@@ -15,7 +15,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,7 +44,6 @@ def make_scheduler(sweep: Sweep, iterations: int, history: History) -> TrialSche
     """Return the sweep's scheduler.
 
     Args:
-        sweep: the sweep.
         iterations: of the longest trial.
         history: earlier results of a resumed sweep.
     """
@@ -61,7 +60,7 @@ def make_scheduler(sweep: Sweep, iterations: int, history: History) -> TrialSche
             metric=VALUE, mode=sweep.mode, time_attr=ITERATION, perturbation_interval=pbt.interval,
             quantile_fraction=pbt.quantile, resample_probability=pbt.resample,
             hyperparam_mutations={"trial": {"keys": {name: _mutation(choice) for name, choice in sweep.space.items()}}},
-            custom_explore_fn=_ClampToRange(sweep), log_config=False,
+            custom_explore_fn=partial(_clamped, sweep.space), log_config=False,
         )  # fmt: skip
     return FIFOScheduler()
 
@@ -98,18 +97,14 @@ def _mutation(choice: Grid | Range) -> Sequence[Any] | Callable[[], Any]:
     return (tune.loguniform if choice.log else tune.uniform)(choice.low, choice.high)  # type: ignore[no-any-return]
 
 
-class _ClampToRange:
+def _clamped(space: Mapping[str, Grid | Range], config: dict[str, Any]) -> dict[str, Any]:
     """Keep keys in their range, which PBT ignores when it multiplies by 0.8 or 1.2."""
-
-    def __init__(self, sweep: Sweep) -> None:
-        self._ranges = {name: choice for name, choice in sweep.space.items() if isinstance(choice, Range)}
-
-    def __call__(self, config: dict[str, Any]) -> dict[str, Any]:
-        config = copy.deepcopy(config)
-        keys = config["trial"]["keys"]
-        for name, limits in self._ranges.items():
-            keys[name] = limits.clamp(keys[name])
-        return config
+    config = copy.deepcopy(config)
+    keys = config["trial"]["keys"]
+    for name, choice in space.items():
+        if isinstance(choice, Range):
+            keys[name] = choice.clamp(keys[name])
+    return config
 
 
 #: Seconds between checks of the cluster, and for which it must be too small before the sweep ends.
@@ -117,22 +112,16 @@ LOOK_S, PATIENCE_S = 10.0, 60.0
 STOPPED_EARLY, FAILED = "stopped early", "failed"
 
 
-@dataclass
 class SweepFolder:
-    """The folder of a sweep.
+    """The folder of a sweep: ``sweep.yaml``, ``outcomes.json``, ``results.*``, ``best.yaml``, the plot and trials."""
 
-    Attributes:
-        path: contains ``sweep.yaml``, ``outcomes.json``, ``results.*``, ``best.yaml`` and the plot.
-    """
-
-    path: Path
-    outcomes: dict[str, dict[str, str]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.sweep_file = self.path / "sweep.yaml"
-        self.outcomes_file = self.path / "outcomes.json"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.outcomes_file = path / "outcomes.json"
         #: Trial name -> ``status`` and ``reason`` of trials that ended early.
-        self.outcomes = json.loads(self.outcomes_file.read_text()) if self.outcomes_file.exists() else {}
+        self.outcomes: dict[str, dict[str, str]] = {}
+        if self.outcomes_file.exists():
+            self.outcomes = json.loads(self.outcomes_file.read_text())
 
     def trial(self, spec: TrialSpec) -> RunFolder:
         return RunFolder(self.path / "trials" / spec.name)
@@ -147,7 +136,7 @@ class SweepFolder:
     def begin(self, sweep: Sweep) -> None:
         """Write the files of a resumable sweep, and reset failed trials."""
         (self.path / "trials").mkdir(parents=True, exist_ok=True)
-        replace_text(self.sweep_file, sweep.to_yaml())
+        replace_text(self.path / "sweep.yaml", sweep.to_yaml())
         self.outcomes = {name: o for name, o in self.outcomes.items() if o["status"] not in (FAILED, BAD_INPUT)}
         self._write()
 
@@ -164,8 +153,7 @@ def run_sweep(sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings
     """Run all unfinished trials, until they end or a signal stops the sweep.
 
     Args:
-        sweep: the sweep.
-        folder: its folder; trials continue from their checkpoints there.
+        folder: the sweep's folder; trials continue from their checkpoints there.
         settings: resolved settings of each trial, by name.
         interrupts: signals; the first one stops all trials after their current iteration.
 
@@ -234,7 +222,7 @@ def _tuner(
             failure_config=tune.FailureConfig(max_failures=sweep.max_failures),
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run folder has its own
             callbacks=[watch],
-            stop=StopWhenAsked(watch),
+            stop=watch,
             verbose=0,
         ),
     )
@@ -281,8 +269,8 @@ def quiet_tune() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-class SweepMonitor(Callback):
-    """Print the progress of trials, record their end, and detect trials that can never start."""
+class SweepMonitor(Callback, Stopper):
+    """Print the progress of trials, record their end, and end the sweep after a signal or if the cluster shrank."""
 
     def __init__(
         self, sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings], interrupts: Interrupts
@@ -353,6 +341,12 @@ class SweepMonitor(Callback):
         self.folder.note(name, FAILED, reason)
         self._say(name, f"{FAILED} {self.sweep.max_failures + 1} times, not restarted: {reason}")
 
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return bool(self.interrupts.requested or self.too_small)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Tune pickles its run configuration; this object stays in this process."""
         return Callback, ()
@@ -366,20 +360,3 @@ def _last_line(trial: Trial) -> str:
     text = file.read_text(encoding="utf-8") if file is not None and file.exists() else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:200] if lines else "its process died"
-
-
-class StopWhenAsked(Stopper):
-    """End the sweep after a signal, or if the cluster has become too small."""
-
-    def __init__(self, watch: SweepMonitor | None = None) -> None:
-        self._watch = watch
-
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return False
-
-    def stop_all(self) -> bool:
-        return self._watch is not None and bool(self._watch.interrupts.requested or self._watch.too_small)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """As in `SweepMonitor`."""
-        return StopWhenAsked, ()

@@ -5,6 +5,7 @@ The plot is a heat map if two keys have grids, else it has one panel per key.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,6 @@ class TrialResult:
         reason: why it is not done, if known.
         value: the metric's last value; None if there is none, or it is not finite.
         iteration: of that value.
-        seconds: of training.
         episodes: of the evaluation, for success rates.
         not_finite: tag -> first iteration at which it was NaN or infinite.
         lineage: trials that it copied (population-based training).
@@ -75,17 +75,13 @@ class PointResult:
 
 def collect(sweep: Sweep, folder: SweepFolder) -> list[PointResult]:
     """Return the result of each point, in the sweep's order."""
-    points: dict[int, list[TrialSpec]] = {}
-    for spec in sweep.trials:
-        points.setdefault(spec.point, []).append(spec)
-    return [_point(sweep, folder, specs) for specs in points.values()]
-
-
-def _point(sweep: Sweep, folder: SweepFolder, specs: Sequence[TrialSpec]) -> PointResult:
-    trials = [_trial(sweep, folder, spec) for spec in specs]
-    interval = _interval(trials)
-    status = next((trial.status for trial in trials if trial.status != DONE), DONE)
-    return PointResult(current_keys(sweep, folder, specs[0]), trials, interval, status)
+    points = []
+    for _, group in itertools.groupby(sweep.trials, key=lambda spec: spec.point):
+        specs = list(group)
+        trials = [_trial(sweep, folder, spec) for spec in specs]
+        status = next((trial.status for trial in trials if trial.status != DONE), DONE)
+        points.append(PointResult(current_keys(sweep, folder, specs[0]), trials, _interval(trials), status))
+    return points
 
 
 def _interval(trials: Sequence[TrialResult]) -> Interval | None:
@@ -246,20 +242,17 @@ def plot_points(sweep: Sweep, points: Sequence[PointResult], folder: Path) -> st
     """
     if all(point.interval is None for point in points):
         return None
-    # Members of a population may end on the same values.
-    if sweep.pbt is None and len(sweep.space) == 2 and all(isinstance(choice, Grid) for choice in sweep.space.values()):
-        return _save(lambda figure: _heat_map(figure, sweep, points), folder / "heatmap.png", (7, 5))
-    size = (1.5 + 4.5 * len(sweep.space), 4.5)
-    return _save(lambda figure: _panels(figure, sweep, points), folder / "sweep.png", size)
-
-
-def _save(draw: Any, path: Path, size: tuple[float, float]) -> str:
     from matplotlib.figure import Figure
 
+    # Members of a population may end on the same values.
+    grids = sweep.pbt is None and all(isinstance(choice, Grid) for choice in sweep.space.values())
+    draw, name, size = _panels, "sweep.png", (1.5 + 4.5 * len(sweep.space), 4.5)
+    if grids and len(sweep.space) == 2:
+        draw, name, size = _heat_map, "heatmap.png", (7, 5)
     figure = Figure(figsize=size, dpi=120, facecolor="white", layout="constrained")
-    draw(figure)
-    figure.savefig(path)
-    return path.name
+    draw(figure, sweep, points)
+    figure.savefig(folder / name)
+    return name
 
 
 def _heat_map(figure: Any, sweep: Sweep, points: Sequence[PointResult]) -> None:

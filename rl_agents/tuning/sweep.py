@@ -7,7 +7,7 @@ import math
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -70,7 +70,6 @@ class TrialSpec:
         name: its folder under ``trials/``, which sorts in the order of the sweep.
         point: number of its point; trials of a point differ only in their seed.
         keys: values of the space's keys.
-        seed: of the run.
     """
 
     name: str
@@ -228,7 +227,6 @@ class Sweep(SweepOptions):
     Attributes:
         keys: keys of all trials, from the recipe, ``set``, and ``--set`` of the command line.
         space: varied keys.
-        asha, pbt: the scheduler, if any.
         source: contents of the file.
     """
 
@@ -254,7 +252,6 @@ class Sweep(SweepOptions):
         """Return the unresolved settings of a trial, without keys that have no effect.
 
         Args:
-            trial: the trial.
             keys: current values of the space's keys (population-based training); default: the trial's.
 
         Raises:
@@ -268,9 +265,6 @@ class Sweep(SweepOptions):
         if Path(settings.model).is_dir():  # trials run in other processes
             settings.model = str(Path(settings.model).resolve())
         return settings
-
-    def with_keys(self, keys: Mapping[str, Any]) -> Sweep:
-        return replace(self, keys={**self.keys, **keys})
 
     def run_keys(self, keys: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``keys`` with `LOCAL_KEYS` if the sweep is local."""
@@ -355,7 +349,8 @@ def _check(sweep: Sweep, assignments: Mapping[str, Any]) -> None:
             raise InputError(f"--set {name}={assignments[name]}: the sweep varies {name} itself")
     if "seed" in sweep.space:
         raise InputError("space: seed cannot vary; write `seeds: N` for N runs of each point")
-    _check_samples(sweep)
+    if sweep.samples > 1 and not any(isinstance(choice, Range) for choice in sweep.space.values()):
+        raise InputError(f"samples={sweep.samples}: there is no range to draw from; write `seeds: N` to repeat points")
     _check_idle(sweep)
     _ = sweep.trials  # raises if there are too many
     _check_schedulers(sweep)
@@ -369,11 +364,6 @@ def _check_idle(sweep: Sweep) -> None:
             raise InputError(f"key '{name}' {reason}" + (" in any trial" if len(idle) > 1 else ""))
 
 
-def _check_samples(sweep: Sweep) -> None:
-    if sweep.samples > 1 and not any(isinstance(choice, Range) for choice in sweep.space.values()):
-        raise InputError(f"samples={sweep.samples}: there is no range to draw from; write `seeds: N` to repeat points")
-
-
 def _check_schedulers(sweep: Sweep) -> None:
     if sweep.asha and sweep.pbt:
         raise InputError("asha and pbt exclude each other")
@@ -385,11 +375,8 @@ def _check_schedulers(sweep: Sweep) -> None:
         raise InputError("pbt: a population needs at least 2 trials; raise `samples`")
     if sweep.max_concurrent:
         raise InputError("pbt: trials take turns where not all of them fit; leave max_concurrent at 0")
+    # These cannot change when a checkpoint is copied.
+    fixed = {name for section in (RunKeys, ModelKeys, EngineKeys) for name in keys_of(section)}
     for name in sweep.space:
-        if name.startswith("env.") or name in fixed_keys():
+        if name.startswith("env.") or name in fixed:
             raise InputError(f"pbt: {name} cannot change during a run")
-
-
-def fixed_keys() -> set[str]:
-    """Return keys that cannot change when a checkpoint is copied."""
-    return {name for section in (RunKeys, ModelKeys, EngineKeys) for name in keys_of(section)}

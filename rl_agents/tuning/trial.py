@@ -106,8 +106,7 @@ class SweepTrial(tune.Trainable):
         set_engine_gpus(settings, self.cluster_gpus)
         if self.sweep.pbt is not None and settings.keep_checkpoints:
             settings.keep_checkpoints = max(settings.keep_checkpoints, PBT_CHECKPOINTS)
-        algo: AgentAlgorithm = AgentAlgorithm.from_settings(settings)
-        return algo
+        return AgentAlgorithm.from_settings(settings)
 
     # --- training ----------------------------------------------------------------------------------------------
 
@@ -144,8 +143,7 @@ class SweepTrial(tune.Trainable):
         assert self.algo is not None
         if self.start is not None:
             self.algo.restore_run_checkpoint(self.start)
-        for part in (self.folder.checkpoints, self.folder.trajectories, self.folder.tensorboard):
-            part.mkdir(parents=True, exist_ok=True)
+        self.folder.make_parts()
         # -1: discard everything of a run without a checkpoint.
         self.folder.cut_after(self.algo.iteration if self.start is not None else -1)
         self.folder.save_settings(self.algo.settings)
@@ -212,19 +210,16 @@ class SweepTrial(tune.Trainable):
 
     def cleanup(self) -> None:
         """Save an unfinished run, free its actors, and release its lock."""
-        try:
-            if self.loop is not None:
-                self.loop.save()
-                self.loop.close("interrupted")
-        finally:
-            algo, lock = self.algo, self.lock
-            self.loop = self.algo = self.lock = None
-            try:
-                if algo is not None:
-                    algo.stop()
-            finally:
-                if lock is not None:
-                    lock.release()
+        loop, algo, lock = self.loop, self.algo, self.lock
+        self.loop = self.algo = self.lock = None
+        with contextlib.ExitStack() as at_last:
+            if lock is not None:
+                at_last.callback(lock.release)
+            if algo is not None:
+                at_last.callback(algo.stop)
+            if loop is not None:
+                loop.save()
+                loop.close("interrupted")
 
 
 class Notes(Progress):

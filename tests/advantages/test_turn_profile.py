@@ -3,7 +3,7 @@
 import pytest
 
 from rl_agents.algorithms.pivotrl import turn_profile
-from rl_agents.pivot.filter import Rule, choose_pivots
+from rl_agents.pivot import Rule, choose_pivots
 from rl_agents.rewards.verifiers.tool_calls import word_similarity
 
 

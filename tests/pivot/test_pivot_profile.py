@@ -11,15 +11,24 @@ import pytest
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.errors import InputError
-from rl_agents.pivot.filter import Rule, choose_at_random, choose_pivots, read_profile
-from rl_agents.pivot.profile import Outcomes, claim_folder, profile_summary, profile_turns, write_profile
+from rl_agents.pivot import (
+    Outcomes,
+    Rule,
+    choose_at_random,
+    choose_pivots,
+    claim_folder,
+    profile_summary,
+    profile_turns,
+    read_profile,
+    write_profile,
+)
 from rl_agents.traces.store import write_turns
 
 TURNS = desk_turns()[:10]
 
 
 class Player:
-    """PlaysEpisodes turn number n with n + 1 of 8 rollouts acceptable; breaks after so many calls."""
+    """Plays turn number n with n + 1 of 8 rollouts acceptable; breaks after so many calls."""
 
     def __init__(self, calls: int = 99) -> None:
         self.calls = calls

@@ -12,8 +12,6 @@ from rl_agents.data.trajectory import Trajectory
 from rl_agents.reporting import collapse_monitor
 from rl_agents.reporting.collapse_monitor import Sample, best_checkpoint, compare, judge, policy_sample, pooled
 
-Z = 3.5
-
 
 def record(iteration: int, mean: float, error: float = 0.05, tasks: float = 16.0, **more: Any) -> dict[str, Any]:
     return {
@@ -36,7 +34,7 @@ def test_below_is_beyond_z_combined_errors() -> None:
     # Two windows of two: each has a standard error of 0.05/√2, their difference one of 0.05.
     for drop, below in ((0.174, False), (0.176, True)):
         samples = [Sample(0.6, 0.05, 16.0)] * 2 + [Sample(0.6 - drop, 0.05, 16.0)] * 2
-        verdict = compare(samples, Z)
+        verdict = compare(samples)
         assert verdict.start is not None and verdict.now is not None
         assert (verdict.start.mean, verdict.now.mean) == pytest.approx((0.6, 0.6 - drop))
         assert verdict.below is below
@@ -44,7 +42,7 @@ def test_below_is_beyond_z_combined_errors() -> None:
 
 def test_a_fall_is_told_the_second_time_and_in_plain_numbers() -> None:
     records = [record(i, 0.5) for i in range(1, 9)] + [record(i, 0.1) for i in range(9, 13)]
-    verdicts = [judge(records[:count], Z) for count in range(1, len(records) + 1)]
+    verdicts = [judge(records[:count]) for count in range(1, len(records) + 1)]
     first = next(i for i, verdict in enumerate(verdicts) if verdict.below)
     assert [v.fallen for v in verdicts] == [False] * (first + 1) + [True] * (len(records) - first - 1)
     assert verdicts[-1].sentence() == (
@@ -55,27 +53,27 @@ def test_a_fall_is_told_the_second_time_and_in_plain_numbers() -> None:
 
 def test_few_tasks_say_nothing_and_wait_for_more() -> None:
     records = [record(i, 0.5, tasks=2.0) for i in range(1, 40)] + [record(i, 0.0, tasks=2.0) for i in range(40, 60)]
-    assert judge(records[:31], Z).start is None, "15 iterations of 2 tasks are fewer than 32 tasks"
-    assert judge(records[:32], Z).start is not None
-    assert judge(records, Z).fallen
+    assert judge(records[:31]).start is None, "15 iterations of 2 tasks are fewer than 32 tasks"
+    assert judge(records[:32]).start is not None
+    assert judge(records).fallen
 
 
 def test_an_iteration_without_a_sample_has_no_verdict() -> None:
     records = [record(i, 0.9 if i < 5 else 0.0) for i in range(1, 9)]
-    assert judge(records, Z).fallen
-    assert judge([*records, {"iteration": 9}], Z) == collapse_monitor.Verdict()
-    assert judge([], Z) == collapse_monitor.Verdict()
+    assert judge(records).fallen
+    assert judge([*records, {"iteration": 9}]) == collapse_monitor.Verdict()
+    assert judge([]) == collapse_monitor.Verdict()
 
 
 def test_after_a_restoration_only_new_samples_count() -> None:
     records = [record(i, 0.9 if i < 5 else 0.0) for i in range(1, 9)]
     records[-1][collapse_monitor.RESTORED] = 3.0
     assert collapse_monitor.restored_to(records) == [3]
-    assert judge(records, Z).start is None, "nothing is known of the weights that it went back to"
+    assert judge(records).start is None, "nothing is known of the weights that it went back to"
     good = [*records, record(9, 0.8), record(10, 0.8)]
-    assert not judge(good, Z).below
+    assert not judge(good).below
     bad = [*records, record(9, 0.1), record(10, 0.1), record(11, 0.1)]
-    assert judge(bad, Z).fallen
+    assert judge(bad).fallen
 
 
 def test_the_best_checkpoint_is_the_evaluations_or_else_the_guards() -> None:
@@ -123,7 +121,7 @@ def first_alarm(rng: np.random.Generator, success: list[float], tasks: int, grou
         rate = (wins.sum() * group_size + 1) / (tasks * group_size + 2)
         error = math.sqrt(max(wins.var(ddof=1) / tasks, rate * (1 - rate) / (tasks * group_size)))
         samples.append(Sample(float(wins.mean()), error, float(tasks)))
-        before, below = below, compare(samples, Z).below
+        before, below = below, compare(samples).below
         if before and below:
             return number
     return None

@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from tuning.test_report import fill, grid_sweep
 
-from rl_agents.pivot.filter import Rule, plot_profile
+from rl_agents.pivot import Rule, plot_profile
 from rl_agents.reporting.views import plot_success
 from rl_agents.rollout.tree_search.picture import draw_tree
 from rl_agents.rollout.tree_search.tree import Mark

@@ -60,7 +60,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env={**os.environ, **env}, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("failures {}") == 2, done.stdout
+    assert not done.stdout, "a tracker failed"
     return folder
 
 
@@ -137,22 +137,22 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Lines]]:
 
 def test_a_tracker_that_fails_is_left_alone_and_said_once(tmp_path: Path, lines: type[Lines]) -> None:
     lines.breaks, said = True, []
-    told = Trackers.of(tmp_path, ["lines"], "p", {}, said.append)
+    told = Trackers(tmp_path, ["lines"], "p", {}, said.append)
     for iteration in range(4):
         told.write({"iteration": iteration, "a/b": 1.0})
     told.close("done")
     assert said == ["[rl_agents] tracker lines failed and is disabled: no space left on device; the run continues"]
-    assert told.failures == {"lines": 1} and "done" not in lines.told
+    assert "done" not in lines.told
 
 
 def test_a_late_evaluation_is_told_and_a_repeated_iteration_is_not(tmp_path: Path, lines: type[Lines]) -> None:
     folder = tmp_path / "sweep" / "trials" / "T=1"
     folder.mkdir(parents=True)
-    told = Trackers.of(folder, ["lines"], "p", {}, print)
+    told = Trackers(folder, ["lines"], "p", {}, print)
     told.write({"iteration": 1, "a/b": 1.0, "seconds": 2.0})
     told.write({"iteration": 1, "eval/success_rate": 0.5}, late=True)
     told.close("interrupted")
-    again = Trackers.of(folder, ["lines"], "p", {}, print)
+    again = Trackers(folder, ["lines"], "p", {}, print)
     again.write({"iteration": 1, "a/b": 1.0})
     again.close("done")
     both = ["T=1 of sweep", (1, {"a/b": 1.0}), (1, {"eval/success_rate": 0.5}), "interrupted", "T=1 of sweep", "done"]
@@ -161,7 +161,7 @@ def test_a_late_evaluation_is_told_and_a_repeated_iteration_is_not(tmp_path: Pat
 
 def test_what_failed_is_told_by_the_resumed_run(tmp_path: Path, lines: type[Lines]) -> None:
     for lines.breaks in (True, False):
-        told = Trackers.of(tmp_path, ["lines"], "p", {}, lambda text: None)
+        told = Trackers(tmp_path, ["lines"], "p", {}, lambda text: None)
         for iteration in range(3):
             told.write({"iteration": iteration, "a/b": 1.0})
         told.close("done")
@@ -173,7 +173,7 @@ def test_a_slow_tracker_holds_up_nothing(tmp_path: Path, lines: type[Lines], mon
     monkeypatch.setattr(lines, "log", lambda self, iteration, metrics: release.wait())
     monkeypatch.setattr(trackers, "PATIENCE_S", 0.2)
     said: list[str] = []
-    told = Trackers.of(tmp_path, ["lines"], "p", {}, said.append)
+    told = Trackers(tmp_path, ["lines"], "p", {}, said.append)
     for iteration in range(100):
         told.write({"iteration": iteration, "a/b": 1.0})
     told.close("done")

@@ -12,7 +12,7 @@ import pytest
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.reporting.progress import Progress, plain_line
 from rl_agents.reporting.statistics import evaluation_metrics
-from rl_agents.reporting.views import TensorBoardLog, TrajectoryLog, plot_success, readable
+from rl_agents.reporting.views import TensorBoardLog, plot_success, readable, write_trajectories
 
 RECORD = {
     "iteration": 12,
@@ -82,10 +82,9 @@ def test_tensorboard_forgets_what_a_resumed_run_does_again(tmp_path: Path, monke
 
 
 def test_trajectory_files_round_trip(tmp_path: Path) -> None:
-    log = TrajectoryLog(tmp_path, keep=2)
     episodes = [episode(False), episode(True), episode(True)]
-    log.write(7, episodes)
-    log.write(7, episodes, evaluation=True)
+    write_trajectories(tmp_path, 2, 7, episodes)
+    write_trajectories(tmp_path, 2, 7, episodes, evaluation=True)
     saved = [json.loads(line) for line in (tmp_path / "000007.jsonl").read_text().splitlines()]
     assert [Trajectory.from_json(data) for data in saved] == episodes[:2]
     assert (tmp_path / "eval-000007.jsonl").exists()

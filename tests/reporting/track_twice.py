@@ -12,14 +12,13 @@ CONFIG = {"lr": 0.1, "pool": "postgresql://me:word@host/db", "api_key": "hidden"
 
 def main(folder: Path, names: list[str]) -> None:
     for iterations, status in ((range(3), "interrupted"), (range(2, 5), "done")):
-        trackers = Trackers.of(folder, names, "project", CONFIG, print)
+        trackers = Trackers(folder, names, "project", CONFIG, print)
         for i in iterations:
             if i % 2 == 0:
                 trackers.episodes(i, f"# after {i}: <b>")
             evaluated = None if i % 2 else i / 10
             trackers.write({"iteration": i, "seconds": 3.0, "actor/loss": i * 0.5, "eval/success_rate": evaluated})
         trackers.close(status)
-        print("failures", trackers.failures)
 
 
 if __name__ == "__main__":

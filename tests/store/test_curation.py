@@ -75,7 +75,7 @@ def pool(tmp_path):
 def test_readers_apply_decisions_unless_told_otherwise(pool):
     assert [t.seed for t in pool.trajectories()] == [0, 2, 3]
     assert [t.episode_return for t in pool.trajectories()] == [0.75, 10.25, 0.75]
-    assert list(pool.trajectories(raw=True)) == [dialogue(seed) for seed in range(4)]
+    assert [pool.trajectory(stored, raw=True) for stored in pool.stored()] == [dialogue(seed) for seed in range(4)]
     assert [t.seed for t in pool.trajectories(Where(excluded=True))] == [1]
 
 

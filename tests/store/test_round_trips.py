@@ -14,7 +14,7 @@ from store.experience import dialogue, float32
 
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import InputError
-from rl_agents.store.packing import Calls, as_ids, as_sequence, pack, pack_logprobs, unpack, unpack_logprobs
+from rl_agents.store.packing import Calls, as_ids, as_sequence, pack, unpack
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import (
     Batch,
@@ -59,11 +59,6 @@ def test_ids_come_back(given_ids):
     assert len(packed) == (1 + width * len(given_ids) if given_ids else 0)
 
 
-@given(logprobs)
-def test_logprobs_come_back(given_logprobs):
-    assert unpack_logprobs(pack_logprobs(given_logprobs)) == given_logprobs
-
-
 @pytest.mark.parametrize("bad", [[-1], [2**32], [1.5], ["a"], [None]])
 def test_what_is_no_id_is_refused(bad):
     with pytest.raises(InputError, match="token ids"):
@@ -86,7 +81,7 @@ def test_trajectories_come_back(written):
                 pool.add(*session_records(trajectory, f"s{place}", iteration=place, env="any")).result(10)
         with PoolReader(path) as reader:
             assert list(reader.trajectories()) == written
-            assert list(reader.trajectories(raw=True)) == written
+            assert [reader.trajectory(stored, raw=True) for stored in reader.stored()] == written
 
 
 @st.composite

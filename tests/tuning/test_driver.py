@@ -16,7 +16,7 @@ from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.tuning import driver
-from rl_agents.tuning.driver import StopWhenAsked, SweepFolder, SweepMonitor, check_room, known_values
+from rl_agents.tuning.driver import SweepFolder, SweepMonitor, check_room, known_values
 from rl_agents.tuning.sweep import Grid, Sweep
 
 SWEEP = Sweep("s", keys={"env": "guess_numbers"}, space={"lr": Grid((1e-4, 1e-3, 1e-2))}, source={"space": {}})
@@ -68,16 +68,15 @@ def test_a_cluster_that_shrank_ends_the_sweep_once_nothing_runs(
     monkeypatch.setattr(driver, "PATIENCE_S", 0.0)
     monkeypatch.setattr(driver, "cluster_nodes", lambda: [{"CPU": 2.0}])
     watch = SweepMonitor(SWEEP, SweepFolder(tmp_path), settings, Interrupts())
-    stopper = StopWhenAsked(watch)
     watch.on_step_end(1, [trial(0, Trial.RUNNING), trial(1, Trial.PENDING)])
-    assert not stopper.stop_all(), "what runs may end and leave its place"
+    assert not watch.stop_all(), "what runs may end and leave its place"
     watch.on_step_end(2, [trial(0, Trial.TERMINATED), trial(1, Trial.PENDING)])
-    assert stopper.stop_all() and "trial 001-lr=0.001 can no longer start: a trial needs 2.5 CPU" in watch.too_small
+    assert watch.stop_all() and "trial 001-lr=0.001 can no longer start: a trial needs 2.5 CPU" in watch.too_small
 
 
 def test_a_signal_stops_the_sweep(tmp_path: Path, settings: dict[str, Settings]) -> None:
     interrupts = Interrupts()
-    stopper = StopWhenAsked(SweepMonitor(SWEEP, SweepFolder(tmp_path), settings, interrupts))
+    stopper = SweepMonitor(SWEEP, SweepFolder(tmp_path), settings, interrupts)
     assert not stopper.stop_all()
     interrupts.requested = True
     assert stopper.stop_all()

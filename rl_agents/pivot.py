@@ -1,4 +1,7 @@
-"""Profiling: K rollouts of every turn with the frozen initial policy (PivotRL, equation 4). It can be resumed."""
+"""PivotRL's data: profiles of turns with the frozen initial policy (equation 4), and the choice of pivots (equation 5).
+
+A profile has K rollouts of every turn and can be resumed. Chosen are pivots, or random turns.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,27 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rl_agents.algorithms.pivotrl import exact_miss_rate, turn_profile
 from rl_agents.data.tasks import stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.durable import replace_text
 from rl_agents.errors import InputError
-from rl_agents.traces.store import PROFILE_FILE, write_turns
+from rl_agents.traces.store import PROFILE_FILE, read_table, write_turns
 from rl_agents.traces.turns import Turn
 
+if TYPE_CHECKING:
+    import pyarrow
+
+    from rl_agents.trainer.algorithm import AgentAlgorithm
+
+Floats = NDArray[np.float64]
 PARTS, KEY_FILE = "profile_parts", "profile_key.json"
 UNIFORM = 1e-9
-
-
-class PlaysEpisodes(Protocol):
-    """Runs episodes with a fixed policy (`rl_agents.trainer.algorithm.AgentAlgorithm`)."""
-
-    def play(self, specs: Sequence[EpisodeSpec]) -> list[Trajectory]:
-        """Return one trajectory per spec, in order, sampled as in training."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class Outcomes:
 
 
 def profile_turns(
-    player: PlaysEpisodes,
+    player: AgentAlgorithm,
     turns: Sequence[Turn],
     folder: Path,
     *,
@@ -77,7 +81,8 @@ def profile_turns(
         found = _read_part(path)
         if found is None:
             found = _play_chunk(player, group, rollouts, seed)
-            _write_part(path, found)
+            rows = [[o.turn_id, list(o.scores), list(o.exact), o.judge_failures, o.tokens] for o in found]
+            replace_text(path, json.dumps(rows))
         done += found
         on_progress(done)
     return done
@@ -152,7 +157,7 @@ def profile_summary(outcomes: Sequence[Outcomes]) -> dict[str, float]:
     }
 
 
-def _play_chunk(player: PlaysEpisodes, turns: Sequence[Turn], rollouts: int, seed: int) -> list[Outcomes]:
+def _play_chunk(player: AgentAlgorithm, turns: Sequence[Turn], rollouts: int, seed: int) -> list[Outcomes]:
     specs = [
         EpisodeSpec(turn.turn_id, group, member, stream_seed(seed, int(turn.turn_id, 16), member))
         for group, turn in enumerate(turns)
@@ -174,11 +179,6 @@ def _outcomes(turn: Turn, played: Sequence[Trajectory]) -> Outcomes:
     )
 
 
-def _write_part(path: Path, outcomes: Sequence[Outcomes]) -> None:
-    rows = [[o.turn_id, list(o.scores), list(o.exact), o.judge_failures, o.tokens] for o in outcomes]
-    replace_text(path, json.dumps(rows))
-
-
 def _read_part(path: Path) -> list[Outcomes] | None:
     if not path.is_file():
         return None
@@ -186,3 +186,104 @@ def _read_part(path: Path) -> list[Outcomes] | None:
     return [
         Outcomes(name, tuple(scores), tuple(exact), failures, tokens) for name, scores, exact, failures, tokens in rows
     ]
+
+
+# --- the choice of turns
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The conditions of a pivot.
+
+    Attributes:
+        max_mean: λ_diff (μ̂ < λ_diff); the paper does not publish its value.
+        min_variance: larger σ̂² count as above 0.
+        at_most: number of hardest turns (lowest μ̂) to keep; 0 keeps all.
+    """
+
+    max_mean: float = 0.6
+    min_variance: float = 1e-9
+    at_most: int = 0
+
+
+def choose_pivots(mean: Floats, variance: Floats, names: Sequence[str], rule: Rule) -> NDArray[np.bool_]:
+    """Return which turns are pivots, [turns] bool. Names break ties at the limit ``at_most``.
+
+    Args:
+        mean, variance: μ̂ and population σ̂² of every turn.
+    """
+    keep: NDArray[np.bool_] = (variance > rule.min_variance) & (mean < rule.max_mean)
+    if rule.at_most and keep.sum() > rule.at_most:
+        order = sorted(np.flatnonzero(keep), key=lambda i: (mean[i], names[i]))
+        keep = np.zeros_like(keep)
+        keep[order[: rule.at_most]] = True
+    return keep
+
+
+def choose_at_random(turns: int, count: int, seed: int) -> NDArray[np.bool_]:
+    """Return ``count`` random turns, [turns] bool (the paper's random pivots)."""
+    keep = np.zeros(turns, dtype=bool)
+    keep[np.random.default_rng(seed).permutation(turns)[:count]] = True
+    return keep
+
+
+def read_profile(path: Path) -> tuple[pyarrow.Table, Floats, Floats]:
+    """Read a profile: its table, and μ̂ and σ̂² of its turns.
+
+    Raises:
+        InputError: no such file, or turns without a profile.
+    """
+    table = read_table(path)
+    if "mean" not in table.column_names:
+        raise InputError(f"{path}: turns without a profile; run `run.py pivot profile` first")
+    return table, table.column("mean").to_numpy(), table.column("variance").to_numpy()
+
+
+def plot_profile(mean: Floats, variance: Floats, keep: NDArray[np.bool_], rule: Rule, path: Path, title: str) -> None:
+    """Plot every pair (μ̂, σ̂²) as a disc whose area is its number of turns.
+
+    For scores 0 and 1 the discs are on σ² = μ(1 - μ).
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.8), dpi=120, facecolor="white", layout="constrained")
+    axes = figure.add_subplot()
+    line = np.linspace(0, 1, 101)
+    axes.plot(line, line * (1 - line), color="#d1d5db", linewidth=1, zorder=1)
+    axes.axvspan(0, rule.max_mean, color="#0072b2", alpha=0.06, linewidth=0)
+    points, counts = np.unique(np.stack([mean, variance, keep], axis=1).round(6), axis=0, return_counts=True)
+    for chosen, color, label in ((0, "#9ca3af", "excluded"), (1, "#0072b2", "pivots")):
+        at = points[:, 2] == chosen
+        total = int(counts[at].sum())
+        area = 30 + 900 * counts[at] / len(mean)
+        axes.scatter(
+            points[at, 0],
+            points[at, 1],
+            s=area,
+            color=color,
+            alpha=0.8,
+            label=f"{label}: {total} turns",
+            zorder=2 + chosen,
+        )
+    uniform = variance <= rule.min_variance
+    for place, side, inward in ((0.0, "left", 1), (1.0, "right", -1)):
+        share = float(np.mean(uniform & (np.abs(mean - place) < 1e-9)))
+        axes.annotate(
+            f"{share:.0%} always {place:.0f}",
+            (place, 0),
+            xytext=(22 * inward, 0),  # next to the disc and below the curve
+            textcoords="offset points",
+            ha=side,
+            va="center",
+            fontsize=13,
+        )
+    axes.set_title(f"{title}\narea: number of turns; {uniform.mean():.0%} are uninformative (σ² = 0)", fontsize=14)
+    axes.set_xlabel("mean score μ of the initial policy; shaded: below λ", fontsize=13)
+    axes.set_ylabel("variance σ² of the scores", fontsize=13)
+    axes.set_ylim(-0.02, max(0.3, float(variance.max()) * 1.15 if len(variance) else 0.3))
+    axes.set_xlim(-0.06, 1.06)
+    axes.tick_params(labelsize=12)
+    axes.grid(True, color="#e5e7eb")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(fontsize=12.5, frameon=False, loc="outside lower center", ncols=2, markerscale=0.5)
+    figure.savefig(path)
