@@ -3,12 +3,12 @@
 (() => {
   const V = window.view;
   const { el } = V;
+  const HEADS = ["#reward", "#advantage", "~outcome", "action", "#version"];
 
   // The action links to its step's page, which explains its advantage.
   function row(run, c, here) {
     const action = V.line(c.action || "(not part of a path yet)", 120);
-    return el(
-      "tr",
+    return el.tr(
       { class: here ? "this" : null },
       V.number(V.num(c.reward)),
       V.number(c.advantage === null ? "\u2013" : V.advantage(c.advantage)),
@@ -23,25 +23,16 @@
     const table = (list, title) =>
       list.length
         ? [
-            el("h3", {}, title),
-            el(
-              "div",
-              { class: "wide" },
-              el(
-                "table",
-                { class: "rows small states" },
-                V.head("#reward", "#advantage", "~outcome", "action", "#version"),
-                el(
-                  "tbody",
-                  {},
-                  list.map((c) => row(run, c, c.id === n.id)),
-                ),
-              ),
+            el.h3(title),
+            V.table(
+              HEADS,
+              list.map((c) => row(run, c, c.id === n.id)),
+              "small states",
             ),
           ]
         : [];
     return [
-      el("h2", {}, n.parent === null ? "The start state" : `A state at depth ${n.depth}`),
+      el.h2(n.parent === null ? "The start state" : `A state at depth ${n.depth}`),
       V.facts([
         ["S(s)", n.score === null ? null : V.num(n.score)],
         ["n(s)", V.num(n.n)],
