@@ -212,45 +212,34 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
         observation = reply_observation(state.task, question, reply, self.options.prompt)
         progress = progresses(new.estimates, state.task.weights)
         query = f"Would you prefer {first.name} over {second.name}?"
-        return self._result(new, observation, valid=True, progress=progress, query=query)
+        return self._end_turn(*self._before_last(new, observation), valid=True, progress=progress, query=query)
 
     def _answer(self, state: SessionState, content: str) -> StepResult:
         vector = None if state.final else read_vector(content, state.task.size.attributes)
         if vector is not None:
             new = replace(state, estimates=(*state.estimates, vector), final=True)
             observation = final_request(state.task, self.options.prompt)
-            return self._result(new, observation, valid=True, progress=progresses(new.estimates, state.task.weights))
+            progress = progresses(new.estimates, state.task.weights)
+            return self._end_turn(new, observation, valid=True, progress=progress, query="")
         named = {movie_name(movie, state.task.size, self.options.prompt): movie.name for movie in state.task.unseen}
         new = replace(state, chosen=named.get(content, "no such movie"))
-        observation = "correct" if new.success else "wrong"
-        return self._result(new, observation, valid=True, progress=None, terminated=True)
+        observation, reward = "correct" if new.success else "wrong", float(new.success)
+        return self._end_turn(new, observation, reward, valid=True, progress=None, terminated=True, query="")
 
     def _reject(self, state: SessionState, parsed: TaggedAction) -> StepResult:
-        return self._result(state, self._malformed_text(parsed), valid=False, progress=None)
+        return self._end_malformed(*self._before_last(state, self._malformed_text(parsed)), query="")
 
     def _with_request(self, observation: str, task: Task) -> str:
         space = " " if self.options.prompt == "compact" else "\n\n"
         return observation + space + final_request(task, self.options.prompt)
 
-    def _result(
-        self,
-        new: SessionState,
-        observation: str,
-        *,
-        valid: bool,
-        progress: bool | None,
-        query: str = "",
-        terminated: bool = False,
-    ) -> StepResult:
-        """End the turn, and begin the last one if only one is left."""
-        if not (new.final or terminated) and new.turns + 1 == self.max_turns - 1:
-            new, observation = replace(new, final=True), self._with_request(observation, new.task)
-        reward = float(new.success)
-        return self._end_turn(
-            new, observation, reward, valid=valid, progress=progress, terminated=terminated, query=query
-        )
+    def _before_last(self, new: SessionState, observation: str) -> tuple[SessionState, str]:
+        """Begin the last turn if only one is left."""
+        if new.final or new.turns + 1 != self.max_turns - 1:
+            return new, observation
+        return replace(new, final=True), self._with_request(observation, new.task)
 
-    def _info(self, state: SessionState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+    def _report(self, state: SessionState) -> dict[str, Any]:
         task = state.task
         known = sorted(set(state.comparisons))
         said = " ".join(f"{task.seen[i].name}{'<=>'[sign + 1]}{task.seen[j].name}" for i, j, sign in known)
@@ -259,14 +248,11 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
         return {
             "task_id": task.task_id,
             "success": state.success,
-            "valid": valid,
-            "progress": progress,
             "references": [movie_name(task.best, task.size, self.options.prompt)],
             "anchor": f"{task.task_id} : {said}{' : recommend' if state.final else ''}",
             "metrics": {
-                "turns": float(state.turns),
-                "questions": float(len(state.comparisons)),
-                "repeated_questions": float(len(state.comparisons) - len(known)),
+                "questions": len(state.comparisons),
+                "repeated_questions": len(state.comparisons) - len(known),
                 "similarity": cosine(state.estimates[-1], task.weights) if state.estimates else 0.0,
                 "satisfaction": chosen / best if best else 0.0,
             },

@@ -225,22 +225,19 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
             terminated=True,
         )
 
-    def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+    def _report(self, state: GameState) -> dict[str, Any]:
         task = state.task
         movies = " ".join(scores_word(movie) for movie in task.movies)
         replies = " ".join(f"{i + 1}{'<=>'[sign + 1]}{j + 1}" for i, j, sign in state.known)
         return {
             "task_id": task.task_id,
             "success": state.success,
-            "valid": valid,
-            "progress": progress,
             "references": [estimate_text([w / (task.levels - 1) for w in task.weights], task, self.options.prompt)],
             "anchor": f"{movies} : {replies}",
             "metrics": {
-                "turns": float(state.turns),
                 "similarity": state.similarity or 0.0,
-                "questions": float(len(state.known)),
-                "repeated_questions": float(state.repeated_questions),
+                "questions": len(state.known),
+                "repeated_questions": state.repeated_questions,
             },
         }
 

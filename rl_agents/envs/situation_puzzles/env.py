@@ -244,20 +244,17 @@ class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
     def _reject(self, state: PuzzleState, parsed: TaggedAction) -> StepResult:
         return self._end_malformed(state, self._malformed_text(parsed), query="")
 
-    def _info(self, state: PuzzleState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+    def _report(self, state: PuzzleState) -> dict[str, Any]:
         known = sorted({f"{' '.join(reply.topics) or question}: {reply.text}" for question, reply in state.asked})
         return {
             "task_id": state.puzzle.puzzle_id,
             "success": state.f1[self._unit] >= self.options.success_threshold,
-            "valid": valid,
-            "progress": progress,
             "references": [story(state.puzzle, self.options.prompt)],
             "anchor": f"{state.puzzle.puzzle_id} | {' | '.join(known)}",
             "metrics": {
-                "turns": float(state.turns),
-                "questions": float(len(state.asked)),
-                "unknown_replies": float(sum(reply.stalls for _, reply in state.asked)),
-                "repeated_questions": float(len(state.asked) - len(known)),
+                "questions": len(state.asked),
+                "unknown_replies": sum(reply.stalls for _, reply in state.asked),
+                "repeated_questions": len(state.asked) - len(known),
                 "f1_word": state.f1[0],
                 "f1_char": state.f1[1],
             },
