@@ -75,15 +75,15 @@
     picture.addEventListener("blur", quiet);
     listen(picture, drawn, tell, options.open);
     if (options.open) picture.addEventListener("click", (event) => options.open(nearest(event, picture, drawn, { first, last })));
-    return el.figure({ class: "plot" }, said, picture, options.legend ? keys(drawn) : null);
+    return el.figure(
+      { class: "plot" },
+      said,
+      picture,
+      options.legend ? V.legend(drawn.map((line) => [color(line), line.name])) : null,
+    );
   };
 
-  const key = (line) => el.span({ class: "key", style: { "background-color": V.stroke(line.index).stroke } });
-  const keys = (lines) =>
-    el.ul(
-      { class: "legend" },
-      lines.map((line) => el.li(key(line), line.name)),
-    );
+  const color = (line) => V.stroke(line.index).stroke;
 
   function grid(x, y, [first, last], [low, high]) {
     const rows = ticks(low, high, 4).map((v) => [
@@ -150,7 +150,7 @@
     const values = lines.map((line) => [line, line.points.find(([p]) => p === at)]).filter(([, p]) => p);
     scale.said.lastChild.replaceChildren(
       el.div({ class: "quiet" }, `after ${V.count(at, "iteration")}`),
-      ...values.map(([line, p]) => el.div(key(line), `${line.name} `, el.b(V.num(p[2])))),
+      ...values.map(([line, p]) => el.div(V.swatch(color(line)), `${line.name} `, el.b(V.num(p[2])))),
     );
   }
 

@@ -39,17 +39,16 @@
 
   function head(run, data) {
     const place = data.siblings.findIndex((s) => s.id === data.id);
-    const beside = (other, rel, text) => (other ? V.link(V.to("e", [run, other.id]), { rel, class: "go" }, text) : null);
+    const beside = (other) => (other ? V.to("e", [run, other.id]) : null);
     const f = data.facts;
     return el.header(
       el.div(
         { class: "between" },
         el.h1(V.result(data), " ", data.id, el.span({ class: "quiet" }, ` \u00b7 ${V.kindName(data.kind, 1)}`)),
-        el.nav(
-          { "aria-label": "Neighboring members" },
-          beside(data.siblings[place - 1], "prev", "\u2190 member"),
-          " ",
-          beside(data.siblings[place + 1], "next", "member \u2192"),
+        V.neighbors(
+          "Neighboring members",
+          [beside(data.siblings[place - 1]), "\u2190 member"],
+          [beside(data.siblings[place + 1]), "member \u2192"],
         ),
       ),
       V.facts([

@@ -60,10 +60,7 @@
       el.th({ scope: "row" }, "end"),
       members.map((m) => el.td(m.cause || "unknown")),
     );
-    return el.div(
-      { class: "wide" },
-      el.table({ class: "side-by-side" }, el.thead(el.tr(el.th({ scope: "col" }, "step"), head)), el.tbody(rows, ends)),
-    );
+    return V.sideBySide("", head, rows, ends);
   }
 
   // The first step at which each member differs from most members with the same past; -1: none.

@@ -36,7 +36,7 @@
   );
 
   function head(run, data, chosen) {
-    const go = (to, rel, text) => (to === null ? null : V.link(V.to("i", [run, to], chosen), { rel, class: "go" }, text));
+    const beside = (to) => (to === null ? null : V.to("i", [run, to], chosen));
     const kinds = Object.entries(data.kinds).map(([kind, count]) =>
       V.link(
         V.to("i", [run, data.iteration], { kind }),
@@ -48,11 +48,10 @@
       { class: "between" },
       el.h1(`Iteration ${data.iteration}`, el.span({ class: "quiet" }, ` of ${run}`)),
       el.nav({ "aria-label": "Kinds of sessions" }, kinds),
-      el.nav(
-        { "aria-label": "Neighboring iterations" },
-        go(data.around.before, "prev", "\u2190 previous"),
-        " ",
-        go(data.around.after, "next", "next \u2192"),
+      V.neighbors(
+        "Neighboring iterations",
+        [beside(data.around.before), "\u2190 previous"],
+        [beside(data.around.after), "next \u2192"],
       ),
     );
   }
@@ -145,18 +144,7 @@
     };
     const add = (rows) => body.append(...rows.map((row) => group(run, data, row, scale)));
     add(data.rows);
-    const heads = [
-      "group",
-      "task",
-      "members",
-      "returns",
-      "#mean",
-      "#lowest advantage",
-      "#highest",
-      "#invalid",
-      "#steps",
-      "ended by",
-    ];
+    const heads = "group, task, members, returns, #mean, #lowest advantage, #highest, #invalid, #steps, ended by".split(", ");
     return el.section(
       el.h2(data.kind === "sample" ? "States with their siblings" : "Groups"),
       V.table(heads, body),

@@ -118,12 +118,7 @@
     return found;
   };
 
-  V.layerLegend = (layer) =>
-    layer
-      .legend()
-      .map(([background, name]) =>
-        el.span({ class: "patch" }, el.span({ class: "key", style: { "background-color": background } }), name),
-      );
+  V.layerLegend = (layer) => layer.legend().map(([background, name]) => el.span({ class: "patch" }, V.swatch(background), name));
 
   // Every number of every sampled token as a table, for screen readers; built when opened.
   V.tokenTable = (data, layers, text) => {

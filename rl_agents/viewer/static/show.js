@@ -157,6 +157,23 @@
     V.number(V.num(s.steps)),
     V.cell(s.cause),
   ];
+  // A color of a curve or a layer, and a list of them with their names.
+  V.swatch = (color) => el.span({ class: "key", style: { "background-color": color } });
+  V.legend = (items) =>
+    el.ul(
+      { class: "legend" },
+      items.map(([color, name]) => el.li(V.swatch(color), name)),
+    );
+  // Members side by side: their heads, and rows by step.
+  V.sideBySide = (kind, heads, ...rows) => {
+    const head = el.thead(el.tr(el.th({ scope: "col" }, "step"), heads));
+    return el.div({ class: "wide" }, el.table({ class: `side-by-side ${kind}`.trim() }, head, el.tbody(rows)));
+  };
+  // Links to the pages before and after this one, each an address (null: there is none) and a text.
+  V.neighbors = (label, [before, back], [after, on]) => {
+    const go = (href, rel, text) => (href === null ? null : V.link(href, { rel, class: "go" }, text));
+    return el.nav({ "aria-label": label }, go(before, "prev", back), " ", go(after, "next", on));
+  };
   V.facts = (pairs) =>
     el.dl(
       { class: "facts" },

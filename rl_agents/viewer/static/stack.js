@@ -74,7 +74,13 @@
     picture.addEventListener("pointermove", (event) => said.lastChild.replaceChildren(`${at(event)[0]}: ${told(at(event))}`));
     picture.addEventListener("pointerleave", () => said.lastChild.replaceChildren());
     if (open) picture.addEventListener("click", (event) => open(at(event)[0]));
-    return el.figure({ class: "plot ends-plot" }, said, picture, legend(causes, colors), el.p({ class: "quiet axis" }, AXES));
+    return el.figure(
+      { class: "plot ends-plot" },
+      said,
+      picture,
+      V.legend(causes.map((cause, i) => [colors[i], cause || "unknown"])),
+      el.p({ class: "quiet axis" }, AXES),
+    );
   };
 
   // As many iterations as fit, including the first and the last.
@@ -86,10 +92,4 @@
         : svg.text({ class: "tick", x: LEFT + (place + 0.5) * size, y: HEIGHT - 6, "text-anchor": "middle" }, iteration),
     );
   }
-
-  const legend = (causes, colors) =>
-    el.ul(
-      { class: "legend" },
-      causes.map((cause, i) => el.li(el.span({ class: "key", style: { "background-color": colors[i] } }), cause || "unknown")),
-    );
 })();

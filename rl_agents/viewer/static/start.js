@@ -21,8 +21,9 @@
     "rollout/failed_episodes",
     "timing_s/iteration",
   ];
+  const HEADS =
+    "run, #test success, #rollout success, #iterations, state, algorithm, environment, #seed, #time, last iteration".split(", ");
   let chosen = new Set();
-  const kept = new Map(); // run -> stamp and series
 
   V.route(
     "start",
@@ -52,7 +53,7 @@
       return el.tr(
         el.th(
           { scope: "row" },
-          el.span({ class: "key", style: { "background-color": V.stroke(number).stroke } }),
+          V.swatch(V.stroke(number).stroke),
           V.link(V.to("run", [run.name]), { "data-row": true }, run.name),
         ),
         V.number(e ? [el.b(V.num(e.rate, 2)), el.span({ class: "quiet" }, between(e))] : "\u2013"),
@@ -70,24 +71,7 @@
         ),
       );
     });
-    return el.section(
-      el.h1("Runs"),
-      V.table(
-        [
-          "run",
-          "#test success",
-          "#rollout success",
-          "#iterations",
-          "state",
-          "algorithm",
-          "environment",
-          "#seed",
-          "#time",
-          "last iteration",
-        ],
-        rows,
-      ),
-    );
+    return el.section(el.h1("Runs"), V.table(HEADS, rows));
   }
 
   const between = (e) => (Number.isFinite(e.low) && Number.isFinite(e.high) ? ` [${V.num(e.low, 2)}, ${V.num(e.high, 2)}]` : "");
@@ -113,7 +97,7 @@
           const plots = [...new Set(shown)].map((tag) => chart(tag, own, data, series)).filter(Boolean);
           return [
             environments.length > 1 ? el.h3(env) : "",
-            bands.length > 1 ? legend(own) : "",
+            bands.length > 1 ? V.legend(own.map(({ names, index }) => [V.stroke(index).stroke, bandName(names)])) : "",
             el.div({ class: "plots" }, plots),
           ];
         }),
@@ -163,13 +147,6 @@
   }
 
   const bandName = (band) => (band.length === 1 ? band[0] : `${band[0]} and ${V.count(band.length - 1, "other seed")}`);
-  const legend = (bands) =>
-    el.ul(
-      { class: "legend" },
-      bands.map(({ names, index }) =>
-        el.li(el.span({ class: "key", style: { "background-color": V.stroke(index).stroke } }), bandName(names)),
-      ),
-    );
 
   function chart(tag, bands, data, series) {
     const lines = bands.map(({ names, index }) => ({

@@ -85,10 +85,7 @@
               "Go there",
             ),
       ),
-      el.div(
-        { class: "wide" },
-        el.table({ class: "side-by-side two-sides" }, el.thead(el.tr(el.th({ scope: "col" }, "step"), head)), el.tbody(rows)),
-      ),
+      V.sideBySide("two-sides", head, rows),
     );
     return { title: `${session} and ${second}`, body };
   });

@@ -23,8 +23,7 @@
       scale.replaceChildren(...V.layerLegend(layers[name]));
       about.replaceChildren(`${layers[name].title}: ${layers[name].about}.`);
     };
-    const beside = (step, rel, text) =>
-      step >= 0 && step < data.steps ? V.link(V.to("t", [run, session, step]), { rel, class: "go" }, text) : null;
+    const beside = (step) => (step >= 0 && step < data.steps ? V.to("t", [run, session, step]) : null);
     listen(map, data, layers, info);
     const first = Object.hasOwn(layers, values.layer || "") ? values.layer : "surprise";
     draw(first);
@@ -32,12 +31,7 @@
       el.div(
         { class: "between" },
         el.h1(`Tokens of step ${ordinal}`, el.span({ class: "quiet" }, ` of ${session}`)),
-        el.nav(
-          { "aria-label": "Neighboring steps" },
-          beside(ordinal - 1, "prev", "\u2190 step"),
-          " ",
-          beside(ordinal + 1, "next", "step \u2192"),
-        ),
+        V.neighbors("Neighboring steps", [beside(ordinal - 1), "\u2190 step"], [beside(ordinal + 1), "step \u2192"]),
       ),
       V.facts([
         ["advantage of the step", data.advantage === null ? null : V.advantage(data.advantage)],

@@ -54,14 +54,11 @@
     const said = el.output();
     let shown = Math.min(ticks, values.tick === undefined ? ticks : Number(values.tick) || 0),
       chosen = nodes.has(values.state) ? values.state : "0";
-    const detail = el.section(
-      { class: "panel", "aria-label": "The chosen state" },
-      V.stateDetails(run, nodes, nodes.get(chosen)),
-    );
+    const detail = el.section({ class: "panel", "aria-label": "The chosen state" }, details(run, nodes, nodes.get(chosen)));
     const choose = (node) => {
       chosen = node.id;
       V.note({ state: node.id });
-      detail.replaceChildren(...V.stateDetails(run, nodes, node));
+      detail.replaceChildren(...details(run, nodes, node));
       draw();
       picture.querySelector(".node.chosen").focus();
       const below = detail.getBoundingClientRect().top - 0.6 * window.innerHeight; // its position below the tree
@@ -265,5 +262,48 @@
       item(small("failure"), "ended unsolved"),
       item(small("open"), "frontier"),
     );
+  }
+
+  const STATE_HEADS = ["#reward", "#advantage", "~outcome", "action", "#version"];
+
+  // The action links to its step's page, which explains its advantage.
+  function row(run, c, here) {
+    const action = V.line(c.action || "(not part of a path yet)", 120);
+    return el.tr(
+      { class: here ? "this" : null },
+      V.number(V.num(c.reward)),
+      V.number(c.advantage === null ? "\u2013" : V.advantage(c.advantage)),
+      V.cell(c.outcome === "open" ? "" : V.result({ success: c.outcome === "success" })),
+      V.cell(c.session ? V.link(V.to("e", [run, c.session], { step: 0 }), { title: c.session }, action) : action),
+      V.number(c.version ?? ""),
+    );
+  }
+
+  // One state: its observation, the actions sampled in it, and its siblings.
+  function details(run, nodes, n) {
+    const siblings = n.parent === null ? [] : nodes.get(n.parent).children;
+    const table = (list, title) =>
+      list.length
+        ? [
+            el.h3(title),
+            V.table(
+              STATE_HEADS,
+              list.map((c) => row(run, c, c.id === n.id)),
+              "small states",
+            ),
+          ]
+        : [];
+    return [
+      el.h2(n.parent === null ? "The start state" : `A state at depth ${n.depth}`),
+      V.facts([
+        ["S(s)", n.score === null ? null : V.num(n.score)],
+        ["n(s)", V.num(n.n)],
+        ["expanded at tick", n.tick],
+        ["sampled with policy version", n.version],
+      ]),
+      n.observation ? V.block(n.observation) : null,
+      ...table(n.children, "Sampled here"),
+      ...table(siblings, "Its siblings, with itself"),
+    ].filter(Boolean);
   }
 })();
