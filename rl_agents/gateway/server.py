@@ -29,7 +29,6 @@ from rl_agents.gateway.calls import ModelAnswer, ModelCall, Sent
 from rl_agents.gateway.dialects import (
     DIALECTS,
     event_stream,
-    handlers,
     ignored_header,
     messages,
     model_body,
@@ -43,7 +42,7 @@ from rl_agents.gateway.stream_view import call_of
 from rl_agents.store.records import Opening
 from rl_agents.tools.strict_json import canonical
 from rl_agents.web.bodies import Body, json_object, read_body
-from rl_agents.web.errors import ApiError, bad_request
+from rl_agents.web.errors import ApiError, bad_request, handlers
 from rl_agents.web.listening import listening
 from rl_agents.web.security import Guard, Keys, digest, is_loopback
 
@@ -223,7 +222,7 @@ def make_app(gateway: Gateway, admin: str, on_end: OnEnd | None, local: bool, ma
         post("/rl/sessions", service.open), post("/rl/reward", service.reward), post("/rl/end", service.end)
     ]  # fmt: skip
     routes = [*calls, *sessions, Mount("/s/{session}", routes=calls)]
-    app = Starlette(routes=routes, exception_handlers=handlers(logger, "gateway"))
+    app = Starlette(routes=routes, exception_handlers=handlers(logger, "gateway's log", written))
     return Guard(app, Keys(), max_body_bytes, local=local, write=written)
 
 
