@@ -15,25 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rl_agents.envs import preferences
 from rl_agents.envs.movie_recommendation import SPEC, MovieRecommendationOptions
 from rl_agents.envs.movie_recommendation.tasks import Size, Task, find_task, task_ids
-from rl_agents.envs.preferences import (
-    NO,
-    PAPER_PROMPT,
-    YES,
-    Comparison,
-    Levels,
-    Movie,
-    Question,
-    Vector,
-    comparison,
-    cosine,
-    preference,
-    question_parts,
-    read_vector,
-    satisfaction,
-    shown,
-)
+from rl_agents.envs.preferences import Comparison, Levels, Movie, Question, Vector
 from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations, read_tags
 
 _PAPER_FINAL = """\
@@ -76,14 +61,14 @@ PAPER_MALFORMED = {
 def movie_name(movie: Movie, size: Size, style: str) -> str:
     """Return a movie's name, or its scores in the compact style."""
     if style == "compact":
-        return "/".join(shown(score, size.score_levels) for score in movie.scores)
+        return "/".join(preferences.shown(score, size.score_levels) for score in movie.scores)
     return movie.name
 
 
 def _listed(movies: Sequence[Movie], size: Size, style: str) -> str:
     if style == "compact":
         return " ".join(movie_name(movie, size, style) for movie in movies)
-    rows = (",".join(shown(score, size.score_levels) for score in movie.scores) for movie in movies)
+    rows = (",".join(preferences.shown(score, size.score_levels) for score in movie.scores) for movie in movies)
     return "\n".join(f"{movie.name}: [{row}]" for movie, row in zip(movies, rows, strict=True))
 
 
@@ -91,7 +76,7 @@ def first_observation(task: Task, style: str) -> str:
     movies = _listed(task.seen, task.size, style)
     if style == "compact":
         return f"seen {movies}"
-    return PAPER_PROMPT.format(n=task.size.attributes, seen=task.size.seen, movies=movies)
+    return preferences.PAPER_PROMPT.format(n=task.size.attributes, seen=task.size.seen, movies=movies)
 
 
 def final_request(task: Task, style: str) -> str:
@@ -104,16 +89,16 @@ def reply_observation(task: Task, question: Question, reply: str, style: str) ->
     """Return the user's answer to a question, or the preferred movie in the compact style."""
     if style != "compact":
         return reply
-    preferred = {YES: question.first, NO: question.second}
+    preferred = {preferences.YES: question.first, preferences.NO: question.second}
     return movie_name(task.seen[preferred[reply]], task.size, style) if reply in preferred else reply.lower()
 
 
 def read_question(content: str, task: Task, style: str) -> Question | TaggedAction:
     """Read the content of ``<interact>``; a malformed action if it is not an estimate and a question."""
-    parts = question_parts(content, style == "compact")
+    parts = preferences.question_parts(content, style == "compact")
     if parts is None:
         return malformed(NOT_A_QUESTION)
-    estimate = read_vector(parts[0], task.size.attributes)
+    estimate = preferences.read_vector(parts[0], task.size.attributes)
     if estimate is None:
         return malformed(NOT_A_VECTOR)
     positions = {movie_name(movie, task.size, style): position for position, movie in enumerate(task.seen)}
@@ -139,7 +124,7 @@ def progresses(estimates: Sequence[Vector], weights: Levels) -> bool:
 
     An unchanged estimate is a stall, and the first one is progress.
     """
-    similarities = [cosine(estimate, weights) for estimate in estimates[-2:]]
+    similarities = [preferences.cosine(estimate, weights) for estimate in estimates[-2:]]
     return len(similarities) < 2 or similarities[-1] > similarities[-2]
 
 
@@ -206,8 +191,8 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
 
     def _ask(self, state: SessionState, question: Question) -> StepResult:
         first, second = (state.task.seen[position] for position in (question.first, question.second))
-        reply = preference(state.task.weights, first, second)
-        known = comparison(question.first, question.second, reply)
+        reply = preferences.preference(state.task.weights, first, second)
+        known = preferences.comparison(question.first, question.second, reply)
         new = replace(state, estimates=(*state.estimates, question.estimate), comparisons=(*state.comparisons, known))
         observation = reply_observation(state.task, question, reply, self.options.prompt)
         progress = progresses(new.estimates, state.task.weights)
@@ -215,7 +200,7 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
         return self._end_turn(*self._before_last(new, observation), valid=True, progress=progress, query=query)
 
     def _answer(self, state: SessionState, content: str) -> StepResult:
-        vector = None if state.final else read_vector(content, state.task.size.attributes)
+        vector = None if state.final else preferences.read_vector(content, state.task.size.attributes)
         if vector is not None:
             new = replace(state, estimates=(*state.estimates, vector), final=True)
             observation = final_request(state.task, self.options.prompt)
@@ -243,8 +228,8 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
         task = state.task
         known = sorted(set(state.comparisons))
         said = " ".join(f"{task.seen[i].name}{'<=>'[sign + 1]}{task.seen[j].name}" for i, j, sign in known)
-        best = satisfaction(task.weights, task.best)
-        chosen = next((satisfaction(task.weights, m) for m in task.unseen if m.name == state.chosen), 0.0)
+        best = preferences.satisfaction(task.weights, task.best)
+        chosen = next((preferences.satisfaction(task.weights, m) for m in task.unseen if m.name == state.chosen), 0.0)
         return {
             "task_id": task.task_id,
             "success": state.success,
@@ -253,7 +238,7 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
             "metrics": {
                 "questions": len(state.comparisons),
                 "repeated_questions": len(state.comparisons) - len(known),
-                "similarity": cosine(state.estimates[-1], task.weights) if state.estimates else 0.0,
+                "similarity": preferences.cosine(state.estimates[-1], task.weights) if state.estimates else 0.0,
                 "satisfaction": chosen / best if best else 0.0,
             },
         }
