@@ -31,9 +31,9 @@ def shuffled_ids(ids: Iterable[str], seed: str) -> list[str]:
     return sorted(ids, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
 
 
-def held_out(ids: Sequence[str], seed: str, share: float = 0.1, most: int = 500) -> dict[str, tuple[str, ...]]:
-    """Split ids without an official split: ``share`` of them, from 1 to ``most``, are tests. A single id is in both."""
-    tests = set(shuffled_ids(ids, seed)[: min(max(round(len(ids) * share), 1), most)])
+def held_out(ids: Sequence[str], seed: str) -> dict[str, tuple[str, ...]]:
+    """Split ids without an official split: a tenth of them, from 1 to 500, are tests. A single id is in both."""
+    tests = set(shuffled_ids(ids, seed)[: min(max(round(len(ids) * 0.1), 1), 500)])
     train = tuple(name for name in ids if name not in tests)
     return {"train": train or tuple(ids), "test": tuple(name for name in ids if name in tests)}
 

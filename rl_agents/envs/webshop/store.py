@@ -138,17 +138,16 @@ CREATE TABLE goals (kind TEXT, first INTEGER, product INTEGER, PRIMARY KEY (kind
 """
 
 
-def build_store(path: Path, entries: Iterable[tuple[Entry, float | None]], report: Report | None = None) -> None:
+def build_store(path: Path, entries: Iterable[tuple[Entry, float | None]]) -> None:
     """Write the store of ``entries`` to ``path``, at once or not at all.
 
     Args:
         entries: products with the share of the source that has been read; of equal asins the first is kept.
-        report: called every few seconds; by default a line on stderr.
     """
     with new_database(path) as (db, folder):
         db.executescript(_SCHEMA)
         words = TextIndexWriter(db, str(folder / "words.sqlite"))
-        report = paced(report or printed("[webshop] building the product store"))
+        report = paced(printed("[webshop] building the product store"))
         db.execute("BEGIN")
         products, goals = _write_products(db, words, entries, report)
         words.finish(products, report)

@@ -37,11 +37,7 @@ def task_id(kind: str, number: int) -> str:
 
 
 def split_ids(store: Store, split: str, kind: str, generated: bool) -> list[str]:
-    """Return the ids of a split.
-
-    Args:
-        kind: ``human`` or ``synthetic``.
-        generated: whether the products are generated.
+    """Return the ids of a split of the goals of a kind, ``human`` or ``synthetic``.
 
     Raises:
         InputError: a store without goals of the kind.

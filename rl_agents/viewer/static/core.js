@@ -116,7 +116,8 @@ window.view = {};
   // --- routes: #/name/part/part?key=value ---------------------------------------------------------------------------
 
   const routes = new Map();
-  V.route = (name, show, options = {}) => routes.set(name, { show, ...options });
+  V.route = (name, show) => routes.set(name, { show });
+  V.live = (name, show) => routes.set(name, { show, live: true }); // drawn again when a file of a run has changed
   V.to = (name, parts = [], values = {}) => {
     const query = V.query(values);
     return `#/${[name, ...parts].map(encodeURIComponent).join("/")}${query ? `?${query}` : ""}`;

@@ -14,26 +14,19 @@
     ["decided", "a member has a decision"],
   ];
 
-  V.route(
-    "i",
-    async ({ parts: [run, number], values }) => {
-      const iteration = Number(number);
-      const [data, steps] = await Promise.all([
-        V.ask("groups", { run, iteration, ...values }),
-        V.ask("steps", { run, iteration }),
-      ]);
-      V.crumbs([V.to("run", [run]), run], V.iterationName(iteration));
-      const body = el.div(
-        head(run, data, values.kind ? { kind: values.kind } : {}),
-        extremes(run, steps),
-        V.isExport() ? null : filters(run, iteration, values, data),
-        groups(run, data, values),
-      );
-      const news = Object.entries(data.kinds).map(([kind, count]) => V.count(count, V.kindName(kind, 1)));
-      return { title: `${V.iterationName(iteration)} \u00b7 ${run}`, body, news: news.join(", ") };
-    },
-    { live: true },
-  );
+  V.live("i", async ({ parts: [run, number], values }) => {
+    const iteration = Number(number);
+    const [data, steps] = await Promise.all([V.ask("groups", { run, iteration, ...values }), V.ask("steps", { run, iteration })]);
+    V.crumbs([V.to("run", [run]), run], V.iterationName(iteration));
+    const body = el.div(
+      head(run, data, values.kind ? { kind: values.kind } : {}),
+      extremes(run, steps),
+      V.isExport() ? null : filters(run, iteration, values, data),
+      groups(run, data, values),
+    );
+    const news = Object.entries(data.kinds).map(([kind, count]) => V.count(count, V.kindName(kind, 1)));
+    return { title: `${V.iterationName(iteration)} \u00b7 ${run}`, body, news: news.join(", ") };
+  });
 
   function head(run, data, chosen) {
     const beside = (to) => (to === null ? null : V.to("i", [run, to], chosen));

@@ -25,25 +25,16 @@
     "run, #test success, #rollout success, #iterations, state, algorithm, environment, #seed, #time, last iteration".split(", ");
   let chosen = new Set();
 
-  V.route(
-    "start",
-    async () => {
-      const data = await V.ask("runs");
-      V.crumbs();
-      const names = data.runs.map((run) => run.name);
-      const answers = await Promise.all(names.map((name) => V.ask("series", { run: name })));
-      const series = new Map(answers.map((answer) => [answer.run, answer.series]));
-      const body = el.div(
-        table(data),
-        data.sweeps.length ? sweeps(data.sweeps) : null,
-        curves(data, series),
-        ends(data, answers),
-      );
-      const news = data.runs.map((run) => `${run.name}: iteration ${run.iteration}, ${run.status}`).join("; ");
-      return { title: names.length === 1 ? names[0] : `${names.length} runs`, body, news };
-    },
-    { live: true },
-  );
+  V.live("start", async () => {
+    const data = await V.ask("runs");
+    V.crumbs();
+    const names = data.runs.map((run) => run.name);
+    const answers = await Promise.all(names.map((name) => V.ask("series", { run: name })));
+    const series = new Map(answers.map((answer) => [answer.run, answer.series]));
+    const body = el.div(table(data), data.sweeps.length ? sweeps(data.sweeps) : null, curves(data, series), ends(data, answers));
+    const news = data.runs.map((run) => `${run.name}: iteration ${run.iteration}, ${run.status}`).join("; ");
+    return { title: names.length === 1 ? names[0] : `${names.length} runs`, body, news };
+  });
 
   function table(data) {
     const rows = data.runs.map((run) => {
@@ -158,44 +149,40 @@
     return V.chart(tag, lines, { open: ({ at, line }) => opens(data, line.run)(at) });
   }
 
-  V.route(
-    "run",
-    async ({ parts: [run] }) => {
-      const [data, { series, ends }] = await Promise.all([V.ask("iterations", { run }), V.ask("series", { run })]);
-      V.crumbs(run);
-      const evaluated = data.rows.some((row) => row.figures["eval/success_rate"] !== undefined);
-      const columns = COLUMNS.filter(([, tag]) => evaluated || tag !== "eval/success_rate");
-      const rows = data.rows.map((row) => iteration(run, row, columns));
-      const open = openIteration(run, data.rows);
-      const searched = data.settings.algo === "3spo";
-      const body = el.div(
-        el.div(
-          { class: "between" },
-          el.h1(run, el.span({ class: "quiet" }, ` \u00b7 ${data.settings.algo} on ${data.settings.env}`)),
-          searched ? V.link(V.to("searches", [run]), { class: "go" }, "Search trees") : null,
-        ),
-        headline(data.about),
-        el.div({ class: "plots" }, success(series, open), V.ends("How episodes ended", ends, open), further(series, open)),
-        el.h2("Iterations"),
-        rows.length
-          ? V.table(["iteration", ...columns.map(([name]) => `#${name}`), "ended by"], rows)
-          : V.empty("No iteration yet."),
-        V.facts(
-          ["seed", "model", "lr", "gamma", "gae_lambda", "group_size", "tasks_per_iteration"].map((name) => [
-            name,
-            data.settings[name] === undefined ? null : String(data.settings[name]),
-          ]),
-        ),
-        el.details(
-          { class: "panel" },
-          el.summary("All keys of the run"),
-          V.facts(Object.entries(data.settings).map(([k, v]) => [k, JSON.stringify(v)])),
-        ),
-      );
-      return { title: run, body, news: rows.length ? `${run}: now with ${V.iterationName(data.rows[0].iteration)}` : "" };
-    },
-    { live: true },
-  );
+  V.live("run", async ({ parts: [run] }) => {
+    const [data, { series, ends }] = await Promise.all([V.ask("iterations", { run }), V.ask("series", { run })]);
+    V.crumbs(run);
+    const evaluated = data.rows.some((row) => row.figures["eval/success_rate"] !== undefined);
+    const columns = COLUMNS.filter(([, tag]) => evaluated || tag !== "eval/success_rate");
+    const rows = data.rows.map((row) => iteration(run, row, columns));
+    const open = openIteration(run, data.rows);
+    const searched = data.settings.algo === "3spo";
+    const body = el.div(
+      el.div(
+        { class: "between" },
+        el.h1(run, el.span({ class: "quiet" }, ` \u00b7 ${data.settings.algo} on ${data.settings.env}`)),
+        searched ? V.link(V.to("searches", [run]), { class: "go" }, "Search trees") : null,
+      ),
+      headline(data.about),
+      el.div({ class: "plots" }, success(series, open), V.ends("How episodes ended", ends, open), further(series, open)),
+      el.h2("Iterations"),
+      rows.length
+        ? V.table(["iteration", ...columns.map(([name]) => `#${name}`), "ended by"], rows)
+        : V.empty("No iteration yet."),
+      V.facts(
+        ["seed", "model", "lr", "gamma", "gae_lambda", "group_size", "tasks_per_iteration"].map((name) => [
+          name,
+          data.settings[name] === undefined ? null : String(data.settings[name]),
+        ]),
+      ),
+      el.details(
+        { class: "panel" },
+        el.summary("All keys of the run"),
+        V.facts(Object.entries(data.settings).map(([k, v]) => [k, JSON.stringify(v)])),
+      ),
+    );
+    return { title: run, body, news: rows.length ? `${run}: now with ${V.iterationName(data.rows[0].iteration)}` : "" };
+  });
 
   // The headline: success on test tasks, and progress.
   function headline(about) {

@@ -4,31 +4,27 @@
   const V = window.view;
   const { el } = V;
 
-  V.route(
-    "sweep",
-    async ({ parts: [sweep] }) => {
-      const data = await V.ask("sweep", { sweep });
-      V.crumbs(sweep);
-      const r = data.results,
-        points = r.points || [];
-      const keys = points.length
-        ? Object.keys(points[0].keys).filter((k) => new Set(points.map((p) => JSON.stringify(p.keys[k]))).size > 1)
-        : [];
-      const body = el.div(
-        el.h1("Sweep ", sweep),
-        V.facts([
-          ["metric", r.metric],
-          ["seeds", r.seeds],
-          ["state", r.status],
-        ]),
-        points.length
-          ? [heats(points, keys, r), table(points, keys, r, data.runs)]
-          : V.empty("No result yet.", "results.json is written when trials end."),
-      );
-      return { title: `sweep ${sweep}`, body };
-    },
-    { live: true },
-  );
+  V.live("sweep", async ({ parts: [sweep] }) => {
+    const data = await V.ask("sweep", { sweep });
+    V.crumbs(sweep);
+    const r = data.results,
+      points = r.points || [];
+    const keys = points.length
+      ? Object.keys(points[0].keys).filter((k) => new Set(points.map((p) => JSON.stringify(p.keys[k]))).size > 1)
+      : [];
+    const body = el.div(
+      el.h1("Sweep ", sweep),
+      V.facts([
+        ["metric", r.metric],
+        ["seeds", r.seeds],
+        ["state", r.status],
+      ]),
+      points.length
+        ? [heats(points, keys, r), table(points, keys, r, data.runs)]
+        : V.empty("No result yet.", "results.json is written when trials end."),
+    );
+    return { title: `sweep ${sweep}`, body };
+  });
 
   const mean = (point) => (point.interval ? point.interval.mean : null);
 

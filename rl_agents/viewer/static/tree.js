@@ -10,34 +10,30 @@
     R = 10,
     PAD = 28;
 
-  V.route(
-    "searches",
-    async ({ parts: [run] }) => {
-      const data = await V.ask("searches", { run });
-      V.crumbs([V.to("run", [run]), run], "searches");
-      const span = (row) =>
-        row.first === row.last ? V.iterationName(row.first) : `${V.iterationName(row.first)} to ${V.iterationName(row.last)}`;
-      const rows = data.rows.map((row) =>
-        el.tr(
-          el.th({ scope: "row" }, V.link(V.to("tree", [run, row.seed]), { "data-row": true }, V.line(row.task, 60))),
-          V.cell(span(row)),
-          V.number(V.num(row.samples)),
-          V.number(V.num(row.finished)),
-          V.number(V.num(row.solved)),
-        ),
-      );
-      return {
-        title: `searches \u00b7 ${run}`,
-        body: el.div(
-          el.h1("Searches"),
-          rows.length
-            ? V.table(["task", "iterations", "#siblings", "#paths that ended", "#solved"], rows)
-            : V.empty("This run has no search.", "3spo has."),
-        ),
-      };
-    },
-    { live: true },
-  );
+  V.live("searches", async ({ parts: [run] }) => {
+    const data = await V.ask("searches", { run });
+    V.crumbs([V.to("run", [run]), run], "searches");
+    const span = (row) =>
+      row.first === row.last ? V.iterationName(row.first) : `${V.iterationName(row.first)} to ${V.iterationName(row.last)}`;
+    const rows = data.rows.map((row) =>
+      el.tr(
+        el.th({ scope: "row" }, V.link(V.to("tree", [run, row.seed]), { "data-row": true }, V.line(row.task, 60))),
+        V.cell(span(row)),
+        V.number(V.num(row.samples)),
+        V.number(V.num(row.finished)),
+        V.number(V.num(row.solved)),
+      ),
+    );
+    return {
+      title: `searches \u00b7 ${run}`,
+      body: el.div(
+        el.h1("Searches"),
+        rows.length
+          ? V.table(["task", "iterations", "#siblings", "#paths that ended", "#solved"], rows)
+          : V.empty("This run has no search.", "3spo has."),
+      ),
+    };
+  });
 
   V.route("tree", async ({ parts: [run, seed], values }) => {
     const data = await V.ask("tree", { run, seed });
