@@ -344,7 +344,6 @@ def check_judge(keys: Any, prefix: str = "") -> None:
     """Check the name of the judge, and that it has a server if and only if it needs one.
 
     Args:
-        keys: of a run or an environment.
         prefix: written before keys in messages, such as ``env.``.
 
     Raises:

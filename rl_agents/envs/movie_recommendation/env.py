@@ -161,9 +161,6 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
     recommendations), ``query`` (the question), ``references`` (the best unseen movie), and ``metrics``: ``turns``,
     ``questions``, ``repeated_questions``, ``similarity`` (cosine of the last estimate and the weights; 0 without one)
     and ``satisfaction`` (of the recommendation, as a share of the best movie's).
-
-    Raises:
-        InputError: a bad option.
     """
 
     observation_space = observations(32768)
