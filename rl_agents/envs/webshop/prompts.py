@@ -170,11 +170,7 @@ def last_observation(score: Score, style: str) -> str:
 
 
 def request(goal: Goal) -> str:
-    """Return the instruction with its price limit.
-
-    >>> request(goal)  # doctest: +SKIP
-    'i need a mug, and price lower than 30.00 dollars'
-    """
+    """Return the instruction with its price limit: ``i need a mug, and price lower than 30.00 dollars``."""
     limit = "" if goal.price_upper >= NO_LIMIT else f", and price lower than {goal.price_upper:.2f} dollars"
     return goal.instruction + limit
 
