@@ -64,9 +64,11 @@ def registered(gym_id: str) -> registration.EnvSpec:
     try:
         return replace(entry, entry_point=cast(Any, registration.load_env_creator(entry.entry_point)))
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(
-            f"gymnasium environment {gym_id}: its entry point {entry.entry_point} cannot be loaded: {error}"
-        ) from error
+        raise _refused(gym_id, f": its entry point {entry.entry_point} cannot be loaded: {error}") from error
+
+
+def _refused(gym_id: str, why: str) -> InputError:
+    return InputError(f"gymnasium environment {gym_id}{why}")
 
 
 def _unknown(gym_id: str, module: str, home: Any) -> InputError:
@@ -160,11 +162,9 @@ def task_ids(split: str, options: Any) -> list[str]:
         try:
             tasks = list(listed(split, **options.kwargs))
         except Exception as error:
-            raise InputError(
-                f"gymnasium environment {options.id}: task_ids('{split}') failed: {type(error).__name__}: {error}"
-            ) from error
+            raise _refused(options.id, f": task_ids('{split}') failed: {type(error).__name__}: {error}") from error
         if strange := [task for task in tasks if not isinstance(task, str)]:
-            raise InputError(f"gymnasium environment {options.id}: task_ids('{split}') holds {strange[0]!r}, not a str")
+            raise _refused(options.id, f": task_ids('{split}') holds {strange[0]!r}, not a str")
         return tasks
     first, count = (0, options.train_tasks) if split == "train" else (FIRST_TEST_SEED, options.test_tasks)
     return [f"seed-{first + number}" for number in range(count)]
@@ -187,13 +187,9 @@ def make(options: Any, max_turns: int) -> TextEnv:
             **{**arguments, **options.kwargs},
         )  # fmt: skip
     except Exception as error:
-        raise InputError(
-            f"gymnasium environment {options.id} cannot be created: {type(error).__name__}: {error}"
-        ) from error
+        raise _refused(options.id, f" cannot be created: {type(error).__name__}: {error}") from error
     if not isinstance(inner.action_space, spaces.Text | spaces.Discrete):
-        raise InputError(
-            f"gymnasium environment {options.id}: actions are {inner.action_space}, but Text or Discrete is needed"
-        )
+        raise _refused(options.id, f": actions are {inner.action_space}, but Text or Discrete is needed")
     copies = all(inner.has_wrapper_attr(name) for name in ("snapshot", "restore"))
     adapter = CopyableAdapter if copies else TextAdapter
     return adapter(inner, options, max_turns if entry.max_episode_steps else 0, own(entry, "task_ids") is not None)

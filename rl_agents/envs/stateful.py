@@ -198,6 +198,10 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
         """Run a turn; an environment whose turns are plain functions overrides `step` instead."""
         raise NotImplementedError
 
+    @property
+    def _compact(self) -> bool:
+        return bool(self.options.prompt == "compact")  # type: ignore[attr-defined]
+
     def _draw_task(self, seed: int | None, options: dict[str, Any] | None) -> str:
         super().reset(seed=seed)
         task_id: str | None = (options or {}).get("task_id")
@@ -234,9 +238,15 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
     def _begin(self, task_id: str) -> tuple[str, State]:
         """Return a task's first observation and its state."""
 
-    @abstractmethod
     def _info(self, state: State, *, valid: bool, progress: bool | None) -> dict[str, Any]:
-        """Return ``info`` after a turn, without ``query``."""
+        report = self._report(state)
+        metrics = {"turns": state.turns, **report["metrics"]}
+        numbers = {name: float(value) for name, value in metrics.items()}
+        return {**report, "valid": valid, "progress": progress, "metrics": numbers}
+
+    @abstractmethod
+    def _report(self, state: State) -> dict[str, Any]:
+        """Return ``info`` without ``valid``, ``progress``, ``query`` and the metric ``turns``."""
 
 
 class TaggedEnv(StatefulEnv[State, Options]):
@@ -266,10 +276,6 @@ class TaggedEnv(StatefulEnv[State, Options]):
     def answer_instruction(self) -> str:
         """The instruction that the next turn must answer; one word in the compact style."""
         return COMPACT_ANSWER_NOW if self._compact else self.answer_now
-
-    @property
-    def _compact(self) -> bool:
-        return bool(self.options.prompt == "compact")  # type: ignore[attr-defined]
 
     def _reject(self, state: State, parsed: TaggedAction) -> StepResult:
         """Return the reason why the response could not be read. The response itself is not repeated."""

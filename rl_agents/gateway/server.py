@@ -25,25 +25,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
+from rl_agents.gateway import dialects
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Sent
-from rl_agents.gateway.dialects import (
-    DIALECTS,
-    event_stream,
-    handlers,
-    ignored_header,
-    messages,
-    model_body,
-    models_body,
-    primed,
-    written,
-)
 from rl_agents.gateway.gateway import Gateway
 from rl_agents.gateway.sessions import SessionTrace
 from rl_agents.gateway.stream_view import call_of
 from rl_agents.store.records import Opening
 from rl_agents.tools.strict_json import canonical
 from rl_agents.web.bodies import Body, json_object, read_body
-from rl_agents.web.errors import ApiError, bad_request
+from rl_agents.web.errors import ApiError, bad_request, handlers
 from rl_agents.web.listening import listening
 from rl_agents.web.security import Guard, Keys, digest, is_loopback
 
@@ -143,10 +133,10 @@ class Service:
         session = self.session(request)
         data = await body_of(request)
         call: ModelCall = dialect.read(data)
-        sent, headers = _sent(request, dialect.PATH, data), ignored_header(call)
+        sent, headers = _sent(request, dialect.PATH, data), dialects.ignored_header(call)
         if call.stream:
-            pieces = await primed(self.gateway.stream(session, call, sent))
-            return event_stream(dialect.events(call, pieces), headers)
+            pieces = await dialects.primed(self.gateway.stream(session, call, sent))
+            return dialects.event_stream(dialect.events(call, pieces), headers)
         answers: list[ModelAnswer] | None = await _while_connected(request, self.gateway.answer(session, call, sent))
         if answers is None:
             return Response(status_code=CLIENT_LEFT)
@@ -154,19 +144,20 @@ class Service:
 
     async def count(self, request: Request) -> Response:
         session = self.session(request)
-        call = messages.read_count(await body_of(request))
-        return JSONResponse(messages.counted(self.gateway.count_tokens(session, call)))
+        call = dialects.messages.read_count(await body_of(request))
+        return JSONResponse(dialects.messages.counted(self.gateway.count_tokens(session, call)))
 
     async def models(self, request: Request) -> Response:
         self.session(request)
-        return JSONResponse(models_body(model_body(self.gateway.limits.model_name, self.gateway.created)))
+        model = dialects.model_body(self.gateway.limits.model_name, self.gateway.created)
+        return JSONResponse(dialects.models_body(model))
 
     async def model(self, request: Request) -> Response:
         self.session(request)
         name = request.path_params["name"]
         if name != self.gateway.limits.model_name:
             raise ApiError(404, f"the model {name!r} does not exist", "model_not_found", "model")
-        return JSONResponse(model_body(name, self.gateway.created))
+        return JSONResponse(dialects.model_body(name, self.gateway.created))
 
     # --- sessions ------------------------------------------------------------------------------------------------
 
@@ -214,8 +205,8 @@ def make_app(gateway: Gateway, admin: str, on_end: OnEnd | None, local: bool, ma
         return Route(path, endpoint, methods=["POST"])
 
     calls = [
-        *(post(path, partial(service.ask, dialect)) for path, dialect in DIALECTS.items()),
-        post(messages.COUNT_PATH, service.count),
+        *(post(path, partial(service.ask, dialect)) for path, dialect in dialects.DIALECTS.items()),
+        post(dialects.messages.COUNT_PATH, service.count),
         Route("/v1/models", service.models),
         Route("/v1/models/{name:path}", service.model),
     ]
@@ -223,8 +214,8 @@ def make_app(gateway: Gateway, admin: str, on_end: OnEnd | None, local: bool, ma
         post("/rl/sessions", service.open), post("/rl/reward", service.reward), post("/rl/end", service.end)
     ]  # fmt: skip
     routes = [*calls, *sessions, Mount("/s/{session}", routes=calls)]
-    app = Starlette(routes=routes, exception_handlers=handlers(logger, "gateway"))
-    return Guard(app, Keys(), max_body_bytes, local=local, write=written)
+    app = Starlette(routes=routes, exception_handlers=handlers(logger, "gateway's log", dialects.written))
+    return Guard(app, Keys(), max_body_bytes, local=local, write=dialects.written)
 
 
 def key_of(request: Request) -> str:

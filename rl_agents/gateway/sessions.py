@@ -218,12 +218,7 @@ def step_of(call: Made, reward: float = 0.0) -> Step:
 
 
 def steps_of(calls: Sequence[Made], rewards: Mapping[int, float]) -> tuple[list[Step], int]:
-    """Return the steps of a session, and the number of abandoned answers.
-
-    Args:
-        calls: all answered calls, in the order of their requests.
-        rewards: by call.
-    """
+    """Return the steps of a session's answered calls, and the number of abandoned answers."""
     kept = [call for call in calls if not _abandoned(call, calls[-1])]
     following = {call.id: _next(call, kept) for call in kept}
     ordered = [call for lineage in _lineages(kept, following) for call in lineage]

@@ -208,9 +208,6 @@ class OpenAIJudge:
     def from_keys(cls, keys: Any) -> Self:
         """Build the judge that the keys ``judge_url``, ``judge_model`` and so on describe.
 
-        Args:
-            keys: of a run, an environment or a verifier.
-
         Raises:
             InputError: the environment variable of the API key is not set.
         """
@@ -250,11 +247,7 @@ class OpenAIJudge:
         return str((await self._choice(prompt, about))["message"]["content"] or "")
 
     async def _choice(self, prompt: str, about: str, **more: Any) -> dict[str, Any]:
-        """Return the first choice of a chat completion.
-
-        Args:
-            more: other fields of the request, such as ``logprobs``.
-        """
+        """Return the first choice of a chat completion; ``more`` are other fields of the request."""
         body = {
             "model": self.model,
             "messages": [{"role": "user", "content": prompt}],
@@ -351,7 +344,6 @@ def check_judge(keys: Any, prefix: str = "") -> None:
     """Check the name of the judge, and that it has a server if and only if it needs one.
 
     Args:
-        keys: of a run or an environment.
         prefix: written before keys in messages, such as ``env.``.
 
     Raises:

@@ -21,7 +21,7 @@ from ray.serve.handle import DeploymentHandle
 from starlette.exceptions import HTTPException
 
 from rl_agents.config import Settings
-from rl_agents.gateway.dialects import DIALECTS, event_stream, handlers, ignored_header, messages, primed, written
+from rl_agents.gateway.dialects import DIALECTS, event_stream, ignored_header, messages, primed, written
 from rl_agents.inference.base import EngineError, EngineSettings, Sampling
 from rl_agents.inference.select import resolve_engine, run_engine
 from rl_agents.serving.metrics import EngineMeter
@@ -32,7 +32,7 @@ from rl_agents.serving.service import CheckpointRequest, Service
 from rl_agents.serving.sessions import SessionRequest, StepRequest
 from rl_agents.serving.source import Checkpoint, find_checkpoint, served_settings
 from rl_agents.web.bodies import BodyT, json_object, read_body
-from rl_agents.web.errors import overloaded
+from rl_agents.web.errors import handlers, overloaded
 from rl_agents.web.security import Guard, Keys
 
 logger = logging.getLogger("ray.serve")
@@ -57,7 +57,7 @@ def make_api(service: Service, keys: Keys, max_body_bytes: int) -> FastAPI:
     # FastAPI's own documentation pages load scripts from other servers.
     api = FastAPI(title="rl_agents", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     api.add_middleware(Guard, keys=keys, max_body_bytes=max_body_bytes, write=written)
-    for error, handler in handlers(logger, "server").items():
+    for error, handler in handlers(logger, "server's log", written).items():
         api.add_exception_handler(error, handler)
     _add_dialects(api, service)
     _add_sessions(api, service)

@@ -127,14 +127,7 @@ class Policy:
     def __init__(
         self, settings: EngineSettings, checkpoint: Checkpoint, drain_s: float = 10.0, meter: EngineMeter | None = None
     ) -> None:
-        """Build the engine.
-
-        Args:
-            settings: of the engine; its ``model_dir`` is the checkpoint's.
-            checkpoint: served until `load`.
-            drain_s: seconds that new weights wait for running answers.
-            meter: counts running answers and checkpoints.
-        """
+        """Build the engine; new weights wait ``drain_s`` seconds for running answers."""
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)  # before torch is imported
         from rl_agents.inference.select import build_engine
 

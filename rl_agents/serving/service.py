@@ -134,14 +134,7 @@ class Service:
     def __init__(
         self, options: ServingOptions, settings: Settings, checkpoint: Checkpoint, client: PolicyClient, kind: str
     ) -> None:
-        """Load the tokenizer.
-
-        Args:
-            options: keys of the server.
-            settings: keys of the run.
-            checkpoint: with which the replicas start.
-            client: the replicas.
-            kind: of their engines, ``vllm`` or ``torch``.
+        """Load the tokenizer; ``kind`` is that of the replicas' engines, ``vllm`` or ``torch``.
 
         Raises:
             InputError: no usable tokenizer.

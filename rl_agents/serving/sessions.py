@@ -146,12 +146,6 @@ class Sessions:
     """All sessions of a server, with limits on number and idle time."""
 
     def __init__(self, options: ServingOptions, settings: Settings, context: ContextPolicy) -> None:
-        """
-        Args:
-            options: keys of the server.
-            settings: keys of the run, with the environment, context and limits of all sessions.
-            context: builds prompts.
-        """
         self._options, self._context = options, context
         self._settings = copy.deepcopy(settings)
         self._settings.env_blocking = "thread"
@@ -172,11 +166,7 @@ class Sessions:
         return used
 
     async def create(self, request: SessionRequest, generate: Generate, label: str) -> Session:
-        """Open a session and reset its environment.
-
-        Args:
-            generate: samples an answer.
-            label: the served checkpoint.
+        """Open a session and reset its environment; ``label`` is the served checkpoint.
 
         Raises:
             ApiError: 400 for an unknown task; 429 if all places are used; 502 if the environment fails.

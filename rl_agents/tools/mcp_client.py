@@ -100,9 +100,6 @@ class Link:
 
     If a server dies, all its running calls fail. They are repeated on a new one, one after the other and each alone, so
     that a call that kills its server does not make others fail.
-
-    Args:
-        concurrency: number of concurrent calls.
     """
 
     def __init__(self, spec: ServerSpec, start_timeout_s: float, concurrency: int) -> None:

@@ -62,7 +62,7 @@ class Toolbox:
             keep the order of the calls.
 
     Raises:
-        ValueError: a name twice, or a limit below 1.
+        ValueError: a name twice.
     """
 
     def __init__(
@@ -74,8 +74,6 @@ class Toolbox:
         self._tools = {bound.tool.name: bound for bound in tools}
         if len(self._tools) < len(tools):
             raise ValueError("a tool's name occurs twice")
-        if max_calls < 1:
-            raise ValueError("max_calls must be at least 1")
         self._max_calls, self._together = max_calls, together
 
     @property

@@ -16,18 +16,14 @@ if TYPE_CHECKING:
     import pyarrow
 
 TURNS_FILE, PROFILE_FILE, PIVOTS_FILE = "turns.parquet", "profile.parquet", "pivots.parquet"
-COLUMNS = ("turn_id", "trace_id", "index", "source", "harness", "kind", "action_name", "messages", "tools", "action")
+#: Columns with the fields of a turn as they are; messages, tools and actions are JSON text.
+PLAIN = ("turn_id", "trace_id", "index", "source", "harness")
+COLUMNS = (*PLAIN, "kind", "action_name", "messages", "tools", "action")
 
 
 def turn_columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
-    """Return the columns of turns; messages, tools and actions are JSON text."""
     return {
-        "turn_id": [turn.turn_id for turn in turns],
-        "trace_id": [turn.trace_id for turn in turns],
-        "index": [turn.index for turn in turns],
-        "source": [turn.source for turn in turns],
-        "harness": [turn.harness for turn in turns],
-        "kind": [turn.kind for turn in turns],
+        **{name: [getattr(turn, name) for turn in turns] for name in (*PLAIN, "kind")},
         "action_name": [action_name(turn) for turn in turns],
         "messages": [_json(turn.messages) for turn in turns],
         "tools": [_json([tool.to_openai() for tool in turn.tools]) for turn in turns],
@@ -92,14 +88,10 @@ def read_turns(path: Path) -> list[Turn]:
                 tools[row["tools"]] = read_tools(json.loads(row["tools"]))
             turns.append(
                 Turn(
-                    turn_id=row["turn_id"],
-                    trace_id=row["trace_id"],
-                    index=int(row["index"]),
-                    source=row["source"],
+                    **{name: row[name] for name in PLAIN},
                     messages=tuple(json.loads(row["messages"])),
                     tools=tools[row["tools"]],
                     action=json.loads(row["action"]),
-                    harness=row["harness"],
                 )
             )
         except (ValueError, TypeError) as error:

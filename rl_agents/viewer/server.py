@@ -12,12 +12,12 @@ from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from rl_agents.viewer.answers import answer
 from rl_agents.viewer.runs import Catalog
-from rl_agents.web.errors import ApiError, http_error
+from rl_agents.web.errors import ApiError, handlers
 from rl_agents.web.security import Guard, Keys, digest
 
 logger = logging.getLogger("rl_agents.viewer")
@@ -57,10 +57,13 @@ def make_app(catalog: Catalog, token: str = "") -> Any:
         Route("/static/{name}", _static(files)),
         Route("/api/{view}", _api(catalog)),
     ]
-    handlers: Mapping[Any, Any] = {ApiError: _on_api_error, HTTPException: _on_http_error, Exception: _on_bug}
-    app = Starlette(routes=routes, exception_handlers=handlers)
+    app = Starlette(routes=routes, exception_handlers=handlers(logger, "terminal", _written, HEADERS))
     keys = Keys(api=digest(token)) if token else Keys()
-    return Guard(app, keys, MAX_BODY_BYTES, write=lambda error, *_: error.body())
+    return Guard(app, keys, MAX_BODY_BYTES, write=_written)
+
+
+def _written(error: ApiError, *_: object) -> dict[str, Any]:
+    return error.body()
 
 
 def pages() -> tuple[str, dict[str, bytes]]:
@@ -109,18 +112,3 @@ def _check_origin(request: Request) -> None:
     own = {f"{scheme}://{request.headers.get('host', '')}" for scheme in ("http", "https")}
     if (origin is not None and origin not in own) or site not in ("none", "same-origin"):
         raise ApiError(403, "only the viewer's own page may make requests", "other_origin")
-
-
-async def _on_api_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    return JSONResponse(error.body(), error.status, headers={**HEADERS, **error.headers()})
-
-
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return await _on_api_error(request, http_error(request.method, request.url.path, error.status_code, error.detail))
-
-
-async def _on_bug(request: Request, error: Exception) -> Response:
-    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return await _on_api_error(request, ApiError(500, "internal error; see the terminal", "internal_error"))

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+#: Returns the body of an error, given the request's path and headers (names in lower case).
+Write = Callable[["ApiError", str, Mapping[str, str]], Mapping[str, Any]]
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 #: The folders of an absolute path; not those of a URL or of a relative path.
 _FOLDERS = re.compile(r"(?<![\w.:/~-])/(?:[^/\s'\":,;]+/)+")
@@ -68,3 +78,28 @@ def http_error(method: str, path: str, status: int, detail: str) -> ApiError:
 def overloaded() -> ApiError:
     """Return the error for a request while all engines are busy and the queue is full."""
     return ApiError(429, "the server is busy; try again in a moment", "overloaded")
+
+
+def handlers(log: logging.Logger, owner: str, write: Write, further: Mapping[str, str] = NO_HEADERS) -> dict[Any, Any]:
+    """Return Starlette's handlers by exception; unexpected ones are logged.
+
+    Args:
+        owner: where the log is, for the answer.
+        further: headers of every answer.
+    """
+
+    async def on_api_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ApiError)
+        body = write(error, request.url.path, request.headers)
+        return JSONResponse(body, error.status, headers={**further, **error.headers()})
+
+    async def on_http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        problem = http_error(request.method, request.url.path, error.status_code, error.detail)
+        return await on_api_error(request, problem)
+
+    async def on_bug(request: Request, error: Exception) -> Response:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return await on_api_error(request, ApiError(500, f"internal error; see the {owner}", "internal_error"))
+
+    return {ApiError: on_api_error, HTTPException: on_http_error, Exception: on_bug}

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import ipaddress
 import os
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,9 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
 from rl_agents.errors import InputError
-from rl_agents.web.errors import ApiError
+from rl_agents.web.errors import ApiError, Write
 
 Scope = MutableMapping[str, Any]
-#: Returns the body of an error, given the request's path and headers.
-Write = Callable[[ApiError, str, Mapping[str, str]], Mapping[str, Any]]
 
 MIN_KEY_CHARACTERS = 16
 #: Paths without a key: the page and the probes.

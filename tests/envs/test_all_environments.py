@@ -130,6 +130,8 @@ def test_the_registry_and_the_constructor_agree(name: str) -> None:
         read_env_options(spec, {"no_such_option": 1})
     with pytest.raises(InputError, match="set max_turns"):
         read_env_options(spec, {"max_turns": 3})
+    with pytest.raises(InputError, match="unknown split 'valid'"):
+        task_ids(name, "valid", {})
 
 
 @every_environment

@@ -11,7 +11,7 @@ import pytest
 from environments import starts, with_keywords
 from rollout.stalls import fires_at
 
-from rl_agents.envs import base
+from rl_agents.envs import base, preferences
 from rl_agents.envs.base import named_env
 from rl_agents.envs.preference_estimation import env as prompts
 from rl_agents.envs.preference_estimation import env as rules
@@ -45,8 +45,8 @@ def solution(task_id: str = TASK) -> str:
 
 
 def test_comparisons_are_the_same_whichever_way_round() -> None:
-    assert rules.comparison(1, 3, "Yes") == rules.comparison(3, 1, "No") == (1, 3, 1)
-    assert rules.comparison(1, 3, "Equal") == rules.comparison(3, 1, "Equal") == (1, 3, 0)
+    assert preferences.comparison(1, 3, "Yes") == preferences.comparison(3, 1, "No") == (1, 3, 1)
+    assert preferences.comparison(1, 3, "Equal") == preferences.comparison(3, 1, "Equal") == (1, 3, 0)
 
 
 def test_agreement_by_hand() -> None:

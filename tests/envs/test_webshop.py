@@ -149,7 +149,7 @@ def test_splits_of_generated_and_official_goals(shop: Shop) -> None:
             return self.count
 
     def sizes(count: int) -> dict[str, int]:
-        return {split: len(tasks.split_ids(Counted(count), split, "human", False)) for split in tasks.SPLITS}  # type: ignore[arg-type]
+        return {split: len(tasks.split_ids(Counted(count), split, "human", False)) for split in ("train", "test")}  # type: ignore[arg-type]
 
     assert sizes(12_087) == {"train": 11_587, "test": 500}, "StepPO, B.1"
     assert tasks.split_ids(Counted(12_087), "train", "human", False)[0] == "human/00500"  # type: ignore[arg-type]

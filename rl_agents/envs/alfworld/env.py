@@ -164,18 +164,16 @@ class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
     def view(self) -> View:
         return self.last_state.view
 
-    def _info(self, episode: Episode, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+    def _report(self, episode: Episode) -> dict[str, Any]:
         view = episode.view
-        metrics = {"turns": float(episode.turns), "invalid_actions": float(episode.invalid)}
+        metrics = {"invalid_actions": episode.invalid}
         if family := _family(view.room):
-            metrics[f"won_{family}"] = float(episode.won)
+            metrics[f"won_{family}"] = episode.won
         return {
             "task_id": episode.task_id,
             "success": episode.won,
-            "valid": valid,
             "admissible_actions": list(view.admissible),
             "anchor": self._anchor(view),
-            "progress": progress,
             "metrics": metrics,
         }
 

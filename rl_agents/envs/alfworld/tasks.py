@@ -38,7 +38,7 @@ def generated_tasks(size: str, split: str) -> list[str]:
     """Return the task ids of ``train``, ``test_seen`` or ``test_unseen``.
 
     Raises:
-        InputError: unknown split; the panel file was changed.
+        InputError: the panel file was changed.
     """
     return panel_ids(panel_file(size), split)
 

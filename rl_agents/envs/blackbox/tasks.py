@@ -64,7 +64,7 @@ def task_ids(split: str, options: BlackboxOptions) -> list[str]:
     """Return the ids of ``train`` or ``test``.
 
     Raises:
-        InputError: another split, no agent, or tasks that cannot be used.
+        InputError: no agent, or tasks that cannot be used.
     """
     if base_environment(base.plain_options(options)) != "blackbox":
         return base.task_ids(options.tasks, split, options.task_options)

@@ -198,7 +198,7 @@ class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
         asked = query_text(label, bits, self.options.prompt)
         return self._end_turn(new, observation, valid=True, progress=progress, query=asked)
 
-    def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+    def _report(self, state: GameState) -> dict[str, Any]:
         task = state.task
         known = " | ".join(
             f"{label} {' '.join(str(c + 1) for c in candidates)}"
@@ -207,14 +207,11 @@ class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
         return {
             "task_id": task.task_id,
             "success": state.success,
-            "valid": valid,
-            "progress": progress,
             "references": [answer_text(task, task.hidden, self.options.prompt)],
             "anchor": f"{' '.join(task.tables)} : {known}",
             "metrics": {
-                "turns": float(state.turns),
-                "survivors": float(tasks.total(state.survivors)),
-                "wasted_queries": float(state.wasted_queries),
+                "survivors": tasks.total(state.survivors),
+                "wasted_queries": state.wasted_queries,
                 "circuits_right": state.right / len(task.hidden),
             },
         }

@@ -129,20 +129,14 @@ class GuessNumbersEnv(TaggedEnv[GameState, GuessNumbersOptions]):
         new = replace(state, remaining=remaining, inconsistent_guesses=state.inconsistent_guesses + (not inside))
         return self._end_turn(new, feedback_observation(value, self.options.prompt), valid=True, progress=progress)
 
-    def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+    def _report(self, state: GameState) -> dict[str, Any]:
         group = state.task.subgroup
         return {
             "task_id": state.task.task_id,
             "success": state.success,
-            "valid": valid,
-            "progress": progress,
             "references": [state.task.secret],
             "anchor": f"{group.a} of {group.b} : {' '.join(state.remaining)}",
-            "metrics": {
-                "turns": float(state.turns),
-                "inconsistent_guesses": float(state.inconsistent_guesses),
-                "hypotheses_left": float(len(state.remaining)),
-            },
+            "metrics": {"inconsistent_guesses": state.inconsistent_guesses, "hypotheses_left": len(state.remaining)},
         }
 
 

@@ -137,7 +137,7 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
         if self.options.reward == "points" and self.options.judge != "rule":
             raise InputError("env.reward=points counts by the rule judge; any other gives env.reward=pass or match")
         self._own = own_questions(self.options)
-        self._compact = self.options.prompt == "compact"
+        self.answer_instruction = COMPACT_ANSWER_NOW if self._compact else ANSWER_NOW
         self._rules = _SYSTEM.format(
             max_calls=MAX_CALLS, max_turns=self.max_turns, max_sentences=MAX_SENTENCES, tag=self.options.thoughts
         )
@@ -162,11 +162,6 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
     def _reject(self, state: QAState, problem: str) -> StepResult:
         text = INVALID if self._compact else _MALFORMED.format(problem=feedback(problem))
         return self._end_malformed(state, text, query="")
-
-    @property
-    def answer_instruction(self) -> str:
-        """What the agent reads if its next turn must answer."""
-        return COMPACT_ANSWER_NOW if self._compact else ANSWER_NOW
 
     def _call(self, state: QAState, turn: ToolResponse) -> StepResult:
         read = list(state.read)
@@ -215,22 +210,19 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
             conciseness(answer, task.points),
         )
 
-    def _info(self, state: QAState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+    def _report(self, state: QAState) -> dict[str, Any]:
         task, verdict = state.task, state.verdict
         return {
             "task_id": task.task_id,
             "success": verdict.passed,
-            "valid": valid,
-            "progress": progress,
             "anchor": "\n\n".join([task.question, *sorted(state.read)]),
             "references": list(task.references),
             "points": list(task.points),
             "evidence": list(state.read),
             "metrics": {
-                "turns": float(state.turns),
-                "searches": float(state.searches),
-                "passages": float(len(state.read)),
-                "sentences": float(verdict.sentences),
+                "searches": state.searches,
+                "passages": len(state.read),
+                "sentences": verdict.sentences,
                 "grounded": verdict.grounded,
                 "complete": verdict.complete,
                 "grounded_share": verdict.grounded_share,

@@ -241,7 +241,7 @@ def task_ids(split: str, options: LongFormQAOptions) -> list[str]:
     """Return the ``train`` or ``test`` ids of the user's questions, or of the almanac.
 
     Raises:
-        InputError: an unknown split, or unusable files.
+        InputError: unusable files.
     """
     own = own_questions(options)
     return numbered_ids("almanac", split, SIZES) if own is None else list(own.ids(split))

@@ -197,21 +197,18 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
             self._toolbox = Toolbox(bound, MAX_CALLS, together=True)
         return self._toolbox
 
-    def _info(self, state: ToolState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+    def _report(self, state: ToolState) -> dict[str, Any]:
         question, answers = state.question, state.question.answers
         exact = exact_match(state.answer, answers) if state.answer else 0.0
         learned = hashlib.sha256("\n\n".join(sorted(state.seen)).encode("utf-8", "replace")).hexdigest()
         return {
             "task_id": question.id,
             "success": exact == 1.0,
-            "valid": valid,
-            "progress": progress,
             "anchor": f"{question.id} {learned}" if state.seen else question.id,
             "references": list(answers),
             "metrics": {
-                "turns": float(state.turns),
-                "calls": float(state.calls),
-                "failed_calls": float(state.failed),
+                "calls": state.calls,
+                "failed_calls": state.failed,
                 "em": exact,
                 "f1": f1(state.answer, answers) if state.answer else 0.0,
             },

@@ -19,15 +19,10 @@ from rl_agents.envs.panels import TableTasks, held_out
 from rl_agents.errors import InputError
 
 SPLIT_SEED = "mcp-2026"
-SPLITS = ("train", "test")
 
 
 def task_ids(split: str, options: McpOptions) -> list[str]:
-    """Return the ids of ``train`` or ``test``.
-
-    Raises:
-        InputError: another split, or files that cannot be used.
-    """
+    """Return the ids of ``train`` or ``test``; raises as `load_tasks` does."""
     return list(load_tasks(options).ids(split))
 
 
@@ -59,5 +54,5 @@ def _loaded(tables: tuple[Table, ...], versions: tuple[str, ...], max_bad_share:
             raise InputError(f"{table.name}: the task id {min(twice)!a} occurs twice")
         seen.update(own)
     ids = [one.ids() for one in kept]
-    splits = held_out(ids[0], SPLIT_SEED) if len(ids) == 1 else dict(zip(SPLITS, ids, strict=True))
+    splits = held_out(ids[0], SPLIT_SEED) if len(ids) == 1 else dict(zip(("train", "test"), ids, strict=True))
     return TableTasks("mcp", tuple(kept), splits)

@@ -15,25 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rl_agents.envs import preferences
 from rl_agents.envs.movie_recommendation import SPEC, MovieRecommendationOptions
 from rl_agents.envs.movie_recommendation.tasks import Size, Task, find_task, task_ids
-from rl_agents.envs.preferences import (
-    NO,
-    PAPER_PROMPT,
-    YES,
-    Comparison,
-    Levels,
-    Movie,
-    Question,
-    Vector,
-    comparison,
-    cosine,
-    preference,
-    question_parts,
-    read_vector,
-    satisfaction,
-    shown,
-)
+from rl_agents.envs.preferences import Comparison, Levels, Movie, Question, Vector
 from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations, read_tags
 
 _PAPER_FINAL = """\
@@ -76,14 +61,14 @@ PAPER_MALFORMED = {
 def movie_name(movie: Movie, size: Size, style: str) -> str:
     """Return a movie's name, or its scores in the compact style."""
     if style == "compact":
-        return "/".join(shown(score, size.score_levels) for score in movie.scores)
+        return "/".join(preferences.shown(score, size.score_levels) for score in movie.scores)
     return movie.name
 
 
 def _listed(movies: Sequence[Movie], size: Size, style: str) -> str:
     if style == "compact":
         return " ".join(movie_name(movie, size, style) for movie in movies)
-    rows = (",".join(shown(score, size.score_levels) for score in movie.scores) for movie in movies)
+    rows = (",".join(preferences.shown(score, size.score_levels) for score in movie.scores) for movie in movies)
     return "\n".join(f"{movie.name}: [{row}]" for movie, row in zip(movies, rows, strict=True))
 
 
@@ -91,7 +76,7 @@ def first_observation(task: Task, style: str) -> str:
     movies = _listed(task.seen, task.size, style)
     if style == "compact":
         return f"seen {movies}"
-    return PAPER_PROMPT.format(n=task.size.attributes, seen=task.size.seen, movies=movies)
+    return preferences.PAPER_PROMPT.format(n=task.size.attributes, seen=task.size.seen, movies=movies)
 
 
 def final_request(task: Task, style: str) -> str:
@@ -104,16 +89,16 @@ def reply_observation(task: Task, question: Question, reply: str, style: str) ->
     """Return the user's answer to a question, or the preferred movie in the compact style."""
     if style != "compact":
         return reply
-    preferred = {YES: question.first, NO: question.second}
+    preferred = {preferences.YES: question.first, preferences.NO: question.second}
     return movie_name(task.seen[preferred[reply]], task.size, style) if reply in preferred else reply.lower()
 
 
 def read_question(content: str, task: Task, style: str) -> Question | TaggedAction:
     """Read the content of ``<interact>``; a malformed action if it is not an estimate and a question."""
-    parts = question_parts(content, style == "compact")
+    parts = preferences.question_parts(content, style == "compact")
     if parts is None:
         return malformed(NOT_A_QUESTION)
-    estimate = read_vector(parts[0], task.size.attributes)
+    estimate = preferences.read_vector(parts[0], task.size.attributes)
     if estimate is None:
         return malformed(NOT_A_VECTOR)
     positions = {movie_name(movie, task.size, style): position for position, movie in enumerate(task.seen)}
@@ -139,7 +124,7 @@ def progresses(estimates: Sequence[Vector], weights: Levels) -> bool:
 
     An unchanged estimate is a stall, and the first one is progress.
     """
-    similarities = [cosine(estimate, weights) for estimate in estimates[-2:]]
+    similarities = [preferences.cosine(estimate, weights) for estimate in estimates[-2:]]
     return len(similarities) < 2 or similarities[-1] > similarities[-2]
 
 
@@ -176,9 +161,6 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
     recommendations), ``query`` (the question), ``references`` (the best unseen movie), and ``metrics``: ``turns``,
     ``questions``, ``repeated_questions``, ``similarity`` (cosine of the last estimate and the weights; 0 without one)
     and ``satisfaction`` (of the recommendation, as a share of the best movie's).
-
-    Raises:
-        InputError: a bad option.
     """
 
     observation_space = observations(32768)
@@ -206,68 +188,54 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
 
     def _ask(self, state: SessionState, question: Question) -> StepResult:
         first, second = (state.task.seen[position] for position in (question.first, question.second))
-        reply = preference(state.task.weights, first, second)
-        known = comparison(question.first, question.second, reply)
+        reply = preferences.preference(state.task.weights, first, second)
+        known = preferences.comparison(question.first, question.second, reply)
         new = replace(state, estimates=(*state.estimates, question.estimate), comparisons=(*state.comparisons, known))
         observation = reply_observation(state.task, question, reply, self.options.prompt)
         progress = progresses(new.estimates, state.task.weights)
         query = f"Would you prefer {first.name} over {second.name}?"
-        return self._result(new, observation, valid=True, progress=progress, query=query)
+        return self._end_turn(*self._before_last(new, observation), valid=True, progress=progress, query=query)
 
     def _answer(self, state: SessionState, content: str) -> StepResult:
-        vector = None if state.final else read_vector(content, state.task.size.attributes)
+        vector = None if state.final else preferences.read_vector(content, state.task.size.attributes)
         if vector is not None:
             new = replace(state, estimates=(*state.estimates, vector), final=True)
             observation = final_request(state.task, self.options.prompt)
-            return self._result(new, observation, valid=True, progress=progresses(new.estimates, state.task.weights))
+            progress = progresses(new.estimates, state.task.weights)
+            return self._end_turn(new, observation, valid=True, progress=progress, query="")
         named = {movie_name(movie, state.task.size, self.options.prompt): movie.name for movie in state.task.unseen}
         new = replace(state, chosen=named.get(content, "no such movie"))
-        observation = "correct" if new.success else "wrong"
-        return self._result(new, observation, valid=True, progress=None, terminated=True)
+        observation, reward = "correct" if new.success else "wrong", float(new.success)
+        return self._end_turn(new, observation, reward, valid=True, progress=None, terminated=True, query="")
 
     def _reject(self, state: SessionState, parsed: TaggedAction) -> StepResult:
-        return self._result(state, self._malformed_text(parsed), valid=False, progress=None)
+        return self._end_malformed(*self._before_last(state, self._malformed_text(parsed)), query="")
 
     def _with_request(self, observation: str, task: Task) -> str:
         space = " " if self.options.prompt == "compact" else "\n\n"
         return observation + space + final_request(task, self.options.prompt)
 
-    def _result(
-        self,
-        new: SessionState,
-        observation: str,
-        *,
-        valid: bool,
-        progress: bool | None,
-        query: str = "",
-        terminated: bool = False,
-    ) -> StepResult:
-        """End the turn, and begin the last one if only one is left."""
-        if not (new.final or terminated) and new.turns + 1 == self.max_turns - 1:
-            new, observation = replace(new, final=True), self._with_request(observation, new.task)
-        reward = float(new.success)
-        return self._end_turn(
-            new, observation, reward, valid=valid, progress=progress, terminated=terminated, query=query
-        )
+    def _before_last(self, new: SessionState, observation: str) -> tuple[SessionState, str]:
+        """Begin the last turn if only one is left."""
+        if new.final or new.turns + 1 != self.max_turns - 1:
+            return new, observation
+        return replace(new, final=True), self._with_request(observation, new.task)
 
-    def _info(self, state: SessionState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+    def _report(self, state: SessionState) -> dict[str, Any]:
         task = state.task
         known = sorted(set(state.comparisons))
         said = " ".join(f"{task.seen[i].name}{'<=>'[sign + 1]}{task.seen[j].name}" for i, j, sign in known)
-        best = satisfaction(task.weights, task.best)
-        chosen = next((satisfaction(task.weights, m) for m in task.unseen if m.name == state.chosen), 0.0)
+        best = preferences.satisfaction(task.weights, task.best)
+        chosen = next((preferences.satisfaction(task.weights, m) for m in task.unseen if m.name == state.chosen), 0.0)
         return {
             "task_id": task.task_id,
             "success": state.success,
-            "valid": valid,
-            "progress": progress,
             "references": [movie_name(task.best, task.size, self.options.prompt)],
             "anchor": f"{task.task_id} : {said}{' : recommend' if state.final else ''}",
             "metrics": {
-                "turns": float(state.turns),
-                "questions": float(len(state.comparisons)),
-                "repeated_questions": float(len(state.comparisons) - len(known)),
-                "similarity": cosine(state.estimates[-1], task.weights) if state.estimates else 0.0,
+                "questions": len(state.comparisons),
+                "repeated_questions": len(state.comparisons) - len(known),
+                "similarity": preferences.cosine(state.estimates[-1], task.weights) if state.estimates else 0.0,
                 "satisfaction": chosen / best if best else 0.0,
             },
         }

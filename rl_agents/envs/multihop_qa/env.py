@@ -155,7 +155,7 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
         super().__init__(options, max_turns)
         self._source = find_source(self.options)
         self._retrieval = part_of(RetrieverKeys, self.options)
-        self._compact = self.options.prompt == "compact"
+        self.answer_instruction = COMPACT_ANSWER_NOW if self._compact else ANSWER_NOW
         self._rules = _SYSTEM.format(turns=self.max_turns, calls=MAX_CALLS, tag=self.options.thoughts)
 
     def _begin(self, task_id: str) -> tuple[str, EpisodeState]:
@@ -181,11 +181,6 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
         new = replace(state, feedback=problem, invalid=state.invalid + 1)
         text = "invalid" if self._compact else self._next_turn(f"Your response was not valid: {problem}.", state)
         return self._end_malformed(new, text)
-
-    @property
-    def answer_instruction(self) -> str:
-        """What the agent reads if its next turn must answer."""
-        return COMPACT_ANSWER_NOW if self._compact else ANSWER_NOW
 
     def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
         """Return the prompt of a single step, as StepPO rebuilds it: question, queries, passages, problems."""
@@ -243,25 +238,22 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
         toolbox = Toolbox([BoundTool(SEARCH, search)], MAX_CALLS)
         return toolbox.execute(turn.response), queries, list(found)
 
-    def _info(self, state: EpisodeState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+    def _report(self, state: EpisodeState) -> dict[str, Any]:
         question = state.task.question
         metrics = {
-            "turns": float(state.turns),
             "em": state.exact,
             "f1": state.f1,
-            "answered": float(bool(state.answer)),
-            "searches": float(len(state.queries)),
-            "repeated_searches": float(len(state.queries) - len(set(state.queries))),
-            "passages_seen": float(len(state.seen)),
-            "invalid_actions": float(state.invalid),
+            "answered": bool(state.answer),
+            "searches": len(state.queries),
+            "repeated_searches": len(state.queries) - len(set(state.queries)),
+            "passages_seen": len(state.seen),
+            "invalid_actions": state.invalid,
         }
         if question.supporting:
             metrics["support_found"] = 1.0 - len(state.missing) / len(set(question.supporting))
         return {
             "task_id": question.id,
             "success": state.exact == 1.0,
-            "valid": valid,
-            "progress": progress,
             "references": list(question.answers),
             "anchor": f"{question.question} | {' | '.join(sorted(state.seen))}",
             "metrics": metrics,

@@ -20,7 +20,7 @@ from typing import Any
 from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
 from rl_agents.envs.paper_search.env import BAD_CALL, BAD_TURN, DONE, FIND, NEXT, NOTHING, REASONS, PaperSearchEnv
 from rl_agents.envs.paper_search.generated import SMALL_JARGON, SMALL_METHODS, SMALL_SUBJECTS, small_ids
-from rl_agents.envs.paper_search.state import EXPAND, SEARCH, SearchState, query_key
+from rl_agents.envs.paper_search.state import EXPAND, SEARCH, THRESHOLD, SearchState, query_key
 from rl_agents.tools.calls import ToolCall, write_response
 
 Call = tuple[str, str]
@@ -31,13 +31,9 @@ RENAMED = 2
 NEAREST, TIRED = 10, 20
 
 
-def expert_action(state: SearchState, max_calls: int = 5, compact: bool = False, relevant: float = 0.5) -> str:
-    """Return the expert's action: the most promising calls, or the end of the search if there is none.
-
-    Args:
-        relevant: score from which a paper is expanded.
-    """
-    calls = list(itertools.islice(_promising(state, relevant), max_calls))
+def expert_action(state: SearchState, max_calls: int, compact: bool = False) -> str:
+    """Return the expert's action: the most promising calls, or the end of the search if there is none."""
+    calls = list(itertools.islice(_promising(state), max_calls))
     return written(calls, compact) if calls else spaced(STOP) if compact else STOP
 
 
@@ -68,10 +64,10 @@ def spaced(answer: str) -> str:
     return answer.replace(">", "> ").replace("</", " </").strip()
 
 
-def _promising(state: SearchState, relevant: float) -> Iterator[Call]:
+def _promising(state: SearchState) -> Iterator[Call]:
     if not state.actions:
         yield SEARCH, " ".join(state.task.wanted) or state.task.query
-    good = [found for found in state.pool if found.score >= relevant]
+    good = [found for found in state.pool if found.score >= THRESHOLD]
     tried = {*state.queries, query_key(state.task.query)}
     names = dict.fromkeys(found.title for found in good if query_key(found.title) not in tried)
     yield from ((SEARCH, title) for title in list(names)[:RENAMED])

@@ -127,7 +127,6 @@ class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
         self._retrieval = part_of(RetrieverKeys, self.options)
         self._selector = make_selector(self.options)
         self.awaited = self._selector.remote
-        self._compact = self.options.prompt == "compact"
 
     def _begin(self, task_id: str) -> tuple[str, SearchState]:
         state = SearchState(self._papers.task(task_id))
@@ -199,22 +198,19 @@ class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
             tools=json.dumps([tool.to_openai() for tool in TOOLS.values()], indent=1),
         )
 
-    def _info(self, state: SearchState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+    def _report(self, state: SearchState) -> dict[str, Any]:
         measured = measures(state.kept, state.task.relevant)
         done = sorted(f"{action.kind} {action.argument}" for action in state.actions)
         return {
             "task_id": state.task.task_id,
             "success": measured.f1 >= SUCCESS_F1,
-            "valid": valid,
-            "progress": progress,
             "anchor": " | ".join([state.task.task_id, *done]),
             "metrics": {
-                "turns": float(state.turns),
-                "searches": float(len(state.queries)),
-                "expansions": float(len(state.expanded)),
-                "refused_calls": float(state.refused),
-                "malformed": float(state.malformed),
-                "pool": float(len(state.pool)),
+                "searches": len(state.queries),
+                "expansions": len(state.expanded),
+                "refused_calls": state.refused,
+                "malformed": state.malformed,
+                "pool": len(state.pool),
                 "f1": measured.f1,
                 "recall": measured.recall,
                 "precision": measured.precision,

@@ -28,7 +28,7 @@ from typing import Any
 from rl_agents.data.row_cache import keep
 from rl_agents.data.tables import fingerprint, table_files
 from rl_agents.envs.options import RetrieverKeys
-from rl_agents.envs.panels import check_split, shuffled_ids, unknown_task
+from rl_agents.envs.panels import shuffled_ids, unknown_task
 from rl_agents.envs.paper_search import PaperSearchOptions
 from rl_agents.envs.paper_search.generated import SETTINGS, generated_papers, small_papers
 from rl_agents.envs.paper_search.library import Library, Paper, Task, citation_links, read_papers, read_queries
@@ -196,12 +196,7 @@ def find_papers(options: PaperSearchOptions) -> Papers:
 
 
 def task_ids(split: str, options: PaperSearchOptions) -> list[str]:
-    """Return the ``train`` or ``test`` ids of a source.
-
-    Raises:
-        InputError: unknown split, or see `find_papers`.
-    """
-    check_split(split, dict.fromkeys(SPLITS, ()))
+    """Return the ``train`` or ``test`` ids of a source; raises as `find_papers` does."""
     return list(find_papers(options).task_ids(split))
 
 

@@ -13,23 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rl_agents.envs import preferences
 from rl_agents.envs.preference_estimation import SPEC, PreferenceEstimationOptions
 from rl_agents.envs.preference_estimation.tasks import Task, find_task, task_ids
-from rl_agents.envs.preferences import (
-    EQUAL,
-    NO,
-    PAPER_PROMPT,
-    Comparison,
-    Movie,
-    Question,
-    Vector,
-    comparison,
-    cosine,
-    preference,
-    question_parts,
-    read_vector,
-    shown_vector,
-)
+from rl_agents.envs.preferences import EQUAL, NO, Comparison, Movie, Question, Vector
 from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations, read_tags
 
 PAPER_ANSWER_NOW = (
@@ -63,7 +50,7 @@ def read_estimate(content: str, task: Task, style: str) -> Vector | None:
     if len(content) > _LONGEST_CONTENT:
         return None
     if style == "paper":
-        return read_vector(content, len(task.weights))
+        return preferences.read_vector(content, len(task.weights))
     numbers = content.split(",")
     values = {str(level): level / (task.levels - 1) for level in range(task.levels)}
     known = len(numbers) == len(task.weights) and all(number in values for number in numbers)
@@ -79,7 +66,7 @@ def parse_action(response: str, task: Task, style: str) -> TaggedAction | Questi
     action = read_tags(response)
     if action.kind != "interact":
         return action
-    parts = question_parts(action.content, style == "compact")
+    parts = preferences.question_parts(action.content, style == "compact")
     if parts is None:
         return malformed(NOT_A_QUESTION)
     estimate = read_estimate(parts[0], task, style)
@@ -125,8 +112,8 @@ def answer_action(estimate: Sequence[float], task: Task, style: str) -> str:
 def first_observation(task: Task, style: str) -> str:
     if style == "compact":
         return " ".join(movie_names(task, style))
-    movies = "\n".join(f"{m.name}: [{shown_vector(m.scores, task.levels)}]" for m in task.movies)
-    return PAPER_PROMPT.format(n=len(task.weights), seen=len(task.movies), movies=movies)
+    movies = "\n".join(f"{m.name}: [{preferences.shown_vector(m.scores, task.levels)}]" for m in task.movies)
+    return preferences.PAPER_PROMPT.format(n=len(task.weights), seen=len(task.movies), movies=movies)
 
 
 def reply_observation(task: Task, question: Question, reply: str, style: str) -> str:
@@ -198,9 +185,9 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
 
     def _ask(self, state: GameState, question: Question) -> StepResult:
         task = state.task
-        similarity = cosine(question.estimate, task.weights)
-        reply = preference(task.weights, task.movies[question.first], task.movies[question.second])
-        fact = comparison(question.first, question.second, reply)
+        similarity = preferences.cosine(question.estimate, task.weights)
+        reply = preferences.preference(task.weights, task.movies[question.first], task.movies[question.second])
+        fact = preferences.comparison(question.first, question.second, reply)
         new = replace(
             state,
             similarity=similarity,
@@ -214,7 +201,7 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
 
     def _answer(self, state: GameState, content: str) -> StepResult:
         estimate = read_estimate(content, state.task, self.options.prompt)
-        similarity = 0.0 if estimate is None else cosine(estimate, state.task.weights)
+        similarity = 0.0 if estimate is None else preferences.cosine(estimate, state.task.weights)
         success = similarity > self.options.threshold
         return self._end_turn(
             replace(state, similarity=similarity, success=success),
@@ -225,22 +212,19 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
             terminated=True,
         )
 
-    def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+    def _report(self, state: GameState) -> dict[str, Any]:
         task = state.task
         movies = " ".join(scores_word(movie) for movie in task.movies)
         replies = " ".join(f"{i + 1}{'<=>'[sign + 1]}{j + 1}" for i, j, sign in state.known)
         return {
             "task_id": task.task_id,
             "success": state.success,
-            "valid": valid,
-            "progress": progress,
             "references": [estimate_text([w / (task.levels - 1) for w in task.weights], task, self.options.prompt)],
             "anchor": f"{movies} : {replies}",
             "metrics": {
-                "turns": float(state.turns),
                 "similarity": state.similarity or 0.0,
-                "questions": float(len(state.known)),
-                "repeated_questions": float(state.repeated_questions),
+                "questions": len(state.known),
+                "repeated_questions": state.repeated_questions,
             },
         }
 

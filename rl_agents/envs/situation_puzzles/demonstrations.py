@@ -17,17 +17,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
+from rl_agents.envs.situation_puzzles import tasks
 from rl_agents.envs.situation_puzzles.env import NO_QUESTION, TOO_LONG, PuzzleState, SituationPuzzlesEnv
-from rl_agents.envs.situation_puzzles.tasks import (
-    NO,
-    SMALL_SLOTS,
-    SMALL_THEMES,
-    UNKNOWN,
-    YES,
-    Puzzle,
-    Theme,
-    themes,
-)
+from rl_agents.envs.situation_puzzles.tasks import Puzzle, Theme
 from rl_agents.envs.small_model import sum_parts
 from rl_agents.envs.stateful import MALFORMED_REASONS
 from rl_agents.rewards.wording import stem, stems
@@ -48,7 +40,7 @@ def theme_of(puzzle: Puzzle) -> Theme:
     """
     if not puzzle.slots:
         raise ValueError(f"{puzzle.puzzle_id} has no theme: the scripted players only know generated puzzles")
-    return themes()[puzzle.given[0]]
+    return tasks.themes()[puzzle.given[0]]
 
 
 def slots_of(puzzle: Puzzle) -> Belief:
@@ -65,8 +57,8 @@ def belief(state: PuzzleState) -> Belief:
 
 def _open_values(values: tuple[str, ...], replies: dict[str, str]) -> tuple[str, ...]:
     said = {value: replies.get(stem(value)) for value in values}
-    right = tuple(value for value, reply in said.items() if reply == YES)
-    return right[:1] or tuple(value for value, reply in said.items() if reply != NO) or values
+    right = tuple(value for value, reply in said.items() if reply == tasks.YES)
+    return right[:1] or tuple(value for value, reply in said.items() if reply != tasks.NO) or values
 
 
 def question(value: str) -> str:
@@ -107,7 +99,7 @@ def _begin(env: SituationPuzzlesEnv, rng: random.Random, habits: Habits) -> Act:
 def _choose(state: PuzzleState, rng: random.Random, habits: Habits) -> str:
     values = belief(state)
     value = next((open_values[0] for open_values in values if len(open_values) > 1), None)
-    stuck = bool(state.asked) and state.asked[-1][1].text == UNKNOWN
+    stuck = bool(state.asked) and state.asked[-1][1].text == tasks.UNKNOWN
     if rng.random() < (habits.stay_in_rut if stuck else habits.enter_rut):
         return question(rng.choice(foreign_values(theme_of(state.puzzle).name)))
     if value is None or rng.random() < habits.premature_answer:
@@ -121,13 +113,15 @@ def _choose(state: PuzzleState, rng: random.Random, habits: Habits) -> str:
 def foreign_values(theme: str) -> tuple[str, ...]:
     """Return the values of the other scenes in the small set."""
     others = [other for other in small_themes() if other.name != theme]
-    own = {value for values in themes()[theme].slots.values() for value in values}
-    found = [value for other in others for values in list(other.slots.values())[:SMALL_SLOTS] for value in values]
+    own = {value for values in tasks.themes()[theme].slots.values() for value in values}
+    found = [
+        value for other in others for values in list(other.slots.values())[: tasks.SMALL_SLOTS] for value in values
+    ]
     return tuple(value for value in found if value not in own)
 
 
 def small_themes() -> list[Theme]:
-    return list(themes().values())[:SMALL_THEMES]
+    return list(tasks.themes().values())[: tasks.SMALL_THEMES]
 
 
 def words() -> list[str]:
@@ -139,7 +133,7 @@ def _parts() -> dict[str, list[str]]:
     """Return the parts of the embedding of every slot and value: the slot, and the place of the value in it."""
     found: dict[str, list[str]] = {}
     for theme in small_themes():
-        for slot, values in list(theme.slots.items())[:SMALL_SLOTS]:
+        for slot, values in list(theme.slots.items())[: tasks.SMALL_SLOTS]:
             about = f"{theme.name} {slot}"
             found.setdefault(slot, [f"the slot {slot}"]).append(about)
             for place, value in enumerate(values):

@@ -16,20 +16,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from rl_agents.envs.situation_puzzles import SPEC, SituationPuzzlesOptions
-from rl_agents.envs.situation_puzzles.tasks import (
-    F1_UNITS,
-    NO,
-    NOT_A_QUESTION,
-    UNKNOWN,
-    YES,
-    Puzzle,
-    Reply,
-    f1_score,
-    find_puzzle,
-    rule_reply,
-    task_ids,
-)
+from rl_agents.envs.situation_puzzles import SPEC, SituationPuzzlesOptions, tasks
+from rl_agents.envs.situation_puzzles.tasks import Puzzle, Reply, task_ids
 from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations, read_tags
 from rl_agents.rewards.judges import OpenAIJudge
 from rl_agents.rewards.wording import words
@@ -93,7 +81,7 @@ def story(puzzle: Puzzle, style: str) -> str:
 def reply_observation(reply: str, style: str) -> str:
     """Return the judge's reply in its own words, or in one word in the compact style."""
     if style == "compact":
-        return "not-a-question" if reply == NOT_A_QUESTION else reply.lower()
+        return "not-a-question" if reply == tasks.NOT_A_QUESTION else reply.lower()
     return reply
 
 
@@ -147,14 +135,14 @@ Now, please judge the following player question:
 Answer with only one of the three specified responses: Yes, No, or Unknown, without any explanation."""
 
 _REPLY = re.compile(r"\W*(yes|no|unknown|this is not a question)\b", re.IGNORECASE)
-_MEANINGS = {"yes": YES, "no": NO, "unknown": UNKNOWN, "this is not a question": NOT_A_QUESTION}
+_MEANINGS = {"yes": tasks.YES, "no": tasks.NO, "unknown": tasks.UNKNOWN, "this is not a question": tasks.NOT_A_QUESTION}
 
 
 class RuleQuestionJudge:
     remote: ClassVar[bool] = False
 
     async def reply(self, puzzle: Puzzle, question: str) -> Reply:
-        return rule_reply(puzzle, question)
+        return tasks.rule_reply(puzzle, question)
 
 
 class ServerQuestionJudge(OpenAIJudge):
@@ -216,10 +204,10 @@ class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
         super().__init__(options, max_turns)
         self._judge: QuestionJudge = make_judge(self.options)
         self.awaited = self._judge.remote
-        self._unit = F1_UNITS.index(self.options.f1)
+        self._unit = tasks.F1_UNITS.index(self.options.f1)
 
     def _begin(self, task_id: str) -> tuple[str, PuzzleState]:
-        puzzle = find_puzzle(task_id, self.options.data)
+        puzzle = tasks.find_puzzle(task_id, self.options.data)
         return first_observation(puzzle, self.options.prompt), PuzzleState(puzzle)
 
     def _read(self, response: str, state: PuzzleState) -> TaggedAction:
@@ -236,7 +224,7 @@ class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
 
     def _answer(self, state: PuzzleState, answer: str) -> StepResult:
         reference = story(state.puzzle, self.options.prompt)
-        word, char = (f1_score(answer[:MAX_ANSWER], reference, unit) for unit in F1_UNITS)
+        word, char = (tasks.f1_score(answer[:MAX_ANSWER], reference, unit) for unit in tasks.F1_UNITS)
         earned = (word, char)[self._unit]
         new = replace(state, f1=(word, char))
         return self._end_turn(new, f"f1 {earned:.2f}", earned, valid=True, progress=None, terminated=True, query="")
@@ -244,20 +232,17 @@ class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
     def _reject(self, state: PuzzleState, parsed: TaggedAction) -> StepResult:
         return self._end_malformed(state, self._malformed_text(parsed), query="")
 
-    def _info(self, state: PuzzleState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+    def _report(self, state: PuzzleState) -> dict[str, Any]:
         known = sorted({f"{' '.join(reply.topics) or question}: {reply.text}" for question, reply in state.asked})
         return {
             "task_id": state.puzzle.puzzle_id,
             "success": state.f1[self._unit] >= self.options.success_threshold,
-            "valid": valid,
-            "progress": progress,
             "references": [story(state.puzzle, self.options.prompt)],
             "anchor": f"{state.puzzle.puzzle_id} | {' | '.join(known)}",
             "metrics": {
-                "turns": float(state.turns),
-                "questions": float(len(state.asked)),
-                "unknown_replies": float(sum(reply.stalls for _, reply in state.asked)),
-                "repeated_questions": float(len(state.asked) - len(known)),
+                "questions": len(state.asked),
+                "unknown_replies": sum(reply.stalls for _, reply in state.asked),
+                "repeated_questions": len(state.asked) - len(known),
                 "f1_word": state.f1[0],
                 "f1_char": state.f1[1],
             },

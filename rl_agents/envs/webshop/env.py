@@ -87,23 +87,21 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         state = self.last_state
         return prompts.window(state.turn, self.options.prompt, state.problem, history, max(state.turns, len(history)))
 
-    def _info(self, state: EpisodeState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+    def _report(self, state: EpisodeState) -> dict[str, Any]:
         turn, score = state.turn, state.turn.score
         chosen = ", ".join(f"{axis}: {value}" for axis, value in sorted(turn.state.chosen))
         names = ("score", "score_type", "score_attributes", "score_options", "score_price")
-        parts = (score.reward, score.type, score.attributes, score.options, float(score.price)) if score else (0.0,) * 5
+        parts = (score.reward, score.type, score.attributes, score.options, score.price) if score else (0.0,) * 5
         return {
             "task_id": state.task_id,
             "success": score is not None and score.success,
-            "valid": valid,
             "admissible_actions": list(turn.page.actions),
             "anchor": f"{state.task_id} | {' | '.join(turn.page.texts)} | {chosen}",
             "metrics": {
-                "turns": float(state.turns),
                 **dict(zip(names, parts, strict=True)),
-                "bought": float(score is not None),
-                "searches": float(state.searches),
-                "invalid_actions": float(state.invalid),
+                "bought": score is not None,
+                "searches": state.searches,
+                "invalid_actions": state.invalid,
             },
         }
 

@@ -17,19 +17,8 @@ from dataclasses import dataclass
 
 from rl_agents.envs.spec import cut_text
 from rl_agents.envs.tool_turns import text_tool
-from rl_agents.envs.webshop.pages import (
-    BACK_TO_ITEM,
-    DETAILS,
-    EMPTY_QUERY,
-    ITEM,
-    NO_SEARCH_BAR,
-    NOT_AN_ACTION,
-    NOT_ON_PAGE,
-    PREVIOUS,
-    RESULTS,
-    SEARCH,
-    Page,
-)
+from rl_agents.envs.webshop import pages
+from rl_agents.envs.webshop.pages import Page
 from rl_agents.envs.webshop.records import NO_LIMIT, Goal
 from rl_agents.envs.webshop.reward import Score
 from rl_agents.envs.webshop.tasks import ShopReply
@@ -96,15 +85,15 @@ _STEPPO_ACTIONS = "Available Actions\n{actions}"
 _REASONS = {
     NO_ACTION: "no action was found in the response",
     SEVERAL_ACTIONS: "the response holds more than one action",
-    NOT_AN_ACTION: "an action is search[<your query>] or click[<something on the page>]",
-    NO_SEARCH_BAR: "this page has no search bar",
-    EMPTY_QUERY: "the query is empty",
-    NOT_ON_PAGE: "nothing of that name can be clicked on this page",
+    pages.NOT_AN_ACTION: "an action is search[<your query>] or click[<something on the page>]",
+    pages.NO_SEARCH_BAR: "this page has no search bar",
+    pages.EMPTY_QUERY: "the query is empty",
+    pages.NOT_ON_PAGE: "nothing of that name can be clicked on this page",
 }
 
 _WORDS = re.compile(r"[a-z0-9]+(?:\.[0-9]+)?")
 _FILLERS = frozenset({"a", "an", "and", "i", "in", "is", "of", "that", "the", "want", "with"})
-COMPACT_PROBLEMS = (NO_ACTION, NOT_AN_ACTION, NO_SEARCH_BAR, EMPTY_QUERY, NOT_ON_PAGE)
+COMPACT_PROBLEMS = (NO_ACTION, pages.NOT_AN_ACTION, pages.NO_SEARCH_BAR, pages.EMPTY_QUERY, pages.NOT_ON_PAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +170,7 @@ def last_observation(score: Score, style: str) -> str:
 
 
 def request(goal: Goal) -> str:
-    """Return the instruction with its price limit.
-
-    >>> request(goal)  # doctest: +SKIP
-    'i need a mug, and price lower than 30.00 dollars'
-    """
+    """Return the instruction with its price limit: ``i need a mug, and price lower than 30.00 dollars``."""
     limit = "" if goal.price_upper >= NO_LIMIT else f", and price lower than {goal.price_upper:.2f} dollars"
     return goal.instruction + limit
 
@@ -198,7 +183,7 @@ def compact_words(text: str) -> str:
 def _seen(turn: ShopReply, style: str, problem: str) -> str:
     """Return the page, after the problem of the last action."""
     back = _back(turn.page, style)
-    texts = [back if text == PREVIOUS else text for text in turn.page.texts]
+    texts = [back if text == pages.PREVIOUS else text for text in turn.page.texts]
     if style == "steppo":
         chosen = [f"{axis}: {value}" for axis, value in turn.state.chosen]
         page = "\n".join([*texts, *([f"Selected options: {', '.join(chosen)}"] if chosen else [])])
@@ -219,7 +204,7 @@ def problem_text(read: Read, problem: str, style: str) -> str:
 
 
 def _listed(page: Page, style: str) -> str:
-    previous, back = (f"click[{name.lower()}]" for name in (PREVIOUS, _back(page, style)))
+    previous, back = (f"click[{name.lower()}]" for name in (pages.PREVIOUS, _back(page, style)))
     actions = [back if action == previous else action for action in page.actions]
     if style == "steppo":
         return _STEPPO_ACTIONS.format(actions=cut_text("\n".join(actions), MAX_PAGE))
@@ -229,7 +214,7 @@ def _listed(page: Page, style: str) -> str:
 def _history_lines(history: Sequence[tuple[str, str]], style: str, steps: int) -> list[str]:
     lines = []
     for number, (observation, response) in enumerate(history, start=steps - len(history) + 1):
-        read = read_command(response, Page(SEARCH, (), ()), style)
+        read = read_command(response, Page(pages.SEARCH, (), ()), style)
         action = (read.command or f"({read.problem})")[:MAX_HISTORY_ACTION]
         if style == "compact":
             lines.append(f"{action} ;")
@@ -259,7 +244,7 @@ def _read_call(response: str) -> Read:
 
 def _back(page: Page, style: str) -> str:
     """Return the name of the button ``< Prev``: on the pages below an item, StepPO calls it ``Back to Item``."""
-    return BACK_TO_ITEM if style == "steppo" and page.kind in DETAILS else PREVIOUS
+    return pages.BACK_TO_ITEM if style == "steppo" and page.kind in pages.DETAILS else pages.PREVIOUS
 
 
 # --- compact
@@ -272,9 +257,9 @@ def _compact_now(turn: ShopReply, problem: str) -> str:
 def _compact_page(turn: ShopReply) -> str:
     page = turn.page
     shows: dict[str, Callable[[], str]] = {
-        SEARCH: lambda: "page search",
-        RESULTS: lambda: f"page results {turn.state.number} {_compact_results(page)}",
-        ITEM: lambda: f"page item {_compact_item(turn)}",
+        pages.SEARCH: lambda: "page search",
+        pages.RESULTS: lambda: f"page results {turn.state.number} {_compact_results(page)}",
+        pages.ITEM: lambda: f"page item {_compact_item(turn)}",
     }
     if page.kind in shows:
         return " ".join(shows[page.kind]().split())
@@ -307,6 +292,6 @@ def _dollars(price_tag: str) -> str:
 def _from_place(command: str, page: Page) -> str:
     """Turn ``click[ 3 ]`` on a page of results into the click on its third product."""
     match = re.fullmatch(r"click\[\s*(\d{1,2})\s*\]", command)
-    if match and page.kind == RESULTS and 1 <= int(match[1]) <= len(page.items):
+    if match and page.kind == pages.RESULTS and 1 <= int(match[1]) <= len(page.items):
         return f"click[{page.items[int(match[1]) - 1].asin}]"
     return command

@@ -20,7 +20,7 @@ from typing import Any
 
 from rl_agents.data.building import Report, new_database, paced, printed
 from rl_agents.envs.webshop.records import INSTRUCTIONS, PRODUCT, Entry, Goal, Product, goal_at, goal_count
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import TextIndex, TextIndexWriter
 
 #: Increases when the layout of the file changes.
@@ -66,8 +66,6 @@ class Store:
 
     def goal_count(self, kind: str) -> int:
         """Return the number of goals of a kind (``human`` or ``synthetic``)."""
-        if kind not in GOAL_KINDS:
-            raise unknown("kind of goals", kind, GOAL_KINDS)
         return int(self._meta(f"goals_{kind}"))
 
     def goal(self, kind: str, number: int) -> Goal:
@@ -140,17 +138,16 @@ CREATE TABLE goals (kind TEXT, first INTEGER, product INTEGER, PRIMARY KEY (kind
 """
 
 
-def build_store(path: Path, entries: Iterable[tuple[Entry, float | None]], report: Report | None = None) -> None:
+def build_store(path: Path, entries: Iterable[tuple[Entry, float | None]]) -> None:
     """Write the store of ``entries`` to ``path``, at once or not at all.
 
     Args:
         entries: products with the share of the source that has been read; of equal asins the first is kept.
-        report: called every few seconds; by default a line on stderr.
     """
     with new_database(path) as (db, folder):
         db.executescript(_SCHEMA)
         words = TextIndexWriter(db, str(folder / "words.sqlite"))
-        report = paced(report or printed("[webshop] building the product store"))
+        report = paced(printed("[webshop] building the product store"))
         db.execute("BEGIN")
         products, goals = _write_products(db, words, entries, report)
         words.finish(products, report)

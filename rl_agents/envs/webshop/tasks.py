@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rl_agents.envs.panels import check_split, shuffled_ids
+from rl_agents.envs.panels import shuffled_ids
 from rl_agents.envs.webshop import WebShopOptions
 from rl_agents.envs.webshop.catalogue import find_catalogue
 from rl_agents.envs.webshop.pages import Move, Page, State, act, view
@@ -27,7 +27,6 @@ from rl_agents.errors import InputError
 #: Number of test goals of official files with more than `MANY` goals.
 TEST_END, MANY = 500, 1500
 SPLIT_SEED = "webshop-2025"
-SPLITS = ("train", "test")
 #: Share of test goals of a generated catalog.
 TEST_SHARE = 0.2
 _TASK_ID = re.compile(r"(human|synthetic)/(\d{5,8})")
@@ -38,16 +37,11 @@ def task_id(kind: str, number: int) -> str:
 
 
 def split_ids(store: Store, split: str, kind: str, generated: bool) -> list[str]:
-    """Return the ids of a split.
-
-    Args:
-        kind: ``human`` or ``synthetic``.
-        generated: whether the products are generated.
+    """Return the ids of a split of the goals of a kind, ``human`` or ``synthetic``.
 
     Raises:
-        InputError: unknown split or kind, or a store without goals of the kind.
+        InputError: a store without goals of the kind.
     """
-    check_split(split, dict.fromkeys(SPLITS, ()))
     count = store.goal_count(kind)
     if not count:
         other = next((name for name in GOAL_KINDS if store.goal_count(name)), "")

@@ -6,24 +6,20 @@ write a ``whole`` answer, the ``events`` of a stream, and an ``error``.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any
 
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import StreamingResponse
 
 from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.dialects import chat_completions, messages, responses
 from rl_agents.gateway.dialects.stream import primed
-from rl_agents.web.errors import ApiError, http_error
+from rl_agents.web.errors import ApiError
 
-__all__ = ["DIALECTS", "dialect_of", "handlers", "messages", "model_body", "models_body", "primed", "written"]
+__all__ = ["DIALECTS", "dialect_of", "messages", "model_body", "models_body", "primed", "written"]
 
-Handler = Callable[[Request, Exception], Awaitable[Response]]
 #: Most names of ignored fields in one response's header.
 MAX_TOLD = 40
 
@@ -60,32 +56,6 @@ def written(error: ApiError, path: str, headers: Mapping[str, str]) -> dict[str,
     """Return the body of an error, given the request's path and headers (names in lower case)."""
     body: dict[str, Any] = dialect_of(path, headers).error(error)
     return body
-
-
-def handlers(log: logging.Logger, whose: str) -> dict[Any, Handler]:
-    """Return Starlette's handlers by exception; unexpected ones are logged.
-
-    Args:
-        whose: names the owner of the log in the answer.
-    """
-
-    async def on_bug(request: Request, error: Exception) -> Response:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return await _on_api_error(request, ApiError(500, f"internal error; see the {whose}'s log", "internal_error"))
-
-    return {ApiError: _on_api_error, HTTPException: _on_http_error, Exception: on_bug}
-
-
-async def _on_api_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    body = written(error, request.url.path, request.headers)
-    return JSONResponse(body, error.status, headers=dict(error.headers()))
-
-
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    problem = http_error(request.method, request.url.path, error.status_code, error.detail)
-    return await _on_api_error(request, problem)
 
 
 def event_stream(events: AsyncIterator[bytes], headers: Mapping[str, str]) -> StreamingResponse:

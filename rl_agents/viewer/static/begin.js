@@ -14,13 +14,12 @@
   ];
   const dialog = document.getElementById("keys");
   dialog.append(
-    el("h2", { id: "keys-title" }, "Keys"),
-    el(
-      "dl",
+    el.h2({ id: "keys-title" }, "Keys"),
+    el.dl(
       { class: "facts" },
-      KEYS.map(([key, what]) => el("div", {}, el("dt", {}, el("kbd", {}, key)), el("dd", {}, what))),
+      KEYS.map(([key, what]) => el.div(el.dt(el.kbd(key)), el.dd(what))),
     ),
-    el("form", { method: "dialog" }, el("button", {}, "Close")),
+    el.form({ method: "dialog" }, el.button("Close")),
   );
   document.getElementById("help").addEventListener("click", () => dialog.showModal());
 

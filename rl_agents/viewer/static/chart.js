@@ -57,15 +57,14 @@
     const x = (v) => LEFT + ((v - first) / (last - first)) * (WIDTH - LEFT - RIGHT);
     const y = (v) => HEIGHT - BOTTOM - ((v - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
     const newest = drawn.map((line) => `${line.name}: ${V.num(line.points.at(-1)[2])} after ${line.points.at(-1)[0]}`).join("; ");
-    const picture = svg(
-      "svg",
+    const picture = svg.svg(
       { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", tabindex: 0, "aria-label": `${title}. ${newest}` },
       grid(x, y, [first, last], [low, high]),
       drawn.map((line) => curve(line, x, y)),
     );
-    const cursor = svg("g", { class: "cursor", visibility: "hidden" }, svg("line", { y1: TOP, y2: HEIGHT - BOTTOM }));
+    const cursor = svg.g({ class: "cursor", visibility: "hidden" }, svg.line({ y1: TOP, y2: HEIGHT - BOTTOM }));
     picture.append(cursor);
-    const said = el("figcaption", {}, el("span", { class: "tag" }, title), el("output", {}));
+    const said = el.figcaption(el.span({ class: "tag" }, title), el.output());
     const tell = (at) => point(at, drawn, { x, cursor, said });
     const quiet = () => {
       cursor.setAttribute("visibility", "hidden");
@@ -76,25 +75,24 @@
     picture.addEventListener("blur", quiet);
     listen(picture, drawn, tell, options.open);
     if (options.open) picture.addEventListener("click", (event) => options.open(nearest(event, picture, drawn, { first, last })));
-    return el("figure", { class: "plot" }, said, picture, options.legend ? keys(drawn) : null);
+    return el.figure(
+      { class: "plot" },
+      said,
+      picture,
+      options.legend ? V.legend(drawn.map((line) => [color(line), line.name])) : null,
+    );
   };
 
-  const key = (line) => el("span", { class: "key", style: { "background-color": V.stroke(line.index).stroke } });
-  const keys = (lines) =>
-    el(
-      "ul",
-      { class: "legend" },
-      lines.map((line) => el("li", {}, key(line), line.name)),
-    );
+  const color = (line) => V.stroke(line.index).stroke;
 
   function grid(x, y, [first, last], [low, high]) {
     const rows = ticks(low, high, 4).map((v) => [
-      svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(v), y2: y(v) }),
-      svg("text", { class: "tick", x: LEFT - 6, y: y(v) + 3.5, "text-anchor": "end" }, short(v)),
+      svg.line({ class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(v), y2: y(v) }),
+      svg.text({ class: "tick", x: LEFT - 6, y: y(v) + 3.5, "text-anchor": "end" }, short(v)),
     ]);
     const columns = ticks(first, last, 5)
       .filter(Number.isInteger)
-      .map((v) => svg("text", { class: "tick", x: x(v), y: HEIGHT - 6, "text-anchor": "middle" }, v));
+      .map((v) => svg.text({ class: "tick", x: x(v), y: HEIGHT - 6, "text-anchor": "middle" }, v));
     return [...rows, ...columns];
   }
   const short = (v) =>
@@ -112,10 +110,10 @@
     if (line.points.some(([, a, , b]) => b > a)) {
       const outline =
         path(line.points.map(([at, , , b]) => [at, b])) + path(line.points.map(([at, a]) => [at, a]).reverse()).replace("M", "L");
-      parts.push(svg("path", { d: `${outline}Z`, fill: style.stroke, "fill-opacity": 0.16 }));
+      parts.push(svg.path({ d: `${outline}Z`, fill: style.stroke, "fill-opacity": 0.16 }));
     }
-    parts.push(svg("path", { d: path(mean), fill: "none", ...style, "stroke-width": 1.7, "stroke-linejoin": "round" }));
-    if (mean.length <= 30) parts.push(...mean.map(([at, v]) => svg("circle", { cx: x(at), cy: y(v), r: 2, fill: style.stroke })));
+    parts.push(svg.path({ d: path(mean), fill: "none", ...style, "stroke-width": 1.7, "stroke-linejoin": "round" }));
+    if (mean.length <= 30) parts.push(...mean.map(([at, v]) => svg.circle({ cx: x(at), cy: y(v), r: 2, fill: style.stroke })));
     return parts;
   }
 
@@ -151,8 +149,8 @@
     scale.cursor.firstChild.setAttribute("x2", scale.x(at));
     const values = lines.map((line) => [line, line.points.find(([p]) => p === at)]).filter(([, p]) => p);
     scale.said.lastChild.replaceChildren(
-      el("div", { class: "quiet" }, `after ${V.count(at, "iteration")}`),
-      ...values.map(([line, p]) => el("div", {}, key(line), `${line.name} `, el("b", {}, V.num(p[2])))),
+      el.div({ class: "quiet" }, `after ${V.count(at, "iteration")}`),
+      ...values.map(([line, p]) => el.div(V.swatch(color(line)), `${line.name} `, el.b(V.num(p[2])))),
     );
   }
 
@@ -160,12 +158,11 @@
   V.interval = ({ mean, low, high }, [first, last]) => {
     const x = (v) => 4 + ((v - first) / (last - first || 1)) * 92;
     const known = Number.isFinite(low) && Number.isFinite(high);
-    return svg(
-      "svg",
+    return svg.svg(
       { viewBox: "0 0 100 14", class: "strip", "aria-hidden": "true" }, // the numbers are next to it
-      svg("line", { class: "grid", x1: 4, x2: 96, y1: 7, y2: 7 }),
-      known ? svg("path", { d: `M${x(low)} 7H${x(high)}M${x(low)} 4v6M${x(high)} 4v6`, class: "span" }) : null,
-      svg("circle", { cx: x(mean), cy: 7, r: 3.4, class: "dot" }),
+      svg.line({ class: "grid", x1: 4, x2: 96, y1: 7, y2: 7 }),
+      known ? svg.path({ d: `M${x(low)} 7H${x(high)}M${x(low)} 4v6M${x(high)} 4v6`, class: "span" }) : null,
+      svg.circle({ cx: x(mean), cy: 7, r: 3.4, class: "dot" }),
     );
   };
 
@@ -173,12 +170,11 @@
   V.strip = (values, low, high, mark = null) => {
     const x = (v) => 4 + ((v - low) / (high - low || 1)) * 92;
     const label = `returns ${values.map((v) => V.num(v)).join(", ")}`;
-    return svg(
-      "svg",
+    return svg.svg(
       { viewBox: "0 0 100 14", class: "strip", role: "img", "aria-label": label },
-      svg("line", { class: "grid", x1: 4, x2: 96, y1: 7, y2: 7 }),
-      values.map((v) => svg("circle", { cx: x(v), cy: 7, r: 3.4, class: "dot" })),
-      mark === null ? null : svg("path", { d: `M${x(mark)} 1v12`, class: "mean" }),
+      svg.line({ class: "grid", x1: 4, x2: 96, y1: 7, y2: 7 }),
+      values.map((v) => svg.circle({ cx: x(v), cy: 7, r: 3.4, class: "dot" })),
+      mark === null ? null : svg.path({ d: `M${x(mark)} 1v12`, class: "mean" }),
     );
   };
 })();

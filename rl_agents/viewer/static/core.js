@@ -13,22 +13,35 @@ window.view = {};
 
   // --- elements ----------------------------------------------------------------------------------------------------
 
-  function fill(node, options, children) {
-    for (const [name, value] of Object.entries(options || {})) {
+  // The first part may be an object of attributes; the others are children.
+  function fill(node, parts) {
+    const attributes = parts[0]?.constructor === Object ? parts.shift() : {};
+    for (const [name, value] of Object.entries(attributes)) {
       if (value === null || value === undefined || value === false) continue;
       if (name === "on") for (const [event, call] of Object.entries(value)) node.addEventListener(event, call);
       else if (name === "style") for (const [key, item] of Object.entries(value)) node.style.setProperty(key, item);
       else node.setAttribute(name, value === true ? "" : String(value));
     }
-    for (const child of children.flat(Infinity)) {
+    for (const child of parts.flat(Infinity)) {
       if (child === null || child === undefined || child === false) continue;
       node.append(child instanceof Node ? child : document.createTextNode(String(child)));
     }
     return node;
   }
-  V.el = (name, options, ...children) => fill(document.createElement(name), options, children);
-  V.svg = (name, options, ...children) => fill(document.createElementNS(SVG, name), options, children);
-  V.link = (href, options, ...children) => V.el("a", { href, ...options }, ...children);
+  // el.div({ class: "wide" }, "text", child) and so on; svg likewise.
+  const tags = (create) =>
+    new Proxy(
+      {},
+      {
+        get:
+          (_, name) =>
+          (...parts) =>
+            fill(create(name), parts),
+      },
+    );
+  V.el = tags((name) => document.createElement(name));
+  V.svg = tags((name) => document.createElementNS(SVG, name));
+  V.link = (href, ...parts) => fill(V.el.a({ href }), parts);
 
   // --- requests ----------------------------------------------------------------------------------------------------
 
@@ -76,14 +89,15 @@ window.view = {};
 
   // JSON, deflated, in base64.
   async function unpack(text) {
-    if (!window.DecompressionStream) throw new Error("This browser cannot read an export: a browser from 2023 or later is needed.");
+    if (!window.DecompressionStream)
+      throw new Error("This browser cannot read an export: a browser from 2023 or later is needed.");
     const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
   }
 
   function load(shard) {
     return new Promise((done, fail) => {
-      const script = V.el("script");
+      const script = V.el.script();
       script.src = bundle.createScriptURL(`data/${Number(shard)}.js`);
       script.onload = () => done(exported().shards[shard]);
       script.onerror = () => fail(new Error(`data/${Number(shard)}.js is missing from this export`));
@@ -102,7 +116,8 @@ window.view = {};
   // --- routes: #/name/part/part?key=value ---------------------------------------------------------------------------
 
   const routes = new Map();
-  V.route = (name, show, options = {}) => routes.set(name, { show, ...options });
+  V.route = (name, show) => routes.set(name, { show });
+  V.live = (name, show) => routes.set(name, { show, live: true }); // drawn again when a file of a run has changed
   V.to = (name, parts = [], values = {}) => {
     const query = V.query(values);
     return `#/${[name, ...parts].map(encodeURIComponent).join("/")}${query ? `?${query}` : ""}`;
@@ -141,8 +156,8 @@ window.view = {};
       swap(main, page, again);
     } catch (error) {
       if (mine !== drawing) return;
-      V.crumbs([["", "not found"]]);
-      main.replaceChildren(V.el("p", { class: "problem", role: "alert" }, error.message));
+      V.crumbs("not found");
+      main.replaceChildren(V.el.p({ class: "problem", role: "alert" }, error.message));
     } finally {
       if (mine === drawing) main.removeAttribute("aria-busy");
     }

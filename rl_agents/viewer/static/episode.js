@@ -6,23 +6,21 @@
 
   V.route("e", async ({ parts: [run, session], values }) => {
     const data = await V.ask("episode", { run, session });
-    V.crumbs([
+    V.crumbs(
       [V.to("run", [run]), run],
       [V.to("i", [run, data.iteration], { kind: data.kind }), V.iterationName(data.iteration)],
       [V.to("g", [run, data.iteration, data.group_id], { kind: data.kind }), `g${data.group_id}`],
-      ["", `m${data.member}`],
-    ]);
+      `m${data.member}`,
+    );
     const limit = V.largest(data.steps.map((s) => s.advantage));
     const marked = values.step === undefined ? null : Number(values.step);
     const cards = data.steps.map((step) => card(run, data, step, limit, step.ordinal === marked));
-    const body = el(
-      "div",
-      {},
+    const body = el.div(
       head(run, data),
       timeline(data, limit),
       decisions(data),
       data.tree ? V.lineages(data) : null,
-      cards.length ? el("ol", { class: "steps" }, cards) : V.empty("No step was taken.", data.end_cause),
+      cards.length ? el.ol({ class: "steps" }, cards) : V.empty("No step was taken.", data.end_cause),
     );
     return {
       title: `${session} \u00b7 ${run}`,
@@ -41,21 +39,16 @@
 
   function head(run, data) {
     const place = data.siblings.findIndex((s) => s.id === data.id);
-    const beside = (other, rel, text) => (other ? V.link(V.to("e", [run, other.id]), { rel, class: "go" }, text) : null);
+    const beside = (other) => (other ? V.to("e", [run, other.id]) : null);
     const f = data.facts;
-    return el(
-      "header",
-      {},
-      el(
-        "div",
+    return el.header(
+      el.div(
         { class: "between" },
-        el("h1", {}, V.result(data), " ", data.id, el("span", { class: "quiet" }, ` \u00b7 ${V.kindName(data.kind, 1)}`)),
-        el(
-          "nav",
-          { "aria-label": "Neighboring members" },
-          beside(data.siblings[place - 1], "prev", "\u2190 member"),
-          " ",
-          beside(data.siblings[place + 1], "next", "member \u2192"),
+        el.h1(V.result(data), " ", data.id, el.span({ class: "quiet" }, ` \u00b7 ${V.kindName(data.kind, 1)}`)),
+        V.neighbors(
+          "Neighboring members",
+          [beside(data.siblings[place - 1]), "\u2190 member"],
+          [beside(data.siblings[place + 1]), "member \u2192"],
         ),
       ),
       V.facts([
@@ -74,7 +67,7 @@
         ...(data.kind === "sample"
           ? [
               ["S(s) and n(s) of the state", f.search ? `${V.num(f.search.score)}, ${f.search.rollouts}` : null],
-              ["search", V.link(V.to("tree", [run, data.seed], { state: data.steps[0].call }), {}, "its tree")],
+              ["search", V.link(V.to("tree", [run, data.seed], { state: data.steps[0].call }), "its tree")],
             ]
           : []),
         ["state", data.learned_in < 0 ? data.state : `${data.state} by ${V.iterationName(data.learned_in)}`],
@@ -90,11 +83,10 @@
     const known = ["prs", "truncation", "environment_return", "search"];
     const others = Object.entries(facts).filter(([name]) => !known.includes(name));
     return others.length
-      ? el(
-          "details",
+      ? el.details(
           { class: "quiet-box", "data-key": "facts" },
-          el("summary", {}, `Facts: ${others.map(([name]) => name).join(", ")}`),
-          others.map(([name, value]) => [el("h3", {}, name), V.block(JSON.stringify(value, null, 1).slice(0, 20000))]),
+          el.summary(`Facts: ${others.map(([name]) => name).join(", ")}`),
+          others.map(([name, value]) => [el.h3(name), V.block(JSON.stringify(value, null, 1).slice(0, 20000))]),
         )
       : null;
   }
@@ -108,29 +100,26 @@
       middle = height / 2;
     const bars = steps.map((step, i) => {
       const size = ((step.advantage || 0) / limit) * (middle - 4);
-      return svg(
-        "a",
+      return svg.a(
         {
           href: V.to("e", [data.run, data.id], { step: step.ordinal }),
           "aria-label": `step ${step.ordinal}, advantage ${V.signed(step.advantage)}`,
         },
-        svg("rect", { x: i * width, y: 0, width, height, class: "hit" }),
-        svg("rect", {
+        svg.rect({ x: i * width, y: 0, width, height, class: "hit" }),
+        svg.rect({
           x: i * width + 1,
           y: size > 0 ? middle - size : middle,
           width: width - 2,
           height: Math.max(1, Math.abs(size)),
           class: size < 0 ? "bar low" : "bar high",
         }),
-        step.reward ? svg("circle", { cx: i * width + width / 2, cy: 4, r: 2.6, class: "reward" }) : null,
+        step.reward ? svg.circle({ cx: i * width + width / 2, cy: 4, r: 2.6, class: "reward" }) : null,
       );
     });
-    return el(
-      "figure",
+    return el.figure(
       { class: "timeline" },
-      el("figcaption", {}, "advantage of each step; a dot: a reward was paid"),
-      svg(
-        "svg",
+      el.figcaption("advantage of each step; a dot: a reward was paid"),
+      svg.svg(
         {
           viewBox: `0 0 ${steps.length * width} ${height}`,
           width: steps.length * width,
@@ -138,7 +127,7 @@
           role: "group",
           "aria-label": "Advantages by step",
         },
-        svg("line", { class: "grid", x1: 0, x2: steps.length * width, y1: middle, y2: middle }),
+        svg.line({ class: "grid", x1: 0, x2: steps.length * width, y1: middle, y2: middle }),
         bars,
       ),
     );
@@ -167,33 +156,27 @@
         step.next === null ? null : step.next === -2 ? "no step (abandoned)" : step.next < 0 ? "no step" : `step ${step.next}`,
       ],
     ]);
-    return el(
-      "li",
+    return el.li(
       { class: `card ${marked ? "marked" : ""}`, id: `step-${step.ordinal}`, tabindex: "-1", "data-row": true },
-      el(
-        "div",
+      el.div(
         { class: "between" },
-        el(
-          "h2",
-          {},
+        el.h2(
           `Step ${step.ordinal}`,
-          step.valid ? null : el("span", { class: "badge warn" }, "could not be parsed"),
-          step.finish === "length" ? el("span", { class: "badge warn" }, "cut at the token limit") : null,
+          step.valid ? null : el.span({ class: "badge warn" }, "could not be parsed"),
+          step.finish === "length" ? el.span({ class: "badge warn" }, "cut at the token limit") : null,
           V.stepMarks(data, step),
         ),
-        el(
-          "span",
-          {},
-          step.sample ? [V.link(V.to("e", [run, step.sample]), {}, "among its siblings"), " \u00b7 "] : null,
-          step.tokens === undefined ? null : V.link(V.to("t", [run, data.id, step.ordinal]), {}, "tokens"),
+        el.span(
+          step.sample ? [V.link(V.to("e", [run, step.sample]), "among its siblings"), " \u00b7 "] : null,
+          step.tokens === undefined ? null : V.link(V.to("t", [run, data.id, step.ordinal]), "tokens"),
         ),
       ),
       figures,
       V.why(data, step, marked),
-      el("h3", {}, "environment"),
+      el.h3("environment"),
       block("observation", "environment"),
-      step.anchor === null ? null : el("details", {}, el("summary", { class: "quiet" }, "state key"), V.block(step.anchor)),
-      el("h3", {}, "agent"),
+      step.anchor === null ? null : el.details(el.summary({ class: "quiet" }, "state key"), V.block(step.anchor)),
+      el.h3("agent"),
       block("action", "agent"),
     );
   }
@@ -204,15 +187,14 @@
   function decisions(data) {
     if (!data.decisions.length) return null;
     const rows = data.decisions.map((d) =>
-      el(
-        "li",
+      el.li(
         { class: d.undone ? "undone" : null },
-        el("b", {}, worded(d)),
+        el.b(worded(d)),
         d.by ? ` by ${d.by}` : "",
         d.why ? [": ", V.marked(d.why)] : "",
         d.undone ? " (undone)" : null,
       ),
     );
-    return V.panel("Decisions", el("ul", {}, rows));
+    return V.panel("Decisions", el.ul(rows));
   }
 })();

@@ -39,37 +39,29 @@
     const line = ([a, b, kind]) => {
       const [x1, y1] = at(a),
         [x2, y2] = at(b);
-      return svg("path", { class: `edge ${kind}`, d: `M${x1} ${y1}C${x1} ${(y1 + y2) / 2} ${x2} ${(y1 + y2) / 2} ${x2} ${y2}` });
+      return svg.path({ class: `edge ${kind}`, d: `M${x1} ${y1}C${x1} ${(y1 + y2) / 2} ${x2} ${(y1 + y2) / 2} ${x2} ${y2}` });
     };
     const node = (step, i) => {
       const [x, y] = at(i);
       const words = `${step.ordinal}  ${step.action.replace(/\s+/g, " ").slice(0, 70)}`;
-      return svg(
-        "a",
+      return svg.a(
         {
           href: V.to("e", [data.run, data.id], { step: step.ordinal }),
           "aria-label": `${words}: step ${step.ordinal}${step.next === -2 ? ", abandoned" : ""}`,
         },
-        svg("circle", { cx: x, cy: y, r: R, class: step.next === -2 ? "call abandoned" : "call" }),
-        svg(
-          "text",
-          { x: 30 + (Math.max(...lane) + 0.4) * LANE, y: y + 4 },
-          words,
-        ),
+        svg.circle({ cx: x, cy: y, r: R, class: step.next === -2 ? "call abandoned" : "call" }),
+        svg.text({ x: 30 + (Math.max(...lane) + 0.4) * LANE, y: y + 4 }, words),
       );
     };
     return V.panel(
       "Calls",
-      el(
-        "p",
+      el.p(
         { class: "quiet" },
         "One lane for each conversation. Solid: continues; dashed: starts from a rewritten history; dotted: its answer is read there.",
       ),
-      el(
-        "div",
+      el.div(
         { class: "wide" },
-        svg(
-          "svg",
+        svg.svg(
           {
             class: "graph",
             width: width + 560,

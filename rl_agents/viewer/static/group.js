@@ -6,36 +6,30 @@
 
   V.route("g", async ({ parts: [run, iteration, number], values }) => {
     const data = await V.ask("group", { run, iteration, group: number, kind: values.kind || "episode" });
-    V.crumbs([
+    V.crumbs(
       [V.to("run", [run]), run],
       [V.to("i", [run, data.iteration], { kind: data.kind }), V.iterationName(data.iteration)],
-      ["", `g${data.group}`],
-    ]);
+      `g${data.group}`,
+    );
     const figures = data.figures;
-    const body = el(
-      "div",
-      {},
-      el(
-        "h1",
-        {},
+    const body = el.div(
+      el.h1(
         `Group ${data.group}`,
-        el(
-          "span",
+        el.span(
           { class: "quiet" },
           ` \u00b7 ${data.kind === "sample" ? "siblings sampled in one state" : "members of one task"}`,
         ),
       ),
       V.facts([
-        ["task", V.link(V.to("task", [data.task]), {}, V.marked(data.task))],
+        ["task", V.link(V.to("task", [data.task]), V.marked(data.task))],
         ["members", V.num(figures.members)],
         [data.kind === "sample" ? "mean reward" : "mean return", V.num(figures.mean)],
         ["deviation", figures.deviation === null ? null : V.num(figures.deviation)],
-        ["search", data.kind === "sample" ? V.link(V.to("searches", [run]), {}, "trees") : null],
+        ["search", data.kind === "sample" ? V.link(V.to("searches", [run]), "trees") : null],
       ]),
       grid(run, data),
       data.left_out ? V.empty(`${data.left_out} more members are not shown.`) : null,
-      el(
-        "p",
+      el.p(
         { class: "quiet" },
         "Failures first. A mark shows where a member first acts differently from most members with the same history. Advantages: blue above zero, orange below.",
       ),
@@ -49,37 +43,24 @@
     const limit = V.largest(members.flatMap((m) => m.list.map((s) => s.advantage)));
     const parted = partings(members.map((m) => m.list.map((s) => s.action)));
     const head = members.map((m) =>
-      el(
-        "th",
+      el.th(
         { scope: "col", class: m.excluded ? "excluded" : null },
         V.link(V.to("e", [run, m.id]), { "data-row": true }, V.result(m), ` m${m.member}`),
-        el("span", { class: "quiet" }, ` ${V.num(m.return)} \u00b7 ${V.count(m.steps, "step")}`),
+        el.span({ class: "quiet" }, ` ${V.num(m.return)} \u00b7 ${V.count(m.steps, "step")}`),
       ),
     );
     const rows = Array.from({ length }, (_, step) =>
-      el(
-        "tr",
-        {},
-        el("th", { scope: "row" }, step),
-        members.map((m, i) => el("td", {}, cell(run, m, step, limit, parted[i]))),
+      el.tr(
+        el.th({ scope: "row" }, step),
+        members.map((m, i) => el.td(cell(run, m, step, limit, parted[i]))),
       ),
     );
-    const ends = el(
-      "tr",
+    const ends = el.tr(
       { class: "ends" },
-      el("th", { scope: "row" }, "end"),
-      members.map((m) => el("td", {}, m.cause || "unknown")),
+      el.th({ scope: "row" }, "end"),
+      members.map((m) => el.td(m.cause || "unknown")),
     );
-    return el(
-      "div",
-      { class: "wide" },
-      el(
-        "table",
-        { class: "side-by-side" },
-        el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "step"), head)),
-        el("tbody", {}, rows, ends),
-      ),
-    );
+    return V.sideBySide("", head, rows, ends);
   }
 
   // The first step at which each member differs from most members with the same past; -1: none.
@@ -118,29 +99,26 @@
     ]
       .filter(Boolean)
       .join(" \u00b7 ");
-    return el(
-      "div",
+    return el.div(
       { class: `step ${parted === number ? "parts" : ""}` },
-      el(
-        "div",
+      el.div(
         { class: "figures" },
-        parted === number ? el("span", { class: "badge" }, "diverges here") : null,
+        parted === number ? el.span({ class: "badge" }, "diverges here") : null,
         step.advantage === null ? null : V.advantage(step.advantage, limit),
-        step.valid ? null : el("span", { class: "badge warn" }, "invalid"),
-        step.finish === "length" ? el("span", { class: "badge warn" }, "cut") : null,
-        el("span", { class: "quiet" }, notes),
+        step.valid ? null : el.span({ class: "badge warn" }, "invalid"),
+        step.finish === "length" ? el.span({ class: "badge warn" }, "cut") : null,
+        el.span({ class: "quiet" }, notes),
       ),
-      el(
-        "details",
+      el.details(
         { "data-key": `${member.id}.${number}` },
-        el("summary", {}, V.line(step.observation || "(nothing)", 70)),
+        el.summary(V.line(step.observation || "(nothing)", 70)),
         V.block(step.observation),
       ),
       V.link(V.to("e", [run, member.id], { step: number }), { class: "plain action" }, V.block(step.action)),
       step.thought
-        ? el("details", { "data-key": `${member.id}.${number}.thought` }, el("summary", {}, "thoughts"), V.block(step.thought))
+        ? el.details({ "data-key": `${member.id}.${number}.thought` }, el.summary("thoughts"), V.block(step.thought))
         : null,
-      step.cut.action ? el("span", { class: "quiet" }, `${V.num(step.cut.action)} characters`) : null,
+      step.cut.action ? el.span({ class: "quiet" }, `${V.num(step.cut.action)} characters`) : null,
     );
   }
 })();

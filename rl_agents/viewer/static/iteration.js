@@ -14,34 +14,22 @@
     ["decided", "a member has a decision"],
   ];
 
-  V.route(
-    "i",
-    async ({ parts: [run, number], values }) => {
-      const iteration = Number(number);
-      const [data, steps] = await Promise.all([
-        V.ask("groups", { run, iteration, ...values }),
-        V.ask("steps", { run, iteration }),
-      ]);
-      V.crumbs([
-        [V.to("run", [run]), run],
-        ["", V.iterationName(iteration)],
-      ]);
-      const body = el(
-        "div",
-        {},
-        head(run, data, values.kind ? { kind: values.kind } : {}),
-        extremes(run, steps),
-        V.isExport() ? null : filters(run, iteration, values, data),
-        groups(run, data, values),
-      );
-      const news = Object.entries(data.kinds).map(([kind, count]) => V.count(count, V.kindName(kind, 1)));
-      return { title: `${V.iterationName(iteration)} \u00b7 ${run}`, body, news: news.join(", ") };
-    },
-    { live: true },
-  );
+  V.live("i", async ({ parts: [run, number], values }) => {
+    const iteration = Number(number);
+    const [data, steps] = await Promise.all([V.ask("groups", { run, iteration, ...values }), V.ask("steps", { run, iteration })]);
+    V.crumbs([V.to("run", [run]), run], V.iterationName(iteration));
+    const body = el.div(
+      head(run, data, values.kind ? { kind: values.kind } : {}),
+      extremes(run, steps),
+      V.isExport() ? null : filters(run, iteration, values, data),
+      groups(run, data, values),
+    );
+    const news = Object.entries(data.kinds).map(([kind, count]) => V.count(count, V.kindName(kind, 1)));
+    return { title: `${V.iterationName(iteration)} \u00b7 ${run}`, body, news: news.join(", ") };
+  });
 
   function head(run, data, chosen) {
-    const go = (to, rel, text) => (to === null ? null : V.link(V.to("i", [run, to], chosen), { rel, class: "go" }, text));
+    const beside = (to) => (to === null ? null : V.to("i", [run, to], chosen));
     const kinds = Object.entries(data.kinds).map(([kind, count]) =>
       V.link(
         V.to("i", [run, data.iteration], { kind }),
@@ -49,17 +37,14 @@
         `${V.num(count)} ${V.kindName(kind, count)}`,
       ),
     );
-    return el(
-      "div",
+    return el.div(
       { class: "between" },
-      el("h1", {}, `Iteration ${data.iteration}`, el("span", { class: "quiet" }, ` of ${run}`)),
-      el("nav", { "aria-label": "Kinds of sessions" }, kinds),
-      el(
-        "nav",
-        { "aria-label": "Neighboring iterations" },
-        go(data.around.before, "prev", "\u2190 previous"),
-        " ",
-        go(data.around.after, "next", "next \u2192"),
+      el.h1(`Iteration ${data.iteration}`, el.span({ class: "quiet" }, ` of ${run}`)),
+      el.nav({ "aria-label": "Kinds of sessions" }, kinds),
+      V.neighbors(
+        "Neighboring iterations",
+        [beside(data.around.before), "\u2190 previous"],
+        [beside(data.around.after), "next \u2192"],
       ),
     );
   }
@@ -73,25 +58,21 @@
         : V.empty("Not trained on yet.", "Advantages appear when an update has used these steps.");
     const limit = V.largest([...steps.lowest, ...steps.highest].map((s) => s.advantage));
     const list = (rows) =>
-      el(
-        "ol",
+      el.ol(
         { class: "extremes" },
         rows.map((row) =>
-          el(
-            "li",
-            {},
+          el.li(
             V.link(
               V.to("e", [run, row.session], { step: row.ordinal }),
               { "data-row": true },
               V.advantage(row.advantage, limit),
-              el("span", { class: "where" }, `${row.session} \u00b7 ${placed(row)}`),
-              el("span", { class: "said" }, V.line(row.action, 110)),
+              el.span({ class: "where" }, `${row.session} \u00b7 ${placed(row)}`),
+              el.span({ class: "said" }, V.line(row.action, 110)),
             ),
           ),
         ),
       );
-    return el(
-      "div",
+    return el.div(
       { class: "two" },
       V.panel("Lowest advantages", list(steps.lowest)),
       V.panel("Highest advantages", list(steps.highest)),
@@ -103,19 +84,15 @@
 
   function filters(run, iteration, values, data) {
     const select = (name, label, options) =>
-      el(
-        "label",
-        {},
+      el.label(
         label,
-        el(
-          "select",
+        el.select(
           { name },
-          options.map(([value, text]) => el("option", { value, selected: (values[name] || "") === value }, text)),
+          options.map(([value, text]) => el.option({ value, selected: (values[name] || "") === value }, text)),
         ),
       );
-    const field = (name, label, options) => el("label", {}, label, el("input", { name, value: values[name] || "", ...options }));
-    const form = el(
-      "form",
+    const field = (name, label, options) => el.label(label, el.input({ name, value: values[name] || "", ...options }));
+    const form = el.form(
       { class: "filters", "aria-label": "Filter groups" },
       select("outcome", "outcome", OUTCOMES),
       select("cause", "ended by", [
@@ -125,14 +102,13 @@
       field("min", "return from", { inputmode: "decimal", size: 5 }),
       field("max", "to", { inputmode: "decimal", size: 5 }),
       field("text", "words", { type: "search", size: 16, spellcheck: "false" }),
-      el(
-        "label",
+      el.label(
         { class: "check" },
-        el("input", { type: "checkbox", name: "flat", value: "1", checked: values.flat === "1" }),
+        el.input({ type: "checkbox", name: "flat", value: "1", checked: values.flat === "1" }),
         "no gradient (all advantages 0)",
       ),
-      el("button", {}, "Filter"),
-      Object.keys(values).length ? V.link(V.to("i", [run, iteration]), {}, "clear") : null,
+      el.button("Filter"),
+      Object.keys(values).length ? V.link(V.to("i", [run, iteration]), "clear") : null,
     );
     const send = () => {
       location.hash = V.to("i", [run, iteration], {
@@ -152,7 +128,7 @@
 
   function groups(run, data, values) {
     if (!data.rows.length && data.next === null) return V.empty("No group matches.", "Clear the filters to see all of them.");
-    const body = el("tbody", {});
+    const body = el.tbody();
     const returns = data.rows.flatMap((row) => row.members.map((m) => m.return)).filter((v) => v !== null);
     const scale = {
       low: Math.min(0, ...returns),
@@ -161,22 +137,9 @@
     };
     const add = (rows) => body.append(...rows.map((row) => group(run, data, row, scale)));
     add(data.rows);
-    const heads = [
-      "group",
-      "task",
-      "members",
-      "returns",
-      "#mean",
-      "#lowest advantage",
-      "#highest",
-      "#invalid",
-      "#steps",
-      "ended by",
-    ];
-    return el(
-      "section",
-      {},
-      el("h2", {}, data.kind === "sample" ? "States with their siblings" : "Groups"),
+    const heads = "group, task, members, returns, #mean, #lowest advantage, #highest, #invalid, #steps, ended by".split(", ");
+    return el.section(
+      el.h2(data.kind === "sample" ? "States with their siblings" : "Groups"),
       V.table(heads, body),
       more(run, data, values, add),
     );
@@ -185,7 +148,7 @@
   function more(run, data, values, add) {
     if (data.next === null) return null;
     let after = data.next;
-    const button = el("button", { type: "button" }, "More groups");
+    const button = el.button({ type: "button" }, "More groups");
     button.addEventListener("click", async () => {
       button.disabled = true;
       const next = await V.ask("groups", { run, iteration: data.iteration, ...values, after });
@@ -204,18 +167,15 @@
     const advantages = members.flatMap((m) => m.advantages || []);
     const worst = members.reduce((a, b) => ((b.advantages || [0])[0] < (a.advantages || [0])[0] ? b : a));
     const causes = [...new Set(members.map((m) => m.cause.split(":")[0]))].join(", ");
-    const bound = (value) => el("td", { class: "n" }, advantages.length ? V.advantage(value, limit) : "\u2013");
-    return el(
-      "tr",
+    const bound = (value) => el.td({ class: "n" }, advantages.length ? V.advantage(value, limit) : "\u2013");
+    return el.tr(
       { class: members.every((m) => m.excluded) ? "excluded" : null },
-      el(
-        "th",
+      el.th(
         { scope: "row" },
         V.link(V.to("g", [run, data.iteration, row.group], { kind: data.kind }), { "data-row": true }, `g${row.group}`),
       ),
-      el("td", { class: "task" }, V.link(V.to("task", [row.task]), {}, V.line(row.task, 36))),
-      el(
-        "td",
+      el.td({ class: "task" }, V.link(V.to("task", [row.task]), V.line(row.task, 36))),
+      el.td(
         { class: "members" },
         members.map((m) =>
           V.link(
@@ -231,8 +191,7 @@
       ),
       V.cell(V.strip(returns, low, high, mean)),
       V.number(V.num(mean, 2)),
-      el(
-        "td",
+      el.td(
         { class: "n" },
         advantages.length
           ? V.link(V.to("e", [run, worst.id]), { class: "plain" }, V.advantage(Math.min(...advantages), limit))

@@ -78,12 +78,18 @@
       found.advantage = {
         title: "advantage",
         about: learned ? "of each token, as used in the loss" : "the mean of the step, which all of its tokens share here",
-        ...around(advantages, reach(advantages, 2), (v) => V.signed(v, 1), (i) => V.signed(advantages[i], 3)),
+        ...around(
+          advantages,
+          reach(advantages, 2),
+          (v) => V.signed(v, 1),
+          (i) => V.signed(advantages[i], 3),
+        ),
       };
     if (learned) {
       found.ratio = {
         title: "ratio",
-        about: "probability after this update over that before it: blue became more likely, orange less; beyond the clip range underlined",
+        about:
+          "probability after this update over that before it: blue became more likely, orange less; beyond the clip range underlined",
         ...ratio(learned.ratio),
         beyond: (i) => {
           const [low, high] = data.clip;
@@ -112,30 +118,23 @@
     return found;
   };
 
-  V.layerLegend = (layer) =>
-    layer
-      .legend()
-      .map(([background, name]) =>
-        el("span", { class: "patch" }, el("span", { class: "key", style: { "background-color": background } }), name),
-      );
+  V.layerLegend = (layer) => layer.legend().map(([background, name]) => el.span({ class: "patch" }, V.swatch(background), name));
 
   // Every number of every sampled token as a table, for screen readers; built when opened.
   V.tokenTable = (data, layers, text) => {
-    const box = el("details", { class: "quiet-box", "data-key": "numbers" }, el("summary", {}, "All numbers as a table"));
+    const box = el.details({ class: "quiet-box", "data-key": "numbers" }, el.summary("All numbers as a table"));
     box.addEventListener("toggle", () => {
       if (!box.open || box.children.length > 1) return;
       const names = Object.values(layers).map((layer) => `#${layer.title}`);
       const rows = data.response.ids.map((id, i) =>
-        el(
-          "tr",
-          {},
-          el("th", { scope: "row" }, String(i)),
+        el.tr(
+          el.th({ scope: "row" }, String(i)),
           V.cell(V.marked(JSON.stringify(text(i, id)))),
           V.number(String(id)),
           Object.values(layers).map((layer) => V.number(layer.tell(i))),
         ),
       );
-      box.append(V.table(["#", "token", "#id", ...names], el("tbody", {}, rows)));
+      box.append(V.table(["#", "token", "#id", ...names], rows));
     });
     return box;
   };

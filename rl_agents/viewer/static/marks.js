@@ -12,17 +12,15 @@
   function byPrs(m) {
     const limit = V.largest(m.stages.map((s) => s.value));
     const rows = m.stages.map((s) =>
-      el(
-        "tr",
-        {},
-        el("th", { scope: "row" }, s.name),
+      el.tr(
+        el.th({ scope: "row" }, s.name),
         V.number(s.value === null || s.value === undefined ? "not reached" : V.advantage(s.value, limit)),
         V.cell(s.needs || "always"),
       ),
     );
     return V.panel(
       `Progressive reward (${m.form} form): stage by stage`,
-      el("table", { class: "rows small" }, V.head("stage", "#reward", "requires"), el("tbody", {}, rows)),
+      el.table({ class: "rows small" }, V.head("stage", "#reward", "requires"), el.tbody(rows)),
       m.paid === undefined || m.paid === null ? null : V.facts([["environment reward", V.num(m.paid)]]),
     );
   }
@@ -63,8 +61,8 @@
     if (!cut) return null;
     const counted = ((cut.because || {}).stalled_turns || []).indexOf(step.ordinal + 1);
     return [
-      counted < 0 ? null : el("span", { class: "badge" }, `no progress (${counted + 1} of ${cut.because.window})`),
-      step.ordinal === cut.turn - 1 ? el("span", { class: "badge warn" }, `cut here by ${cut.rule}`) : null,
+      counted < 0 ? null : el.span({ class: "badge" }, `no progress (${counted + 1} of ${cut.because.window})`),
+      step.ordinal === cut.turn - 1 ? el.span({ class: "badge warn" }, `cut here by ${cut.rule}`) : null,
     ];
   };
 })();

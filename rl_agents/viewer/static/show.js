@@ -48,19 +48,20 @@
   // Black or white, whichever has more contrast (both are equal at luminance 0.18).
   V.onSequential = (share) => {
     const linear = (c) => (c <= 10 ? c / 3294 : ((c / 255 + 0.055) / 1.055) ** 2.4);
-    const [red, green, blue] = V.sequential(share).match(/\d+/g).map((c) => linear(Number(c)));
+    const [red, green, blue] = V.sequential(share)
+      .match(/\d+/g)
+      .map((c) => linear(Number(c)));
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18 ? "#000000" : "#ffffff";
   };
   V.ramp = () =>
-    el(
-      "span",
+    el.span(
       { class: "ramp", "aria-hidden": "true" },
-      [0, 0.25, 0.5, 0.75, 1].map((s) => el("span", { style: { "background-color": V.sequential(s) } })),
+      [0, 0.25, 0.5, 0.75, 1].map((s) => el.span({ style: { "background-color": V.sequential(s) } })),
     );
   V.largest = (values) => values.reduce((most, v) => Math.max(most, Math.abs(v ?? 0)), 0);
 
   V.advantage = (value, limit = 2) =>
-    el("span", { class: "adv", style: { "background-color": V.diverging(value, limit) } }, V.signed(value));
+    el.span({ class: "adv", style: { "background-color": V.diverging(value, limit) } }, V.signed(value));
 
   // --- text of models and environments -------------------------------------------------------------------------------
 
@@ -75,7 +76,7 @@
       const code = found[0].charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
       parts.push(
         text.slice(last, found.index),
-        el("span", { class: "hidden-char", title: "a character that shows nothing by itself" }, `U+${code}`),
+        el.span({ class: "hidden-char", title: "a character that shows nothing by itself" }, `U+${code}`),
       );
       last = found.index + found[0].length;
     }
@@ -85,14 +86,13 @@
 
   // A block of text; `more` fetches the omitted part of a long one.
   V.block = (text, options = {}) => {
-    const pre = el(
-      "pre",
+    const pre = el.pre(
       { class: `text ${options.class || ""}`, dir: "auto", tabindex: options.cut ? "0" : null },
-      text ? V.marked(text) : el("span", { class: "quiet" }, "(empty)"),
+      text ? V.marked(text) : el.span({ class: "quiet" }, "(empty)"),
     );
     if (!options.cut) return pre;
     const left = options.cut - text.length;
-    const button = el("button", { type: "button", class: "small" }, `${V.num(left)} more characters`);
+    const button = el.button({ type: "button", class: "small" }, `${V.num(left)} more characters`);
     button.addEventListener("click", async () => {
       button.disabled = true;
       try {
@@ -107,7 +107,7 @@
       }
       button.disabled = false;
     });
-    return el("div", {}, pre, button);
+    return el.div(pre, button);
   };
   V.line = (text, most = 140) => {
     const flat = text.replace(/\s+/g, " ").trim();
@@ -125,46 +125,70 @@
           : row.success
             ? ["\u2713", "solved", "solved"]
             : ["\u00d7", "not solved", "unsolved"];
-    return el(
-      "span",
+    return el.span(
       { class: `result ${name}`, title: word },
-      el("span", { "aria-hidden": "true" }, sign),
-      el("span", { class: "away" }, word),
+      el.span({ "aria-hidden": "true" }, sign),
+      el.span({ class: "away" }, word),
     );
   };
-  V.cell = (value, options) => el("td", options, value);
-  V.number = (value, options = {}) => el("td", { class: "n", ...options }, value);
+  V.cell = (value, options) => el.td(options, value);
+  V.number = (value, options = {}) => el.td({ class: "n", ...options }, value);
   V.head = (...names) =>
-    el(
-      "thead",
-      {},
-      el(
-        "tr",
-        {},
+    el.thead(
+      el.tr(
         names.map((name) => {
           const words = name.replace(/^[#~]/, "");
-          const shown = /^~/.test(name) ? el("span", { class: "away" }, words) : words;
-          return el("th", { scope: "col", class: /^#/.test(name) ? "n" : null }, shown);
+          const shown = /^~/.test(name) ? el.span({ class: "away" }, words) : words;
+          return el.th({ scope: "col", class: /^#/.test(name) ? "n" : null }, shown);
         }),
       ),
     );
-  // A scrollable table of these heads (# marks numbers, ~ screen readers only) and this tbody.
-  V.table = (names, body) => el("div", { class: "wide" }, el("table", { class: "rows" }, V.head(...names), body));
+  // A scrollable table of these heads (# marks numbers, ~ screen readers only) and these rows, or their tbody.
+  V.table = (names, rows, kind = "") => {
+    const body = Array.isArray(rows) ? el.tbody(rows) : rows;
+    return el.div({ class: "wide" }, el.table({ class: `rows ${kind}`.trim() }, V.head(...names), body));
+  };
+  // How a session ended, in every table of sessions.
+  V.SESSION = ["~outcome", "#return", "#lowest advantage", "#steps", "ended by"];
+  V.session = (s, limit) => [
+    V.cell(V.result(s)),
+    V.number(V.num(s.return)),
+    V.number(s.advantages ? V.advantage(s.advantages[0], limit) : "\u2013"),
+    V.number(V.num(s.steps)),
+    V.cell(s.cause),
+  ];
+  // A color of a curve or a layer, and a list of them with their names.
+  V.swatch = (color) => el.span({ class: "key", style: { "background-color": color } });
+  V.legend = (items) =>
+    el.ul(
+      { class: "legend" },
+      items.map(([color, name]) => el.li(V.swatch(color), name)),
+    );
+  // Members side by side: their heads, and rows by step.
+  V.sideBySide = (kind, heads, ...rows) => {
+    const head = el.thead(el.tr(el.th({ scope: "col" }, "step"), heads));
+    return el.div({ class: "wide" }, el.table({ class: `side-by-side ${kind}`.trim() }, head, el.tbody(rows)));
+  };
+  // Links to the pages before and after this one, each an address (null: there is none) and a text.
+  V.neighbors = (label, [before, back], [after, on]) => {
+    const go = (href, rel, text) => (href === null ? null : V.link(href, { rel, class: "go" }, text));
+    return el.nav({ "aria-label": label }, go(before, "prev", back), " ", go(after, "next", on));
+  };
   V.facts = (pairs) =>
-    el(
-      "dl",
+    el.dl(
       { class: "facts" },
       pairs
         .filter(([, value]) => value !== null && value !== undefined && value !== "")
-        .map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
+        .map(([name, value]) => el.div(el.dt(name), el.dd(value))),
     );
-  V.panel = (title, ...body) => el("section", { class: "panel" }, title ? el("h2", {}, title) : null, ...body);
-  V.empty = (text, hint = "") => el("p", { class: "empty" }, text, hint ? el("span", { class: "quiet" }, ` ${hint}`) : null);
-  V.crumbs = (parts) => {
-    const items = [[V.to("start"), "runs"], ...parts].map(([href, name], index, all) =>
-      el("li", {}, href && index < all.length - 1 ? V.link(href, {}, name) : el("span", { "aria-current": "page" }, name)),
-    );
-    document.getElementById("crumbs").replaceChildren(el("ol", {}, items));
+  V.panel = (title, ...body) => el.section({ class: "panel" }, title ? el.h2(title) : null, ...body);
+  V.empty = (text, hint = "") => el.p({ class: "empty" }, text, hint ? el.span({ class: "quiet" }, ` ${hint}`) : null);
+  // The pages above this one, each an address and a name, and the name of this one.
+  V.crumbs = (...parts) => {
+    const path = [[V.to("start"), "runs"], ...parts];
+    const here = [path.pop()].flat().at(-1);
+    const items = [...path.map((above) => el.li(V.link(...above))), el.li(el.span({ "aria-current": "page" }, here))];
+    document.getElementById("crumbs").replaceChildren(el.ol(items));
   };
   V.iterationName = (iteration) => (iteration < 0 ? "outside a run" : `i${iteration}`);
 })();

@@ -35,7 +35,7 @@
         const low = below;
         below += share;
         return share > 0
-          ? svg("rect", {
+          ? svg.rect({
               x: (LEFT + place * size + gap / 2).toFixed(2),
               width: (size - gap).toFixed(2),
               y: y(below).toFixed(2),
@@ -51,8 +51,7 @@
         .filter(([, share]) => share > 0)
         .map(([cause, share]) => `${cause} ${V.num(share, 2)}`)
         .join(", ");
-    const picture = svg(
-      "svg",
+    const picture = svg.svg(
       {
         viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
         class: "chart",
@@ -60,13 +59,13 @@
         "aria-label": `How episodes of ${name} ended. After ${points.at(-1)[0]}: ${told(points.at(-1))}`,
       },
       [0, 0.5, 1].map((share) => [
-        svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(share), y2: y(share) }),
-        svg("text", { class: "tick", x: LEFT - 6, y: y(share) + 3.5, "text-anchor": "end" }, share),
+        svg.line({ class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(share), y2: y(share) }),
+        svg.text({ class: "tick", x: LEFT - 6, y: y(share) + 3.5, "text-anchor": "end" }, share),
       ]),
       points.map(bar),
       labels(points, size),
     );
-    const said = el("figcaption", {}, el("span", { class: "tag" }, name), el("output", {}));
+    const said = el.figcaption(el.span({ class: "tag" }, name), el.output());
     const at = (event) => {
       const box = picture.getBoundingClientRect();
       const place = Math.floor((((event.clientX - box.left) / box.width) * WIDTH - LEFT) / size);
@@ -75,7 +74,13 @@
     picture.addEventListener("pointermove", (event) => said.lastChild.replaceChildren(`${at(event)[0]}: ${told(at(event))}`));
     picture.addEventListener("pointerleave", () => said.lastChild.replaceChildren());
     if (open) picture.addEventListener("click", (event) => open(at(event)[0]));
-    return el("figure", { class: "plot ends-plot" }, said, picture, legend(causes, colors), el("p", { class: "quiet axis" }, AXES));
+    return el.figure(
+      { class: "plot ends-plot" },
+      said,
+      picture,
+      V.legend(causes.map((cause, i) => [colors[i], cause || "unknown"])),
+      el.p({ class: "quiet axis" }, AXES),
+    );
   };
 
   // As many iterations as fit, including the first and the last.
@@ -84,16 +89,7 @@
     return points.map(([iteration], place) =>
       place % every
         ? null
-        : svg("text", { class: "tick", x: LEFT + (place + 0.5) * size, y: HEIGHT - 6, "text-anchor": "middle" }, iteration),
+        : svg.text({ class: "tick", x: LEFT + (place + 0.5) * size, y: HEIGHT - 6, "text-anchor": "middle" }, iteration),
     );
   }
-
-  const legend = (causes, colors) =>
-    el(
-      "ul",
-      { class: "legend" },
-      causes.map((cause, i) =>
-        el("li", {}, el("span", { class: "key", style: { "background-color": colors[i] } }), cause || "unknown"),
-      ),
-    );
 })();

@@ -21,48 +21,35 @@
     "rollout/failed_episodes",
     "timing_s/iteration",
   ];
+  const HEADS =
+    "run, #test success, #rollout success, #iterations, state, algorithm, environment, #seed, #time, last iteration".split(", ");
   let chosen = new Set();
-  const kept = new Map(); // run -> stamp and series
 
-  V.route(
-    "start",
-    async () => {
-      const data = await V.ask("runs");
-      V.crumbs([]);
-      const names = data.runs.map((run) => run.name);
-      const answers = await Promise.all(names.map((name) => V.ask("series", { run: name })));
-      const series = new Map(answers.map((answer) => [answer.run, answer.series]));
-      const body = el(
-        "div",
-        {},
-        table(data),
-        data.sweeps.length ? sweeps(data.sweeps) : null,
-        curves(data, series),
-        ends(data, answers),
-      );
-      const news = data.runs.map((run) => `${run.name}: iteration ${run.iteration}, ${run.status}`).join("; ");
-      return { title: names.length === 1 ? names[0] : `${names.length} runs`, body, news };
-    },
-    { live: true },
-  );
+  V.live("start", async () => {
+    const data = await V.ask("runs");
+    V.crumbs();
+    const names = data.runs.map((run) => run.name);
+    const answers = await Promise.all(names.map((name) => V.ask("series", { run: name })));
+    const series = new Map(answers.map((answer) => [answer.run, answer.series]));
+    const body = el.div(table(data), data.sweeps.length ? sweeps(data.sweeps) : null, curves(data, series), ends(data, answers));
+    const news = data.runs.map((run) => `${run.name}: iteration ${run.iteration}, ${run.status}`).join("; ");
+    return { title: names.length === 1 ? names[0] : `${names.length} runs`, body, news };
+  });
 
   function table(data) {
     const rows = data.runs.map((run) => {
       const s = run.settings,
         e = run.evaluation;
       const number = data.bands.findIndex((band) => band.includes(run.name));
-      return el(
-        "tr",
-        {},
-        el(
-          "th",
+      return el.tr(
+        el.th(
           { scope: "row" },
-          el("span", { class: "key", style: { "background-color": V.stroke(number).stroke } }),
+          V.swatch(V.stroke(number).stroke),
           V.link(V.to("run", [run.name]), { "data-row": true }, run.name),
         ),
-        V.number(e ? [el("b", {}, V.num(e.rate, 2)), el("span", { class: "quiet" }, between(e))] : "\u2013"),
+        V.number(e ? [el.b(V.num(e.rate, 2)), el.span({ class: "quiet" }, between(e))] : "\u2013"),
         V.number(V.num(run.success, 2)),
-        V.number([run.iteration, run.planned ? el("span", { class: "quiet" }, ` / ${run.planned}`) : null]),
+        V.number([run.iteration, run.planned ? el.span({ class: "quiet" }, ` / ${run.planned}`) : null]),
         V.cell(status(run)),
         V.cell(s.algo || ""),
         V.cell(s.env || ""),
@@ -70,41 +57,20 @@
         V.number(V.duration(run.seconds)),
         V.cell(
           run.last === null
-            ? el("span", { class: "quiet" }, run.pool ? "no episode yet" : "no pool")
+            ? el.span({ class: "quiet" }, run.pool ? "no episode yet" : "no pool")
             : V.link(V.to("i", [run.name, run.last]), { class: "go" }, `${V.iterationName(run.last)}`),
         ),
       );
     });
-    return el(
-      "section",
-      {},
-      el("h1", {}, "Runs"),
-      V.table(
-        [
-          "run",
-          "#test success",
-          "#rollout success",
-          "#iterations",
-          "state",
-          "algorithm",
-          "environment",
-          "#seed",
-          "#time",
-          "last iteration",
-        ],
-        el("tbody", {}, rows),
-      ),
-    );
+    return el.section(el.h1("Runs"), V.table(HEADS, rows));
   }
 
   const between = (e) => (Number.isFinite(e.low) && Number.isFinite(e.high) ? ` [${V.num(e.low, 2)}, ${V.num(e.high, 2)}]` : "");
-  const status = (run) => el("span", { class: `state ${run.status}` }, run.status || "\u2013");
+  const status = (run) => el.span({ class: `state ${run.status}` }, run.status || "\u2013");
   const sweeps = (names) =>
-    el(
-      "p",
-      {},
+    el.p(
       "Sweeps: ",
-      names.map((name, i) => [i ? ", " : "", V.link(V.to("sweep", [name]), {}, name)]),
+      names.map((name, i) => [i ? ", " : "", V.link(V.to("sweep", [name]), name)]),
     );
 
   function curves(data, series) {
@@ -113,25 +79,26 @@
     // Runs on different environments share no axis, because their values are not comparable.
     const bands = data.bands.map((names, index) => ({ names, index, env: environment(data, names[0]) }));
     const environments = [...new Set(bands.map((band) => band.env))];
-    const sections = el("div", {});
+    const sections = el.div();
     const draw = () => {
       const shown = [...SHOWN.filter((tag) => tags.includes(tag)).slice(0, environments.length > 1 ? 6 : 9), ...chosen];
       sections.replaceChildren(
         ...environments.flatMap((env) => {
           const own = bands.filter((band) => band.env === env);
           const plots = [...new Set(shown)].map((tag) => chart(tag, own, data, series)).filter(Boolean);
-          return [environments.length > 1 ? el("h3", {}, env) : "", bands.length > 1 ? legend(own) : "", el("div", { class: "plots" }, plots)];
+          return [
+            environments.length > 1 ? el.h3(env) : "",
+            bands.length > 1 ? V.legend(own.map(({ names, index }) => [V.stroke(index).stroke, bandName(names)])) : "",
+            el.div({ class: "plots" }, plots),
+          ];
         }),
       );
     };
     draw();
-    return el(
-      "section",
-      {},
-      el("div", { class: "between" }, el("h2", {}, "Curves"), picker(tags, draw)),
+    return el.section(
+      el.div({ class: "between" }, el.h2("Curves"), picker(tags, draw)),
       sections,
-      el(
-        "p",
+      el.p(
         { class: "quiet" },
         "By completed iterations. Runs that differ only in their seed are one curve: the mean, with a band from lowest to highest. Click a curve to open its iteration.",
       ),
@@ -148,39 +115,29 @@
   function ends(data, answers) {
     const plots = answers.map(({ run, ends }) => V.ends(run, ends, opens(data, run))).filter(Boolean);
     if (!plots.length) return null;
-    return el(
-      "details",
+    return el.details(
       { class: "ends-of", open: plots.length <= 6, "data-key": "ends" },
-      el("summary", {}, el("h2", {}, "How episodes ended")),
-      el("div", { class: "plots" }, plots),
+      el.summary(el.h2("How episodes ended")),
+      el.div({ class: "plots" }, plots),
     );
   }
 
   function picker(tags, draw) {
-    const list = el(
-      "datalist",
+    const list = el.datalist(
       { id: "tags" },
-      tags.map((tag) => el("option", { value: tag })),
+      tags.map((tag) => el.option({ value: tag })),
     );
-    const input = el("input", { list: "tags", placeholder: "Add a curve", "aria-label": "Add a curve", spellcheck: "false" });
+    const input = el.input({ list: "tags", placeholder: "Add a curve", "aria-label": "Add a curve", spellcheck: "false" });
     input.addEventListener("change", () => {
       const found = tags.filter((tag) => tag === input.value || (input.value.length > 2 && tag.startsWith(input.value)));
       found.forEach((tag) => chosen.add(tag));
       if (found.length) input.value = "";
       draw();
     });
-    return el("span", {}, input, list);
+    return el.span(input, list);
   }
 
   const bandName = (band) => (band.length === 1 ? band[0] : `${band[0]} and ${V.count(band.length - 1, "other seed")}`);
-  const legend = (bands) =>
-    el(
-      "ul",
-      { class: "legend" },
-      bands.map(({ names, index }) =>
-        el("li", {}, el("span", { class: "key", style: { "background-color": V.stroke(index).stroke } }), bandName(names)),
-      ),
-    );
 
   function chart(tag, bands, data, series) {
     const lines = bands.map(({ names, index }) => ({
@@ -192,58 +149,55 @@
     return V.chart(tag, lines, { open: ({ at, line }) => opens(data, line.run)(at) });
   }
 
-  V.route(
-    "run",
-    async ({ parts: [run] }) => {
-      const [data, { series, ends }] = await Promise.all([V.ask("iterations", { run }), V.ask("series", { run })]);
-      V.crumbs([["", run]]);
-      const evaluated = data.rows.some((row) => row.figures["eval/success_rate"] !== undefined);
-      const columns = COLUMNS.filter(([, tag]) => evaluated || tag !== "eval/success_rate");
-      const rows = data.rows.map((row) => iteration(run, row, columns));
-      const open = openIteration(run, data.rows);
-      const searched = data.settings.algo === "3spo";
-      const body = el(
-        "div",
-        {},
-        el(
-          "div",
-          { class: "between" },
-          el("h1", {}, run, el("span", { class: "quiet" }, ` \u00b7 ${data.settings.algo} on ${data.settings.env}`)),
-          searched ? V.link(V.to("searches", [run]), { class: "go" }, "Search trees") : null,
-        ),
-        headline(data.about),
-        el("div", { class: "plots" }, success(series, open), V.ends("How episodes ended", ends, open), further(series, open)),
-        el("h2", {}, "Iterations"),
-        rows.length
-          ? V.table(["iteration", ...columns.map(([name]) => `#${name}`), "ended by"], el("tbody", {}, rows))
-          : V.empty("No iteration yet."),
-        V.facts(
-          ["seed", "model", "lr", "gamma", "gae_lambda", "group_size", "tasks_per_iteration"].map((name) => [
-            name,
-            data.settings[name] === undefined ? null : String(data.settings[name]),
-          ]),
-        ),
-        el(
-          "details",
-          { class: "panel" },
-          el("summary", {}, "All keys of the run"),
-          V.facts(Object.entries(data.settings).map(([k, v]) => [k, JSON.stringify(v)])),
-        ),
-      );
-      return { title: run, body, news: rows.length ? `${run}: now with ${V.iterationName(data.rows[0].iteration)}` : "" };
-    },
-    { live: true },
-  );
+  V.live("run", async ({ parts: [run] }) => {
+    const [data, { series, ends }] = await Promise.all([V.ask("iterations", { run }), V.ask("series", { run })]);
+    V.crumbs(run);
+    const evaluated = data.rows.some((row) => row.figures["eval/success_rate"] !== undefined);
+    const columns = COLUMNS.filter(([, tag]) => evaluated || tag !== "eval/success_rate");
+    const rows = data.rows.map((row) => iteration(run, row, columns));
+    const open = openIteration(run, data.rows);
+    const searched = data.settings.algo === "3spo";
+    const body = el.div(
+      el.div(
+        { class: "between" },
+        el.h1(run, el.span({ class: "quiet" }, ` \u00b7 ${data.settings.algo} on ${data.settings.env}`)),
+        searched ? V.link(V.to("searches", [run]), { class: "go" }, "Search trees") : null,
+      ),
+      headline(data.about),
+      el.div({ class: "plots" }, success(series, open), V.ends("How episodes ended", ends, open), further(series, open)),
+      el.h2("Iterations"),
+      rows.length
+        ? V.table(["iteration", ...columns.map(([name]) => `#${name}`), "ended by"], rows)
+        : V.empty("No iteration yet."),
+      V.facts(
+        ["seed", "model", "lr", "gamma", "gae_lambda", "group_size", "tasks_per_iteration"].map((name) => [
+          name,
+          data.settings[name] === undefined ? null : String(data.settings[name]),
+        ]),
+      ),
+      el.details(
+        { class: "panel" },
+        el.summary("All keys of the run"),
+        V.facts(Object.entries(data.settings).map(([k, v]) => [k, JSON.stringify(v)])),
+      ),
+    );
+    return { title: run, body, news: rows.length ? `${run}: now with ${V.iterationName(data.rows[0].iteration)}` : "" };
+  });
 
   // The headline: success on test tasks, and progress.
   function headline(about) {
     const e = about.evaluation;
-    const stat = (name, value, note) => el("div", {}, el("dt", {}, name), el("dd", {}, value), note ? el("dd", { class: "quiet" }, note) : null);
+    const stat = (name, value, note) => el.div(el.dt(name), el.dd(value), note ? el.dd({ class: "quiet" }, note) : null);
     const change = e && e.iteration > 0 ? `${V.num(e.start, 2)} at the start` : "";
-    return el(
-      "dl",
+    return el.dl(
       { class: "headline panel" },
-      e ? stat(`Test success after ${V.count(e.iteration, "iteration")}`, V.num(e.rate, 2), [between(e).trim(), change].filter(Boolean).join(" \u00b7 ")) : null,
+      e
+        ? stat(
+            `Test success after ${V.count(e.iteration, "iteration")}`,
+            V.num(e.rate, 2),
+            [between(e).trim(), change].filter(Boolean).join(" \u00b7 "),
+          )
+        : null,
       about.success === null ? null : stat("Rollout success", V.num(about.success, 2), "last iteration"),
       stat("Iterations", about.iteration, about.planned ? `of ${about.planned}` : ""),
       stat("Time", V.duration(about.seconds), status(about)),
@@ -263,7 +217,8 @@
   // The return of rollouts, or their turns where the return is the success.
   function further(series, open) {
     const [won, paid] = ["rollout/success_rate", "rollout/return_mean"].map((tag) => JSON.stringify(series[tag] || []));
-    const [title, tag] = won === paid ? ["Mean turns of rollouts", "rollout/turns_mean"] : ["Mean return of rollouts", "rollout/return_mean"];
+    const [title, tag] =
+      won === paid ? ["Mean turns of rollouts", "rollout/turns_mean"] : ["Mean return of rollouts", "rollout/return_mean"];
     return V.chart(title, [{ name: "rollouts", index: 1, points: V.band([series[tag] || []]) }], { open: ({ at }) => open(at) });
   }
 
@@ -291,20 +246,19 @@
       .map(([name, share]) => `${name} ${V.num(share, 2)}`)
       .join(", ");
     const name = V.iterationName(row.iteration);
-    return el(
-      "tr",
-      {},
-      el(
-        "th",
+    return el.tr(
+      el.th(
         { scope: "row" },
         row.sampled
           ? V.link(V.to("i", [run, row.iteration]), { "data-row": true }, name)
-          : el("span", { title: "not in the pool" }, name),
+          : el.span({ title: "not in the pool" }, name),
       ),
       columns.map(([, tag]) =>
-        V.number(V.num(f[tag], Number.isInteger(f[tag]) && tag.endsWith("episodes") ? null : tag.includes("logprob_diff") ? null : 2)),
+        V.number(
+          V.num(f[tag], Number.isInteger(f[tag]) && tag.endsWith("episodes") ? null : tag.includes("logprob_diff") ? null : 2),
+        ),
       ),
-      V.cell(causes || (row.sampled && !Object.keys(f).length ? el("span", { class: "quiet" }, "running") : "")),
+      V.cell(causes || (row.sampled && !Object.keys(f).length ? el.span({ class: "quiet" }, "running") : "")),
     );
   }
 })();

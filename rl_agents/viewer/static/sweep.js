@@ -4,33 +4,27 @@
   const V = window.view;
   const { el } = V;
 
-  V.route(
-    "sweep",
-    async ({ parts: [sweep] }) => {
-      const data = await V.ask("sweep", { sweep });
-      V.crumbs([["", sweep]]);
-      const r = data.results,
-        points = r.points || [];
-      const keys = points.length
-        ? Object.keys(points[0].keys).filter((k) => new Set(points.map((p) => JSON.stringify(p.keys[k]))).size > 1)
-        : [];
-      const body = el(
-        "div",
-        {},
-        el("h1", {}, "Sweep ", sweep),
-        V.facts([
-          ["metric", r.metric],
-          ["seeds", r.seeds],
-          ["state", r.status],
-        ]),
-        points.length
-          ? [heats(points, keys, r), table(points, keys, r, data.runs)]
-          : V.empty("No result yet.", "results.json is written when trials end."),
-      );
-      return { title: `sweep ${sweep}`, body };
-    },
-    { live: true },
-  );
+  V.live("sweep", async ({ parts: [sweep] }) => {
+    const data = await V.ask("sweep", { sweep });
+    V.crumbs(sweep);
+    const r = data.results,
+      points = r.points || [];
+    const keys = points.length
+      ? Object.keys(points[0].keys).filter((k) => new Set(points.map((p) => JSON.stringify(p.keys[k]))).size > 1)
+      : [];
+    const body = el.div(
+      el.h1("Sweep ", sweep),
+      V.facts([
+        ["metric", r.metric],
+        ["seeds", r.seeds],
+        ["state", r.status],
+      ]),
+      points.length
+        ? [heats(points, keys, r), table(points, keys, r, data.runs)]
+        : V.empty("No result yet.", "results.json is written when trials end."),
+    );
+    return { title: `sweep ${sweep}`, body };
+  });
 
   const mean = (point) => (point.interval ? point.interval.mean : null);
 
@@ -47,8 +41,7 @@
   function heats(points, keys, r) {
     const scale = span(points);
     const colors = Number.isFinite(scale[0])
-      ? el(
-          "p",
+      ? el.p(
           { class: "quiet" },
           V.num(scale[0], 3),
           " ",
@@ -68,7 +61,7 @@
         scale,
       ),
     );
-    return [el("div", { class: "two" }, maps), colors];
+    return [el.div({ class: "two" }, maps), colors];
   }
 
   function heat(points, [rowKey, columnKey], metric, [low, high]) {
@@ -76,44 +69,34 @@
     const cell = (row, column) => {
       const point = points.find((p) => p.keys[rowKey] === row && p.keys[columnKey] === column);
       const m = point && mean(point);
-      if (m === null || m === undefined) return el("td", {}, "\u2013");
+      if (m === null || m === undefined) return el.td("\u2013");
       const share = high > low ? (m - low) / (high - low) : 0.5;
-      return el(
-        "td",
+      return el.td(
         { class: "heat", style: { "background-color": V.sequential(share), color: V.onSequential(share) } },
-        el("b", {}, V.num(m, 3)),
+        el.b(V.num(m, 3)),
         point.interval.low === null || point.interval.low === undefined
           ? null
-          : el("small", {}, ` [${V.num(point.interval.low, 2)}, ${V.num(point.interval.high, 2)}]`),
+          : el.small(` [${V.num(point.interval.low, 2)}, ${V.num(point.interval.high, 2)}]`),
       );
     };
-    const map = el(
-      "table",
+    const map = el.table(
       { class: "heat-map" },
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          el("th", { scope: "col" }, `${rowKey} \\ ${columnKey}`),
-          values(columnKey).map((c) => el("th", { scope: "col" }, String(c))),
+      el.thead(
+        el.tr(
+          el.th({ scope: "col" }, `${rowKey} \\ ${columnKey}`),
+          values(columnKey).map((c) => el.th({ scope: "col" }, String(c))),
         ),
       ),
-      el(
-        "tbody",
-        {},
+      el.tbody(
         values(rowKey).map((row) =>
-          el(
-            "tr",
-            {},
-            el("th", { scope: "row" }, String(row)),
+          el.tr(
+            el.th({ scope: "row" }, String(row)),
             values(columnKey).map((column) => cell(row, column)),
           ),
         ),
       ),
     );
-    return V.panel(`${metric} by ${rowKey} and ${columnKey}`, el("div", { class: "wide" }, map));
+    return V.panel(`${metric} by ${rowKey} and ${columnKey}`, el.div({ class: "wide" }, map));
   }
 
   function table(points, keys, r, runs) {
@@ -129,20 +112,14 @@
     const ends = span(points);
     return V.table(
       [...keys, `#${r.metric}`, "~picture of the interval", "95 % interval", "state", "runs"],
-      el(
-        "tbody",
-        {},
-        ordered.map((p) =>
-          el(
-            "tr",
-            {},
-            keys.map((k) => V.cell(String(p.keys[k]))),
-            V.number(V.num(mean(p), 3)),
-            V.cell(p.interval ? V.interval(p.interval, ends) : ""),
-            V.cell(p.interval && p.interval.low !== null ? `[${V.num(p.interval.low, 3)}, ${V.num(p.interval.high, 3)}]` : ""),
-            V.cell(p.status),
-            V.cell(trials(p)),
-          ),
+      ordered.map((p) =>
+        el.tr(
+          keys.map((k) => V.cell(String(p.keys[k]))),
+          V.number(V.num(mean(p), 3)),
+          V.cell(p.interval ? V.interval(p.interval, ends) : ""),
+          V.cell(p.interval && p.interval.low !== null ? `[${V.num(p.interval.low, 3)}, ${V.num(p.interval.high, 3)}]` : ""),
+          V.cell(p.status),
+          V.cell(trials(p)),
         ),
       ),
     );

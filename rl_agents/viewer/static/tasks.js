@@ -6,15 +6,12 @@
 
   V.route("task", async ({ parts: [task], values }) => {
     const data = await V.ask("task", { task });
-    V.crumbs([...(values.run ? [[V.to("run", [values.run]), values.run]] : []), ["", `task ${task}`]]);
+    V.crumbs(...(values.run ? [[V.to("run", [values.run]), values.run]] : []), `task ${task}`);
     const from = values.session ? { run: values.run, session: values.session } : null;
     const parts = Object.entries(data.runs).map(([run, rows]) => history(run, rows, from));
-    const body = el(
-      "div",
-      {},
-      el("h1", {}, "Task ", V.line(task, 80)),
-      el(
-        "p",
+    const body = el.div(
+      el.h1("Task ", V.line(task, 80)),
+      el.p(
         { class: "quiet" },
         from
           ? `Compared with ${from.session} of ${from.run}: choose the other one.`
@@ -31,43 +28,27 @@
       const to = from
         ? V.to("diff", [from.run, from.session, run, row.id])
         : V.to("task", [row.task || V.place().parts[0]], { run, session: row.id });
-      return el(
-        "tr",
+      return el.tr(
         { class: same ? "this" : null },
-        el("th", { scope: "row" }, V.link(V.to("e", [run, row.id]), { "data-row": true }, row.id)),
+        el.th({ scope: "row" }, V.link(V.to("e", [run, row.id]), { "data-row": true }, row.id)),
         V.cell(V.iterationName(row.iteration)),
-        V.cell(V.result(row)),
-        V.number(V.num(row.return)),
-        V.number(row.advantages ? V.advantage(row.advantages[0]) : "\u2013"),
-        V.number(V.num(row.steps)),
-        V.cell(row.cause),
-        V.cell(same ? "this one" : V.link(to, {}, from ? "compare" : "compare with \u2026")),
+        V.session(row),
+        V.cell(same ? "this one" : V.link(to, from ? "compare" : "compare with \u2026")),
       );
     });
-    return V.panel(
-      run,
-      V.table(
-        ["episode", "iteration", "~outcome", "#return", "#lowest advantage", "#steps", "ended by", "~comparison"],
-        el("tbody", {}, body),
-      ),
-    );
+    return V.panel(run, V.table(["episode", "iteration", ...V.SESSION, "~comparison"], body));
   }
 
   V.route("diff", async ({ parts: [run, session, other, second] }) => {
     const sides = await Promise.all([V.ask("episode", { run, session }), V.ask("episode", { run: other, session: second })]);
     const [a, b] = sides;
     const first = difference(a.steps, b.steps);
-    V.crumbs([
-      [V.to("task", [a.task_id], { run, session }), `task ${a.task_id}`],
-      ["", `${session} and ${second}`],
-    ]);
+    V.crumbs([V.to("task", [a.task_id], { run, session }), `task ${a.task_id}`], `${session} and ${second}`);
     const head = sides.map((s) =>
-      el(
-        "th",
+      el.th(
         { scope: "col" },
-        V.link(V.to("e", [s.run, s.id]), {}, V.result(s), ` ${s.id}`),
-        el(
-          "span",
+        V.link(V.to("e", [s.run, s.id]), V.result(s), ` ${s.id}`),
+        el.span(
           { class: "quiet" },
           ` ${s.run} \u00b7 return ${V.num(s.return)} \u00b7 ${V.count(s.steps.length, "step")} \u00b7 ${s.end_cause}`,
         ),
@@ -82,13 +63,10 @@
         : first.part === "length"
           ? `Equal up to step ${first.at}, where one ends.`
           : `The first step that differs is step ${first.at}: another ${first.part}.`;
-    const body = el(
-      "div",
-      {},
-      el("h1", {}, "Two episodes of one task"),
+    const body = el.div(
+      el.h1("Two episodes of one task"),
       a.task_id === b.task_id ? null : V.empty("These are different tasks."),
-      el(
-        "p",
+      el.p(
         { class: "finding" },
         words,
         " ",
@@ -107,16 +85,7 @@
               "Go there",
             ),
       ),
-      el(
-        "div",
-        { class: "wide" },
-        el(
-          "table",
-          { class: "side-by-side two-sides" },
-          el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "step"), head)),
-          el("tbody", {}, rows),
-        ),
-      ),
+      V.sideBySide("two-sides", head, rows),
     );
     return { title: `${session} and ${second}`, body };
   });
@@ -132,25 +101,22 @@
   function row(a, b, number, first) {
     const side = (step, other) =>
       step &&
-      el(
-        "div",
+      el.div(
         { class: "step" },
-        el(
-          "div",
+        el.div(
           { class: "figures" },
           step.advantage === null ? null : V.advantage(step.advantage),
-          step.reward ? el("span", { class: "quiet" }, `reward ${V.num(step.reward)}`) : null,
-          el("span", { class: "quiet" }, `version ${step.version ?? "\u2013"}`),
+          step.reward ? el.span({ class: "quiet" }, `reward ${V.num(step.reward)}`) : null,
+          el.span({ class: "quiet" }, `version ${step.version ?? "\u2013"}`),
         ),
         differing(step.observation, other && other.observation, "environment"),
         differing(step.action, other && other.action, "agent"),
       );
-    return el(
-      "tr",
+    return el.tr(
       { id: `diff-${number}`, class: number === first.at ? "differs" : null },
-      el("th", { scope: "row" }, number, number === first.at ? el("span", { class: "badge" }, "differs") : null),
-      el("td", {}, side(a, b)),
-      el("td", {}, side(b, a)),
+      el.th({ scope: "row" }, number, number === first.at ? el.span({ class: "badge" }, "differs") : null),
+      el.td(side(a, b)),
+      el.td(side(b, a)),
     );
   }
 
@@ -164,11 +130,10 @@
     while (start < words.length && start < others.length && words[start] === others[start]) start += 1;
     while (end < words.length - start && end < others.length - start && words.at(-1 - end) === others.at(-1 - end)) end += 1;
     const cut = words.length - end;
-    return el(
-      "pre",
+    return el.pre(
       { class: `text ${name}`, dir: "auto" },
       V.marked(words.slice(0, start).join("")),
-      el("mark", {}, V.marked(words.slice(start, cut).join(""))),
+      el.mark(V.marked(words.slice(start, cut).join(""))),
       V.marked(words.slice(cut).join("")),
     );
   }
@@ -177,17 +142,12 @@
     const { runs } = await V.ask("runs");
     const name = run || runs[0].name,
       text = values.text || "";
-    V.crumbs([
-      [V.to("run", [name]), name],
-      ["", `\u201c${text}\u201d`],
-    ]);
-    const list = el("ol", { class: "hits" }),
-      said = el("p", { class: "quiet", role: "status" });
+    V.crumbs([V.to("run", [name]), name], `\u201c${text}\u201d`);
+    const list = el.ol({ class: "hits" }),
+      said = el.p({ class: "quiet", role: "status" });
     const other =
       runs.length > 1
-        ? el(
-            "p",
-            {},
+        ? el.p(
             "In: ",
             runs
               .filter((r) => r.pool)
@@ -202,7 +162,7 @@
           )
         : null;
     if (text) await search(name, text, list, said, null);
-    return { title: `\u201c${text}\u201d in ${name}`, body: el("div", {}, el("h1", {}, "Words in episodes"), other, list, said) };
+    return { title: `\u201c${text}\u201d in ${name}`, body: el.div(el.h1("Words in episodes"), other, list, said) };
   });
 
   const flat = (text) => text.replace(/\s+/g, " ");
@@ -211,18 +171,15 @@
     const data = await V.ask("search", { run, text, before });
     list.append(
       ...data.hits.map((hit) =>
-        el(
-          "li",
-          {},
+        el.li(
           V.link(
             V.to("e", [run, hit.session], { step: hit.ordinal }),
             { "data-row": true },
-            el(
-              "span",
+            el.span(
               { class: "where" },
               `${hit.session} \u00b7 step ${hit.ordinal} \u00b7 ${hit.part === "action" ? "agent" : "environment"}`,
             ),
-            el("span", { class: "said" }, V.marked(flat(hit.lead)), el("mark", {}, V.marked(hit.hit)), V.marked(flat(hit.tail))),
+            el.span({ class: "said" }, V.marked(flat(hit.lead)), el.mark(V.marked(hit.hit)), V.marked(flat(hit.tail))),
           ),
         ),
       ),
@@ -231,7 +188,7 @@
     if (data.next === null) said.replaceChildren(`${found}; all episodes searched.`);
     else {
       const share = Math.round(100 * (1 - data.next / Math.max(1, data.newest)));
-      const button = el("button", { type: "button" }, "Search further");
+      const button = el.button({ type: "button" }, "Search further");
       button.addEventListener("click", () => {
         button.disabled = true;
         search(run, text, list, said, data.next);

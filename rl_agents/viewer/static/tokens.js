@@ -7,41 +7,31 @@
   V.route("t", async ({ parts: [run, session, number], values }) => {
     const ordinal = Number(number);
     const data = await V.ask("tokens", { run, session, ordinal, whole: values.whole });
-    V.crumbs([
+    V.crumbs(
       [V.to("run", [run]), run],
       [V.to("i", [run, data.iteration]), V.iterationName(data.iteration)],
       [V.to("e", [run, session], { step: ordinal }), session],
-      ["", `tokens of step ${ordinal}`],
-    ]);
+      `tokens of step ${ordinal}`,
+    );
     const layers = V.layersOf(data);
-    const info = el("output", { class: "token-info", "aria-live": "polite" }, "Point at a token, or move with the arrow keys.");
-    const map = el("div", { class: "tokens", role: "group", "aria-label": "Tokens" });
-    const scale = el("div", { class: "scale" });
-    const about = el("p", { class: "quiet about" });
+    const info = el.output({ class: "token-info", "aria-live": "polite" }, "Point at a token, or move with the arrow keys.");
+    const map = el.div({ class: "tokens", role: "group", "aria-label": "Tokens" });
+    const scale = el.div({ class: "scale" });
+    const about = el.p({ class: "quiet about" });
     const draw = (name) => {
       map.replaceChildren(...spans(data, name, layers[name]));
       scale.replaceChildren(...V.layerLegend(layers[name]));
       about.replaceChildren(`${layers[name].title}: ${layers[name].about}.`);
     };
-    const beside = (step, rel, text) =>
-      step >= 0 && step < data.steps ? V.link(V.to("t", [run, session, step]), { rel, class: "go" }, text) : null;
+    const beside = (step) => (step >= 0 && step < data.steps ? V.to("t", [run, session, step]) : null);
     listen(map, data, layers, info);
     const first = Object.hasOwn(layers, values.layer || "") ? values.layer : "surprise";
     draw(first);
-    const body = el(
-      "div",
-      {},
-      el(
-        "div",
+    const body = el.div(
+      el.div(
         { class: "between" },
-        el("h1", {}, `Tokens of step ${ordinal}`, el("span", { class: "quiet" }, ` of ${session}`)),
-        el(
-          "nav",
-          { "aria-label": "Neighboring steps" },
-          beside(ordinal - 1, "prev", "\u2190 step"),
-          " ",
-          beside(ordinal + 1, "next", "step \u2192"),
-        ),
+        el.h1(`Tokens of step ${ordinal}`, el.span({ class: "quiet" }, ` of ${session}`)),
+        V.neighbors("Neighboring steps", [beside(ordinal - 1), "\u2190 step"], [beside(ordinal + 1), "step \u2192"]),
       ),
       V.facts([
         ["advantage of the step", data.advantage === null ? null : V.advantage(data.advantage)],
@@ -50,7 +40,7 @@
         ["sampled", `${V.num(data.response.ids.length)} tokens, ended by ${data.finish}`],
         ["temperature", data.temperature],
       ]),
-      el("div", { class: "between" }, choice(layers, first, draw), scale),
+      el.div({ class: "between" }, choice(layers, first, draw), scale),
       about,
       info,
       map,
@@ -69,27 +59,24 @@
     if (data.scores) {
       const { iteration, update } = data.scores;
       const which = update ? `${V.iterationName(iteration)}, update ${update}` : V.iterationName(iteration);
-      return el("p", { class: "quiet" }, `${held} The learner\u2019s values were recomputed by a replay: ${which}.`);
+      return el.p({ class: "quiet" }, `${held} The learner\u2019s values were recomputed by a replay: ${which}.`);
     }
-    if (!data.replay) return el("p", { class: "quiet" }, held);
-    return el(
-      "p",
+    if (!data.replay) return el.p({ class: "quiet" }, held);
+    return el.p(
       { class: "quiet" },
       `${held} Ratio, logprob mismatch, entropy, correction and mask of each token come from a replay of the learner updates: `,
-      el("code", {}, data.replay),
+      el.code(data.replay),
     );
   }
 
   function choice(layers, first, draw) {
-    return el(
-      "fieldset",
+    return el.fieldset(
       { class: "tabs" },
-      el("legend", { class: "away" }, "Layer"),
+      el.legend({ class: "away" }, "Layer"),
       Object.entries(layers).map(([name, layer]) =>
-        el(
-          "label",
+        el.label(
           { class: "tab" },
-          el("input", {
+          el.input({
             type: "radio",
             name: "layer",
             checked: name === first,
@@ -127,8 +114,7 @@
 
   function span(written, kind, index, background) {
     const shown = written.replace(/\n/g, "\u21b5\n").replace(/\t/g, "\u21e5\t");
-    return el(
-      "span",
+    return el.span(
       {
         class: kind,
         "data-index": index,
