@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, distributed
 
 from benchmarks.model_families.families import Family, save_model
+from rl_agents.envs.gymnasium_adapter import TEXT_SPACE
 from rl_agents.errors import InputError
 from rl_agents.inference import Sampling
 from rl_agents.inference.model_shape import model_shape, read_config
@@ -30,7 +31,6 @@ from rl_agents.learner.model_check import check_model
 from rl_agents.learner.prefix_attention import pack_rows
 from rl_agents.learner.prefix_sharing import WIDE
 from rl_agents.learner.rl_modules import CausalLMModule, Network, ValueModule
-from rl_agents.rollout.env_runner import TEXT_SPACE
 
 #: Tokens of the longest row, longer than any window; range of token ids.
 LENGTH, WORDS = 96, (8, 300)

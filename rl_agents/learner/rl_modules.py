@@ -13,6 +13,7 @@ from torch import nn
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.config import Settings
+from rl_agents.envs.gymnasium_adapter import TEXT_SPACE
 from rl_agents.inference.weights import FileNames
 from rl_agents.learner.chunked_logprobs import piece_size
 from rl_agents.learner.hf import enable_recompute, load_backbone, load_causal_lm
@@ -20,7 +21,6 @@ from rl_agents.learner.logprobs import packed_states, score_rows
 from rl_agents.learner.prefix_attention import Packed, enable
 from rl_agents.learner.prefix_sharing import packing_key
 from rl_agents.losses import at_least_float32
-from rl_agents.rollout.env_runner import TEXT_SPACE
 
 POLICY = "default_policy"
 CRITIC = "critic"

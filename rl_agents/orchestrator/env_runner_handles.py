@@ -218,7 +218,7 @@ class SetRecorder:
             return
         recorded = ray.get(self.recorded) if isinstance(self.recorded, ray.ObjectRef) else self.recorded
         sink = before.sink if before is not None and before.pool == self.pool else self.sink()
-        runner.set_recorder(Recorder(sink, recorded, self.pool, self.resumes))
+        runner.recorder = Recorder(sink, recorded, self.pool, self.resumes)
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ class HostEngine:
                 runner.pushes = self.number
         except Exception as error:
             if not runner.pushes and self.weights is not None:  # else it samples from the checkpoint
-                runner.set_engine(NoEngine(brief(error)))
+                runner.engine = NoEngine(brief(error))
             return Outcome("gone" if isinstance(error, ObjectLostError) else "failed", brief(error))
         return Outcome("ok")
 

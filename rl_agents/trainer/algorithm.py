@@ -34,7 +34,6 @@ from rl_agents.orchestrator.offline_dataset import Recorded
 from rl_agents.orchestrator.rollout_batch import (
     Demonstrations,
     Episodes,
-    Expanding,
     TaskPosition,
     rollout_metrics,
     staleness_metrics,
@@ -46,8 +45,9 @@ from rl_agents.orchestrator.rollout_workers import RolloutWorkers
 from rl_agents.orchestrator.streaming_rollouts import StreamBuffer
 from rl_agents.reporting.collapse_monitor import policy_sample
 from rl_agents.reporting.run_folder import restored_settings
-from rl_agents.resources import node_share, placement, run_bundles, runner_cpus
+from rl_agents.resources import LEARNER_CPUS, node_share, placement, run_bundles, runner_cpus
 from rl_agents.rewards.base import make_reward
+from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.env_runner import TextEnvRunner
 from rl_agents.rollout.tree_search.explorer import Explorer, Order, run_iteration
 from rl_agents.rollout.tree_search.picture import draw_search
@@ -77,10 +77,6 @@ class AgentConfig(AlgorithmConfig):
         #: Folder of the initial weights; known once the configuration is built.
         self.model_dir: str = ""
         self.env_runner_cls = TextEnvRunner
-        # RLlib would synchronize connector states of env runners, which ours do not have.
-        self.merge_env_runner_states = False
-        self.broadcast_env_runner_states = False
-        self._dont_auto_sync_env_runner_states = True
         self.restart_failed_env_runners = True
         self.ignore_env_runner_failures = True
         self.log_level = "ERROR"
@@ -138,7 +134,7 @@ class AgentConfig(AlgorithmConfig):
         self.num_learners = agent.num_learners
         self.custom_resources_per_learner = node_share(agent.learner_nodes)
         self.num_gpus_per_learner = agent.gpus_per_learner
-        self.num_cpus_per_learner = 0.5 if not agent.gpus_per_learner else 0
+        self.num_cpus_per_learner = 0 if agent.gpus_per_learner else LEARNER_CPUS
 
     # --- RLlib hooks -------------------------------------------------------------------------------------------
 
@@ -428,7 +424,16 @@ class AgentAlgorithm(Algorithm):
         sampled = self._sample_policy(workers)
         self.learning = True  # results of a search cannot be undone
         beside: Order = "beside" if self.settings.num_env_runners else "after"
-        expand, order = Expanding(workers.collector), beside if self.settings.async_level else "before"
+        order = beside if self.settings.async_level else "before"
+        resampled = 0
+
+        def expand(specs: Sequence[BranchSpec]) -> list[Expansion]:
+            nonlocal resampled
+            collected = workers.collector.expand(specs)
+            for event in collected.events:
+                print(f"[rl_agents] {event}; expanding its states again", flush=True)
+            resampled += collected.resampled
+            return collected.answers
 
         def learn(samples: Sequence[Trajectory], update: int) -> dict[str, float]:
             self._keep(samples, update)
@@ -443,7 +448,7 @@ class AgentAlgorithm(Algorithm):
             self.pool.confirm(workers.collector.recorded())
         self.place = self.place.after(finished, explorer.position)
         explorer.left_out = self.place.bad.left_out
-        metrics["rollout/resampled_episodes"] = expand.resampled
+        metrics["rollout/resampled_episodes"] = resampled
         return {**metrics, **rollout_metrics(finished), **explorer.metrics(), **sampled}
 
     def _sample_policy(self, workers: RolloutWorkers) -> dict[str, float]:
