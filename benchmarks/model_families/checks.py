@@ -23,9 +23,10 @@ from rl_agents.errors import InputError
 from rl_agents.inference import Sampling
 from rl_agents.inference.model_shape import model_shape, read_config
 from rl_agents.inference.torch_engine import TorchEngine
+from rl_agents.inference.torch_model import load_causal_lm
 from rl_agents.learner import chunked_logprobs
 from rl_agents.learner.fsdp import full_tensor, learner_mesh, shard_network
-from rl_agents.learner.hf import load_causal_lm, save_hf_folder
+from rl_agents.learner.hf import save_hf_folder
 from rl_agents.learner.learner import ADAPTER, TENSORS, save_adapter
 from rl_agents.learner.model_check import check_model
 from rl_agents.learner.prefix_attention import pack_rows

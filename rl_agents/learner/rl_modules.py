@@ -14,9 +14,10 @@ from torch import nn
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.config import Settings
 from rl_agents.envs.gymnasium_adapter import TEXT_SPACE
+from rl_agents.inference.torch_model import load_causal_lm
 from rl_agents.inference.weights import FileNames
 from rl_agents.learner.chunked_logprobs import piece_size
-from rl_agents.learner.hf import enable_recompute, load_backbone, load_causal_lm
+from rl_agents.learner.hf import enable_recompute, load_backbone
 from rl_agents.learner.logprobs import packed_states, score_rows
 from rl_agents.learner.prefix_attention import Packed, enable
 from rl_agents.learner.prefix_sharing import packing_key
