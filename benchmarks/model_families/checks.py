@@ -20,7 +20,7 @@ from torch import Tensor, distributed
 from benchmarks.model_families.families import Family, save_model
 from rl_agents.envs.gymnasium_adapter import TEXT_SPACE
 from rl_agents.errors import InputError
-from rl_agents.inference import Sampling
+from rl_agents.inference.base import Sampling
 from rl_agents.inference.model_shape import model_shape, read_config
 from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.inference.torch_model import load_causal_lm

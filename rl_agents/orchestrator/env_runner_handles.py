@@ -22,7 +22,7 @@ from ray.exceptions import ObjectLostError, RayError
 from rl_agents.errors import LearnerLost
 from rl_agents.inference.base import EngineError, EngineSettings, NoEngine
 from rl_agents.inference.client import brief
-from rl_agents.inference.engine_group import Outcome
+from rl_agents.inference.engine_group import START_S, Outcome
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.request_queue import JobBatch
 from rl_agents.store.trajectory_store import PoolSink
@@ -255,10 +255,6 @@ class HostEngine:
                 runner.engine = NoEngine(brief(error))
             return Outcome("gone" if isinstance(error, ObjectLostError) else "failed", brief(error))
         return Outcome("ok")
-
-
-#: Seconds for an engine to be built.
-START_S = 300.0
 
 
 @dataclass

@@ -25,7 +25,6 @@ from rl_agents.chat.template import ContextPolicy, Dialogue, instructed
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.base import TextEnv
-from rl_agents.errors import InputError
 from rl_agents.inference.base import Engine, EngineError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset
 from rl_agents.rollout.env_pool import EnvPool
@@ -217,30 +216,14 @@ def end_by_rule(trajectory: Trajectory, outcome: str, zero: bool) -> None:
         step.reward = 0.0
 
 
-async def play_episodes(
-    specs: Sequence[EpisodeSpec], make_env: EnvFactory | EnvPool, engine: Engine, context: ContextPolicy, limits: Limits
-) -> Rollouts:
-    """Run all episodes at once.
-
-    Args:
-        make_env: creates an environment, or a pool that keeps environments between calls.
-
-    Raises:
-        InputError: the environment cannot be created, or no episode's first prompt fits the context.
-    """
-    rollouts = await collect_episodes(specs, make_env, engine, context, limits)
-    if rollouts.input_error:
-        raise InputError(rollouts.input_error)
-    return rollouts
-
-
 async def collect_episodes(
     specs: Sequence[EpisodeSpec], make_env: EnvFactory | EnvPool, engine: Engine, context: ContextPolicy,
     limits: Limits, recorder: Recorder | None = None,
 ) -> Rollouts:  # fmt: skip
-    """Run all episodes at once like `play_episodes`, but return a user error in ``Rollouts.input_error``.
+    """Run all episodes at once; a user error is returned in ``Rollouts.input_error``.
 
     Args:
+        make_env: creates an environment, or a pool that keeps environments between calls.
         recorder: writes samples to the pool; None: nothing is recorded.
     """
     pool = make_env if isinstance(make_env, EnvPool) else EnvPool(make_env)

@@ -7,6 +7,7 @@ import copy
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
@@ -541,15 +542,18 @@ class AgentAlgorithm(Algorithm):
             self.pool.checkpoint(self.iteration)
 
     def _fill_checkpoint(self, folder: Path) -> None:
-        in_flight, bad, workers = self.buffer.settle(), self.place.bad, self.rollout_workers
+        in_flight = self.buffer.settle()
         if self.pool is not None:
             self.pool.add_calls(in_flight)
+        save_run(folder, self.learner_group, self._counters(), self.settings, self.explorer, self.memory)
+
+    def _counters(self) -> Counters:
+        bad, workers = self.place.bad, self.rollout_workers
         deaths = dict(workers.collector.fault_tolerance.deaths) if workers is not None else {}
-        counters = Counters(
+        return Counters(
             self.iteration, self.policy_version, self.place.position, dict(bad.left_out), dict(bad.strikes), deaths,
             self.pool.id if self.pool is not None else "", self.buffer.in_flight(),
         )  # fmt: skip
-        save_run(folder, self.learner_group, counters, self.settings, self.explorer, self.memory)
 
     def restore_run_checkpoint(self, folder: Path) -> None:
         """Continue exactly from a checkpoint; raises as `restore_run` does."""
@@ -563,13 +567,8 @@ class AgentAlgorithm(Algorithm):
         With the old counters, the run would sample the same episodes and degrade again. Episodes in flight are dropped.
         """
         restore_policy(Path(folder), self.learner_group, self.settings, self.explorer, self.memory)
-        bad, version = self.place.bad, self.policy_version + 1
-        self._set_counters(  # the workers still have the deaths of env runners
-            Counters(
-                self.iteration, version, self.place.position, dict(bad.left_out), dict(bad.strikes),
-                pool=self._restored_pool,
-            )
-        )  # fmt: skip
+        version = self.policy_version + 1
+        self._set_counters(replace(self._counters(), policy_version=version, pool=self._restored_pool, in_flight=[]))
 
     def restart_learners(self, checkpoint: Path | None) -> None:
         """Replace all learners; new ones continue from ``checkpoint``, or from the beginning if it is None."""

@@ -12,7 +12,7 @@ import torch
 from inference.rig import KINDS, TOLERANCE, prompts, settings
 from transformers import AutoModelForCausalLM
 
-from rl_agents.inference import Sampling
+from rl_agents.inference.base import Sampling
 from rl_agents.inference.client import RemoteEngine
 from rl_agents.inference.engine_group import InferenceGroup
 from rl_agents.inference.model_shape import padding_begins

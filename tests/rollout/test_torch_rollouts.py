@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 from chat_tokenizers import qwen
+from episodes import play_episodes
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from rollout.scripted import Broken, Countdown
 from tiny_models import tiny_qwen
@@ -18,7 +19,7 @@ from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs import base as envs
 from rl_agents.errors import InputError
 from rl_agents.inference.torch_engine import TorchEngine
-from rl_agents.rollout.agent_loop import Limits, play_episodes
+from rl_agents.rollout.agent_loop import Limits
 from rl_agents.rollout.branching import BranchPoint, BranchSpec
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.env_runner import TextEnvRunner
