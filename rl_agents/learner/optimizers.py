@@ -63,8 +63,6 @@ class OptimizerSet:
         """
         norms = {}
         for name in networks:
-            if name not in self.networks:
-                continue
             grads = [p for p in self.networks[name].values() if p.grad is not None]
             norm = float(full_tensor(torch.nn.utils.clip_grad_norm_(grads, self.settings.grad_clip or float("inf"))))
             norms[name] = norm

@@ -130,7 +130,8 @@ class CausalLMModule(Network):
         """
         from torch.distributed.tensor import DTensor  # slow to import, and env runners import this module
 
-        tied = set(getattr(self.lm, "_tied_weights_keys", None) or ()) if _is_tied(self.lm) else set()
+        config: Any = self.lm.config
+        tied = set(getattr(self.lm, "_tied_weights_keys", None) or ()) if config.tie_word_embeddings else set()
         deltas = dict(_deltas(self.lm))
         for name, tensor in self.lm.state_dict().items():
             if "lora_" in name:
@@ -205,8 +206,3 @@ def _disable_dropout(model: nn.Module) -> None:
             module.p = 0.0
         if isinstance(getattr(module, "attention_dropout", None), float):
             module.attention_dropout = 0.0
-
-
-def _is_tied(model: nn.Module) -> bool:
-    config: Any = model.config
-    return bool(config.tie_word_embeddings)

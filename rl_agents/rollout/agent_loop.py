@@ -92,8 +92,11 @@ class Episode:
         Raises:
             InputError: the environment reports a user error.
         """
+        options = {"task_id": self.spec.task_id}
         try:
-            await self._reset()
+            answer = await self.guard.call(self.env.reset, seed=self.spec.seed, options=options)
+            self.answer = read_reset(answer, self.player.limits.max_observation_characters)
+            self.dialogue = Dialogue.start(self.answer.observation, self.answer.chat)
         except EnvFailure as failure:
             self._fail(failure)
 
@@ -119,12 +122,6 @@ class Episode:
         self.trajectory.end_cause, self.trajectory.failed = str(failure), True
         self._record_outcome()
 
-    async def _reset(self) -> None:
-        options = {"task_id": self.spec.task_id}
-        answer = await self.guard.call(self.env.reset, seed=self.spec.seed, options=options)
-        self.answer = read_reset(answer, self.player.limits.max_observation_characters)
-        self.dialogue = Dialogue.start(self.answer.observation, self.answer.chat)
-
     async def _turn(self, by_hand: str | None) -> None:
         """Sample a response and let the environment answer, or end the episode if the context is full."""
         self.prompt_ids = await self.player.prompt(self.env, self.guard, self.dialogue)
@@ -132,7 +129,7 @@ class Episode:
             if self.must_answer:
                 self._end_by_rule("no room to answer", zero=True)
             else:
-                self._end_at_limit("context_length")
+                self.trajectory.end_cause, self.trajectory.truncated = "context_length", True
             return
         if by_hand is None:
             steps = self.trajectory.steps
@@ -189,9 +186,6 @@ class Episode:
         end_by_rule(self.trajectory, outcome, zero)
         if zero:
             self.answer = replace(self.answer, success=False)
-
-    def _end_at_limit(self, cause: str) -> None:
-        self.trajectory.end_cause, self.trajectory.truncated = cause, True
 
     def _record_outcome(self) -> None:
         trajectory = self.trajectory

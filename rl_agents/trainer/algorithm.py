@@ -177,8 +177,9 @@ def make_buffer(
         recorded: recorded sessions to train on; None: the run samples.
     """
     settings = config.agent
-    source = ALGORITHMS[settings.algo].source
-    sampled = Sampled(_episodes(config, tasks), workers, learners)
+    recipe = ALGORITHMS[settings.algo]
+    source = recipe.source
+    sampled = Sampled(Episodes(settings, recipe, make_reward(settings), tasks), workers, learners)
     if settings.stream and source == "rollouts" and recorded is None:
         return StreamBuffer(sampled, settings.iterations)
     producer: Producer = sampled
@@ -189,11 +190,6 @@ def make_buffer(
         producer = Given(lambda iteration, position: demonstrations.next(iteration))
     ahead = bool(settings.async_level and settings.num_env_runners and source == "rollouts")
     return BatchBuffer(producer, settings.async_level, settings.iterations, ahead=ahead)
-
-
-def _episodes(config: AgentConfig, tasks: Sequence[str]) -> Episodes:
-    settings = config.agent
-    return Episodes(settings, ALGORITHMS[settings.algo], make_reward(settings), tasks)
 
 
 class AgentAlgorithm(Algorithm):

@@ -32,7 +32,7 @@ from rl_agents.advantages import FloatArray
 from rl_agents.config.sections import SearchKeys
 from rl_agents.data.tasks import SEARCH, stream_seed, task_at
 from rl_agents.data.trajectory import Step, Trajectory, plain
-from rl_agents.rollout.branching import BranchPoint, BranchSpec, Child, Expansion
+from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion
 from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes, States, state_key
 from rl_agents.rollout.tree_search.tree import Mark, Node, Ranked, Search
@@ -486,13 +486,10 @@ def _sibling_rewards(samples: Sequence[Trajectory]) -> list[FloatArray]:
 
 def outcomes(children: Sequence[Ranked]) -> Outcomes:
     """Return the outcomes of children that did not fail. The turn limit is no end, because it belongs to no state."""
-    whole = [(item.node.key, _is_end(item.child), item.child.success) for item in children if item.node]
-    keys, ended, solved = zip(*whole, strict=True)
-    return Outcomes(keys, ended, solved)
-
-
-def _is_end(child: Child) -> bool:
-    return child.success or child.end_cause not in ("", "max_turns")
+    whole = [(item.node.key, item.child) for item in children if item.node]
+    keys, reached = zip(*whole, strict=True)
+    ended = tuple(child.success or child.end_cause not in ("", "max_turns") for child in reached)
+    return Outcomes(keys, ended, tuple(child.success for child in reached))
 
 
 # --- one iteration: ticks and updates in turn -------------------------------------------------------------------------
