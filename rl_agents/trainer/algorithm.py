@@ -541,9 +541,9 @@ class AgentAlgorithm(Algorithm):
         in_flight = self.buffer.settle()
         if self.pool is not None:
             self.pool.add_calls(in_flight)
-        save_run(folder, self.learner_group, self._counters(), self.settings, self.explorer, self.memory)
+        save_run(folder, self.learner_group, self._present_counters(), self.settings, self.explorer, self.memory)
 
-    def _counters(self) -> Counters:
+    def _present_counters(self) -> Counters:
         bad, workers = self.place.bad, self.rollout_workers
         deaths = dict(workers.collector.fault_tolerance.deaths) if workers is not None else {}
         return Counters(
@@ -563,8 +563,8 @@ class AgentAlgorithm(Algorithm):
         With the old counters, the run would sample the same episodes and degrade again. Episodes in flight are dropped.
         """
         restore_policy(Path(folder), self.learner_group, self.settings, self.explorer, self.memory)
-        version = self.policy_version + 1
-        self._set_counters(replace(self._counters(), policy_version=version, pool=self._restored_pool, in_flight=[]))
+        version, present = self.policy_version + 1, self._present_counters()
+        self._set_counters(replace(present, policy_version=version, pool=self._restored_pool, in_flight=[]))
 
     def restart_learners(self, checkpoint: Path | None) -> None:
         """Replace all learners; new ones continue from ``checkpoint``, or from the beginning if it is None."""
