@@ -29,7 +29,7 @@ from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs.base import make_env, starter_spec, task_ids
 from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import load_agent
-from rl_agents.rollout.agent_loop import play_episodes
+from rl_agents.rollout.agent_loop import collect_episodes
 from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
 from rl_agents.rollout.turns import Limits
 from rl_agents.store.reader import PoolReader
@@ -116,7 +116,7 @@ def cost(name: str, episodes: int = 64, turns: int = 4) -> dict[str, float]:
         wall, inside, outside = time.monotonic() - began, time.process_time() - inside, children_seconds() - outside
         calls = sum(len(t.steps) for t in played)
         began_cpu = time.process_time()
-        await play_episodes(specs, lambda: make_env("guess_numbers", COMPACT, turns), engine, context, limits)
+        await collect_episodes(specs, lambda: make_env("guess_numbers", COMPACT, turns), engine, context, limits)
         loop = time.process_time() - began_cpu
         values = {"runner_ms": inside, "built_in_ms": loop, "agents_ms": outside, "wall_ms": wall}
         return {key: round(1000 * value / calls, 2) for key, value in values.items()} | {"calls": calls}

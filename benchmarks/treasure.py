@@ -120,7 +120,7 @@ ADVERSARIES: dict[str, Callable[[str], str]] = {
 async def _play(engine: Any, context: Any, task: str) -> tuple[list[str], bool]:
     """Answers of one game, and whether it was won."""
     from rl_agents.chat.template import Dialogue
-    from rl_agents.inference import Sampling
+    from rl_agents.inference.base import Sampling
 
     game, answers, ended, info = Treasure(), list[str](), False, {"success": False}
     shown, _ = game.reset(options={"task_id": task})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import sys
 
@@ -22,11 +21,8 @@ def collect_less_often() -> None:
 def settle_ray_worker() -> None:
     """Call `collect_less_often` in a process that Ray started for actors and tasks; others belong to their owner."""
     ray = sys.modules.get("ray._private.worker")
-    if ray is None:
-        return
-    with contextlib.suppress(AttributeError):  # another version of Ray: keep Python's default
-        if ray.global_worker.mode == ray.WORKER_MODE:
-            collect_less_often()
+    if ray is not None and ray.global_worker.mode == ray.WORKER_MODE:
+        collect_less_often()
 
 
 def leave_out_sklearn() -> None:
@@ -38,11 +34,10 @@ def leave_out_sklearn() -> None:
     """
     if _SKLEARN in sys.modules:
         return
-    with contextlib.suppress(ImportError):  # another version of transformers
-        from transformers.utils import is_sklearn_available
+    from transformers.utils import is_sklearn_available
 
-        sys.modules[_SKLEARN] = None  # type: ignore[assignment]  # blocks the import
-        try:
-            is_sklearn_available()
-        finally:
-            del sys.modules[_SKLEARN]
+    sys.modules[_SKLEARN] = None  # type: ignore[assignment]  # blocks the import
+    try:
+        is_sklearn_available()
+    finally:
+        del sys.modules[_SKLEARN]

@@ -65,10 +65,10 @@ def test_what_needs_no_model_is_answered_at_once(line: str, tmp_path: Path) -> N
 
 MODEL = """
 import sys
-from rl_agents.inference.torch_model import load_model
+from rl_agents.inference.torch_model import load_causal_lm
 import torch
 
-model = load_model(sys.argv[1], "float32", "cpu")
+model = load_causal_lm(sys.argv[1], "float32")
 for prompt, options in (([5, 6], {}), ([5, 6] * 4, {"prompt_lookup_num_tokens": 2})):
     options |= {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False}
     print(model.generate(torch.tensor([prompt]), **options).shape[1])

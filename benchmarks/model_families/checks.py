@@ -18,19 +18,20 @@ from safetensors.torch import load_file
 from torch import Tensor, distributed
 
 from benchmarks.model_families.families import Family, save_model
+from rl_agents.envs.gymnasium_adapter import TEXT_SPACE
 from rl_agents.errors import InputError
-from rl_agents.inference import Sampling
+from rl_agents.inference.base import Sampling
 from rl_agents.inference.model_shape import model_shape, read_config
 from rl_agents.inference.torch_engine import TorchEngine
+from rl_agents.inference.torch_model import load_causal_lm
 from rl_agents.learner import chunked_logprobs
 from rl_agents.learner.fsdp import full_tensor, learner_mesh, shard_network
-from rl_agents.learner.hf import load_causal_lm, save_hf_folder
+from rl_agents.learner.hf import save_hf_folder
 from rl_agents.learner.learner import ADAPTER, TENSORS, save_adapter
 from rl_agents.learner.model_check import check_model
 from rl_agents.learner.prefix_attention import pack_rows
 from rl_agents.learner.prefix_sharing import WIDE
 from rl_agents.learner.rl_modules import CausalLMModule, Network, ValueModule
-from rl_agents.rollout.env_runner import TEXT_SPACE
 
 #: Tokens of the longest row, longer than any window; range of token ids.
 LENGTH, WORDS = 96, (8, 300)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_agents.inference import EngineSettings, Sampling
+from rl_agents.inference.base import EngineSettings, Sampling
 
 #: Prompts are longer than any window.
 PROMPT, SAMPLED, REQUESTS = 90, 12, 3

@@ -100,10 +100,6 @@ class Memory(Protocol):
         """Replace the state by what `to_json` returned."""
 
 
-def always(settings: Any) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class AlgorithmSpec:
     """An algorithm: one choice for each part, and the keys that it reads.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rl_agents.advantages import FloatArray
-from rl_agents.algorithms.base import AlgorithmSpec, always
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import GrpoKeys, credit
 from rl_agents.algorithms.steppo import RatioLevelKeys, policy_loss
 from rl_agents.config.sections import OverlongKeys
@@ -86,7 +86,7 @@ ALGORITHM = AlgorithmSpec(
     credit=credit,
     policy_loss=policy_loss,
     select=select,
-    one_round=always,
+    one_round=lambda settings: True,
     # Token ratios as in the public code. With its one update per rollout batch all ratios are 1 at any level.
     defaults={"ratio_level": "token", "clip_high": 0.28, "minibatches": 1},
     keys=PivotKeys,

@@ -137,29 +137,10 @@ class StateScore(NamedTuple):
     open: BoolArray
 
 
-def annealing(t: ArrayLike, alpha: float = 50.0) -> FloatArray:
-    """λ(t) = α·ln t (section 4), t the 1-based depth.
-
-    Raises:
-        ValueError: t < 1.
-    """
-    depth = np.asarray(t, dtype=np.float64)
-    if np.any(depth < 1):
-        raise ValueError(f"t counts from 1, got {depth.min()}")
-    annealed: FloatArray = alpha * np.log(depth)
-    return annealed
-
-
-def success_rate(total: ArrayLike, successes: ArrayLike, epsilon: float = 1e-6) -> FloatArray:
-    """p = N_succ/(N_total + ε); 0 for an unseen state.
-
-    Raises:
-        ValueError: more successes than trajectories.
-    """
+def success_rate(total: ArrayLike, successes: ArrayLike) -> FloatArray:
+    """p = N_succ/(N_total + 1e-6); 0 for an unseen state."""
     visits, wins = np.asarray(total, dtype=np.float64), np.asarray(successes, dtype=np.float64)
-    if np.any(wins > visits) or np.any(wins < 0):
-        raise ValueError("successes must lie between 0 and total")
-    return np.asarray(wins / (visits + epsilon))
+    return np.asarray(wins / (visits + 1e-6))
 
 
 def gate(total: ArrayLike, successes: ArrayLike, *, xi: float = 10.0, zeta: float = 0.1) -> BoolArray:
@@ -169,14 +150,15 @@ def gate(total: ArrayLike, successes: ArrayLike, *, xi: float = 10.0, zeta: floa
 
 
 def state_score(rate: ArrayLike, t: ArrayLike, *, alpha: float = 50.0) -> FloatArray:
-    """S = exp(-λ(t)·p) (eq. 1 without its gate). At depth 1 λ = 0, so that S = 1.
+    """S = exp(-α·ln(t)·p) (eq. 1 without its gate; section 4). At depth 1 S = 1.
 
     Args:
         rate: p(s) in [0, 1].
         t: 1-based depth.
         alpha: 50 in the paper; 1 for graded counts.
     """
-    return np.asarray(np.exp(-annealing(t, alpha) * np.asarray(rate, dtype=np.float64)))
+    annealed = alpha * np.log(np.asarray(t, dtype=np.float64))
+    return np.asarray(np.exp(-annealed * np.asarray(rate, dtype=np.float64)))
 
 
 def rollout_count(score: ArrayLike, opened: ArrayLike, *, maximum: int = 8) -> IntArray:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rl_agents.advantages import BoolArray, FloatArray, IntArray
-from rl_agents.algorithms.base import AlgorithmSpec, always
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import GrpoKeys, credit, policy_loss
 from rl_agents.config.options import key
 from rl_agents.data.selection import Selected
@@ -56,13 +56,8 @@ def value_scores(rewards: Sequence[ArrayLike], scale: ValueScale = "paper") -> T
     Args:
         rewards: one [rollouts] array per task.
         scale: ``paper`` (equation 17 as printed) or ``span``.
-
-    Raises:
-        ValueError: no task, or a task without rollouts.
     """
     tasks = [np.asarray(reward, dtype=np.float64) for reward in rewards]
-    if not tasks or any(task.size == 0 for task in tasks):
-        raise ValueError("value_scores needs at least one task and one rollout per task")
     best = max(float(task.max()) for task in tasks)
     means = np.array([task.mean() for task in tasks])
     variances = np.array([task.var() for task in tasks])
@@ -187,7 +182,7 @@ ALGORITHM = AlgorithmSpec(
     credit=credit,
     policy_loss=policy_loss,
     select=select,
-    one_round=always,
+    one_round=lambda settings: True,
     defaults={"loss_agg_mode": "seq-mean-token-mean", "kl_coef": 1e-3},
     keys=VspoKeys,
     grouped=True,

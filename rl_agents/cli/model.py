@@ -178,7 +178,7 @@ def check(file: Path, folder: Path, shipped: Shipped | None = None) -> dict[str,
     """
     import torch
 
-    from rl_agents.learner.hf import load_causal_lm
+    from rl_agents.inference.torch_model import load_causal_lm
     from rl_agents.learner.model_check import check_model, check_vocabulary
 
     config = read_config(check_model(check_model_dir(folder)))

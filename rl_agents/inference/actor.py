@@ -155,16 +155,6 @@ class EngineActor:
 
         return f"pid {os.getpid()}, node {ray.util.get_node_ip_address()}", self._held_s()
 
-    async def stats(self) -> dict[str, float]:
-        """Return totals since the start: sampled tokens, prompt tokens, cached prompt tokens; and open requests."""
-        counters = getattr(self._engine, "counters", self._engine)
-        return {
-            "sampled_tokens": counters.sampled_tokens,
-            "prompt_tokens": counters.prompt_tokens,
-            "cached_tokens": counters.cached_tokens,
-            "outstanding": sum(len(client.tasks) for client in self._clients.values()),
-        }
-
     async def busy_seconds(self) -> float:
         return self._busy.seconds()
 

@@ -79,13 +79,7 @@ class RemoteEngine:
         self.set_handles(handles)
 
     def set_handles(self, handles: Sequence[Any]) -> None:
-        """Use these actors from now on, for example after `InferenceGroup.restore` replaced one.
-
-        Raises:
-            ValueError: there are no handles.
-        """
-        if not handles:
-            raise ValueError("RemoteEngine needs at least one engine actor")
+        """Use these actors from now on, for example after `InferenceGroup.restore` replaced one."""
         known = {link.handle: link for link in self._links}
         self._links = [known.get(handle) or _Link(index, handle) for index, handle in enumerate(handles)]
 

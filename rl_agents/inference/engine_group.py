@@ -23,6 +23,8 @@ from rl_agents.inference.base import EngineError, EngineSettings
 from rl_agents.inference.client import brief
 from rl_agents.inference.weights import PackedWeights
 
+#: Seconds for one engine to start.
+START_S = 300.0
 #: Seconds that a healthy engine may take to answer a ping.
 PING_S = 10.0
 #: Seconds that an engine may take to report a number that only metrics use.
@@ -80,11 +82,10 @@ class InferenceGroup:
         self,
         settings: EngineSettings,
         num_engines: int = 1,
-        first_bundle: int | None = None,
+        first_bundle: int = 0,
         num_gpus: float | None = None,
         num_cpus: float | None = None,
         resources: Mapping[str, float] | None = None,
-        start_timeout_s: float = 300.0,
         wait: bool = True,
     ) -> None:
         """Start the actors and wait until they answer.
@@ -92,21 +93,16 @@ class InferenceGroup:
         Args:
             settings: of every engine; engine ``i`` gets ``seed + i``.
             first_bundle: bundle of engine 0 in the current placement group; engine ``i`` takes the ``i``-th after
-                it. Required inside a placement group (a Tune trial), because an actor without an index may take an env
-                runner's bundle, and then both wait forever.
+                it (a Tune trial): an actor without an index may take an env runner's, and then both wait forever.
             num_gpus: per engine; None: ``tensor_parallel`` where torch sees a GPU, else 0.
             num_cpus: per engine, for Ray's accounting; None: ``settings.threads``.
-            start_timeout_s: for one engine to start, in seconds.
             wait: until they answer; False: call `await_start` before anything else.
 
         Raises:
-            ValueError: inside a placement group without ``first_bundle``.
             EngineError: an engine does not start.
         """
-        self._settings, self._first_bundle, self._start_timeout_s = settings, first_bundle, start_timeout_s
+        self._settings, self._first_bundle = settings, first_bundle
         self._placement_group = ray.util.get_current_placement_group()
-        if self._placement_group is not None and first_bundle is None:
-            raise ValueError("InferenceGroup needs first_bundle inside a placement group")
         self._num_gpus = _default_gpus(settings) if num_gpus is None else num_gpus
         self._num_cpus = settings.threads if num_cpus is None else num_cpus
         self._resources = dict(resources or {})
@@ -151,7 +147,7 @@ class InferenceGroup:
                 living engines and reports dead ones.
         """
         calls = {index: handle.sleep.remote(level) for index, handle in enumerate(self.handles())}
-        self._complain(await_all(calls, self._start_timeout_s), "sleep")
+        self._complain(await_all(calls, START_S), "sleep")
 
     def restore(self) -> list[int]:
         """Bring dead, hung and silently restarted engines back, with the last weights and version.
@@ -160,7 +156,7 @@ class InferenceGroup:
             The indices of the engines that were restored; call before every round of sampling, it is cheap.
 
         Raises:
-            EngineError: an engine does not come back within ``start_timeout_s``.
+            EngineError: an engine does not come back within `START_S`.
             LearnerLost: the last weights are gone with the learner that held them.
         """
         states = self._states()
@@ -174,7 +170,7 @@ class InferenceGroup:
             self._await_start(index)
         self._hung.clear()
         if broken and self._last is not None:
-            problems = self._push(broken, self._start_timeout_s)
+            problems = self._push(broken, START_S)
             self._check_weights(problems)
             self._complain(problems, _sync_to(self._last[1]))
         for index in broken if self._last is None else []:
@@ -201,7 +197,7 @@ class InferenceGroup:
         }
         if self._placement_group is not None:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
-                self._placement_group, placement_group_bundle_index=(self._first_bundle or 0) + index
+                self._placement_group, placement_group_bundle_index=self._first_bundle + index
             )
         settings = replace(self._settings, seed=self._settings.seed + index)
         return ray.remote(EngineActor).options(**options).remote(settings, f"engine {index}")
@@ -273,7 +269,7 @@ class InferenceGroup:
 
     def _await_start(self, index: int) -> None:
         """Wait until engine ``index`` answers; replace its actor if Ray no longer restarts it."""
-        deadline, died, reason = time.monotonic() + self._start_timeout_s, 0, "no answer"
+        deadline, died, reason = time.monotonic() + START_S, 0, "no answer"
         while (left := deadline - time.monotonic()) > 0:
             try:
                 ray.get(self._actors[index].ping.remote(), timeout=min(left, STARTED_S))
@@ -288,7 +284,7 @@ class InferenceGroup:
             except RayError as error:  # restarting, or no answer within the time
                 died, reason = 0, str(error)
             time.sleep(0.5)
-        raise EngineError(f"engine {index} did not start within {self._start_timeout_s:g} s: {reason}")
+        raise EngineError(f"engine {index} did not start within {START_S:g} s: {reason}")
 
 
 def _sync_to(version: int) -> str:

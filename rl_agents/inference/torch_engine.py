@@ -34,7 +34,7 @@ from rl_agents.inference.base import (
     stamp,
 )
 from rl_agents.inference.torch_forward import Passes
-from rl_agents.inference.torch_model import check_attention, fitting_parameters, load_model
+from rl_agents.inference.torch_model import check_attention, fitting_parameters, load_causal_lm
 from rl_agents.inference.weight_update_gate import OverlapClock, Running, overdue
 from rl_agents.inference.weights import FileNames
 
@@ -224,7 +224,10 @@ class TorchEngine:
         Raises:
             InputError: the model has layers that this engine cannot cache, or one context does not fit the cache.
         """
-        self.model: Any = load_model(model, dtype, device) if isinstance(model, (str, Path)) else model
+        if isinstance(model, (str, Path)):
+            gpu = "cuda" if torch.cuda.is_available() else "cpu"
+            model = load_causal_lm(model, dtype).to(device or gpu)
+        self.model: Any = model
         check_attention(self.model.config, max_model_len)
         self.device, self.max_model_len, self.seed = self.model.device, max_model_len, seed
         self._passes = Passes(self.model, max_batch, max_model_len)

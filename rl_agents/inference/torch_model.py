@@ -39,8 +39,18 @@ def without_padding(model: Any, model_dir: str | Path) -> Any:
     return model
 
 
-def load_model(model_dir: str | Path, dtype: str | torch.dtype, device: str | torch.device | None) -> torch.nn.Module:
-    """Load a checkpoint folder; with ``device`` None, on the GPU if there is one, else on the CPU.
+def load_options(model_dir: str | Path, dtype: str | torch.dtype) -> dict[str, Any]:
+    return {
+        **attention(read_config(model_dir)),
+        "dtype": getattr(torch, dtype) if isinstance(dtype, str) else dtype,
+        "local_files_only": True,
+        "use_safetensors": True,
+        "trust_remote_code": False,
+    }
+
+
+def load_causal_lm(model_dir: str | Path, dtype: str | torch.dtype) -> Any:
+    """Load a causal language model from a local folder; safetensors only, no remote code.
 
     Raises:
         InputError: it holds no model.
@@ -48,10 +58,8 @@ def load_model(model_dir: str | Path, dtype: str | torch.dtype, device: str | to
     leave_out_sklearn()
     from transformers import AutoModelForCausalLM
 
-    torch_dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-    options = {"dtype": torch_dtype, "local_files_only": True, **attention(read_config(model_dir))}
-    model = without_padding(aligned(AutoModelForCausalLM.from_pretrained(model_dir, **options)), model_dir).eval()
-    return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    lm = aligned(AutoModelForCausalLM.from_pretrained(model_dir, **load_options(model_dir, dtype)))
+    return without_padding(lm, model_dir)
 
 
 def check_attention(config: Any, max_model_len: int) -> None:

@@ -17,7 +17,6 @@ import contextlib
 import itertools
 import logging
 import os
-import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -260,10 +259,6 @@ class VLLMEngine:
 @contextlib.contextmanager
 def file_in_memory() -> Iterator[str]:
     """Make an empty file that child processes can open by its path; a process that is killed leaves none behind."""
-    if not hasattr(os, "memfd_create"):  # not Linux
-        with tempfile.NamedTemporaryFile(prefix="rl-agents-sync-") as file:
-            yield file.name
-        return
     number = os.memfd_create("rl-agents-sync")
     try:
         yield f"/proc/{os.getpid()}/fd/{number}"

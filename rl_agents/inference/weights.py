@@ -42,10 +42,6 @@ class PackedWeights:
     buffer: np.ndarray
     index: tuple[Entry, ...]
 
-    @property
-    def nbytes(self) -> int:
-        return int(self.buffer.nbytes)
-
 
 def untied(weights: Weights, tied: bool = False) -> dict[str, torch.Tensor]:
     """Return ``weights`` without a head that repeats the embedding.
@@ -75,9 +71,9 @@ def layout(weights: Mapping[str, torch.Tensor]) -> tuple[tuple[Entry, ...], int]
     return tuple(entries), offset
 
 
-def pack(weights: Weights, tied: bool = False) -> PackedWeights:
-    """Copy ``weights`` (any dtype, any device) into one new buffer; see `untied` for ``tied``."""
-    tensors = untied(weights, tied)
+def pack(weights: Weights) -> PackedWeights:
+    """Copy ``weights`` (any dtype, any device) into one new buffer."""
+    tensors = untied(weights)
     index, nbytes = layout(tensors)
     buffer = np.empty(nbytes, dtype=np.uint8)
     write(tensors, index, buffer)

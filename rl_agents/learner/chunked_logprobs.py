@@ -25,10 +25,6 @@ PLENTY = 1 << 15
 PROBE = ((0, 1),)
 
 
-def tokens_at_once(vocabulary: int) -> int:
-    return max(1, LOGITS_AT_ONCE // (LOGIT_BYTES * vocabulary))
-
-
 def shaped_head(lm: Any) -> Callable[[Tensor], Tensor]:
     """Return hidden states -> logits: the vocabulary head and a model's transformation of its outputs.
 
@@ -58,7 +54,7 @@ def piece_size(lm: Any) -> int | None:
     Args:
         lm: a causal language model of transformers, without adapters.
     """
-    size = tokens_at_once(lm.config.get_text_config().vocab_size)
+    size = max(1, LOGITS_AT_ONCE // (LOGIT_BYTES * lm.config.get_text_config().vocab_size))
     if size >= PLENTY or lm.get_output_embeddings() is None:
         return None
     with torch.no_grad():

@@ -6,7 +6,7 @@ must take part in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -69,15 +69,18 @@ def shard_like(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
     return tensor.to(model.device)
 
 
-def full_state_dict(network: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the full state dict on the CPU (a collective if sharded); empty on all learners except the first."""
+def gathered(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield full tensors one by one (a collective if sharded); nothing on all learners except the first."""
     keep = is_rank_zero()
-    state = {}
-    for name, tensor in network.state_dict().items():
+    for name, tensor in tensors:
         full = full_tensor(tensor.detach())
         if keep:
-            state[name] = full.cpu()
-    return state
+            yield name, full
+
+
+def full_state_dict(network: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the full state dict on the CPU (see `gathered`)."""
+    return {name: full.cpu() for name, full in gathered(network.state_dict().items())}
 
 
 def load_full_state_dict(network: nn.Module, state: Mapping[str, Any]) -> None:

@@ -12,8 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rl_agents.inference.model_shape import attention, read_config
-from rl_agents.inference.torch_model import aligned, without_padding
+from rl_agents.inference.torch_model import aligned, load_options
 from rl_agents.startup import leave_out_sklearn
 
 TOKENIZER_FILES = (
@@ -31,30 +30,11 @@ TOKENIZER_FILES = (
 )
 
 
-def load_causal_lm(model_dir: str | Path, dtype: str) -> Any:
-    """Load a causal language model from a local folder; safetensors only, no remote code."""
-    leave_out_sklearn()
-    from transformers import AutoModelForCausalLM
-
-    lm = aligned(AutoModelForCausalLM.from_pretrained(model_dir, **_load_options(model_dir, dtype)))
-    return without_padding(lm, model_dir)
-
-
 def load_backbone(model_dir: str | Path, dtype: str) -> Any:
     leave_out_sklearn()
     from transformers import AutoModel
 
-    return aligned(AutoModel.from_pretrained(model_dir, **_load_options(model_dir, dtype)))
-
-
-def _load_options(model_dir: str | Path, dtype: str) -> dict[str, Any]:
-    return {
-        **attention(read_config(model_dir)),
-        "dtype": getattr(torch, dtype),
-        "local_files_only": True,
-        "use_safetensors": True,
-        "trust_remote_code": False,
-    }
+    return aligned(AutoModel.from_pretrained(model_dir, **load_options(model_dir, dtype)))
 
 
 def save_hf_folder(folder: Path, weights: Mapping[str, torch.Tensor], source_dir: str | Path) -> None:

@@ -16,7 +16,6 @@ from ray.rllib.core import COMPONENT_RL_MODULE
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from safetensors.torch import save_file
 from torch import distributed as dist
-from torch import nn
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
@@ -27,7 +26,7 @@ from rl_agents.inference.weights import PackedWeights, pack
 from rl_agents.learner.batching import PADDED, SHARED, Layout, collate, laid_out, pad_weights
 from rl_agents.learner.fsdp import (
     full_state_dict,
-    full_tensor,
+    gathered,
     is_rank_zero,
     learner_mesh,
     load_full_state_dict,
@@ -64,24 +63,14 @@ def save_adapter(folder: Path, model: Any, base: str, base_dir: str) -> None:
     """
     from peft.utils.save_and_load import get_peft_model_state_dict
 
-    tensors = _trained(model)
+    trained = ((name, tensor) for name, tensor in model.state_dict().items() if "lora_" in name)
+    tensors = {name: full.cpu().contiguous() for name, full in gathered(trained)}
     if not is_rank_zero():
         return
     named = get_peft_model_state_dict(model, state_dict=tensors, save_embedding_layers=False)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(dict(sorted(named.items())), folder / TENSORS, metadata={"format": "pt"})
     _config(model, base, base_dir).save_pretrained(str(folder))
-
-
-def _trained(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the adapters' full tensors on the CPU; empty on all learners except the first."""
-    found = {}
-    for name, tensor in model.state_dict().items():
-        if "lora_" in name:
-            whole = full_tensor(tensor.detach())
-            if is_rank_zero():
-                found[name] = whole.cpu().contiguous()
-    return found
 
 
 def _config(model: Any, base: str, base_dir: str) -> Any:
@@ -321,24 +310,15 @@ class AgentLearner(TorchLearner):
 
     def export_weights(self) -> PackedWeights:
         """Return the policy's weights for engines: Hugging Face names, LoRA merged."""
-        return pack(self._merged_weights())
+        return pack(dict(gathered(self.policy.merged_weights())))
 
     def save_hf(self, folder: Path) -> None:
         """Write the policy in Hugging Face layout, and LoRA's adapters next to it in peft's layout (``adapter``)."""
-        source, weights = self.policy.model_config["model_dir"], self._merged_weights()
+        source, weights = self.policy.model_config["model_dir"], dict(gathered(self.policy.merged_weights()))
         if is_rank_zero():
             save_hf_folder(folder, weights, source)
         if self.settings.lora_rank:
             save_adapter(folder.with_name(ADAPTER), self.policy.lm, self.settings.model, source)
-
-    def _merged_weights(self) -> dict[str, torch.Tensor]:
-        """Return full tensors by Hugging Face name; only the first sharded learner keeps them."""
-        keep, weights = is_rank_zero(), {}
-        for name, tensor in self.policy.merged_weights():
-            full = full_tensor(tensor)
-            if keep:
-                weights[name] = full
-        return weights
 
 
 def _hand_back_memory() -> None:

@@ -19,9 +19,11 @@ class LearnerMetrics:
 
     def add(self, name: str, value: float, weight: float = 1.0, how: How = "mean") -> None:
         """Add an observation."""
+        self.join(name, how, value * weight if how == "mean" else value, weight)
+
+    def join(self, name: str, how: str, total: float, weight: float) -> None:
         _, old, old_weight = self.data.get(name, (how, float("-inf") if how == "max" else 0.0, 0.0))
-        total = max(old, value) if how == "max" else old + value * (weight if how == "mean" else 1.0)
-        self.data[name] = (how, total, old_weight + weight)
+        self.data[name] = (how, max(old, total) if how == "max" else old + total, old_weight + weight)
 
     def add_tokens(self, name: str, values: torch.Tensor, mask: torch.Tensor) -> None:
         """Add a per-token quantity; its mean is over the tokens with mask 1."""
@@ -32,13 +34,12 @@ class LearnerMetrics:
 
 def reduce_metrics(parts: Iterable[dict[str, tuple[str, float, float]]], steps: int) -> dict[str, float]:
     """Merge learners' metrics to numbers; a ``sum`` (a loss) is averaged over the optimizer steps."""
-    merged: dict[str, tuple[str, float, float]] = {}
+    merged = LearnerMetrics()
     for part in parts:
         for name, (how, value, weight) in part.items():
-            _, old, old_weight = merged.get(name, (how, float("-inf") if how == "max" else 0.0, 0.0))
-            merged[name] = (how, max(old, value) if how == "max" else old + value, old_weight + weight)
+            merged.join(name, how, value, weight)
     return {
         name: value / weight if how == "mean" else value / steps if how == "sum" else value
-        for name, (how, value, weight) in merged.items()
+        for name, (how, value, weight) in merged.data.items()
         if how != "mean" or weight
     }

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rl_agents.config import Settings
-from rl_agents.learner.fsdp import full_tensor, is_rank_zero, shard_like
+from rl_agents.learner.fsdp import full_tensor, gathered, shard_like
 from rl_agents.learner.rl_modules import POLICY
 
 
@@ -63,8 +63,6 @@ class OptimizerSet:
         """
         norms = {}
         for name in networks:
-            if name not in self.networks:
-                continue
             grads = [p for p in self.networks[name].values() if p.grad is not None]
             norm = float(full_tensor(torch.nn.utils.clip_grad_norm_(grads, self.settings.grad_clip or float("inf"))))
             norms[name] = norm
@@ -88,14 +86,12 @@ class OptimizerSet:
 
         All sharded learners must be asked, and the first has the moments.
         """
-        keep = is_rank_zero()
-        moments: dict[str, Any] = {}
-        for network, name, optimizer, parameter in self._entries():
-            for key, value in optimizer.state.get(parameter, {}).items():
-                full = full_tensor(value.detach()) if torch.is_tensor(value) else value
-                if keep:
-                    moments[f"{network}/{name}/{key}"] = full.cpu() if torch.is_tensor(full) else full
-        return {"steps": self.steps, "moments": moments}
+        moments = (
+            (f"{network}/{name}/{key}", value)
+            for network, name, optimizer, parameter in self._entries()
+            for key, value in optimizer.state.get(parameter, {}).items()
+        )
+        return {"steps": self.steps, "moments": {path: full.cpu() for path, full in gathered(moments)}}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore a state of `state`; moments move to the device of their parameter, ``step`` does not."""

@@ -13,14 +13,15 @@ from torch import nn
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.config import Settings
+from rl_agents.envs.gymnasium_adapter import TEXT_SPACE
+from rl_agents.inference.torch_model import load_causal_lm
 from rl_agents.inference.weights import FileNames
 from rl_agents.learner.chunked_logprobs import piece_size
-from rl_agents.learner.hf import enable_recompute, load_backbone, load_causal_lm
+from rl_agents.learner.hf import enable_recompute, load_backbone
 from rl_agents.learner.logprobs import packed_states, score_rows
 from rl_agents.learner.prefix_attention import Packed, enable
 from rl_agents.learner.prefix_sharing import packing_key
 from rl_agents.losses import at_least_float32
-from rl_agents.rollout.env_runner import TEXT_SPACE
 
 POLICY = "default_policy"
 CRITIC = "critic"
@@ -129,7 +130,8 @@ class CausalLMModule(Network):
         """
         from torch.distributed.tensor import DTensor  # slow to import, and env runners import this module
 
-        tied = set(getattr(self.lm, "_tied_weights_keys", None) or ()) if _is_tied(self.lm) else set()
+        config: Any = self.lm.config
+        tied = set(getattr(self.lm, "_tied_weights_keys", None) or ()) if config.tie_word_embeddings else set()
         deltas = dict(_deltas(self.lm))
         for name, tensor in self.lm.state_dict().items():
             if "lora_" in name:
@@ -204,8 +206,3 @@ def _disable_dropout(model: nn.Module) -> None:
             module.p = 0.0
         if isinstance(getattr(module, "attention_dropout", None), float):
             module.attention_dropout = 0.0
-
-
-def _is_tied(model: nn.Module) -> bool:
-    config: Any = model.config
-    return bool(config.tie_word_embeddings)

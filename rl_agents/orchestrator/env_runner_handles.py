@@ -22,7 +22,7 @@ from ray.exceptions import ObjectLostError, RayError
 from rl_agents.errors import LearnerLost
 from rl_agents.inference.base import EngineError, EngineSettings, NoEngine
 from rl_agents.inference.client import brief
-from rl_agents.inference.engine_group import Outcome
+from rl_agents.inference.engine_group import START_S, Outcome
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.request_queue import JobBatch
 from rl_agents.store.trajectory_store import PoolSink
@@ -218,7 +218,7 @@ class SetRecorder:
             return
         recorded = ray.get(self.recorded) if isinstance(self.recorded, ray.ObjectRef) else self.recorded
         sink = before.sink if before is not None and before.pool == self.pool else self.sink()
-        runner.set_recorder(Recorder(sink, recorded, self.pool, self.resumes))
+        runner.recorder = Recorder(sink, recorded, self.pool, self.resumes)
 
 
 @dataclass(frozen=True)
@@ -252,13 +252,9 @@ class HostEngine:
                 runner.pushes = self.number
         except Exception as error:
             if not runner.pushes and self.weights is not None:  # else it samples from the checkpoint
-                runner.set_engine(NoEngine(brief(error)))
+                runner.engine = NoEngine(brief(error))
             return Outcome("gone" if isinstance(error, ObjectLostError) else "failed", brief(error))
         return Outcome("ok")
-
-
-#: Seconds for an engine to be built.
-START_S = 300.0
 
 
 @dataclass

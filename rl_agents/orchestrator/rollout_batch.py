@@ -24,8 +24,8 @@ from rl_agents.envs.spec import CUT
 from rl_agents.errors import EpisodesFail
 from rl_agents.orchestrator.collector import Collected, Collector
 from rl_agents.rewards.base import Reward
-from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
+from rl_agents.rollout.tree_search.explorer import step_metrics
 
 
 @dataclass(frozen=True)
@@ -190,26 +190,6 @@ class Episodes:
 
 
 @dataclass
-class Expanding:
-    """Expands the states of a search's requests.
-
-    Attributes:
-        resampled: states that were expanded again because a runner or an engine was lost.
-    """
-
-    collector: Collector
-    resampled: int = 0
-
-    def __call__(self, specs: Sequence[BranchSpec]) -> list[Expansion]:
-        """Sample children at all states; raises like `Collector.gather`."""
-        collected = self.collector.expand(specs)
-        for event in collected.events:
-            print(f"[rl_agents] {event}; expanding its states again", flush=True)
-        self.resampled += collected.resampled
-        return collected.answers
-
-
-@dataclass
 class Demonstrations:
     """Scripted episodes, in an order that every pass shuffles again."""
 
@@ -259,9 +239,7 @@ def rollout_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     )
     if steps:
         metrics["rollout/unique_states_per_step"] = len({s.anchor for s in steps}) / len(steps)
-        metrics["rollout/length_limited_share"] = float(np.mean([s.finish_reason == "length" for s in steps]))
-        metrics["rollout/invalid_action_share"] = float(np.mean([not s.valid for s in steps]))
-        metrics["rollout/response_length_mean"] = float(np.mean([len(s.response_ids) for s in steps]))
+        metrics |= step_metrics(steps)
         if cut := float(np.mean([CUT in s.observation for s in steps])):
             metrics["rollout/observation_cut_share"] = cut
     for name in sorted({name for t in played for name in t.metrics}):

@@ -171,7 +171,7 @@ class LocalRunner:
 
     def __init__(self, config: Any, engine: Any) -> None:
         self.local_env_runner = TextEnvRunner(config=config, worker_index=0)
-        self.local_env_runner.set_engine(engine)
+        self.local_env_runner.engine = engine
 
     def num_remote_env_runners(self) -> int:
         return 0

@@ -25,7 +25,6 @@ from rl_agents.chat.template import ContextPolicy, Dialogue, instructed
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.base import TextEnv
-from rl_agents.errors import InputError
 from rl_agents.inference.base import Engine, EngineError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset
 from rl_agents.rollout.env_pool import EnvPool
@@ -93,8 +92,11 @@ class Episode:
         Raises:
             InputError: the environment reports a user error.
         """
+        options = {"task_id": self.spec.task_id}
         try:
-            await self._reset()
+            answer = await self.guard.call(self.env.reset, seed=self.spec.seed, options=options)
+            self.answer = read_reset(answer, self.player.limits.max_observation_characters)
+            self.dialogue = Dialogue.start(self.answer.observation, self.answer.chat)
         except EnvFailure as failure:
             self._fail(failure)
 
@@ -120,12 +122,6 @@ class Episode:
         self.trajectory.end_cause, self.trajectory.failed = str(failure), True
         self._record_outcome()
 
-    async def _reset(self) -> None:
-        options = {"task_id": self.spec.task_id}
-        answer = await self.guard.call(self.env.reset, seed=self.spec.seed, options=options)
-        self.answer = read_reset(answer, self.player.limits.max_observation_characters)
-        self.dialogue = Dialogue.start(self.answer.observation, self.answer.chat)
-
     async def _turn(self, by_hand: str | None) -> None:
         """Sample a response and let the environment answer, or end the episode if the context is full."""
         self.prompt_ids = await self.player.prompt(self.env, self.guard, self.dialogue)
@@ -133,7 +129,7 @@ class Episode:
             if self.must_answer:
                 self._end_by_rule("no room to answer", zero=True)
             else:
-                self._end_at_limit("context_length")
+                self.trajectory.end_cause, self.trajectory.truncated = "context_length", True
             return
         if by_hand is None:
             steps = self.trajectory.steps
@@ -191,9 +187,6 @@ class Episode:
         if zero:
             self.answer = replace(self.answer, success=False)
 
-    def _end_at_limit(self, cause: str) -> None:
-        self.trajectory.end_cause, self.trajectory.truncated = cause, True
-
     def _record_outcome(self) -> None:
         trajectory = self.trajectory
         trajectory.metrics = dict(self.answer.metrics)
@@ -217,30 +210,14 @@ def end_by_rule(trajectory: Trajectory, outcome: str, zero: bool) -> None:
         step.reward = 0.0
 
 
-async def play_episodes(
-    specs: Sequence[EpisodeSpec], make_env: EnvFactory | EnvPool, engine: Engine, context: ContextPolicy, limits: Limits
-) -> Rollouts:
-    """Run all episodes at once.
-
-    Args:
-        make_env: creates an environment, or a pool that keeps environments between calls.
-
-    Raises:
-        InputError: the environment cannot be created, or no episode's first prompt fits the context.
-    """
-    rollouts = await collect_episodes(specs, make_env, engine, context, limits)
-    if rollouts.input_error:
-        raise InputError(rollouts.input_error)
-    return rollouts
-
-
 async def collect_episodes(
     specs: Sequence[EpisodeSpec], make_env: EnvFactory | EnvPool, engine: Engine, context: ContextPolicy,
     limits: Limits, recorder: Recorder | None = None,
 ) -> Rollouts:  # fmt: skip
-    """Run all episodes at once like `play_episodes`, but return a user error in ``Rollouts.input_error``.
+    """Run all episodes at once; a user error is returned in ``Rollouts.input_error``.
 
     Args:
+        make_env: creates an environment, or a pool that keeps environments between calls.
         recorder: writes samples to the pool; None: nothing is recorded.
     """
     pool = make_env if isinstance(make_env, EnvPool) else EnvPool(make_env)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from typing import Literal
 
 from rl_agents.config import Settings
@@ -42,42 +41,20 @@ class Places:
     """
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._taken = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._limit, self._taken = limit, 0
+        self._turn, self._freed = asyncio.Lock(), asyncio.Event()
 
     async def admitted(self, count: int) -> None:
-        """Wait for ``count`` places at once."""
-        if not self._waiting and self._fits(count):
+        """Wait for ``count`` places at once; more than the limit are admitted when all are free."""
+        async with self._turn:  # the others wait behind the first one
+            while self._limit and self._taken and self._taken + count > self._limit:
+                self._freed.clear()
+                await self._freed.wait()
             self._taken += count
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((count, turn))
-        try:
-            await turn
-        except BaseException:
-            if turn.done() and not turn.cancelled():
-                self.release(count)
-            else:
-                with contextlib.suppress(ValueError):  # `_wake` has skipped it
-                    self._waiting.remove((count, turn))
-                self._wake()
-            raise
 
     def release(self, count: int) -> None:
         self._taken -= count
-        self._wake()
-
-    def _wake(self) -> None:
-        while self._waiting and self._fits(self._waiting[0][0]):
-            count, turn = self._waiting.popleft()
-            if not turn.done():
-                self._taken += count
-                turn.set_result(None)
-
-    def _fits(self, count: int) -> bool:
-        # A request for more places than the limit is admitted when all places are free.
-        return not self._limit or not self._taken or self._taken + count <= self._limit
+        self._freed.set()
 
 
 class EnvPool:

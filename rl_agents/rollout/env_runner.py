@@ -11,12 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import ray
-from ray.rllib.core import DEFAULT_MODULE_ID
-from ray.rllib.env import INPUT_ENV_SPACES
 from ray.rllib.env.env_runner import EnvRunner
-from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.debug import update_global_seed_if_necessary
 
 from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
@@ -38,10 +34,8 @@ from rl_agents.rollout.request_queue import JobBatch, RequestQueue
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.store.trajectory_store import PoolError
 
-TEXT_SPACE = gymnasium.spaces.Text(max_length=1 << 20)
 
-
-class TextEnvRunner(EnvRunner, Checkpointable):
+class TextEnvRunner(EnvRunner):
     """Runs many episodes at once.
 
     All work arrives and leaves through `exchange`. RLlib ends an actor whose method raises, and the reason is only in
@@ -69,6 +63,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.pool = env_pool(agent)
         self.pool.watch.note = _call_note()
         self.black_box = load_black_box(agent)
+        #: In local mode the driver sets and closes it.
         self.engine: Engine | None = None
         #: Number of the push that brought the weights of this runner's own engine; 0: it has the checkpoint's.
         self.pushes, self._hosts = 0, False
@@ -78,10 +73,6 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self._bench = RequestQueue(self._loop, lambda batch: METHODS[batch.method](self, batch.jobs, **batch.options))
         # Concurrent batches of black-box agents share these places.
         self._places = None if self.black_box is None else asyncio.Semaphore(self.black_box.options.agent_concurrency)
-
-    def set_engine(self, engine: Engine) -> None:
-        """Use an engine in this process (local mode), which the caller closes."""
-        self.engine = engine
 
     def sync_engine(self, packed: PackedWeights, version: int) -> None:
         """Give the engine in this process new weights (local mode, and ``placement=colocate``)."""
@@ -108,9 +99,6 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         # The same name after a restart, so that engines drop the requests of the dead predecessor.
         caller = f"{'evaluation' if self.config.in_evaluation else 'training'} runner {self.worker_index}"
         self.engine = RemoteEngine(handles, caller, self.config.agent.engine_timeout_s)
-
-    def set_recorder(self, recorder: Recorder) -> None:
-        self.recorder = recorder
 
     def flush_recorder(self, timeout_s: float) -> bool:
         """Wait until all records are on disk; False if they are not, or if this process was restarted."""
@@ -177,7 +165,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
 
     def player(self) -> Player:
         if self.engine is None:
-            raise RuntimeError("call set_engine or set_engines first")
+            raise RuntimeError("this env runner has no engine yet")
         return Player(self.engine, self.context, self.limits)
 
     # --- RLlib's contract ----------------------------------------------------------------------------------------
@@ -185,21 +173,9 @@ class TextEnvRunner(EnvRunner, Checkpointable):
     def assert_healthy(self) -> None:
         assert self.context is not None and self.pool is not None
 
-    def get_spaces(self) -> dict[str, tuple[gymnasium.Space, gymnasium.Space]]:
-        """Return text spaces, which RLlib passes to the modules."""
-        spaces = (TEXT_SPACE, TEXT_SPACE)
-        return {INPUT_ENV_SPACES: spaces, DEFAULT_MODULE_ID: spaces}
-
-    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """Return nothing, because every episode's seed is in its spec."""
+    def get_spaces(self) -> dict[str, Any]:
+        """Return nothing: the modules' spaces do not come from env runners."""
         return {}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Do nothing, see `get_state`."""
-
-    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments that RLlib writes next to a local runner's checkpoint."""
-        return (), {"config": self.config}
 
     def stop(self) -> None:
         """Cancel all episodes, then close environments, the event loop, and an engine that was built here."""
@@ -222,12 +198,11 @@ class TextEnvRunner(EnvRunner, Checkpointable):
 async def _sample(
     runner: TextEnvRunner, specs: Sequence[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
 ) -> Rollouts:
-    if runner.engine is None:
-        raise RuntimeError("call set_engine or set_engines before sample")
+    engine = runner.player().engine
     limits = runner.limits if temperature is None else runner.limits.for_evaluation(temperature)
     recorder = runner.recorder_of(attempt)
     try:
-        rollouts = await runner.episodes(specs, runner.engine, limits, recorder)
+        rollouts = await runner.episodes(specs, engine, limits, recorder)
     except InputError as error:
         rollouts = Rollouts(unfinished=list(specs), input_error=str(error))
     finally:

@@ -78,11 +78,6 @@ class Generators:
         if self._numpy is not None:
             self._numpy.state = _seeded(self.seed)
 
-    def _generator(self) -> np.random.MT19937:
-        if self._numpy is None:
-            self._numpy = np.random.MT19937(self.seed)
-        return self._numpy
-
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
         """Use the episode's generators as the process's, and restore the process's own afterwards."""
@@ -94,7 +89,8 @@ class Generators:
             random.seed(self.seed)
         else:
             random.setstate(self._python)
-        np.random.set_bit_generator(self._generator())  # type: ignore[attr-defined]
+        self._numpy = self._numpy or np.random.MT19937(self.seed)
+        np.random.set_bit_generator(self._numpy)  # type: ignore[attr-defined]
         try:
             with folder_kept():
                 yield

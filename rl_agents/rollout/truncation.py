@@ -27,6 +27,7 @@ from rl_agents.retrieval.dense import load_sentence_model
 from rl_agents.tools.thoughts import read_thoughts
 
 Vector = NDArray[np.float32]
+BUCKETS = 4096
 
 
 class Embedder(Protocol):
@@ -36,23 +37,20 @@ class Embedder(Protocol):
 
 
 class HashedNgrams:
-    """Counts of a text's character n-grams, hashed into ``dimensions`` buckets and scaled to length 1.
+    """Counts of a text's character 2-grams and 3-grams, hashed into 4,096 buckets and scaled to length 1.
 
     Needs no model and no download. It compares wording, not meaning: a paraphrase counts as a new question. Case and
     white space do not matter.
     """
 
-    def __init__(self, sizes: tuple[int, ...] = (2, 3), dimensions: int = 4096) -> None:
-        self.sizes, self.dimensions = sizes, dimensions
-
     def embed(self, text: str) -> Vector:
-        vector = np.zeros(self.dimensions, dtype=np.float32)
+        vector = np.zeros(BUCKETS, dtype=np.float32)
         words = " ".join(text.casefold().split())
         padded = f" {words} " if words else ""
-        for size in self.sizes:
+        for size in (2, 3):
             for start in range(len(padded) - size + 1):
                 # crc32, because Python's own hash differs from process to process
-                vector[zlib.crc32(padded[start : start + size].encode()) % self.dimensions] += 1.0
+                vector[zlib.crc32(padded[start : start + size].encode()) % BUCKETS] += 1.0
         return normalized(vector)
 
 

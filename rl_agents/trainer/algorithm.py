@@ -7,6 +7,7 @@ import copy
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
@@ -34,7 +35,6 @@ from rl_agents.orchestrator.offline_dataset import Recorded
 from rl_agents.orchestrator.rollout_batch import (
     Demonstrations,
     Episodes,
-    Expanding,
     TaskPosition,
     rollout_metrics,
     staleness_metrics,
@@ -46,8 +46,9 @@ from rl_agents.orchestrator.rollout_workers import RolloutWorkers
 from rl_agents.orchestrator.streaming_rollouts import StreamBuffer
 from rl_agents.reporting.collapse_monitor import policy_sample
 from rl_agents.reporting.run_folder import restored_settings
-from rl_agents.resources import node_share, placement, run_bundles, runner_cpus
+from rl_agents.resources import LEARNER_CPUS, node_share, placement, run_bundles, runner_cpus
 from rl_agents.rewards.base import make_reward
+from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.env_runner import TextEnvRunner
 from rl_agents.rollout.tree_search.explorer import Explorer, Order, run_iteration
 from rl_agents.rollout.tree_search.picture import draw_search
@@ -77,10 +78,6 @@ class AgentConfig(AlgorithmConfig):
         #: Folder of the initial weights; known once the configuration is built.
         self.model_dir: str = ""
         self.env_runner_cls = TextEnvRunner
-        # RLlib would synchronize connector states of env runners, which ours do not have.
-        self.merge_env_runner_states = False
-        self.broadcast_env_runner_states = False
-        self._dont_auto_sync_env_runner_states = True
         self.restart_failed_env_runners = True
         self.ignore_env_runner_failures = True
         self.log_level = "ERROR"
@@ -138,7 +135,7 @@ class AgentConfig(AlgorithmConfig):
         self.num_learners = agent.num_learners
         self.custom_resources_per_learner = node_share(agent.learner_nodes)
         self.num_gpus_per_learner = agent.gpus_per_learner
-        self.num_cpus_per_learner = 0.5 if not agent.gpus_per_learner else 0
+        self.num_cpus_per_learner = 0 if agent.gpus_per_learner else LEARNER_CPUS
 
     # --- RLlib hooks -------------------------------------------------------------------------------------------
 
@@ -180,8 +177,9 @@ def make_buffer(
         recorded: recorded sessions to train on; None: the run samples.
     """
     settings = config.agent
-    source = ALGORITHMS[settings.algo].source
-    sampled = Sampled(_episodes(config, tasks), workers, learners)
+    recipe = ALGORITHMS[settings.algo]
+    source = recipe.source
+    sampled = Sampled(Episodes(settings, recipe, make_reward(settings), tasks), workers, learners)
     if settings.stream and source == "rollouts" and recorded is None:
         return StreamBuffer(sampled, settings.iterations)
     producer: Producer = sampled
@@ -192,11 +190,6 @@ def make_buffer(
         producer = Given(lambda iteration, position: demonstrations.next(iteration))
     ahead = bool(settings.async_level and settings.num_env_runners and source == "rollouts")
     return BatchBuffer(producer, settings.async_level, settings.iterations, ahead=ahead)
-
-
-def _episodes(config: AgentConfig, tasks: Sequence[str]) -> Episodes:
-    settings = config.agent
-    return Episodes(settings, ALGORITHMS[settings.algo], make_reward(settings), tasks)
 
 
 class AgentAlgorithm(Algorithm):
@@ -428,7 +421,16 @@ class AgentAlgorithm(Algorithm):
         sampled = self._sample_policy(workers)
         self.learning = True  # results of a search cannot be undone
         beside: Order = "beside" if self.settings.num_env_runners else "after"
-        expand, order = Expanding(workers.collector), beside if self.settings.async_level else "before"
+        order = beside if self.settings.async_level else "before"
+        resampled = 0
+
+        def expand(specs: Sequence[BranchSpec]) -> list[Expansion]:
+            nonlocal resampled
+            collected = workers.collector.expand(specs)
+            for event in collected.events:
+                print(f"[rl_agents] {event}; expanding its states again", flush=True)
+            resampled += collected.resampled
+            return collected.answers
 
         def learn(samples: Sequence[Trajectory], update: int) -> dict[str, float]:
             self._keep(samples, update)
@@ -443,7 +445,7 @@ class AgentAlgorithm(Algorithm):
             self.pool.confirm(workers.collector.recorded())
         self.place = self.place.after(finished, explorer.position)
         explorer.left_out = self.place.bad.left_out
-        metrics["rollout/resampled_episodes"] = expand.resampled
+        metrics["rollout/resampled_episodes"] = resampled
         return {**metrics, **rollout_metrics(finished), **explorer.metrics(), **sampled}
 
     def _sample_policy(self, workers: RolloutWorkers) -> dict[str, float]:
@@ -536,15 +538,18 @@ class AgentAlgorithm(Algorithm):
             self.pool.checkpoint(self.iteration)
 
     def _fill_checkpoint(self, folder: Path) -> None:
-        in_flight, bad, workers = self.buffer.settle(), self.place.bad, self.rollout_workers
+        in_flight = self.buffer.settle()
         if self.pool is not None:
             self.pool.add_calls(in_flight)
+        save_run(folder, self.learner_group, self._present_counters(), self.settings, self.explorer, self.memory)
+
+    def _present_counters(self) -> Counters:
+        bad, workers = self.place.bad, self.rollout_workers
         deaths = dict(workers.collector.fault_tolerance.deaths) if workers is not None else {}
-        counters = Counters(
+        return Counters(
             self.iteration, self.policy_version, self.place.position, dict(bad.left_out), dict(bad.strikes), deaths,
             self.pool.id if self.pool is not None else "", self.buffer.in_flight(),
         )  # fmt: skip
-        save_run(folder, self.learner_group, counters, self.settings, self.explorer, self.memory)
 
     def restore_run_checkpoint(self, folder: Path) -> None:
         """Continue exactly from a checkpoint; raises as `restore_run` does."""
@@ -558,13 +563,8 @@ class AgentAlgorithm(Algorithm):
         With the old counters, the run would sample the same episodes and degrade again. Episodes in flight are dropped.
         """
         restore_policy(Path(folder), self.learner_group, self.settings, self.explorer, self.memory)
-        bad, version = self.place.bad, self.policy_version + 1
-        self._set_counters(  # the workers still have the deaths of env runners
-            Counters(
-                self.iteration, version, self.place.position, dict(bad.left_out), dict(bad.strikes),
-                pool=self._restored_pool,
-            )
-        )  # fmt: skip
+        version, present = self.policy_version + 1, self._present_counters()
+        self._set_counters(replace(present, policy_version=version, pool=self._restored_pool, in_flight=[]))
 
     def restart_learners(self, checkpoint: Path | None) -> None:
         """Replace all learners; new ones continue from ``checkpoint``, or from the beginning if it is None."""

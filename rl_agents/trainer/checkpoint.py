@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml
@@ -30,6 +30,9 @@ from rl_agents.config.migration import migrated
 from rl_agents.durable import flush
 from rl_agents.errors import InputError
 from rl_agents.rollout.tree_search.explorer import Explorer, explorer_to_json, load_explorer
+
+if TYPE_CHECKING:
+    from rl_agents.learner.learner_group import AgentLearnerGroup
 
 STATE = "state.json"
 TENSORS = "training_state.safetensors"
@@ -64,21 +67,13 @@ class Counters:
     in_flight: list[int] = field(default_factory=list)
 
 
-class Learners(Protocol):
-    def save_hf(self, folder: Path) -> None: ...
-
-    def full_state(self) -> dict[str, Any]: ...
-
-    def load_full_state(self, state: dict[str, Any]) -> None: ...
-
-
 def save_run(
     folder: Path,
-    learners: Learners,
+    learners: AgentLearnerGroup,
     counters: Counters,
     settings: Settings,
     search: Explorer | None,
-    memory: Memory | None = None,
+    memory: Memory | None,
 ) -> None:
     """Write a checkpoint into an existing ``folder``; use `write_atomically` for a complete or absent checkpoint."""
     learners.save_hf(folder / "hf")
@@ -90,7 +85,7 @@ def save_run(
 
 
 def restore_run(
-    folder: Path, learners: Learners, settings: Settings, search: Explorer | None, memory: Memory | None = None
+    folder: Path, learners: AgentLearnerGroup, settings: Settings, search: Explorer | None, memory: Memory | None
 ) -> Counters:
     """Restore learners, search and memory from `save_run`'s checkpoint, and return the counters.
 
@@ -111,7 +106,7 @@ def restore_run(
 
 
 def restore_policy(
-    folder: Path, learners: Learners, settings: Settings, search: Explorer | None, memory: Memory | None = None
+    folder: Path, learners: AgentLearnerGroup, settings: Settings, search: Explorer | None, memory: Memory | None
 ) -> None:
     """Restore only the learned state of a checkpoint: weights, optimizers, statistics of states.
 

@@ -123,12 +123,7 @@ class RunPool:
         return [self._name(iteration, trajectory, update) for trajectory in trajectories]
 
     def add_batch(self, iteration: int, rows: Sequence[Row], names: Sequence[str], update: int | None = None) -> None:
-        """Write what an update trains on, and the credit of its steps.
-
-        Args:
-            rows, names: see `batch_records`.
-            update: its number within the iteration of a search; None: the iteration's only one.
-        """
+        """Write `batch_records` of an update, the ``update``-th of an iteration of a search."""
         self._writer.add(*batch_records(iteration, update or 0, rows, names))
 
     def checkpoint(self, iteration: int) -> None:

@@ -25,7 +25,7 @@ from rl_agents.advantages import (
     whiten_steps,
 )
 from rl_agents.algorithms.hgpo import hgpo
-from rl_agents.algorithms.three_spo import annealing, gate, novelty_weight, rollout_count, state_score, step_reward
+from rl_agents.algorithms.three_spo import gate, novelty_weight, rollout_count, state_score, step_reward
 from rl_agents.algorithms.vspo import MINIMUM_VARIANCE, smoothing_weight, softmax, value_scores
 
 ONE, ZERO = np.zeros(6, dtype=int), np.zeros(1)
@@ -51,7 +51,6 @@ PARTS: dict[str, Callable[[np.ndarray], Any]] = {
     "softmax": lambda x: softmax(x, 0.3),
     "smoothing": lambda x: smoothing_weight(16 * abs(x), 2.0, clip=True),
     "novelty weight": lambda x: novelty_weight(abs(x)),
-    "annealing": lambda x: annealing(16 * abs(x), alpha=3.0),
     "step reward": lambda x: step_reward(x, x / 2, abs(x), abs(x) / 8),
 }
 
@@ -115,7 +114,6 @@ def test_a_group_of_one_gets_zero_unless_asked(estimate: Callable[..., np.ndarra
 
 
 def test_alpha_is_50_as_published() -> None:
-    assert float(annealing(3)) == float(annealing(3, alpha=50.0)) == pytest.approx(50.0 * np.log(3.0))
     assert float(state_score(1 / 9, 2)) == float(state_score(1 / 9, 2, alpha=50.0)) > 0.0
     assert bool(gate(20, 1)) == bool(gate(20, 1, xi=10.0, zeta=0.1)) is False
 

@@ -13,7 +13,7 @@ from rl_agents.cli import main
 from rl_agents.cli import model as command
 from rl_agents.cli.model import PINS, SHIPPED
 from rl_agents.errors import InputError
-from rl_agents.learner.hf import load_causal_lm
+from rl_agents.inference.torch_model import load_causal_lm
 
 ROOT = Path(__file__).parents[2]
 

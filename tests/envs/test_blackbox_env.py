@@ -12,6 +12,7 @@ import httpx
 import psutil
 import pytest
 from chat_tokenizers import llama, qwen
+from episodes import play_episodes
 from rollout.black_boxes import CONTEXT, LIMITS, Asker, player, specs, task_file, tiny_model, user
 from rollout.scripted import Countdown, ScriptedEngine
 
@@ -29,7 +30,6 @@ from rl_agents.errors import InputError
 from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.process_supervisor import FunctionAgent
 from rl_agents.inference.torch_engine import TorchEngine
-from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
 from rl_agents.rollout.branching_check import check_branching
 from rl_agents.rollout.env_pool import EnvPool

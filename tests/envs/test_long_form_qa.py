@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from environments import starts, with_keywords
+from episodes import play_episodes
 from loopback import Loopback, loopback, saying
 from rollout.scripted import ScriptedEngine
 
@@ -25,7 +26,7 @@ from rl_agents.envs.options import JudgeKeys
 from rl_agents.errors import InputError
 from rl_agents.rewards.base import make_reward
 from rl_agents.rewards.judges import JudgeError
-from rl_agents.rollout.agent_loop import Limits, play_episodes
+from rl_agents.rollout.agent_loop import Limits
 from rl_agents.tools.calls import ToolCall, read_tools, write_response
 
 make = partial(named_env, "long_form_qa")

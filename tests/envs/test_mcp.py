@@ -19,12 +19,14 @@ from rl_agents.envs.base import make_env, named_env, task_ids
 
 pytest.importorskip("mcp", reason="the MCP SDK is not installed")
 
+from episodes import play_episodes
+
 from rl_agents.chat.template import make_context
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.mcp.env import McpEnv
 from rl_agents.envs.small_model import word_tokenizer
 from rl_agents.errors import InputError
-from rl_agents.rollout.agent_loop import Limits, play_episodes
+from rl_agents.rollout.agent_loop import Limits
 from rl_agents.rollout.branching import takes_snapshots
 from rl_agents.rollout.env_calls import EnvFailure, call_env, read_reset
 from rl_agents.tools.calls import ToolCall, write_response

@@ -12,7 +12,7 @@ from typing import Any
 import ray
 import torch
 
-from rl_agents.inference import Completion, EngineSettings, Sampling
+from rl_agents.inference.base import Completion, EngineSettings, Sampling
 from rl_agents.inference.client import RemoteEngine
 from rl_agents.inference.engine_group import InferenceGroup
 from rl_agents.inference.weights import pack
@@ -76,3 +76,19 @@ def prompts(count: int, seed: int = 0, longest: int = 60) -> list[list[int]]:
 def change_engine(rig: Rig, change: Callable[[Any], Any]) -> None:
     """Call ``change`` with the engine inside the actor."""
     ray.get(rig.group.handles()[0].apply.remote(lambda actor: change(actor._engine)))
+
+
+def stats(handle: Any) -> dict[str, int]:
+    """Totals of an engine since its start: sampled and cached tokens; and open requests."""
+
+    def read(actor: Any) -> dict[str, int]:
+        counters = getattr(actor._engine, "counters", actor._engine)
+        outstanding = sum(len(client.tasks) for client in actor._clients.values())
+        return {
+            "sampled_tokens": counters.sampled_tokens,
+            "cached_tokens": counters.cached_tokens,
+            "outstanding": outstanding,
+        }
+
+    found: dict[str, int] = ray.get(handle.apply.remote(read))
+    return found

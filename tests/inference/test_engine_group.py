@@ -13,9 +13,10 @@ import psutil
 import pytest
 import ray
 import torch
+from inference.rig import stats
 
 from rl_agents.errors import LearnerLost
-from rl_agents.inference import Completion, EngineError, EngineSettings, Sampling
+from rl_agents.inference.base import Completion, EngineError, EngineSettings, Sampling
 from rl_agents.inference.client import RemoteEngine
 from rl_agents.inference.engine_group import InferenceGroup
 from rl_agents.inference.weights import PackedWeights, pack, unpack
@@ -114,7 +115,7 @@ def test_a_killed_engine_fails_its_requests_and_restore_pushes_the_last_weights(
 
 
 def sampled_tokens(group: InferenceGroup) -> list[float]:
-    return [stats["sampled_tokens"] for stats in ray.get([handle.stats.remote() for handle in group.handles()])]
+    return [stats(handle)["sampled_tokens"] for handle in group.handles()]
 
 
 def test_two_engines_share_the_requests(group: InferenceGroup) -> None:
@@ -134,21 +135,21 @@ def test_a_caller_that_comes_back_drops_what_it_had_asked_for(group: InferenceGr
     # Not waited for: on a fast machine all would have ended by then.
     first = handle.exchange.remote("runner-3/first", dead)
     deadline = time.monotonic() + 30
-    while not ray.get(handle.stats.remote())["outstanding"]:
+    while not stats(handle)["outstanding"]:
         assert time.monotonic() < deadline, "nothing was asked for"
         time.sleep(0.005)
     ray.get(handle.exchange.remote("runner-3/second", []))
-    assert ray.get(handle.stats.remote())["outstanding"] == 0
+    assert stats(handle)["outstanding"] == 0
     assert ray.get(first)[0] == []
 
 
 def test_known_requests_are_not_started_twice(group: InferenceGroup) -> None:
     handle = group.handles()[0]
-    before = ray.get(handle.stats.remote())["sampled_tokens"]
+    before = stats(handle)["sampled_tokens"]
     calls = [handle.exchange.remote("runner-4/x", [(0, PROMPT, SHORT)]) for _ in range(3)]
     replies = [reply for replies, _ in ray.get(calls) for reply in replies]
     assert [request_id for request_id, _ in replies] == [0]
-    assert ray.get(handle.stats.remote())["sampled_tokens"] - before == 8
+    assert stats(handle)["sampled_tokens"] - before == 8
 
 
 def test_sync_names_the_engine_that_refuses_or_hangs(group: InferenceGroup, reference: Any) -> None:
@@ -249,8 +250,6 @@ def test_inside_a_placement_group_every_engine_takes_its_own_bundle(ray_session:
 
     @ray.remote(num_cpus=0.1)
     def trial(folder: str) -> list[str]:
-        with pytest.raises(ValueError, match="first_bundle"):
-            InferenceGroup(EngineSettings(folder))
         group = InferenceGroup(EngineSettings(folder), num_engines=2, first_bundle=1, num_cpus=0.1)
         resources = [
             ray.get(h.apply.remote(lambda actor: str(ray.get_runtime_context().get_assigned_resources())))

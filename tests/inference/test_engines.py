@@ -13,8 +13,7 @@ import ray
 import torch
 from inference.rig import TOLERANCE, Rig, change_engine, prompts, teacher
 
-from rl_agents.inference import Completion, EngineError, Sampling
-from rl_agents.inference.base import Extras
+from rl_agents.inference.base import Completion, EngineError, Extras, Sampling
 from rl_agents.inference.client import RemoteEngine
 from rl_agents.startup import NEW_CONTAINERS
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 from vllm.logprobs import FlatLogprobs
 
-from rl_agents.inference import EngineError, EngineSettings, Sampling, vllm_engine
+from rl_agents.inference import vllm_engine
+from rl_agents.inference.base import EngineError, EngineSettings, Sampling
 from rl_agents.inference.vllm_engine import VLLMEngine
 
 

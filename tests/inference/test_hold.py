@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from rl_agents.inference import EngineSettings, vllm_engine
+from rl_agents.inference import vllm_engine
+from rl_agents.inference.base import EngineSettings
 from rl_agents.inference.vllm_engine import InlineLLM, SteppedLLM, VLLMEngine
 
 

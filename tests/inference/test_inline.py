@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from rl_agents.inference import EngineError, EngineSettings, Sampling, vllm_engine
+from rl_agents.inference import vllm_engine
+from rl_agents.inference.base import EngineError, EngineSettings, Sampling
 from rl_agents.inference.vllm_engine import InlineLLM, VLLMEngine
 
 

@@ -12,13 +12,13 @@ import torch
 from inference.rig import KINDS, TOLERANCE, prompts, settings
 from transformers import AutoModelForCausalLM
 
-from rl_agents.inference import Sampling
+from rl_agents.inference.base import Sampling
 from rl_agents.inference.client import RemoteEngine
 from rl_agents.inference.engine_group import InferenceGroup
 from rl_agents.inference.model_shape import padding_begins
+from rl_agents.inference.torch_model import load_causal_lm
 from rl_agents.inference.weights import pack
 from rl_agents.learner.chunked_logprobs import shaped_head
-from rl_agents.learner.hf import load_causal_lm
 
 #: Of conftest's tokenizer, and more.
 VOCABULARY, PADDING = 200, 24

@@ -17,7 +17,7 @@ from inference.rig import settings
 
 from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
-from rl_agents.inference import Completion, Sampling
+from rl_agents.inference.base import Completion, Sampling
 from rl_agents.inference.client import RemoteEngine
 from rl_agents.inference.engine_group import InferenceGroup
 from rl_agents.inference.select import QUANTIZATIONS, check_dense, check_quantization, run_engine

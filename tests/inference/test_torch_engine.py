@@ -11,7 +11,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rl_agents.errors import InputError
-from rl_agents.inference import Completion, EngineError, Sampling, torch_forward
+from rl_agents.inference import torch_forward
+from rl_agents.inference.base import Completion, EngineError, Sampling
 from rl_agents.inference.torch_engine import PASS_TOKENS, TorchEngine, by_width, draw, uniforms
 
 

@@ -10,7 +10,8 @@ import torch
 from tiny_models import tiny_qwen
 from transformers import modeling_utils
 
-from rl_agents.inference import Completion, Sampling, torch_forward
+from rl_agents.inference import torch_forward
+from rl_agents.inference.base import Completion, Sampling
 from rl_agents.inference.torch_engine import TorchEngine
 
 

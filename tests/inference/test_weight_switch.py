@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import ray
 import torch
-from inference.rig import TOLERANCE, Rig, change_engine, prompts, teacher
+from inference.rig import TOLERANCE, Rig, change_engine, prompts, stats, teacher
 
-from rl_agents.inference import Completion, EngineError, Sampling
+from rl_agents.inference.base import Completion, EngineError, Sampling
 from rl_agents.inference.client import RemoteEngine
 
 LONG = Sampling(max_tokens=190, seed=0)
@@ -106,11 +106,11 @@ def test_prefixes_are_reused_under_one_version_only(rig: Rig, mode: str) -> None
     for turn in range(6):
         if turn % 3 == 0:
             weights.change()
-        before = ray.get(rig.group.handles()[0].stats.remote())["cached_tokens"]
+        before = stats(rig.group.handles()[0])["cached_tokens"]
         (completion,) = rig.run((prompt, Sampling(16, seed=turn)))
         assert completion.policy_version == rig.version
         assert weights.worst(prompt, completion) <= TOLERANCE
-        cached.append(ray.get(rig.group.handles()[0].stats.remote())["cached_tokens"] - before)
+        cached.append(stats(rig.group.handles()[0])["cached_tokens"] - before)
         prompt = prompt + completion.token_ids
     assert cached[0] == cached[3] == 0
     assert all(cached[1:3]) and all(cached[4:])
@@ -119,7 +119,7 @@ def test_prefixes_are_reused_under_one_version_only(rig: Rig, mode: str) -> None
 def test_calls_cancelled_around_a_sync_leave_nothing_behind(rig: Rig, mode: str) -> None:
     """A client asks for much and comes back under another name, before, during and after a sync."""
     weights, handle = Weights(rig), rig.group.handles()[0]
-    before = ray.get(handle.stats.remote())["outstanding"]  # of clients that earlier tests left
+    before = stats(handle)["outstanding"]  # of clients that earlier tests left
     asked = [(number, prompt, LONG) for number, prompt in enumerate(prompts(80))]
 
     async def scenario() -> None:
@@ -139,7 +139,7 @@ def test_calls_cancelled_around_a_sync_leave_nothing_behind(rig: Rig, mode: str)
 
     bounded(scenario())
     deadline = time.monotonic() + 30  # what was cancelled ends in its own time
-    while ray.get(handle.stats.remote())["outstanding"] > before:
+    while stats(handle)["outstanding"] > before:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     prompt = prompts(1)[0]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rl_agents.errors import InputError
-from rl_agents.inference import Completion, EngineError, select
-from rl_agents.inference.base import check_completion, stamp
+from rl_agents.inference import select
+from rl_agents.inference.base import Completion, EngineError, check_completion, stamp
 from rl_agents.inference.weight_update_gate import Gate, OverlapClock, Running
 
 

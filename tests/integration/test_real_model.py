@@ -16,9 +16,9 @@ from gymnasium.spaces import Text
 
 from benchmarks import clerk
 from rl_agents.chat.template import Append, ChatTemplate, Dialogue, chat_text, load_tokenizer, make_context
-from rl_agents.inference import Completion, Sampling
+from rl_agents.inference.base import Completion, Sampling
 from rl_agents.inference.torch_engine import TorchEngine
-from rl_agents.learner.hf import load_causal_lm
+from rl_agents.inference.torch_model import load_causal_lm
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 pytestmark = pytest.mark.rllib

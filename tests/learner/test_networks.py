@@ -12,8 +12,8 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
 from rl_agents.algorithms import Settings
+from rl_agents.envs.gymnasium_adapter import TEXT_SPACE
 from rl_agents.learner.rl_modules import CausalLMModule, Network, ValueModule, module_specs
-from rl_agents.rollout.env_runner import TEXT_SPACE
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10]])
 MASK = torch.tensor([[0.0, 0.0, 1.0, 1.0, 0.0, 0.0]])

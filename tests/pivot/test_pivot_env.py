@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
+from episodes import play_episodes
 from pivot.expert_traces import trace_tokenizer
 from rollout.scripted import ScriptedEngine
 from transformers import PreTrainedTokenizerFast
@@ -19,7 +20,6 @@ from rl_agents.envs.pivot.desk import ALL_REASONS, beginner_action, desk_record,
 from rl_agents.envs.pivot.tasks import split_by_trace
 from rl_agents.errors import InputError
 from rl_agents.rewards.verifiers import VerifierOptions, assess, make_verifier
-from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.env_calls import EnvFailure, read_reset
 from rl_agents.rollout.turns import Limits
 from rl_agents.traces.store import write_turns

@@ -9,6 +9,7 @@ import time
 import gymnasium
 import pytest
 from chat_tokenizers import qwen
+from episodes import play_episodes
 from rollout.scripted import Broken, Countdown, ScriptedEngine
 
 from rl_agents.chat.template import make_context
@@ -17,7 +18,7 @@ from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion
 from rl_agents.orchestrator.rollout_batch import rollout_metrics
-from rl_agents.rollout.agent_loop import Episode, Limits, collect_episodes, play_episodes
+from rl_agents.rollout.agent_loop import Episode, Limits, collect_episodes
 from rl_agents.rollout.env_pool import EnvPool
 
 CONTEXT = make_context("append", qwen())

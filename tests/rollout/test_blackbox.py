@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
+from episodes import play_episodes
 from rollout.black_boxes import CONTEXT, LIMITS, Asker, collect, player, specs, task_file, tiny_model, user
 from rollout.scripted import Countdown, ScriptedEngine
 
@@ -19,7 +20,6 @@ from rl_agents.gateway.process_supervisor import CommandAgent
 from rl_agents.inference.base import EngineError
 from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.orchestrator.rollout_batch import rollout_metrics
-from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, StallRule, Truncation
 from rl_agents.rollout.turns import Limits

@@ -181,6 +181,8 @@ def test_no_more_live_than_may(tmp_path) -> None:
     pool = EnvPool(Counted, "thread", concurrency=3)
     assert all(t.end_cause == "terminated" for t in play(pool, range(20)))
     assert most == pool.created == 3
+    close(pool)
+    pool = EnvPool(Counted, "thread", concurrency=3)  # of another event loop
 
     async def several() -> None:
         first = await pool.take()

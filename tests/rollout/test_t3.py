@@ -8,6 +8,7 @@ import json
 from functools import cache, partial
 
 import pytest
+from episodes import play_episodes
 from rollout.scripted import Countdown, ScriptedEngine
 
 from rl_agents.algorithms import Settings
@@ -17,7 +18,7 @@ from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.envs.base import named_env
 from rl_agents.errors import InputError
 from rl_agents.orchestrator.rollout_batch import rollout_metrics, truncation_metrics
-from rl_agents.rollout.agent_loop import Limits, play_episodes
+from rl_agents.rollout.agent_loop import Limits
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, HashedNgrams, Truncation, make_embedder, question_of
 from rl_agents.trainer.resolve import resolve
 

@@ -11,7 +11,7 @@ from scripted_model import MAX_TOKENS, write_babbler, write_model
 
 from rl_agents.chat.template import ChatTemplate, load_tokenizer
 from rl_agents.errors import InputError
-from rl_agents.inference import EngineError, EngineSettings, Sampling
+from rl_agents.inference.base import EngineError, EngineSettings, Sampling
 from rl_agents.serving.policy import Piece, Policy, Target, UpdateLock
 from rl_agents.serving.source import check_replaces, find_checkpoint
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from chat_models import save_chat_model
+from episodes import play_episodes
 
 from rl_agents.algorithms import Settings
 from rl_agents.chat.template import load_tokenizer, make_context
@@ -24,7 +25,6 @@ from rl_agents.envs.base import ENVIRONMENTS, starter_spec, task_ids
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion, EngineSettings
 from rl_agents.inference.vllm_common import GIB, engine_args
-from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.turns import Limits

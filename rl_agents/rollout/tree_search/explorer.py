@@ -32,7 +32,7 @@ from rl_agents.advantages import FloatArray
 from rl_agents.config.sections import SearchKeys
 from rl_agents.data.tasks import SEARCH, stream_seed, task_at
 from rl_agents.data.trajectory import Step, Trajectory, plain
-from rl_agents.rollout.branching import BranchPoint, BranchSpec, Child, Expansion
+from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion
 from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes, States, state_key
 from rl_agents.rollout.tree_search.tree import Mark, Node, Ranked, Search
@@ -97,7 +97,7 @@ class SearchCounts:
             found["search/score_staleness"] = float(np.mean(present - newest))
             found["search/score_staleness_oldest"] = float(np.mean(present - oldest))
         if self.steps:
-            found |= _step_metrics(self.steps)
+            found |= step_metrics(self.steps)
             found["search/unique_states_per_rollout"] = len(self.states) / len(self.steps)
             found["rollout/unique_states_per_step"] = found["search/unique_states_per_rollout"]
         return found
@@ -107,7 +107,7 @@ class SearchCounts:
         return sum(len(step.response_ids) for step in self.steps)
 
 
-def _step_metrics(steps: Sequence[Step]) -> dict[str, float]:
+def step_metrics(steps: Sequence[Step]) -> dict[str, float]:
     lengths = [len(step.response_ids) for step in steps]
     return {
         "rollout/response_tokens": float(sum(lengths)),
@@ -486,13 +486,10 @@ def _sibling_rewards(samples: Sequence[Trajectory]) -> list[FloatArray]:
 
 def outcomes(children: Sequence[Ranked]) -> Outcomes:
     """Return the outcomes of children that did not fail. The turn limit is no end, because it belongs to no state."""
-    whole = [(item.node.key, _is_end(item.child), item.child.success) for item in children if item.node]
-    keys, ended, solved = zip(*whole, strict=True)
-    return Outcomes(keys, ended, solved)
-
-
-def _is_end(child: Child) -> bool:
-    return child.success or child.end_cause not in ("", "max_turns")
+    whole = [(item.node.key, item.child) for item in children if item.node]
+    keys, reached = zip(*whole, strict=True)
+    ended = tuple(child.success or child.end_cause not in ("", "max_turns") for child in reached)
+    return Outcomes(keys, ended, tuple(child.success for child in reached))
 
 
 # --- one iteration: ticks and updates in turn -------------------------------------------------------------------------
@@ -598,6 +595,10 @@ def _begin(work: Callable[[], R], *, threaded: bool) -> Callable[[], R]:
 # --- searches as plain data -------------------------------------------------------------------------------------------
 
 
+#: Fields of a `Search` that are written as they are.
+PLAIN = ("number", "task_id", "seed", "finished", "ends", "expansions", "opened")
+
+
 def explorer_to_json(explorer: Explorer) -> dict[str, Any]:
     return {
         "position": explorer.position,
@@ -624,13 +625,7 @@ def _search_to_json(search: Search) -> dict[str, Any]:
     nodes = list(dict.fromkeys(node for end in ends for node in end.path()))
     number = {id(node): index for index, node in enumerate(nodes)}
     return {
-        "number": search.number,
-        "task_id": search.task_id,
-        "seed": search.seed,
-        "finished": search.finished,
-        "ends": search.ends,
-        "expansions": search.expansions,
-        "opened": search.opened,
+        **{name: getattr(search, name) for name in PLAIN},
         "nodes": [_node_to_json(node, number) for node in nodes],
         "current": number[id(search.current)] if search.current else None,
         "frontier": [number[id(node)] for node in search.frontier],
@@ -639,12 +634,11 @@ def _search_to_json(search: Search) -> dict[str, Any]:
 
 
 def _search_from_json(data: Mapping[str, Any]) -> Search:
-    plain = {name: data[name] for name in ("number", "task_id", "seed", "finished", "ends", "expansions", "opened")}
     nodes: list[Node] = []
     for node in data["nodes"]:
         nodes.append(_node_from_json(node, nodes))
     return Search(
-        **plain,
+        **{name: data[name] for name in PLAIN},
         current=None if data["current"] is None else nodes[data["current"]],
         frontier=[nodes[index] for index in data["frontier"]],
         marks=[Mark(**mark) for mark in data["marks"]],

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from episodes import play_episodes
 from gateway.models import tiny_model, tokenizer
 from rollout.scripted import ScriptedEngine
 
@@ -24,7 +25,6 @@ from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import TaskWorld
 from rl_agents.gateway.agent_interpreter import HostedAgent
 from rl_agents.inference.torch_engine import TorchEngine
-from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
 from rl_agents.rollout.turns import Limits
 
