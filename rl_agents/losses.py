@@ -13,7 +13,7 @@ same loss and gradient. Advantages are constants, and sampled tokens have mask 1
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -214,6 +214,9 @@ def kl_penalty(logprobs: Tensor, reference_logprobs: Tensor, mask: Tensor, kind:
 
     Returns:
         [rows, tokens], nats, 0 on masked tokens.
+
+    Raises:
+        ValueError: unknown estimator.
     """
     return masked(_kl_estimate(masked(logprobs - reference_logprobs.detach(), mask), kind), mask)
 
@@ -228,8 +231,10 @@ def _kl_estimate(x: Tensor, kind: Estimator) -> Tensor:
     if kind == "k3":
         bounded = x.clamp(-20.0, 20.0)
         return (torch.expm1(-bounded) + bounded).clamp(-10.0, 10.0)
-    slope = 0.5 * x.square()  # k3+
-    return _kl_estimate(x.detach(), "k3") + slope - slope.detach()
+    if kind == "k3+":
+        slope = 0.5 * x.square()
+        return _kl_estimate(x.detach(), "k3") + slope - slope.detach()
+    raise ValueError(f"unknown KL estimator '{kind}': valid: {', '.join(get_args(Estimator))}")
 
 
 # --- critic -----------------------------------------------------------------------------------------------------------
@@ -306,8 +311,10 @@ def aggregation_weights(
         One float64 array per row, 0 on masked tokens.
 
     Raises:
-        ValueError: arrays of different lengths, a sampled token without a step.
+        ValueError: unknown mode, arrays of different lengths, a sampled token without a step.
     """
+    if mode not in get_args(LossAggMode):
+        raise ValueError(f"unknown aggregation '{mode}': valid: {', '.join(get_args(LossAggMode))}")
     flags = [np.asarray(mask) != 0 for mask in masks]
     if mode.startswith("step-mean"):
         units = np.asarray(trajectories).tolist() if mode == "step-mean-in-traj" else [0] * len(flags)

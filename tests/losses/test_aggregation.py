@@ -170,6 +170,8 @@ def test_a_row_alone_is_its_own_mean():
 
 
 def test_errors_name_the_cause():
+    with pytest.raises(ValueError, match=r"unknown aggregation 'mean': valid: token-mean, .*step-mean-in-traj$"):
+        aggregation_weights(MASK, "mean")
     with pytest.raises(ValueError, match="is longer than argument 1"):
         aggregation_weights(MASK, "step-mean", segments=[[0, 0, 0]])
     with pytest.raises(ValueError, match="negative segment"):

@@ -145,6 +145,11 @@ def test_group_without_signal_still_feels_the_reference():
     assert lp.grad[0].tolist() == pytest.approx([0.001 * (1 - math.exp(-0.5)), 0.001 * (1 - math.exp(-1.0))])
 
 
+def test_unknown_estimator_is_an_error():
+    with pytest.raises(ValueError, match="unknown KL estimator 'k4'"):
+        estimate(0.0, 0.0, "k4")
+
+
 def value_loss(values, old_values, returns, mask, *, clip=0.5):
     return losses.clipped_value_loss(values, old_values, returns, mask, clip=clip)
 
