@@ -124,7 +124,8 @@ class RemoteEngine:
                     exchanges.add(asyncio.ensure_future(link.handle.exchange.remote(self._client_id, requests)))
                 exchanges -= await self._step(link, exchanges)
         except Exception as error:  # no request may wait forever, whatever the error
-            text = f"{link.name} failed in generate, {len(link.waiters)} requests outstanding: {brief(error)}"
+            reason = f"failed in generate, {len(link.waiters)} requests outstanding: {brief(error)}"
+            text = self._late(link) if isinstance(error, TimeoutError) else f"{link.name} {reason}"
             for request_id in list(link.waiters):
                 self._deliver(link, request_id, EngineError(text))
             link.cooldown_until, link.place, link.held_s = time.monotonic() + COOLDOWN_S, "", None
@@ -164,10 +165,13 @@ class RemoteEngine:
             waiter.future.set_result(result)
 
     def _expire(self, link: _Link) -> None:
-        now, count = time.monotonic(), len(link.waiters)
+        now, text = time.monotonic(), self._late(link)
         for request_id in [key for key, waiter in link.waiters.items() if link.deadline(waiter) <= now]:
-            text = f"{link.name} did not answer generate within {self._timeout_s:g} s, {count} requests outstanding"
             self._deliver(link, request_id, EngineError(text))
+
+    def _late(self, link: _Link) -> str:
+        count = len(link.waiters)
+        return f"{link.name} did not answer generate within {self._timeout_s:g} s, {count} requests outstanding"
 
     async def _identify(self, link: _Link) -> None:
         """Ask once where the engine runs, for error messages, and how long it has held back calls so far."""
