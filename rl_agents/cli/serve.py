@@ -67,9 +67,7 @@ def run(argv: Sequence[str]) -> int:
             _start(application, options.checkpoint, args)
         try:
             print(_welcome(options.checkpoint, args), flush=True)
-            with suppress(KeyboardInterrupt), interrupts.abortable():
-                while True:
-                    time.sleep(HEALTH_S)
+            _wait(interrupts)
         finally:
             _stop(joined)
     return 130
@@ -104,6 +102,12 @@ def _start(application: Any, checkpoint: str, args: argparse.Namespace) -> None:
         )
     serve.start(http_options={"host": args.host, "port": args.port}, logging_config={"log_level": "WARNING"})
     serve.run(application, name=APPLICATION, route_prefix="/", logging_config={"log_level": "WARNING"})
+
+
+def _wait(interrupts: Interrupts) -> None:
+    with suppress(KeyboardInterrupt), interrupts.abortable():
+        while True:
+            time.sleep(HEALTH_S)
 
 
 def _stop(joined: str) -> None:
