@@ -56,10 +56,10 @@ WORLDS = {
     "webshop": World("webshop", ("iterations=5",), (), 5.0, 20_000),
     "circuit_decoding": World("circuit_decoding", (), (), 8.0, 30_000, 0.5),
     "taxi": World("gymnasium:benchmarks.toy_text:Taxi", ("iterations=8",), (), 20.0, 44_000),
+    "lake": World("gymnasium:benchmarks.toy_text:Lake", (), (), 14.0, 44_000),
     "taxi_complete": World(
         "gymnasium:benchmarks.toy_text:Taxi", ("iterations=8",), ("env.kwargs={goal_in_key: true}",), 20.0, 44_000,
     ),
-    "lake": World("gymnasium:benchmarks.toy_text:Lake", (), (), 14.0, 44_000),
     "deduction": World("gymnasium:benchmarks.unseen_tasks:Deduction", ("iterations=8",), (), 5.0, 16_000),
     "rooms": World("gymnasium:benchmarks.unseen_tasks:Rooms", ("iterations=6",), (), 10.0, 30_000),
     "traps": World("gymnasium:benchmarks.unseen_tasks:Traps", ("iterations=3",), (), 4.5, 16_000),

@@ -10,7 +10,7 @@ p(s) is the success rate of trajectories through s, t the 1-based depth, ξ and 
 tick samples at the current state of every task and ends with an update.
 
 There are two readings of the paper, `READINGS`: ``published`` has the printed equations, ``learned`` (default) is tuned
-with small models. docs/algorithms/3spo.md lists every difference with its ablation. ``learned`` also trains on paths,
+with small models. docs/algorithms/3spo.md lists every difference with its reason. ``learned`` also trains on paths,
 with A = w·gain/σ (`path_gains`): on the steps that led to a success, and on every step that ended a path.
 
 Source: 3SPO, State-Score-Supervised Policy Optimization for LLM Agents (arXiv 2606.09961), section 3, algorithm 1.
