@@ -138,8 +138,14 @@ class StateScore(NamedTuple):
 
 
 def success_rate(total: ArrayLike, successes: ArrayLike) -> FloatArray:
-    """p = N_succ/(N_total + 1e-6); 0 for an unseen state."""
+    """p = N_succ/(N_total + 1e-6); 0 for an unseen state.
+
+    Raises:
+        ValueError: more successes than trajectories.
+    """
     visits, wins = np.asarray(total, dtype=np.float64), np.asarray(successes, dtype=np.float64)
+    if np.any(wins > visits) or np.any(wins < 0):
+        raise ValueError("successes must lie between 0 and total")
     return np.asarray(wins / (visits + 1e-6))
 
 
@@ -156,9 +162,14 @@ def state_score(rate: ArrayLike, t: ArrayLike, *, alpha: float = 50.0) -> FloatA
         rate: p(s) in [0, 1].
         t: 1-based depth.
         alpha: 50 in the paper; 1 for graded counts.
+
+    Raises:
+        ValueError: t < 1.
     """
-    annealed = alpha * np.log(np.asarray(t, dtype=np.float64))
-    return np.asarray(np.exp(-annealed * np.asarray(rate, dtype=np.float64)))
+    depth = np.asarray(t, dtype=np.float64)
+    if np.any(depth < 1):
+        raise ValueError(f"t counts from 1, got {depth.min()}")
+    return np.asarray(np.exp(-alpha * np.log(depth) * np.asarray(rate, dtype=np.float64)))
 
 
 def rollout_count(score: ArrayLike, opened: ArrayLike, *, maximum: int = 8) -> IntArray:

@@ -56,8 +56,13 @@ def value_scores(rewards: Sequence[ArrayLike], scale: ValueScale = "paper") -> T
     Args:
         rewards: one [rollouts] array per task.
         scale: ``paper`` (equation 17 as printed) or ``span``.
+
+    Raises:
+        ValueError: no task, or a task without rollouts.
     """
     tasks = [np.asarray(reward, dtype=np.float64) for reward in rewards]
+    if not tasks or any(task.size == 0 for task in tasks):
+        raise ValueError("value_scores needs at least one task and one rollout per task")
     best = max(float(task.max()) for task in tasks)
     means = np.array([task.mean() for task in tasks])
     variances = np.array([task.var() for task in tasks])

@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.data.tree import credited, followers, is_tree, parents
+from rl_agents.errors import unknown
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int32]
+#: Row layouts, see `build_samples`.
+MODES = ("merged", "per_step")
 
 
 @dataclass(slots=True)
@@ -76,8 +79,11 @@ def build_samples(trajectories: Sequence[Trajectory], mode: str) -> list[Row]:
     rows. Neither do trajectories without steps.
 
     Raises:
+        InputError: unknown mode.
         ValueError: a step with an empty response, or not one log-probability per sampled id.
     """
+    if mode not in MODES:
+        raise unknown("row layout", mode, MODES)
     newest = max((step.policy_version for trajectory in trajectories for step in trajectory.steps), default=0)
     rows = []
     for index, trajectory in enumerate(trajectories):

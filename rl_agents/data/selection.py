@@ -38,9 +38,14 @@ def first_groups(groups: ArrayLike, keep: ArrayLike, count: int) -> NDArray[np.b
         groups: [rows].
         keep: [rows] bool, from `informative_groups`.
         count: number of tasks to train on.
+
+    Raises:
+        ValueError: fewer groups are kept; generate again.
     """
     labels, kept = np.asarray(groups), np.asarray(keep, dtype=bool)
     order = list(dict.fromkeys(labels[kept].tolist()))
+    if len(order) < count:
+        raise ValueError(f"{len(order)} informative groups, {count} wanted")
     chosen: NDArray[np.bool_] = kept & np.isin(labels, order[:count])
     return chosen
 

@@ -6,7 +6,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -123,6 +123,15 @@ class Trajectory:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trajectory:
         return cls(**{**data, "steps": [Step.from_json(step) for step in data["steps"]]})
+
+
+def step_metrics(steps: Sequence[Step]) -> dict[str, float]:
+    """Return means over steps, of which there is at least one."""
+    return {
+        "rollout/response_length_mean": sum(len(step.response_ids) for step in steps) / len(steps),
+        "rollout/length_limited_share": sum(step.finish_reason == "length" for step in steps) / len(steps),
+        "rollout/invalid_action_share": sum(not step.valid for step in steps) / len(steps),
+    }
 
 
 def plain(value: Any) -> Any:

@@ -82,7 +82,7 @@ class InferenceGroup:
         self,
         settings: EngineSettings,
         num_engines: int = 1,
-        first_bundle: int = 0,
+        first_bundle: int | None = None,
         num_gpus: float | None = None,
         num_cpus: float | None = None,
         resources: Mapping[str, float] | None = None,
@@ -93,16 +93,20 @@ class InferenceGroup:
         Args:
             settings: of every engine; engine ``i`` gets ``seed + i``.
             first_bundle: bundle of engine 0 in the current placement group; engine ``i`` takes the ``i``-th after
-                it (a Tune trial): an actor without an index may take an env runner's, and then both wait forever.
+                it. Required inside a placement group (a Tune trial), because an actor without an index may take an env
+                runner's bundle, and then both wait forever.
             num_gpus: per engine; None: ``tensor_parallel`` where torch sees a GPU, else 0.
             num_cpus: per engine, for Ray's accounting; None: ``settings.threads``.
             wait: until they answer; False: call `await_start` before anything else.
 
         Raises:
+            ValueError: inside a placement group without ``first_bundle``.
             EngineError: an engine does not start.
         """
         self._settings, self._first_bundle = settings, first_bundle
         self._placement_group = ray.util.get_current_placement_group()
+        if self._placement_group is not None and first_bundle is None:
+            raise ValueError("InferenceGroup needs first_bundle inside a placement group")
         self._num_gpus = _default_gpus(settings) if num_gpus is None else num_gpus
         self._num_cpus = settings.threads if num_cpus is None else num_cpus
         self._resources = dict(resources or {})
@@ -197,7 +201,7 @@ class InferenceGroup:
         }
         if self._placement_group is not None:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
-                self._placement_group, placement_group_bundle_index=self._first_bundle + index
+                self._placement_group, placement_group_bundle_index=(self._first_bundle or 0) + index
             )
         settings = replace(self._settings, seed=self._settings.seed + index)
         return ray.remote(EngineActor).options(**options).remote(settings, f"engine {index}")

@@ -19,13 +19,12 @@ from rl_agents.data.samples import Row
 from rl_agents.data.selection import Selected, SelectionError
 from rl_agents.data.step_table import step_spans
 from rl_agents.data.tasks import DEMONSTRATION, SELECTION, item_at, stream_seed, training_specs
-from rl_agents.data.trajectory import Trajectory
+from rl_agents.data.trajectory import Trajectory, step_metrics
 from rl_agents.envs.spec import CUT
 from rl_agents.errors import EpisodesFail
 from rl_agents.orchestrator.collector import Collected, Collector
 from rl_agents.rewards.base import Reward
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
-from rl_agents.rollout.tree_search.explorer import step_metrics
 
 
 @dataclass(frozen=True)

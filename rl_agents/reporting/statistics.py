@@ -33,6 +33,8 @@ def student_interval(values: Sequence[float], confidence: float = 0.95) -> Inter
     Raises:
         ValueError: no values.
     """
+    if not values:
+        raise ValueError("an interval needs at least one value")
     mean, n = fmean(values), len(values)
     if n == 1:
         return Interval(mean, math.nan, math.nan, 1)
@@ -44,7 +46,12 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> In
     """Success rate of ``trials`` independent tries, score interval (Wilson 1927).
 
     It stays within [0, 1] and keeps its coverage near 0 and 1, unlike the normal interval.
+
+    Raises:
+        ValueError: no trials, or more successes than trials.
     """
+    if not 0 <= successes <= trials or trials == 0:
+        raise ValueError(f"{successes} successes of {trials} trials")
     z, rate = NormalDist().inv_cdf(0.5 + confidence / 2), successes / trials
     scale = 1 + z * z / trials
     center = (rate + z * z / (2 * trials)) / scale

@@ -1,9 +1,9 @@
 """The agent loop: episodes of one policy in text environments, many at once on one event loop.
 
 Engine and environment are awaited. An environment of microseconds runs inline, one call at a time, so that breakpoints
-in it work. A slow one runs in coroutines or threads (`env_pool`). The result of an episode depends only on
-its seed. An environment that raises, hangs or returns invalid values ends its own episode, with the cause on record. If
-an engine fails, its episodes are reported as unfinished, to be run again with the same seed.
+in it work. A slow one runs in coroutines or threads (`env_pool`). The result of an episode depends only on its seed. An
+environment that raises, hangs or returns invalid values ends its own episode, with the cause on record. If an engine
+fails, its episodes are reported as unfinished, to be run again with the same seed.
 
 T3 (training only): if the truncation rule fires after a turn that does not end the episode, the episode
 

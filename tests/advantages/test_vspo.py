@@ -120,3 +120,5 @@ def test_variance_threshold_is_strict_below(monkeypatch):
 
 def test_best_reward_counts_dropped_tasks_too():
     assert value_scores([[1, 0], [3, 3]]).values[0] == pytest.approx((3 - 0.5) * 0.25)
+    with pytest.raises(ValueError, match="at least one task"):
+        value_scores([])

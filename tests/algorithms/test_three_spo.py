@@ -74,6 +74,13 @@ def test_published_alpha_allows_only_zero_one_or_all_rollouts():
     assert set(rollout_count(*scored(*args, alpha=1.0)).tolist()) == set(range(9))
 
 
+def test_impossible_statistics_are_errors():
+    with pytest.raises(ValueError, match="between 0 and total"):
+        success_rate(1, 2)
+    with pytest.raises(ValueError, match="counts from 1"):
+        state_score(1.0, 0)
+
+
 def test_novelty_weight():
     assert novelty_weight([0, 7, 10]) == pytest.approx([0.5, 0.248293, 0.183940], abs=1e-6)
     assert float(novelty_weight(math.log(2) / 0.1)) == pytest.approx(0.25)

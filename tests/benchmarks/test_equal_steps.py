@@ -13,7 +13,7 @@ from benchmarks.equal_steps import METHODS, WORLDS
 
 UNSEEN = (
     unseen_tasks.Deduction, unseen_tasks.Rooms, unseen_tasks.Traps, unseen_tasks.Errand, unseen_tasks.Science,
-    unseen_tasks.Blocks, unseen_tasks.River,
+    unseen_tasks.River,
 )  # fmt: skip
 
 

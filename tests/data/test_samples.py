@@ -9,6 +9,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.errors import InputError
 
 VOCABULARY = 29
 
@@ -66,6 +67,8 @@ def test_what_has_no_rows():
     rows = build_samples([episode(), failed, episode(step([1], [2]))], "merged")
     assert [row.trajectory for row in rows] == [2]
     assert build_samples([], "per_step") == []
+    with pytest.raises(InputError, match="unknown row layout 'mergd': did you mean 'merged'"):
+        build_samples([], "mergd")
     broken = episode(Step([1], [2, 3], [-1.0], 0, "stop", "", "", ""))
     with pytest.raises(ValueError, match="2 sampled ids and 1 log-probabilities"):
         build_samples([broken], "merged")

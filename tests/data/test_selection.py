@@ -1,5 +1,7 @@
 """DAPO's dynamic sampling (section 7)."""
 
+import pytest
+
 from rl_agents.data.selection import first_groups, informative_groups
 
 GROUPS = [0, 0, 0, 1, 1, 1, 2, 2, 2]
@@ -26,3 +28,8 @@ def test_cut_keeps_whole_groups_in_row_order():
     assert first_groups(groups, [True] * 6, 1).tolist() == [True, False, True, False, False, False]
     keep = first_groups(groups, [False, True, False, True, True, True], 2)
     assert keep.tolist() == [False, True, False, True, True, True]
+
+
+def test_too_few_groups_is_an_error():
+    with pytest.raises(ValueError, match="1 informative groups, 2 wanted"):
+        first_groups([0, 0, 1, 1], [True, True, False, False], 2)

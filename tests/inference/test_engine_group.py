@@ -250,6 +250,8 @@ def test_inside_a_placement_group_every_engine_takes_its_own_bundle(ray_session:
 
     @ray.remote(num_cpus=0.1)
     def trial(folder: str) -> list[str]:
+        with pytest.raises(ValueError, match="first_bundle"):
+            InferenceGroup(EngineSettings(folder))
         group = InferenceGroup(EngineSettings(folder), num_engines=2, first_bundle=1, num_cpus=0.1)
         resources = [
             ray.get(h.apply.remote(lambda actor: str(ray.get_runtime_context().get_assigned_resources())))

@@ -45,6 +45,8 @@ def test_wilson_interval_is_newcombes_table(successes: int, trials: int, low: fl
 def test_wilson_interval_at_the_edges() -> None:
     assert wilson_interval(5, 5).high == 1.0
     assert wilson_interval(0, 5).low == 0.0
+    with pytest.raises(ValueError, match="3 successes of 2 trials"):
+        wilson_interval(3, 2)
 
 
 @pytest.mark.parametrize(("rates", "shown"), [((2, 2), False), ((1, 3), True)])

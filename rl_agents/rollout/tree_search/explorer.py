@@ -31,7 +31,7 @@ import numpy as np
 from rl_agents.advantages import FloatArray
 from rl_agents.config.sections import SearchKeys
 from rl_agents.data.tasks import SEARCH, stream_seed, task_at
-from rl_agents.data.trajectory import Step, Trajectory, plain
+from rl_agents.data.trajectory import Step, Trajectory, plain, step_metrics
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion
 from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes, States, state_key
@@ -97,7 +97,7 @@ class SearchCounts:
             found["search/score_staleness"] = float(np.mean(present - newest))
             found["search/score_staleness_oldest"] = float(np.mean(present - oldest))
         if self.steps:
-            found |= step_metrics(self.steps)
+            found |= {"rollout/response_tokens": float(self.response_tokens), **step_metrics(self.steps)}
             found["search/unique_states_per_rollout"] = len(self.states) / len(self.steps)
             found["rollout/unique_states_per_step"] = found["search/unique_states_per_rollout"]
         return found
@@ -105,16 +105,6 @@ class SearchCounts:
     @property
     def response_tokens(self) -> int:
         return sum(len(step.response_ids) for step in self.steps)
-
-
-def step_metrics(steps: Sequence[Step]) -> dict[str, float]:
-    lengths = [len(step.response_ids) for step in steps]
-    return {
-        "rollout/response_tokens": float(sum(lengths)),
-        "rollout/response_length_mean": float(np.mean(lengths)),
-        "rollout/length_limited_share": float(np.mean([step.finish_reason == "length" for step in steps])),
-        "rollout/invalid_action_share": float(np.mean([not step.valid for step in steps])),
-    }
 
 
 def merge_updates(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
