@@ -65,6 +65,7 @@ WORLDS = {
     "traps": World("gymnasium:benchmarks.unseen_tasks:Traps", ("iterations=3",), (), 4.5, 16_000),
     "errand": World("gymnasium:benchmarks.unseen_tasks:Errand", ("iterations=10",), (), 9.0, 30_000),
     "science": World("gymnasium:benchmarks.unseen_tasks:Science", ("iterations=10",), (), 8.0, 24_000),
+    "blocks": World("gymnasium:benchmarks.unseen_tasks:Blocks", ("iterations=8",), (), 9.0, 24_000),
     "river": World("gymnasium:benchmarks.unseen_tasks:River", ("iterations=8",), (), 6.0, 20_000),
 }  # fmt: skip
 GROUPS = ("tasks_per_iteration=16", "group_size=8", "lr=1e-3")
