@@ -214,10 +214,20 @@ def read_run(path: Path) -> Run:
         "training_success": _every(trained, "rollout/success_rate"),
         "zero_advantage": _every(trained, "rollout/zero_advantage_share"),
         "environment": {tag[4:]: fmean(_every(trained[-SMOOTHING:], tag)) for tag in _reported(trained)},
+        **({"run_states": states_of(folder.pool)} if folder.pool.is_file() else {}),
         "engine_logprob_gap_max": max(r.get("rollout_corr/logprob_diff_max", 0.0) for r in trained),
         **{key: summary[key] for key in SUMMARY_KEYS},
         **{name: fmean(values) for name, tag in MEANS.items() if (values := [r[tag] for r in trained if tag in r])},
     }  # fmt: skip
+
+
+def states_of(pool: Path) -> int:
+    """Count the different states of a run's training at which it sampled actions."""
+    from rl_agents.store.reader import PoolReader
+
+    keys = "s.task_id, coalesce(o.anchor, o.observation) FROM outcomes o JOIN sessions s ON s.id = o.session"
+    with PoolReader(pool) as reader:
+        return int(reader.one(f"SELECT count(*) FROM (SELECT DISTINCT {keys})")[0])
 
 
 def total_until(records: Sequence[Run], iteration: int, tag: str) -> int:
