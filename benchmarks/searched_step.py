@@ -1,0 +1,61 @@
+"""CPU time of an environment step of 3spo and of GRPO on SmolLM2-135M-Instruct: ``python -m benchmarks.searched_step``.
+
+Both play treasure from the start of `benchmarks.real_model`, with its keys, in one process and without evaluation. The
+first iteration warms up, the second is counted, and the third writes the checkpoint. What 3spo spends on watching the
+plain policy is part of its time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from benchmarks.equal_steps import sets
+from benchmarks.grid import run_command
+from benchmarks.real_model import TRAIN, WORLDS, methods, start_of
+from benchmarks.report import median_table, write_result
+from benchmarks.timing import in_new_process
+from rl_agents.reporting.run_folder import RunFolder
+
+#: Part -> the metric with its seconds.
+PARTS = {
+    "sampling": "timing_s/rollout",
+    "learning": "timing_s/learn",
+    "weight sync": "timing_s/sync",
+    "watching": "timing_s/collapse_monitor",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    start = start_of("treasure")
+    rounds = []
+    for number in range(args.rounds):
+        figures = {name: in_new_process(spent, name, number, start) for name in ("grpo", "3spo")}
+        ratio = figures["grpo"]["CPU-s a step"] / figures["3spo"]["CPU-s a step"]
+        parts = {f"{name}: {part}": value for name, own in figures.items() for part, value in own.items()}
+        rounds.append({**parts, "grpo over 3spo": ratio})
+        print(rounds[-1], flush=True)
+    print(median_table(rounds))
+    write_result("searched_step", f"python -m benchmarks.searched_step --rounds {args.rounds}", rounds)
+
+
+def spent(name: str, seed: int, start: Path) -> dict[str, float]:
+    """CPU seconds of an environment step, and each part's share of the wall time, in the second iteration."""
+    world = WORLDS["treasure"]
+    keys = (*methods(world)[name], *TRAIN, f"env={world.env}", f"model={start}", *world.keys)
+    limits = ("env.success_return=1", "iterations=3", "eval_interval=0", "eval_episodes=0", "checkpoint_interval=0")
+    with tempfile.TemporaryDirectory() as scratch:
+        output = Path(scratch) / "run"
+        run_command(["--local", "--seed", str(seed), "--output", str(output), *sets((*keys, *limits))])
+        first, last = RunFolder(output).read_metrics()[-3:-1]
+    steps = last.get("search/sampled_steps", last.get("rollout/turns", 0))
+    shares = {part: last.get(tag, 0.0) / last["timing_s/iteration"] for part, tag in PARTS.items()}
+    return {"CPU-s a step": (last["cpu_seconds"] - first["cpu_seconds"]) / steps, **shares}
+
+
+if __name__ == "__main__":
+    main()
