@@ -136,5 +136,6 @@ def main_parser() -> Parser:
     )
     parser.add_argument("--seed", type=int, metavar="N", help="random seed (default: 0)")
     parser.add_argument("--local", action="store_true", help="run in a single process, without Ray actors")
+    parser.add_argument("--profile", action="store_true", help="write flame_graph.svg: where the run spends its time")
     parser.add_argument("--version", action="store_true", help="print the version, commit and library versions")
     return parser

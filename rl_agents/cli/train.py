@@ -23,6 +23,7 @@ from rl_agents.envs.base import env_spec
 from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
 from rl_agents.installation import called, version_text
 from rl_agents.interrupts import Interrupts
+from rl_agents.reporting.flame_graph import flame_graph
 from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import RunFolder
@@ -68,7 +69,7 @@ def run(argv: Sequence[str]) -> int:
         print(f"[rl_agents] {textwrap.fill(line, 98, subsequent_indent='  ')}", flush=True)
     try:
         with taken_back(plan), Interrupts() as interrupts:
-            return 0 if _train(plan, interrupts) else 130
+            return 0 if _train(plan, interrupts, args.profile) else 130
     except InputError:
         raise
     except PolicyFell as error:
@@ -220,8 +221,8 @@ def resolve_settings(settings: Settings, notes: TextIO | None = None) -> Setting
     return resolve(settings)
 
 
-def _train(plan: RunPlan, interrupts: Interrupts) -> bool:
-    """Build, restore and run; return False if a signal ended the run early."""
+def _train(plan: RunPlan, interrupts: Interrupts, profile: bool = False) -> bool:
+    """Build, restore and run; return False if a signal ended the run early. ``profile``: draw a flame graph."""
     from rl_agents.trainer.train_loop import TrainLoop
 
     with interrupts.abortable():
@@ -241,7 +242,9 @@ def _train(plan: RunPlan, interrupts: Interrupts) -> bool:
         progress.note(algo.engine_description)
         if plan.resumed:
             progress.note(f"resumed from {plan.resumed[1] or 'the beginning: there is no checkpoint yet'}")
-        done = TrainLoop(algo, folder, progress, interrupts).run()
+        graph = flame_graph(folder.path / "flame_graph.svg", progress.note) if profile else nullcontext()
+        with graph:
+            done = TrainLoop(algo, folder, progress, interrupts).run()
     finally:
         algo.stop()
     _print_outcome(folder, done)

@@ -4,6 +4,7 @@ config.yaml            resolved configuration
 build.json             version, commit and libraries, with the iteration since when they are used
 metrics.jsonl          one object per iteration, with evaluations
 summary.json           start, end, cost
+flame_graph.svg        with --profile: time by function
 success.png            success over iterations
 search_tree.png        searches: explored tree of one task, updated at every checkpoint
 checkpoints/000010/    complete if the name has only digits; `hf/` is a Hugging Face model

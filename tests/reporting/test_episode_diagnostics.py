@@ -74,6 +74,11 @@ def test_what_most_episodes_share_is_said_once_and_again_when_it_changes(episode
     assert again == line
 
 
+def test_a_search_is_not_told_to_use_larger_groups() -> None:
+    record = {"rollout/zero_advantage_share": 0.9, "search/sampled_steps": 160.0}
+    assert EpisodeWatch(Settings()).after_training([episode()], record) == []
+
+
 def test_a_policy_that_is_only_evaluated_is_told_of_as_well() -> None:
     episodes = [broken()] + [episode("context_length", finish="length", valid=False)] * 3
     failed, *rest = EpisodeWatch(Settings.from_dict({"max_model_len": 64})).of_policy(episodes)
