@@ -44,11 +44,13 @@ class RunPlan:
 
     Attributes:
         resumed: completed iterations, and the checkpoint to resume from (None: there is none); None: a new run.
+        profile: draw a flame graph.
     """
 
     settings: Settings
     output: Path
     resumed: tuple[int, Path | None] | None = None
+    profile: bool = False
 
 
 def run(argv: Sequence[str]) -> int:
@@ -69,7 +71,7 @@ def run(argv: Sequence[str]) -> int:
         print(f"[rl_agents] {textwrap.fill(line, 98, subsequent_indent='  ')}", flush=True)
     try:
         with taken_back(plan), Interrupts() as interrupts:
-            return 0 if _train(plan, interrupts, args.profile) else 130
+            return 0 if _train(plan, interrupts) else 130
     except InputError:
         raise
     except PolicyFell as error:
@@ -109,7 +111,7 @@ def plan_new(args: argparse.Namespace) -> RunPlan:
     settings = resolve_settings(settings)
     output = args.output or default_output(f"{settings.env}-{settings.algo}")
     RunFolder.check_free(output)
-    return RunPlan(settings, output)
+    return RunPlan(settings, output, profile=args.profile)
 
 
 def chosen_algorithm(flags: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -147,7 +149,7 @@ def plan_resume(args: argparse.Namespace) -> RunPlan:
     settings = resolve_settings(settings)
     if settings.iterations < iteration:
         raise InputError(f"iterations={settings.iterations}: the checkpoint is already at iteration {iteration}")
-    return RunPlan(settings, folder.path, (iteration, checkpoint))
+    return RunPlan(settings, folder.path, (iteration, checkpoint), args.profile)
 
 
 def named_flags(args: argparse.Namespace) -> dict[str, Any]:
@@ -221,8 +223,8 @@ def resolve_settings(settings: Settings, notes: TextIO | None = None) -> Setting
     return resolve(settings)
 
 
-def _train(plan: RunPlan, interrupts: Interrupts, profile: bool = False) -> bool:
-    """Build, restore and run; return False if a signal ended the run early. ``profile``: draw a flame graph."""
+def _train(plan: RunPlan, interrupts: Interrupts) -> bool:
+    """Build, restore and run; return False if a signal ended the run early."""
     from rl_agents.trainer.train_loop import TrainLoop
 
     with interrupts.abortable():
@@ -242,7 +244,7 @@ def _train(plan: RunPlan, interrupts: Interrupts, profile: bool = False) -> bool
         progress.note(algo.engine_description)
         if plan.resumed:
             progress.note(f"resumed from {plan.resumed[1] or 'the beginning: there is no checkpoint yet'}")
-        graph = flame_graph(folder.path / "flame_graph.svg", progress.note) if profile else nullcontext()
+        graph = flame_graph(folder.path / "flame_graph.svg", progress.note) if plan.profile else nullcontext()
         with graph:
             done = TrainLoop(algo, folder, progress, interrupts).run()
     finally:
