@@ -96,8 +96,8 @@ def start_of(name: str) -> Path:
 def clerk_start(world: World) -> Path:
     """Return the start of the tool task: the model with a template that has tools, after imitating chats of a file."""
     base, run = FOLDER / "smollm2_tools", FOLDER / "clerk"
+    clerk.write(CLERK)  # the servers' file names this checkout
     if not run.is_dir():
-        clerk.write(CLERK)
         shutil.rmtree(base, ignore_errors=True)
         shutil.copytree(BASE, base, copy_function=os.link)
         (base / "chat_template.jinja").unlink()

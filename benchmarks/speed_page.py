@@ -38,6 +38,7 @@ SHOWN = (
     ("rollouts, 0.1 M parameters", "raw vLLM, turn by turn"),
     ("rollouts, 21 M", "raw vLLM, turn by turn"),
     ("update, 2 M: 3SPO siblings, prompt 200", "`prefix_sharing=false`"),
+    ("an environment step of 3SPO, SmolLM2-135M", "one of GRPO"),
 )
 ROLLOUTS = {
     "rollout_efficiency": "0.1 M parameters",
@@ -77,7 +78,7 @@ def main() -> None:
 
 
 def rows() -> list[Line]:
-    return [*rollouts(), *trl(), *engines(), *shared_rows()]
+    return [*rollouts(), *trl(), searched_step(), *engines(), *shared_rows()]
 
 
 def shown(found: Sequence[Line]) -> list[Line]:
@@ -158,6 +159,13 @@ def trl() -> Iterator[Line]:
     what, command = "SmolLM2-135M, in one process", data["command"]
     yield line(f"GRPO end to end, {what}", "TRL", data["summary"]["trl_over_local"], command, "3")
     yield Line(f"GRPO, the learner alone, {what}", "TRL", learner_ratio(data), 0, 0, command, "6")
+
+
+def searched_step() -> Line:
+    """CPU time of a step of GRPO, relative to one of 3spo."""
+    data = load("searched_step")
+    figure = data["summary"]["grpo over 3spo"]
+    return line("an environment step of 3SPO, SmolLM2-135M", "one of GRPO", figure, data["command"], "0.83")
 
 
 def learner_ratio(data: dict[str, Any]) -> float:
