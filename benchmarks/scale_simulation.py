@@ -1,253 +1,142 @@
 """What one driver, one env runner and one pool writer can feed: ``python -m benchmarks.scale_simulation``.
 
-Engines answer after the time that a GPU would need, and nothing else is simulated: env runner, driver, pool, Ray and
-the lowering of episodes into training batches are those of a run. With ``E`` engines a run has ``100 E`` episodes in
-flight on ``R`` env runners. One of them is measured here. It has its share of the episodes and talks to all engines
-that it would talk to, which live in one process. The others would do the same work on other machines.
+Engines answer after the time that a GPU would need. Nothing else is simulated: env runner, driver, pool, Ray and the
+lowering of episodes into training batches are those of a run. With E engines a run has 100 E episodes in flight on R
+env runners. One of them is measured, with its share of the episodes and with all engines that it would use, which live
+in one process. The others would do the same work elsewhere. The pool's writer is measured alone, at saturation.
 
     cores of a component = sampled steps per second of all engines x its CPU seconds per step
 
-CPU time and counts are measured; wall time is not. ``--speed`` shortens the engines' time and the engine actors' waits
-by the same factor, so that Ray calls per step stay equal.
+``--speed`` shortens the engines' time and the waits of their actors by one factor, so that Ray calls per step stay
+equal; with many engines it is less, since this machine has to keep up. CPU time and counts are measured, no wall time.
+``--before FILE`` adds the figures of another version to the result.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import math
 import os
 import pickle
-import random
-import re
 import tempfile
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import gymnasium
 import numpy as np
-import psutil
 import ray
 
-from benchmarks.report import RESULTS, add_options, write_figures
+from benchmarks.report import RESULTS, add_options, markdown, write_figures
+from benchmarks.simulated_engines import (
+    CONCURRENT,
+    IDS,
+    OBSERVATION,
+    RESPONSE,
+    TOKENS_PER_S,
+    WORDS,
+    SimulatedEngine,
+    SimulatedGroup,
+    Talk,
+)
+from benchmarks.timing import Clocks, growth, in_new_process, private
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.data.samples import build_samples
 from rl_agents.data.tasks import training_specs
-from rl_agents.data.trajectory import Trajectory
+from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.envs.small_model import small_qwen3, word_tokenizer
-from rl_agents.inference import actor as engine_actor
-from rl_agents.inference.base import Completion, EngineSettings, Sampling
-from rl_agents.inference.engine_group import InferenceGroup
+from rl_agents.inference.base import Sampling
 from rl_agents.inference.weights import pack
 from rl_agents.learner.training_data import AgentTrainingData
 from rl_agents.orchestrator.collector import Collector
 from rl_agents.orchestrator.env_runner_handles import RunnerActors
 from rl_agents.orchestrator.rollout_workers import EnvRunners
+from rl_agents.rollout.agent_loop import Rollouts
+from rl_agents.rollout.recording import Recorder
+from rl_agents.store.actor import RemotePool, start_pool_actor
 from rl_agents.trainer.advantage_pipeline import assign_credit
 from rl_agents.trainer.algorithm import AgentConfig
 from rl_agents.trainer.ray_init import ensure_ray
 from rl_agents.trainer.run_store import RunPool
 
-#: A GPU's published throughput, the sequences that it decodes together, and an episode's shape, in tokens.
-TOKENS_PER_S, CONCURRENT, TURNS, RESPONSE, OBSERVATION = 1500.0, 100, 10, 200, 50
 STEPS_PER_S = TOKENS_PER_S / RESPONSE
-WORDS, GROUP_SIZE = 32_000, 8
-#: Sampled ids and log-probabilities are slices of these.
-_DICE = random.Random(0)
-IDS = [_DICE.randrange(300, WORDS) for _ in range(20_000)]
-LOGPROBS = [-_DICE.random() for _ in IDS]
-OPTIONS: dict[str, Any] = {"engines": [1, 10, 100, 1000], "per_runner": 1000, "speed": 2.0, "turns": TURNS}
+GROUP_SIZE = 8
+#: Env runners that write to the pool at saturation, their unconfirmed calls, and turns of their episodes.
+SINKS, IN_TRANSIT, POOL_TURNS = 16, 1024, 5
+#: Engines with which this machine keeps up at full ``--speed``.
+KEEPS_UP = 125
+OPTIONS: dict[str, Any] = {
+    "engines": [1, 10, 100, 1000], "pools": [1000, 10_000, 20_000], "per_runner": 500, "turns": 10, "speed": 4.0,
+    "name": "scale_simulation", "before": "",
+}  # fmt: skip
+Figures = dict[str, float]
 
 
-class Talk(gymnasium.Env[str, str]):
-    """An environment without cost, whose observations have `OBSERVATION` words."""
-
-    observation_space = action_space = gymnasium.spaces.Text(1 << 16)
-    blocking = "inline"
-
-    @staticmethod
-    def task_ids(split: str) -> list[str]:
-        return [str(number) for number in range(20_000)]
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        super().reset(seed=seed)
-        return self._words(), {}
-
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        return self._words(), float(len(action) % 2), False, False, {}
-
-    def _words(self) -> str:
-        return " ".join(f"w{word}" for word in self.np_random.integers(300, WORDS, OBSERVATION))
+def received(message: bytes) -> int:
+    """Return the growth of this process's own memory with the episodes of an answer, in bytes."""
+    before = private(os.getpid())
+    rollouts = pickle.loads(message)
+    return private(os.getpid()) - before + 0 * len(rollouts.trajectories)
 
 
-class SimulatedEngine:
-    """Samples 100 to 299 tokens and answers after their time, with `CONCURRENT` sequences per GPU."""
-
-    def __init__(self, speed: float) -> None:
-        self.token_s, self.version = CONCURRENT / TOKENS_PER_S / speed, 0
-
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        dice = random.Random(sampling.seed)
-        count, first = dice.randrange(RESPONSE // 2, 3 * RESPONSE // 2), dice.randrange(len(IDS) - 2 * RESPONSE)
-        await asyncio.sleep(count * self.token_s)
-        part = slice(first, first + count)
-        return Completion(IDS[part], LOGPROBS[part], self.version, "length")
-
-    async def sync(self, weights: Any, version: int) -> None:
-        self.version = version
-
-
-class EngineHost:
-    """Many `EngineActor`s in one process, since this machine has no room for a process each."""
-
-    def __init__(self, count: int, speed: float) -> None:
-        engine_actor.MAX_WAIT_S /= speed
-        engine_actor.LINGER_S /= speed
-        self.calls = self.empty = 0
-        with mock.patch("rl_agents.inference.select.build_engine", lambda settings: SimulatedEngine(speed)):
-            settings = EngineSettings("")
-            self.engines = [engine_actor.EngineActor(settings, f"engine {number}") for number in range(count)]
-
-    async def call(self, engine: int, method: str, *args: Any) -> Any:
-        answer = await getattr(self.engines[engine], method)(*args)
-        if method == "exchange":
-            self.calls, self.empty = self.calls + 1, self.empty + (not answer[0])
-        return answer
-
-    async def counts(self) -> tuple[int, int, int]:
-        """Return process id, exchanges so far, and exchanges without an answer."""
-        return os.getpid(), self.calls, self.empty
-
-
-@dataclass(frozen=True)
-class Handle:
-    """One engine of a host; it takes the place of an actor's handle."""
-
-    host: Any
-    engine: int
-    method: str = ""
-
-    def __getattr__(self, method: str) -> Handle:
-        if method.startswith("_"):
-            raise AttributeError(method)
-        return Handle(self.host, self.engine, method)
-
-    def remote(self, *args: Any) -> Any:
-        return self.host.call.remote(self.engine, self.method, *args)
-
-
-class SimulatedGroup(InferenceGroup):
-    """The engines of a run, with simulated ones in one host."""
-
-    def __init__(self, host: Any, count: int) -> None:
-        self.host = host
-        super().__init__(EngineSettings(""), count)
-
-    def _create(self, index: int) -> Any:
-        return Handle(self.host, index)
-
-
-@contextmanager
-def watched(pid: int) -> Iterator[list[int]]:
-    """Yield the private memory of a process, in bytes, sampled twice a second."""
-    seen, over = [private(pid)], threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.5):
-            seen.append(private(pid))
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    yield seen
-    over.set()
-    thread.join()
-
-
-def private(pid: int) -> int:
-    found = re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
-    return int(found[1]) * 1024 if found else 0
-
-
-def cpu_s(pid: int) -> float:
-    times = psutil.Process(pid).cpu_times()
-    return times.user + times.system
+def job(folder: Path, turns: int) -> AgentConfig:
+    """Return a run's configuration, with a tokenizer of realistic size and a model whose weights are never used."""
+    tokenizer = word_tokenizer([f"w{number}" for number in range(WORDS)], [], 1 << 15)
+    small_qwen3(tokenizer, 0, hidden_size=32, layers=1, heads=1).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    keys = {"algo": "grpo", "env": f"gymnasium:{Talk.__module__}:Talk", "model": str(folder), "group_size": GROUP_SIZE}
+    limits = {"max_turns": turns, "max_response_tokens": 2 * RESPONSE, "max_model_len": 2 * (turns + 1) * RESPONSE}
+    settings = Settings.from_dict({**keys, **limits, "num_env_runners": 1, "engine": "torch"})
+    return AgentConfig.from_settings(settings).completed()
 
 
 def be_one_of(count: int, runner: Any) -> int:
-    """Make a runner the first of ``count``; called in its process."""
+    """Make a runner the first of ``count``, in its process; return its process id."""
     runner.num_workers = count
     return os.getpid()
 
 
-def model(folder: Path) -> str:
-    """Write a tokenizer of realistic size, with a model whose weights are never used."""
-    tokenizer = word_tokenizer([f"w{number}" for number in range(WORDS)], [], 1 << 15)
-    small_qwen3(tokenizer, 0, hidden_size=32, layers=1, heads=1).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-def job(folder: Path, turns: int) -> AgentConfig:
-    keys = {"algo": "grpo", "env": "gymnasium:benchmarks.scale_simulation:Talk", "model": model(folder)}
-    limits = {"max_turns": turns, "max_response_tokens": 2 * RESPONSE, "max_model_len": 2 * (TURNS + 1) * RESPONSE}
-    fixed = {"num_env_runners": 1, "engine": "torch", "group_size": GROUP_SIZE, "context": "append"}
-    return AgentConfig.from_settings(Settings.from_dict({**keys, **limits, **fixed})).completed()
-
-
-def measure(config: AgentConfig, engines: int, per_runner: int, speed: float, scratch: Path) -> dict[str, float]:
-    """Run one env runner's share of a run with ``engines`` engines; return counts and CPU seconds per step."""
-    settings, in_flight = config.agent, engines * CONCURRENT
-    runners_needed = max(1, math.ceil(in_flight / per_runner))
-    host = ray.remote(EngineHost).options(num_cpus=0, max_concurrency=100_000).remote(engines, speed)
-    group, env_runners = SimulatedGroup(host, engines), EnvRunners(config=config, local_env_runner=False)
-    runners, pool = RunnerActors(env_runners), RunPool(scratch / f"{engines}.sqlite", settings)
-    runner_pid = ray.get(runners.send(1, partial(be_one_of, runners_needed)))
+def measure(config: AgentConfig, engines: int, per_runner: int, speed: float, file: Path) -> Figures:
+    """Run one env runner's share of a run; return counts, bytes and microseconds of CPU per sampled step."""
+    in_flight = engines * CONCURRENT
+    others, episodes = math.ceil(in_flight / per_runner), min(in_flight, per_runner) // GROUP_SIZE * GROUP_SIZE
+    group, env_runners = SimulatedGroup(engines, speed), EnvRunners(config=config, local_env_runner=False)
+    runners, pool = RunnerActors(env_runners), RunPool(file, config.agent)
+    runner = ray.get(runners.send(1, partial(be_one_of, others)))
     collector = Collector(runners, group, 3600.0)
     collector.record(pool.recording({}))
-    host_pid, *_ = ray.get(host.counts.remote())
-    pids = {"driver": os.getpid(), "env runner": runner_pid, "pool": ray.get(pool.actor.pid.remote()), "engines": host_pid}
-    episodes = max(1, min(in_flight, per_runner) // GROUP_SIZE)
-    specs = training_specs(Talk.task_ids("train"), 0, episodes, GROUP_SIZE, seed=0)
-    before, memory, calls = {name: cpu_s(pid) for name, pid in pids.items()}, private(os.getpid()), collector.exchanges.count
-    began = time.process_time()
+    writer: Any = pool.actor
+    specs = training_specs(Talk.task_ids("train"), 0, episodes // GROUP_SIZE, GROUP_SIZE, seed=0)
+    host, before = ray.get(group.host.counts.remote())
+    clocks = Clocks(driver=os.getpid(), runner=runner, pool=ray.get(writer.pid.remote()), engines=host)
     group.sync(pack({}), 1)
-    synced = time.process_time() - began
-    with watched(runner_pid) as seen:
+    weights_s = clocks.read()["driver"]
+    with growth(runner) as grown:
         played = collector.collect(specs, record=True).answers
-        collector.recorded()
-    pool.flush()
-    spent = {name: cpu_s(pid) - before[name] for name, pid in pids.items()}
-    spent["driver"] -= synced
-    held = private(os.getpid()) - memory
-    began, (_, exchanges, empty) = time.process_time(), ray.get(host.counts.remote())
-    rows = feed(config, pool, played)
-    spent["learner feed"] = time.process_time() - began
-    pool.flush()
-    spent["pool"] = cpu_s(pids["pool"]) - before["pool"]
-    steps = sum(len(episode.steps) for episode in played)
+    collector.recorded()
+    collecting, exchanges = clocks.read(), ray.get(group.host.counts.remote())[1]
+    feed(config, pool, played)
+    feeding = clocks.read()
     env_runners.stop()
     pool.close()
-    ray.kill(host)
+    ray.kill(group.host)
+    message = pickle.dumps(Rollouts(played), protocol=5)
+    steps = sum(len(episode.steps) for episode in played)
+    us = {"runner": collecting["runner"], "driver": collecting["driver"], "engine actors": collecting["engines"]}
+    us |= {"learner feed": feeding["driver"], "pool, outcomes": feeding["pool"]}
     return {
-        "engines": engines, "in_flight": in_flight, "env_runners": runners_needed, "steps": steps, "rows": rows,
-        **{f"{name}_us_per_step": 1e6 * seconds / steps for name, seconds in spent.items()},
-        "weights_us_per_engine": 1e6 * synced / engines,
-        "exchanges_per_step": exchanges / steps, "empty_exchanges_per_step": empty / steps,
-        "driver_calls": collector.exchanges.count - calls,
-        "bytes_per_episode": len(pickle.dumps(played, protocol=5)) / len(played),
-        "runner_bytes_per_episode": (max(seen) - seen[0]) / len(played), "driver_bytes_per_episode": held / len(played),
+        "engines": engines, "in flight": in_flight, "runners": others, "steps": steps,
+        **{f"{name} us": 1e6 * seconds / steps for name, seconds in us.items()},
+        "weights us": 1e6 * weights_s / engines, "exchanges": (exchanges - before) / steps,
+        "message bytes": len(message) / episodes,
+        "runner bytes": grown[0] / episodes, "driver bytes": in_new_process(received, message) / episodes,
     }  # fmt: skip
 
 
-def feed(config: AgentConfig, pool: RunPool, played: Sequence[Trajectory]) -> int:
-    """Do what a run does with an iteration's episodes before the optimizer; return the number of rows."""
+def feed(config: AgentConfig, pool: RunPool, played: Sequence[Trajectory]) -> None:
+    """Do what a run does with an iteration's episodes before the optimizer."""
     pool.add_sessions(0, played)
     rows = build_samples(played, config.agent.sample_layout)
     for row in rows:
@@ -256,23 +145,102 @@ def feed(config: AgentConfig, pool: RunPool, played: Sequence[Trajectory]) -> in
     data = AgentTrainingData.build(rows, config.agent, np.random.default_rng(0))
     pool.add_batch(0, rows, pool.names(0, played))
     ray.put(data.shard(1)[0][0])
-    return len(rows)
+    pool.flush()
+
+
+def measure_pool(in_flight: int, file: Path) -> Figures:
+    """Return the CPU time of the pool's writer for a call at saturation, with ``in_flight`` episodes."""
+    actor = start_pool_actor(file)
+    clocks = Clocks(pool=ray.get(actor.pid.remote()))
+    calls = asyncio.run(record_all(actor, in_flight))
+    spent = clocks.read()["pool"]
+    ray.get(actor.close.remote())
+    ray.kill(actor)
+    return {"in flight": in_flight, "call us": 1e6 * spent / calls, "call bytes": file.stat().st_size / calls}
+
+
+async def record_all(actor: Any, in_flight: int) -> int:
+    """Record the calls of episodes turn by turn, as many env runners do; return their number."""
+    recorders, engine = [Recorder(RemotePool(actor)) for _ in range(SINKS)], SimulatedEngine(math.inf)
+    prompts = [IDS[at % 10_000 : at % 10_000 + OBSERVATION] for at in range(in_flight)]
+    steps: list[Step | None] = [None] * in_flight
+    for number in range(POOL_TURNS * in_flight):
+        episode, seed = number % in_flight, number + 1
+        recorder, prompt, before = recorders[episode % SINKS], prompts[episode], steps[episode]
+        said = await engine.generate(prompt, Sampling(2 * RESPONSE, seed=seed))
+        said = recorder.record(prompt, said, seed, before.call if before else 0, before)
+        steps[episode] = Step(prompt, said.token_ids, said.logprobs, 0, "stop", "", "", "", call=said.call)
+        prompts[episode] = prompt + said.token_ids + IDS[:OBSERVATION]
+        if number % IN_TRANSIT == IN_TRANSIT - 1 or number == POOL_TURNS * in_flight - 1:
+            for each in recorders:
+                each.flush(600)
+    return POOL_TURNS * in_flight
+
+
+def cores(case: Mapping[str, float], pools: Sequence[Mapping[str, float]]) -> Figures:
+    """Return the cores that each component needs; driver and pool have one each, because they are one process."""
+    rate = case["engines"] * STEPS_PER_S / 1e6
+    call = min(pools, key=lambda pool: abs(math.log(pool["in flight"] / case["in flight"])))["call us"]
+    parts = {"driver": case["driver us"] + case["learner feed us"], "pool": call + case["pool, outcomes us"]}
+    parts |= {"env runners": case["runner us"], "engine actors": case["engine actors us"]}
+    return {name: rate * us for name, us in parts.items()}
+
+
+def table(data: Mapping[str, Any]) -> str:
+    """Return the Markdown table of a result."""
+    lines = []
+    for version, found in (("before", data["before"]), ("now", data)):
+        for case in found["cases"] or ():
+            part = cores(case, found["pools"])
+            needed = [f"{part[name]:.3g}" for name in ("driver", "pool", "env runners", "engine actors")]
+            memory = f"{case['driver bytes'] * case['in flight'] / 1e9:.3g}"
+            sizes = [f"{case[name]:,}" for name in ("engines", "in flight", "runners")]
+            lines.append([version, *sizes, f"{case['exchanges']:.2f}", *needed, memory])
+    head = "version, engines, in flight, runners, exchanges per step, driver, pool, runners, engine actors, driver's GB"
+    return markdown(head.split(", "), lines)
+
+
+def picture(data: Mapping[str, Any], file: Path) -> None:
+    """Draw the cores that each component needs, against the number of engines."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    for found, style in ((data["before"], "--"), (data, "-")):
+        points = [(case["engines"], cores(case, found["pools"])) for case in found["cases"] or ()]
+        for name, color in zip(points[0][1] if points else (), ("C0", "C3", "C2", "C1"), strict=False):
+            label = name + (" before" if style == "--" else "")
+            axis.plot([x for x, _ in points], [y[name] for _, y in points], style, color=color, marker="o", label=label)
+    axis.axhline(1, color="0.4", linewidth=1)
+    axis.set(xscale="log", yscale="log", xlabel="engines of 1,500 tokens/s", ylabel="cores; driver and pool have 1")
+    axis.legend(fontsize=7, ncols=2)
+    figure.savefig(file, dpi=110)
+    pyplot.close(figure)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser, OPTIONS)
-    parser.add_argument("--name", default="scale_simulation")
     args = parser.parse_args()
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]))
+    root = str(Path(__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+    before = json.loads(Path(args.before).read_text(encoding="utf-8")) if args.before else {}
+    data: dict[str, Any] = {"cases": [], "pools": [], "before": {key: before.get(key) for key in ("cases", "pools")}}
     ensure_ray(2)
-    found = []
-    with tempfile.TemporaryDirectory() as scratch:
-        config = job(Path(scratch) / "model", args.turns)
+    with tempfile.TemporaryDirectory() as folder:
+        config = job(Path(folder) / "model", args.turns)
         for engines in args.engines:
-            found.append(measure(config, engines, args.per_runner, args.speed, Path(scratch)))
-            print({name: round(value, 3) for name, value in found[-1].items()}, flush=True)
-    write_figures(args.name, "python -m benchmarks.scale_simulation", {"cases": found})
+            speed, file = args.speed / max(1, engines / KEEPS_UP), Path(folder) / f"{engines}.sqlite"
+            data["cases"].append(measure(config, engines, args.per_runner, speed, file))
+            print(data["cases"][-1], flush=True)
+        for in_flight in args.pools:
+            data["pools"].append(measure_pool(in_flight, Path(folder) / f"pool{in_flight}.sqlite"))
+            print(data["pools"][-1], flush=True)
+    print(table(data))
+    write_figures(args.name, "python -m benchmarks.scale_simulation", data)
+    picture(data, RESULTS / f"{args.name}.png")
 
 
 if __name__ == "__main__":
