@@ -66,7 +66,7 @@ GROUP_SIZE = 8
 #: Env runners that write to the pool at saturation, their unconfirmed calls, and turns of their episodes.
 SINKS, IN_TRANSIT, POOL_TURNS = 16, 1024, 5
 #: Engines with which this machine keeps up at full ``--speed``.
-KEEPS_UP = 125
+KEEPS_UP = 250
 OPTIONS: dict[str, Any] = {
     "engines": [1, 10, 100, 1000], "pools": [1000, 10_000, 20_000], "per_runner": 500, "turns": 10, "speed": 4.0,
     "name": "scale_simulation", "before": "",
@@ -88,7 +88,7 @@ def job(folder: Path, turns: int) -> AgentConfig:
     tokenizer.save_pretrained(folder)
     keys = {"algo": "grpo", "env": f"gymnasium:{Talk.__module__}:Talk", "model": str(folder), "group_size": GROUP_SIZE}
     limits = {"max_turns": turns, "max_response_tokens": 2 * RESPONSE, "max_model_len": 2 * (turns + 1) * RESPONSE}
-    settings = Settings.from_dict({**keys, **limits, "num_env_runners": 1, "engine": "torch"})
+    settings = Settings.from_dict({**keys, **limits, "num_env_runners": 1, "engine": "torch", "context": "append"})
     return AgentConfig.from_settings(settings).completed()
 
 
