@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from rl_agents.data.trajectory import Step
 from rl_agents.inference.base import Completion
 from rl_agents.rollout.recording import Recorder
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import Call
+from rl_agents.store.records import Call, Record
 from rl_agents.store.trajectory_store import PoolWriter
 
 TURNS = 6
@@ -20,8 +21,12 @@ TURNS = 6
 class Spy(PoolWriter):
     """A writer that keeps what it gets."""
 
-    def add(self, *records):  # type: ignore[no-untyped-def]
-        self.sent = [*getattr(self, "sent", []), *records]
+    def __init__(self, path: Path) -> None:
+        self.sent: list[Record] = []
+        super().__init__(path)
+
+    def add(self, *records: Record) -> Future[None]:
+        self.sent += records
         return super().add(*records)
 
 
