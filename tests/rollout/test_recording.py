@@ -45,7 +45,8 @@ async def dialogue(recorder: Recorder) -> list[list[int]]:
 
 @pytest.mark.parametrize("attempt", [0, 1])
 def test_every_id_of_a_dialogue_is_sent_once(tmp_path: Path, attempt: int) -> None:
-    with Spy(tmp_path / "p") as pool:
+    pool = Spy(tmp_path / "p")
+    with pool:
         prompts = asyncio.run(dialogue(Recorder(pool).at(attempt)))
         assert [len(call.prompt_ids) for call in pool.sent if isinstance(call, Call)] == [3] + [2] * (TURNS - 1)
     with PoolReader(tmp_path / "p") as reader:
