@@ -1,12 +1,18 @@
-"""Shared parts of measurements: an engine without cost, separate processes, and clocks."""
+"""Shared parts of measurements: an engine without cost, separate processes, clocks, and memory."""
 
 from __future__ import annotations
 
 import multiprocessing
+import re
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+import psutil
 
 from rl_agents.inference.base import Completion, Sampling
 
@@ -44,3 +50,41 @@ def spent(work: Callable[[], object]) -> tuple[float, float]:
 def cpu_of(actor: Any) -> float:
     """Return the CPU seconds of an actor's process so far, over all threads; called in the actor."""
     return time.process_time()
+
+
+def private(pid: int) -> int:
+    """Return a process's own memory, in bytes."""
+    found = re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
+    return int(found[1]) * 1024 if found else 0
+
+
+@contextmanager
+def growth(pid: int) -> Iterator[list[int]]:
+    """Yield a list that has the largest growth of a process's own memory in the block, in bytes, at its end."""
+    start, over, grown = private(pid), threading.Event(), [0]
+
+    def watch() -> None:
+        while not over.wait(0.5):
+            grown[0] = max(grown[0], private(pid) - start)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield grown
+    finally:
+        over.set()
+        thread.join()
+
+
+class Clocks:
+    """CPU seconds of processes, by name, since the last reading."""
+
+    def __init__(self, **pids: int) -> None:
+        self.pids, self.last = pids, dict.fromkeys(pids, 0.0)
+        self.read()
+
+    def read(self) -> dict[str, float]:
+        times = {name: psutil.Process(pid).cpu_times() for name, pid in self.pids.items()}
+        now = {name: own.user + own.system for name, own in times.items()}
+        spent, self.last = {name: now[name] - self.last[name] for name in now}, now
+        return spent

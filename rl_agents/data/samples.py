@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.data.trajectory import Step, Trajectory, continued
 from rl_agents.data.tree import credited, followers, is_tree, parents
 from rl_agents.errors import unknown
 
@@ -104,7 +104,7 @@ def _rows(index: int, trajectory: Trajectory, merge: bool, newest: int) -> list[
 def _parts(steps: Sequence[Step], merge: bool) -> Iterator[list[int]]:
     part = [0] if steps else []
     for number, step in enumerate(steps[1:], start=1):
-        if merge and _extends(steps[part[-1]], step):
+        if merge and continued(steps[part[-1]], step.prompt_ids):
             part.append(number)
         else:
             yield part
@@ -120,20 +120,13 @@ def _lineages(trajectory: Trajectory, merge: bool) -> list[list[int]]:
     for number, (parent, counts) in enumerate(zip(parents(trajectory), credited(trajectory), strict=True)):
         if not counts:
             continue
-        if merge and parent in row_of and _extends(steps[parent], steps[number]):
+        if merge and parent in row_of and continued(steps[parent], steps[number].prompt_ids):
             row_of[parent].append(number)
             row_of[number] = row_of[parent]
         else:
             row_of[number] = [number]
             parts.append(row_of[number])
     return parts
-
-
-def _extends(previous: Step, step: Step) -> bool:
-    """Whether the step's prompt begins with the previous prompt and response."""
-    middle = len(previous.prompt_ids)
-    end = middle + len(previous.response_ids)
-    return step.prompt_ids[:middle] == previous.prompt_ids and step.prompt_ids[middle:end] == previous.response_ids
 
 
 def _row(index: int, trajectory: Trajectory, numbers: Sequence[int], newest: int, last: bool) -> Row:

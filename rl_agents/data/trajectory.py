@@ -7,7 +7,7 @@ again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 #: `Step.next_step` of a call whose answer was not used: an aborted retry, or a rejected sample.
@@ -123,6 +123,30 @@ class Trajectory:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trajectory:
         return cls(**{**data, "steps": [Step.from_json(step) for step in data["steps"]]})
+
+
+def continued(before: Step | None, prompt_ids: list[int]) -> int:
+    """Return the length of a step's prompt and response if ``prompt_ids`` begins with them, else 0."""
+    said = before.prompt_ids + before.response_ids if before is not None else []
+    return len(said) if prompt_ids[: len(said)] == said else 0
+
+
+def unrepeated(steps: Sequence[Step]) -> list[tuple[int, Step]]:
+    """Return steps for transport: the length of what a prompt continues, and the step with the rest of the prompt.
+
+    A dialogue of n turns holds its first ids n times, of which pickle would make n times as many objects.
+    """
+    lengths = [continued(before, step.prompt_ids) for before, step in zip([None, *steps], steps, strict=False)]
+    return [(n, replace(step, prompt_ids=step.prompt_ids[n:])) for n, step in zip(lengths, steps, strict=True)]
+
+
+def repeated(parts: Sequence[tuple[int, Step]]) -> list[Step]:
+    """Inverse of `unrepeated`; changes the steps."""
+    said = list[int]()
+    for length, step in parts:
+        step.prompt_ids = said[:length] + step.prompt_ids
+        said = step.prompt_ids + step.response_ids
+    return [step for _, step in parts]
 
 
 def step_metrics(steps: Sequence[Step]) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import time
 import uuid
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from rl_agents.inference.base import Completion, EngineError, Sampling
 COOLDOWN_S = 5.0
 #: Concurrent exchanges with one engine; the older one returns as soon as the newer one arrives.
 MAX_EXCHANGES = 2
+#: Engines that a caller uses at least, if there are so many.
+FEWEST = 8
 
 
 @dataclass
@@ -62,18 +65,21 @@ class _Link:
 
 
 class RemoteEngine:
-    """Sends each request to the engine with the fewest outstanding ones."""
+    """Sends each request to the engine with the fewest outstanding ones, among those of `engines_of`."""
 
-    def __init__(self, handles: Sequence[Any], caller: str = "", timeout_s: float = 120.0) -> None:
+    def __init__(
+        self, handles: Sequence[Any], caller: str = "", timeout_s: float = 120.0, place: tuple[int, int] = (0, 1)
+    ) -> None:
         """Use the actors ``handles`` (`InferenceGroup.handles`).
 
         Args:
             caller: stable name of the env runner. When it returns after a crash, its earlier requests are dropped.
                 Empty: every instance is its own caller.
             timeout_s: maximum wait for one completion, in seconds, without the time in which a sync held it back.
+            place: number of this caller, and number of callers, which share out many engines.
         """
         self._client_id = f"{caller or uuid.uuid4().hex}/{uuid.uuid4().hex}"
-        self._timeout_s = timeout_s
+        self._timeout_s, self._place = timeout_s, place
         self._ids = itertools.count()
         self._links: list[_Link] = []
         self.set_handles(handles)
@@ -81,7 +87,8 @@ class RemoteEngine:
     def set_handles(self, handles: Sequence[Any]) -> None:
         """Use these actors from now on, for example after `InferenceGroup.restore` replaced one."""
         known = {link.handle: link for link in self._links}
-        self._links = [known.get(handle) or _Link(index, handle) for index, handle in enumerate(handles)]
+        chosen = [(index, handles[index]) for index in engines_of(len(handles), *self._place)]
+        self._links = [known.get(handle) or _Link(index, handle) for index, handle in chosen]
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """Sample a response to ``prompt_ids`` on one of the engines.
@@ -111,7 +118,7 @@ class RemoteEngine:
 
     def _least_loaded(self) -> _Link:
         now = time.monotonic()
-        return min(self._links, key=lambda link: (link.cooldown_until > now, len(link.waiters), link.index))
+        return min(self._links, key=lambda link: (link.cooldown_until > now, len(link.waiters)))
 
     async def _pump(self, link: _Link) -> None:
         exchanges: set[asyncio.Future[Answer]] = set()
@@ -178,6 +185,16 @@ class RemoteEngine:
         if not link.place:
             link.place, held_s = await asyncio.wait_for(link.handle.place.remote(), self._timeout_s)
             link.hear(held_s)
+
+
+def engines_of(engines: int, caller: int, callers: int) -> list[int]:
+    """Return the engines that one of several callers uses: twice its share, at least `FEWEST`, at most all.
+
+    Every engine in use costs a caller an exchange per second, however few requests it has. The engines of neighbors
+    overlap by half, so that load moves away from engines that are slow or dead.
+    """
+    count, first = max(FEWEST, math.ceil(2 * engines / callers)), caller * engines // callers
+    return [(first + number) % engines for number in range(min(engines, count))]
 
 
 def brief(error: Exception) -> str:

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rl_agents.chat.template import ContextPolicy, Dialogue, instructed
 from rl_agents.data.tasks import step_seed
-from rl_agents.data.trajectory import EpisodeSpec, Trajectory
+from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory, repeated, unrepeated
 from rl_agents.envs.base import TextEnv
 from rl_agents.inference.base import Engine, EngineError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset
@@ -51,8 +52,20 @@ class Rollouts(Failures):
     trajectories: list[Trajectory] = field(default_factory=list, repr=False)
     unfinished: list[EpisodeSpec] = field(default_factory=list)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        bare = [replace(trajectory, steps=[]) for trajectory in self.trajectories]
+        parts = [unrepeated(trajectory.steps) for trajectory in self.trajectories]
+        return _received, (bare, parts, self.unfinished, self.engine_errors, self.input_error)
+
     def by_job(self) -> dict[EpisodeSpec, Trajectory]:
         return {EpisodeSpec(t.task_id, t.group_id, t.member, t.seed): t for t in self.trajectories}
+
+
+def _received(bare: list[Trajectory], parts: Sequence[Sequence[tuple[int, Step]]], *rest: Any) -> Rollouts:
+    for trajectory, own in zip(bare, parts, strict=True):
+        trajectory.steps = repeated(own)
+    unfinished, errors, input_error = rest
+    return Rollouts(bare, unfinished, engine_errors=errors, input_error=input_error)
 
 
 class Episode:
@@ -133,8 +146,8 @@ class Episode:
             return
         if by_hand is None:
             steps = self.trajectory.steps
-            seed, parent = step_seed(self.spec.seed, len(steps)), steps[-1].call if steps else 0
-            completion = await self.player.complete(self.prompt_ids, seed, parent)
+            seed, before = step_seed(self.spec.seed, len(steps)), steps[-1] if steps else None
+            completion = await self.player.complete(self.prompt_ids, seed, before.call if before else 0, before)
             step = self.player.step(self.prompt_ids, completion, self.answer, self.dialogue.chat)
         else:
             step = self.player.step_by_hand(self.prompt_ids, by_hand, self.answer)

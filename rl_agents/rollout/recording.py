@@ -15,6 +15,7 @@ from copy import copy
 from dataclasses import replace
 
 from rl_agents.data.tasks import step_seed
+from rl_agents.data.trajectory import Step, continued
 from rl_agents.inference.base import Completion
 from rl_agents.store.records import Call, Record
 from rl_agents.store.trajectory_store import PoolSink
@@ -62,15 +63,20 @@ class Recorder:
             call.response_ids, call.logprobs, call.policy_version, call.finish_reason, call.id, call.version_spans
         )
 
-    def record(self, prompt_ids: list[int], completion: Completion, seed: int, parent: int) -> Completion:
+    def record(
+        self, prompt_ids: list[int], completion: Completion, seed: int, parent: int, before: Step | None = None
+    ) -> Completion:
         """Send a response to the pool, and return it with its name there.
+
+        A prompt that continues ``before``, the parent's step, is sent without that beginning, which the pool has.
 
         Called on an event loop. Calls of one pass of the loop are sent together in the next.
         """
         name = step_seed(seed, self.attempt) if self.attempt else seed
+        shared = continued(before, prompt_ids) if parent else 0
         call = Call(
-            name, parent, prompt_ids, completion.token_ids, completion.logprobs, completion.policy_version,
-            completion.finish_reason, seed if name != seed else 0, completion.version_spans,
+            name, parent, prompt_ids[shared:], completion.token_ids, completion.logprobs, completion.policy_version,
+            completion.finish_reason, seed if name != seed else 0, completion.version_spans, shared,
         )  # fmt: skip
         if not self._waiting:  # an engine answers many requests at once, which are sent together
             asyncio.get_running_loop().call_soon(self.send)

@@ -94,11 +94,14 @@ class Player:
     def has_room(self, prompt_ids: list[int]) -> bool:
         return len(prompt_ids) + least_room(self.limits.max_response_tokens) <= self.limits.max_model_len
 
-    async def complete(self, prompt_ids: list[int], seed: int, parent: int = 0) -> Completion:
+    async def complete(
+        self, prompt_ids: list[int], seed: int, parent: int = 0, before: Step | None = None
+    ) -> Completion:
         """Sample a response, or return the recorded one for this prompt and seed.
 
         Args:
             parent: the previous call of the dialogue; 0: none.
+            before: its step, if that is known.
 
         Raises:
             EngineError: the engine failed, or its completion would corrupt training.
@@ -115,7 +118,9 @@ class Player:
         )
         completion = await self.engine.generate(prompt_ids, sampling)
         check_completion(completion, budget)
-        return completion if self.recorder is None else self.recorder.record(prompt_ids, completion, seed, parent)
+        if self.recorder is None:
+            return completion
+        return self.recorder.record(prompt_ids, completion, seed, parent, before)
 
     def step(self, prompt_ids: list[int], completion: Completion, answer: EnvReply, chat: str = "") -> Step:
         """Return the step that responds to ``answer``; its reward is not known yet.

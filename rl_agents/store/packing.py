@@ -25,6 +25,7 @@ RECENT_BYTES, OVERHEAD = 64_000_000, 250
 BYTES_PER_ID = 4
 COLUMNS = "id, parent, policy_version, finish_reason, seed, prompt, shared, rest, response, logprobs, version_spans"
 FIND = "SELECT parent, prompt, shared, rest, response FROM calls WHERE id = ?"
+LENGTH = "SELECT prompt_tokens + response_tokens FROM calls WHERE id = ?"
 INSERT = (
     "INSERT INTO calls (number, id, parent, policy_version, finish_reason, seed, prompt_tokens, response_tokens, "
     "prompt, shared, rest, response, logprobs, version_spans) "
@@ -98,19 +99,30 @@ class Calls:
             InputError: one of its values cannot be stored.
         """
         prompt, response = as_sequence(call.prompt_ids), as_sequence(call.response_ids)
+        shared = self._known(call) if call.shared else self._compared(call, prompt)
+        begun = call.shared * BYTES_PER_ID  # these bytes are not in ``prompt``
+        whole = None if shared else self._prompt(number, prompt)
+        rest = pack(prompt[shared * BYTES_PER_ID - begun :]) if shared else b""
+        row = (
+            number, call.id, call.parent, call.policy_version, call.finish_reason, call.seed,
+            call.shared + len(call.prompt_ids), len(call.response_ids), whole, shared, rest, pack(response),
+            array("f", call.logprobs).tobytes(), json.dumps(call.version_spans) if call.version_spans else None,
+        )  # fmt: skip
+        if self._connection.execute(INSERT, row).rowcount == 1 and not begun:
+            self._keep(call.id, prompt + response)
+
+    def _compared(self, call: Call, prompt: bytes) -> int:
+        """Return how many ids the prompt shares with its parent's sequence; 0 if they are less than half of it."""
         before = self.sequence(call.parent) if call.parent else None
         shared = shared_ids(before, prompt) if before else 0
-        if 2 * shared * BYTES_PER_ID < len(prompt):
-            shared = 0
-        whole = None if shared else self._prompt(number, prompt)
-        rest = pack(prompt[shared * BYTES_PER_ID :]) if shared else b""
-        row = (
-            number, call.id, call.parent, call.policy_version, call.finish_reason, call.seed, len(call.prompt_ids),
-            len(call.response_ids), whole, shared, rest, pack(response), array("f", call.logprobs).tobytes(),
-            json.dumps(call.version_spans) if call.version_spans else None,
-        )  # fmt: skip
-        if self._connection.execute(INSERT, row).rowcount == 1:
-            self._keep(call.id, prompt + response)
+        return 0 if 2 * shared * BYTES_PER_ID < len(prompt) else shared
+
+    def _known(self, call: Call) -> int:
+        """Return `Call.shared`; raise `InputError` if the parent's sequence is not here or has another length."""
+        found = self._connection.execute(LENGTH, (call.parent,)).fetchone()
+        if found is None or found[0] != call.shared:
+            raise InputError(f"call {call.id} continues {call.shared} ids of call {call.parent}, which are not here")
+        return call.shared
 
     def whole(self, row: tuple[int, int, int, str, int, int | None, int, bytes, bytes, bytes, str | None]) -> Call:
         name, parent, version, finish, seed, prompt, shared, rest, response, logprobs, spans = row

@@ -28,8 +28,11 @@ class Call:
     Attributes:
         id: 63 bits; the sampling seed, unless the call was repeated.
         parent: the call whose prompt and response this prompt begins with; 0: none. Only the rest is stored.
+        prompt_ids: without the first ``shared`` ids.
         logprobs: float32.
         seed: the sampling seed; 0: its id.
+        shared: length of the parent's prompt and response, if the writer need not compare them with this prompt; 0: the
+            prompt is whole, as in every call that is read.
     """
 
     id: int
@@ -41,6 +44,7 @@ class Call:
     finish_reason: str
     seed: int = 0
     version_spans: tuple[tuple[int, int], ...] = ()
+    shared: int = 0
 
     @property
     def sampling_seed(self) -> int:

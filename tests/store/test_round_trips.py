@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,31 @@ def test_calls_come_back_from_memory_and_from_the_file(calls, recent, rng):
             reader._calls._limit = recent
             for call in rng.sample(calls, len(calls)):
                 assert list(reader.calls([call.id])) == [call]
+
+
+@settings(deadline=None, max_examples=25)
+@given(families())
+def test_prompts_may_come_without_what_their_parent_has(calls):
+    """A call that leaves out its parent's prompt and response is read like one that is sent whole."""
+    known: dict[int, list[int]] = {0: []}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pool.sqlite"
+        with PoolWriter(path) as pool:
+            for call in calls:
+                said = known.get(call.parent, [])
+                shared = len(said) if call.prompt_ids[: len(said)] == said else 0
+                pool.add(replace(call, prompt_ids=call.prompt_ids[shared:], shared=shared)).result(10)
+                known[call.id] = call.prompt_ids + call.response_ids
+        with PoolReader(path) as reader:
+            assert list(reader.calls()) == calls
+
+
+@pytest.mark.parametrize(("parent", "shared"), [(7, 2), (1, 1), (1, 3)])
+def test_what_a_call_leaves_out_must_be_there(tmp_path, parent, shared):
+    with PoolWriter(tmp_path / "p") as pool:
+        pool.add(Call(1, 0, [1], [2], [-0.5], 0, "stop"))
+        with pytest.raises(InputError, match="which are not here"):
+            pool.add(Call(2, parent, [3], [4], [-0.5], 0, "stop", shared=shared)).result(10)
 
 
 def test_nothing_is_stored_twice(tmp_path):

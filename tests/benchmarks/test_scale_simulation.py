@@ -1,0 +1,41 @@
+"""The simulation of many engines, at a size of seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.scale_simulation import STEPS_PER_S, cores, job, measure, measure_pool, picture, table
+
+TURNS, EPISODES = 2, 16
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_small_simulation_counts_every_part(tmp_path: Path) -> None:
+    case = measure(job(tmp_path / "model", TURNS), 12, EPISODES, 200.0, tmp_path / "run.sqlite")
+    pool = measure_pool(EPISODES, tmp_path / "pool.sqlite")
+    assert (case["in flight"], case["runners"], case["steps"]) == (1200, 75, EPISODES * TURNS)
+    counted = ("exchanges", "runner us", "driver us", "message bytes", "driver bytes")
+    assert all(case[name] > 0 for name in counted) and pool["call bytes"] > 0
+    data = {"cases": [case], "pools": [pool], "before": {"cases": [case], "pools": [pool]}}
+    assert len(table(data).splitlines()) == 4
+    picture(data, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").is_file()
+
+
+def test_cores_follow_from_the_time_of_a_step() -> None:
+    """100 engines sample 750 steps a second; the pool counts with the nearest number of episodes."""
+    us = {
+        "driver us": 100,
+        "learner feed us": 300,
+        "pool, outcomes us": 20,
+        "runner us": 2000,
+        "engine actors us": 1000,
+    }
+    needed = cores(
+        {"engines": 100, "in flight": 10_000, **us},
+        [{"in flight": 9000, "call us": 80}, {"in flight": 1, "call us": 9}],
+    )
+    assert STEPS_PER_S == 7.5
+    assert needed == pytest.approx({"driver": 0.3, "pool": 0.075, "env runners": 1.5, "engine actors": 0.75})
