@@ -35,6 +35,7 @@ def flame_graph(path: Path, note: Callable[[str], None]) -> Iterator[None]:
     ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(ANY), 0, 0, 0)
     options = ("--subprocesses", "--function", "--rate", str(RATE), "--pid", str(os.getpid()), "--output", str(path))
     spy = subprocess.Popen([found, "record", *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert spy.stdout is not None
     try:
         select.select([spy.stdout], [], [], ATTACHING_S)  # its first line comes when it has attached, or cannot
         yield
