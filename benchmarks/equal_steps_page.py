@@ -67,7 +67,7 @@ The table compares 3spo with the other methods. *Best baseline* is the published
 task. This is a harder comparison than one with a baseline that was chosen beforehand. The form of 3spo was
 chosen on the first six tasks, with up to four of the seeds in this table. `taxi_complete` is taxi with the destination
 in every state key. All later tasks (benchmarks/unseen_tasks.py) were first run after the form was fixed, and *river*
-was written after it.
+and *blocks* were written after it.
 """
 HEADS = (
     "| task | seeds | start | success | over its start | best baseline | ahead of it | ahead of GRPO "
