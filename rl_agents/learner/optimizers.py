@@ -94,7 +94,7 @@ class OptimizerSet:
         return {"steps": self.steps, "moments": {path: full.cpu() for path, full in gathered(moments)}}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `state`; moments move to the device of their parameter, ``step`` does not."""
+        """Restore a state of `state`; moments and ``step`` move to the device of their parameter."""
         self.steps = int(state["steps"])
         by_parameter: dict[str, dict[str, Any]] = {}
         for path, value in state.get("moments", {}).items():  # a checkpoint before the first step has none
@@ -103,7 +103,7 @@ class OptimizerSet:
         for network, name, optimizer, parameter in self._entries():
             restored = by_parameter.get(f"{network}/{name}", {})
             optimizer.state[parameter] = {
-                key: shard_like(value, parameter) if torch.is_tensor(value) and value.ndim else value
+                key: shard_like(value, parameter) if value.ndim else value.to(parameter.device)
                 for key, value in restored.items()
             }
 
