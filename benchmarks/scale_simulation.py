@@ -110,7 +110,7 @@ def measure(config: AgentConfig, engines: int, per_runner: int, speed: float, fi
     writer: Any = pool.actor
     specs = training_specs(Talk.task_ids("train"), 0, episodes // GROUP_SIZE, GROUP_SIZE, seed=0)
     host, before = ray.get(group.host.counts.remote())
-    clocks = Clocks(driver=os.getpid(), runner=runner, pool=ray.get(writer.pid.remote()), engines=host)
+    clocks = Clocks(driver=os.getpid(), runner=runner, writer=ray.get(writer.pid.remote()), engines=host)
     group.sync(pack({}), 1)
     weights_s = clocks.read()["driver"]
     with growth(runner) as grown:
@@ -125,7 +125,7 @@ def measure(config: AgentConfig, engines: int, per_runner: int, speed: float, fi
     message = pickle.dumps(Rollouts(played), protocol=5)
     steps = sum(len(episode.steps) for episode in played)
     us = {"runner": collecting["runner"], "driver": collecting["driver"], "engine actors": collecting["engines"]}
-    us |= {"learner feed": feeding["driver"], "pool, outcomes": feeding["pool"]}
+    us |= {"learner feed": feeding["driver"], "pool, outcomes": feeding["writer"]}
     return {
         "engines": engines, "in flight": in_flight, "runners": others, "steps": steps,
         **{f"{name} us": 1e6 * seconds / steps for name, seconds in us.items()},
@@ -151,9 +151,9 @@ def feed(config: AgentConfig, pool: RunPool, played: Sequence[Trajectory]) -> No
 def measure_pool(in_flight: int, file: Path) -> Figures:
     """Return the CPU time of the pool's writer for a call at saturation, with ``in_flight`` episodes."""
     actor = start_pool_actor(file)
-    clocks = Clocks(pool=ray.get(actor.pid.remote()))
+    clocks = Clocks(writer=ray.get(actor.pid.remote()))
     calls = asyncio.run(record_all(actor, in_flight))
-    spent = clocks.read()["pool"]
+    spent = clocks.read()["writer"]
     ray.get(actor.close.remote())
     ray.kill(actor)
     return {"in flight": in_flight, "call us": 1e6 * spent / calls, "call bytes": file.stat().st_size / calls}
@@ -181,7 +181,7 @@ def cores(case: Mapping[str, float], pools: Sequence[Mapping[str, float]]) -> Fi
     """Return the cores that each component needs; driver and pool have one each, because they are one process."""
     rate = case["engines"] * STEPS_PER_S / 1e6
     call = min(pools, key=lambda pool: abs(math.log(pool["in flight"] / case["in flight"])))["call us"]
-    parts = {"driver": case["driver us"] + case["learner feed us"], "pool": call + case["pool, outcomes us"]}
+    parts = {"driver": case["driver us"] + case["learner feed us"], "pool writer": call + case["pool, outcomes us"]}
     parts |= {"env runners": case["runner us"], "engine actors": case["engine actors us"]}
     return {name: rate * us for name, us in parts.items()}
 
@@ -192,7 +192,7 @@ def table(data: Mapping[str, Any]) -> str:
     for version, found in (("before", data["before"]), ("now", data)):
         for case in found["cases"] or ():
             part = cores(case, found["pools"])
-            needed = [f"{part[name]:.3g}" for name in ("driver", "pool", "env runners", "engine actors")]
+            needed = [f"{part[name]:.3g}" for name in ("driver", "pool writer", "env runners", "engine actors")]
             memory = f"{case['driver bytes'] * case['in flight'] / 1e9:.3g}"
             sizes = [f"{case[name]:,}" for name in ("engines", "in flight", "runners")]
             lines.append([version, *sizes, f"{case['exchanges']:.2f}", *needed, memory])

@@ -38,4 +38,4 @@ def test_cores_follow_from_the_time_of_a_step() -> None:
         [{"in flight": 9000, "call us": 80}, {"in flight": 1, "call us": 9}],
     )
     assert STEPS_PER_S == 7.5
-    assert needed == pytest.approx({"driver": 0.3, "pool": 0.075, "env runners": 1.5, "engine actors": 0.75})
+    assert needed == pytest.approx({"driver": 0.3, "pool writer": 0.075, "env runners": 1.5, "engine actors": 0.75})
