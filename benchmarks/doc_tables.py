@@ -55,10 +55,6 @@ COLUMNS: Mapping[str, Column] = {
     "silent at the start": silent,
     "silent in training": lambda runs: f"{fmean(fmean(run['zero_advantage']) for run in runs):.2f}",
     "unique states per 100 steps": unique_states,
-    "states of a run": lambda runs: f"{fmean(run['run_states'] for run in runs):,.0f}",
-    "states of a run per 100 steps": lambda runs: grid.mean_text(
-        [100 * run["run_states"] / sum(run["steps"]) for run in runs]
-    ),
     "after 22 k steps": lambda runs: text(at_budget(runs, 22_000)),
     **{f"after {iteration}": after(iteration) for iteration in (10, 20, 30)},
     **{f"right in the {room}": right(room) for room in ROOMS},

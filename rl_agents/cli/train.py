@@ -244,8 +244,7 @@ def _train(plan: RunPlan, interrupts: Interrupts) -> bool:
         progress.note(algo.engine_description)
         if plan.resumed:
             progress.note(f"resumed from {plan.resumed[1] or 'the beginning: there is no checkpoint yet'}")
-        graph = flame_graph(folder.path / "flame_graph.svg", progress.note) if plan.profile else nullcontext()
-        with graph:
+        with flame_graph(folder.path / "flame_graph.svg", progress.note) if plan.profile else nullcontext():
             done = TrainLoop(algo, folder, progress, interrupts).run()
     finally:
         algo.stop()

@@ -39,14 +39,14 @@ class OptimizerSet:
     def _build(self, name: str, params: Mapping[str, nn.Parameter]) -> list[torch.optim.Optimizer]:
         settings = self.settings
         rate = settings.lr if name == POLICY else settings.critic_lr
-        adam = {"betas": tuple(settings.betas), "weight_decay": settings.weight_decay}
+        adam = {"betas": tuple(settings.betas), "weight_decay": settings.weight_decay, "fused": True}
         if settings.optimizer == "adamw" or name != POLICY:
-            return [torch.optim.AdamW(list(params.values()), lr=rate, fused=True, **adam)]
+            return [torch.optim.AdamW(list(params.values()), lr=rate, **adam)]
         matrices = [p for n, p in params.items() if p.ndim == 2 and "embed" not in n and "lm_head" not in n]
         chosen = {id(p) for p in matrices}
         others = [p for p in params.values() if id(p) not in chosen]
         muon = torch.optim.Muon(matrices, lr=settings.muon_lr, weight_decay=settings.weight_decay, momentum=0.95)
-        return [muon, torch.optim.AdamW(others, lr=rate, fused=True, **adam)]
+        return [muon, torch.optim.AdamW(others, lr=rate, **adam)]
 
     def parameters(self) -> list[nn.Parameter]:
         return [parameter for params in self.networks.values() for parameter in params.values()]

@@ -17,8 +17,6 @@ from rl_agents.installation import called
 WINDOW = 3
 #: Share of the episodes above which a problem is reported.
 MOST = 0.5
-#: Metric of iterations that searched.
-SEARCHED = "search/sampled_steps"
 #: Change of a share after which it is reported again.
 NEWS = 0.25
 
@@ -61,9 +59,10 @@ CAUTIONS = (
         "a larger model",
     ),
     Caution(
-        # Siblings of a search mostly agree, and it also trains on paths.
-        "advantage",
-        lambda _, record: 0.0 if SEARCHED in record else float(record.get("rollout/zero_advantage_share") or 0.0),
+        "advantage",  # siblings of a search mostly agree, and it also trains on paths
+        lambda _, record: (
+            0.0 if "search/sampled_steps" in record else float(record.get("rollout/zero_advantage_share") or 0.0)
+        ),
         "have no advantage, because their whole group got the same reward, and give no gradient: tasks are too easy or "
         "too hard for the policy; raise group_size={group_size}, choose other tasks, or set dynamic_sampling where the "
         "algorithm has it",

@@ -100,15 +100,14 @@ class Calls:
         """
         prompt, response = as_sequence(call.prompt_ids), as_sequence(call.response_ids)
         shared = self._known(call) if call.shared else self._compared(call, prompt)
-        begun = call.shared * BYTES_PER_ID  # these bytes are not in ``prompt``
         whole = None if shared else self._prompt(number, prompt)
-        rest = pack(prompt[shared * BYTES_PER_ID - begun :]) if shared else b""
+        rest = pack(prompt[(shared - call.shared) * BYTES_PER_ID :]) if shared else b""
         row = (
             number, call.id, call.parent, call.policy_version, call.finish_reason, call.seed,
             call.shared + len(call.prompt_ids), len(call.response_ids), whole, shared, rest, pack(response),
             array("f", call.logprobs).tobytes(), json.dumps(call.version_spans) if call.version_spans else None,
         )  # fmt: skip
-        if self._connection.execute(INSERT, row).rowcount == 1 and not begun:
+        if self._connection.execute(INSERT, row).rowcount == 1 and not call.shared:
             self._keep(call.id, prompt + response)
 
     def _compared(self, call: Call, prompt: bytes) -> int:
