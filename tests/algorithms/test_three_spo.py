@@ -9,6 +9,7 @@ from rl_agents.advantages import grpo
 from rl_agents.algorithms.three_spo import (
     gate,
     novelty_weight,
+    failure_gains,
     path_gains,
     rollout_count,
     sibling_advantages,
@@ -126,6 +127,13 @@ def test_steps_that_led_to_a_success_gain_and_last_steps_count_both_ways():
     assert path_gains([0.1, 0.6, 0.2], 0.5, solved=True) == pytest.approx([0.075, 0.0, 0.4])
     assert path_gains([0.1, 0.6, 0.2], 0.5, solved=False) == pytest.approx([0.0, 0.0, -0.1])
     assert path_gains([], 0.9, solved=True).size == 0
+
+
+def test_a_failed_path_is_gae() -> None:
+    """γ = 1, V = 0.4, 0.6, 0.2: A_3 = -0.2, A_2 = -0.4 + 0.95·A_3 = -0.59, A_1 = 0.2 + 0.95·A_2 = -0.3605; halved."""
+    assert failure_gains([0.4, 0.6, 0.2], 1.0) == pytest.approx([-0.18025, -0.295, -0.1])
+    assert failure_gains([0.4, 0.6], 0.5) == pytest.approx([0.5 * (-0.1 - 0.475 * 0.6), -0.3])
+    assert failure_gains([], 0.9).size == 0
 
 
 def test_a_guess_that_is_right_as_often_as_the_value_says_gains_nothing_on_average():

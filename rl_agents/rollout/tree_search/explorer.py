@@ -417,22 +417,20 @@ class Explorer:
         if not failed:
             self.states.finish(path, success)
             self.versions.note(path, last.steps())
-            if trajectory.terminated:
+            if trajectory.terminated or cause == "max_turns":
                 self._ended.append((path, trajectory))
         return trajectory
 
     def _paths(self) -> list[Trajectory]:
         """Return the paths that ended in the tick as samples for the learner, valued after all results of the tick.
 
-        Of a failed path only the last step is a sample. Steps keep the log-probabilities and versions of the weights
-        that sampled them.
+        Steps keep the log-probabilities and versions of the weights that sampled them.
         """
         found = []
         for path, trajectory in self._ended:
-            gains = self.states.path_gains(path, trajectory.success)
+            gains = self.states.path_gains(path, trajectory.success, trajectory.terminated)
             if gains.any():
-                first = 0 if trajectory.success else len(gains) - 1
-                rewarded = zip(trajectory.steps[first:], gains[first:], strict=True)
+                rewarded = zip(trajectory.steps[-len(gains) :], gains, strict=True)
                 steps = [replace(step, reward=float(gain)) for step, gain in rewarded]
                 found.append(
                     replace(

@@ -68,8 +68,12 @@ class States(Protocol):
     def step_rewards(self, path: Sequence[str], outcomes: Outcomes) -> FloatArray:
         """Return the reward of each step sampled at ``path[-1]``, from earlier knowledge only; float64 [samples]."""
 
-    def path_gains(self, path: Sequence[str], solved: bool) -> FloatArray:
-        """Return the reward of each step of a path that ended, for training on it, [steps]; empty: none."""
+    def path_gains(self, path: Sequence[str], solved: bool, terminated: bool) -> FloatArray:
+        """Return the rewards of the last steps of a finished path, as many as are trained on, [steps]; empty: none.
+
+        Args:
+            terminated: the environment ended it, not the turn limit.
+        """
 
     def deviation(self, siblings: Sequence[FloatArray]) -> float | None:
         """Return the divisor of an update's advantages, from the rewards at each state; None: each group's own."""

@@ -154,9 +154,18 @@ def test_a_path_gains_where_it_went_better_than_the_chain_expected() -> None:
     """γ = ½ over a, b, won: ½·(½ - V(a)), ½·(1 - V(b)); lost at b: -½·V(b); off: nothing at all."""
     path, states = ["a", "b", "end"], chain_of_three(path_weight=1.0)
     expected = [0.5 * (0.5 - VALUE_A), 0.5 * (1 - VALUE_B)]
-    assert states.path_gains(path, True) == pytest.approx(expected, abs=1e-4)
-    assert states.path_gains(path, False) == pytest.approx([0.0, -0.5 * VALUE_B], abs=1e-4)
-    assert chain_of_three(path_weight=0.0).path_gains(path, True).size == 0
+    assert states.path_gains(path, True, True) == pytest.approx(expected, abs=1e-4)
+    assert chain_of_three(path_weight=0.0).path_gains(path, True, True).size == 0
+
+
+@pytest.mark.parametrize("terminated", [True, False])
+def test_steps_of_a_failed_path(terminated: bool) -> None:
+    """All: γ = ½, λ = 0.95: A_b = -V(b), A_a = ½·V(b) - V(a) + ½·0.95·A_b, halved; or the last where it ended."""
+    path, last = ["a", "b", "end"], -0.5 * VALUE_B
+    whole = chain_of_three(path_weight=1.0).path_gains(path, False, terminated)
+    assert whole == pytest.approx([0.5 * (0.5 * VALUE_B - VALUE_A - 0.475 * VALUE_B), last], abs=1e-4)
+    found = chain_of_three(path_weight=1.0, path_failures="last").path_gains(path, False, terminated)
+    assert found == pytest.approx([last] if terminated else [], abs=1e-4)
 
 
 def test_the_deviation_is_that_of_recent_updates() -> None:
