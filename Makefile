@@ -90,7 +90,7 @@ LLM := runs/demo-llm
 demo-llm: .venv/.ready
 	test -f $(LLM)/smollm2/config.json || $(PY) run.py model smollm2 --output $(LLM)/smollm2
 	test -f $(LLM)/start/config.json || $(PY) run.py sft --env gymnasium:benchmarks.treasure:Treasure \
-		--model $(LLM)/smollm2 --output $(LLM)/start --set dtype=bfloat16 tokens_per_microbatch=2048
+		--model $(LLM)/smollm2 --output $(LLM)/start --set dtype=auto tokens_per_microbatch=2048
 	$(PY) run.py --config tune_configs/recipes/treasure_grpo.yaml --local --output $(LLM)/grpo
 	$(PY) -m benchmarks.treasure $(LLM)/smollm2 $(LLM)/start $(LLM)/grpo/checkpoints/000014/hf
 

@@ -124,12 +124,10 @@ class ThreeSpoKeys(SearchKeys, PolicyGradientKeys, DiscountKeys):
     sibling_norm: Literal["running", "group"] = key(
         "running", "Standard deviation for sibling advantages: of about the last 50 updates, or of the siblings (paper)"
     )
-    path_weight: float = key(
-        1.0, "Weight w of finished paths of the search, beside siblings; 0: off (paper)", ge=0
-    )
+    path_weight: float = key(1.0, "Weight w of finished paths of the search, beside siblings; 0: off (paper)", ge=0)
     path_failures: Literal["all", "last"] = key(
         "all",
-        "Trained steps of failed paths: all, turn limit included; or the last step where the environment ended the path",
+        "Trained steps of failed paths: all, at the turn limit too; or the last, if the environment ended the path",
         needs="path_weight",
     )
 

@@ -50,8 +50,10 @@ class ModelKeys:
         le=1_000_000_000,
         needs="model=starter",
     )
-    dtype: Literal["float32", "bfloat16"] = key(
-        "float32", "Data type of engines, activations, and frozen weights; trainable weights stay in float32"
+    dtype: Literal["float32", "bfloat16", "auto"] = key(
+        "float32",
+        "Data type of engines, activations, and frozen weights; trainable weights stay in float32; `auto`: bfloat16 "
+        "where the GPU or CPU computes in it, else float32",
     )
     lora_rank: int = key(0, "Rank of the LoRA adapters on all linear layers; 0: train all weights", ge=0)
     lora_alpha: float = key(16.0, "LoRA scale; adapters are multiplied by alpha / rank", gt=0, needs="lora_rank")

@@ -57,7 +57,7 @@ from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_pool import EnvPool, env_pool
 from rl_agents.rollout.truncation import check_rule, make_embedder, progress_window
 from rl_agents.store.files import pool_file
-from rl_agents.trainer.engine_choice import settle_engine
+from rl_agents.trainer.engine_choice import settle_dtype, settle_engine
 from rl_agents.trainer.lengths import KEYS, fill_lengths
 from rl_agents.trainer.unused_keys import apply_defaults, refuse_idle, stale_correction
 
@@ -163,6 +163,7 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
     made_for = model_defaults(settings)
     settings.set_defaults(made_for)
     validate(settings)
+    settle_dtype(settings)
     chosen = [name.removeprefix("env.") for name in settings.explicit if name.startswith("env.")]
     settings.env_options = plain_options(read_env_options(spec, settings.env_options, chosen))
     base = env_spec(base_environment(settings.env, settings.env_options))

@@ -7,9 +7,9 @@ import pytest
 
 from rl_agents.advantages import grpo
 from rl_agents.algorithms.three_spo import (
+    failure_gains,
     gate,
     novelty_weight,
-    failure_gains,
     path_gains,
     rollout_count,
     sibling_advantages,

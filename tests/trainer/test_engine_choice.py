@@ -134,3 +134,13 @@ def test_trials_of_a_sweep_have_one_engine(model: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(engine_choice, "TORCH_CONTEXT", 2048)  # one of the two trials would take vLLM
     plan = tune.plan_new(tune.build_parser().parse([str(file), "--output", str(tmp_path / "p")]))
     assert {s.engine for s in plan.settings.values()} == {"vllm"} and plan.sweep.keys["engine"] == "vllm"
+
+
+@pytest.mark.parametrize("capabilities", [{"avx512_bf16": True, "amx_bf16": False}, {"avx512_bf16": False}])
+def test_auto_is_bfloat16_where_the_cpu_has_instructions_for_it(
+    model: Path, capabilities: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities)
+    expected = "bfloat16" if capabilities["avx512_bf16"] else "float32"
+    assert settled({"model": str(model), "dtype": "auto", **QUICK}).dtype == expected
+    assert settled({"model": str(model), **QUICK}).dtype == "float32"
