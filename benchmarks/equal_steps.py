@@ -75,10 +75,11 @@ CRITIC = ("critic_lr=1e-3", "critic_warmup=2")
 LAMBDA_095 = ("gae_lambda=0.95", "transition_prior=0")
 SEARCH = ("algo=3spo", "search_steps=2200")
 LAST = "path_failures=last"
-#: 3spo with one part changed: what the paper ablates, then what our reading adds to it. They were made when only the
-#: last steps of failed paths were trained on, and are compared with that form.
+#: 3spo as it was when the following ones were run; they are compared with it.
+LAST_STEPS = "3spo, last steps of failures"
+#: 3spo with one part changed: what the paper ablates, then what our reading adds to it.
 ABLATIONS: dict[str, tuple[str, ...]] = {
-    "3spo, last steps of failures": (LAST,),
+    LAST_STEPS: (LAST,),
     "3spo, w/o novelty": ("novelty=none", LAST),
     "3spo, w/o difference": ("score_difference=none", LAST),
     "3spo, fixed omega": ("novelty_fixed=0.25", LAST),
