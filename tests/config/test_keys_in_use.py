@@ -28,6 +28,7 @@ REASONS = {
     "tracker_project": "the user's name for it",
     "vspo_scale": "for rewards of another span than the paper's; its form is the default",
     "max_failed_share": "how much of an environment may fail is the user's to say",
+    "entropy_coef": "an entropy bonus is a user's choice",
     "epochs": "the papers take one pass; several are a user's choice",
     "cliprange_value": "range of the value loss, to be widened with other reward scales",
     "prompting": PROMPTING,
