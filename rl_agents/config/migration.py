@@ -16,6 +16,7 @@ RETIRED = frozenset({
 DROPPED: Mapping[str, Any] = {
     "dual_clip": 0.0,
     "dynamic_sampling_metric": "success",
+    "engine_quantization": "none",
     "gspo_token": False,
     "hgpo_weight_offset": 1,
     "kl_in_reward_estimator": "k1",

@@ -230,9 +230,6 @@ class EngineKeys:
     engine_mode: Literal["inprocess", "async"] = key(
         "inprocess", "vLLM in its actor's process, or `async`: AsyncLLM in its own processes", needs="engine!=torch"
     )
-    engine_quantization: Literal["none", "fp8"] = key(
-        "none", "FP8 weights and activations in vLLM, quantized again after every weight update", needs="engine!=torch"
-    )
     placement: Literal["separate", "colocate"] = key(
         "separate", "Engines in their own actors, or `colocate`: one per env runner (CPUs, docs/how-to/scale.md)"
     )

@@ -50,7 +50,6 @@ REASONS = {
     "demonstration_columns": "which dialogues there are depends on the user",
     "max_observation_characters": "for environments whose answers are long, and contexts that hold more or less",
     "weight_switch": "how long responses run depends on the task",
-    "engine_quantization": "needs a GPU",
     **dict.fromkeys(["tool_parser", "reasoning_parser"], "found from the model's chat template"),
     "template_date": "another day than the one on which the run begins",
     **dict.fromkeys(["gigpo_omega", "state_decay", "success_replay_weight"], ABLATION),
