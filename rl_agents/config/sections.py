@@ -439,9 +439,7 @@ class ReportKeys:
     save_pool: bool = key(
         True, "Write every step to pool.sqlite (docs/reference/pool.md); a resumed run does not sample them again"
     )
-    collapse_monitor: Literal["warn", "stop", "restore", "off"] = key(
-        "warn", "Action when success drops well below its start; `restore`: return to the best checkpoint, once"
-    )
+    collapse_monitor: Literal["warn", "stop", "off"] = key("warn", "Action when success drops well below its start")
     trackers: list[str] = key(
         [], "Trackers in addition to TensorBoard: wandb, mlflow, trackio, or a plugin's (docs/how-to/inspect-a-run.md)"
     )
