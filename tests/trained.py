@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 
 from rl_agents.trainer.algorithm import AgentAlgorithm
 
@@ -23,10 +21,6 @@ def policy_weights(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
     """A copy: a local group's state shares memory with its weights."""
     state = algo.learner_group.full_state()["rl_module"]["default_policy"]
     return {name: tensor.clone() for name, tensor in state.items()}
-
-
-def saved_weights(checkpoint: Path) -> dict[str, torch.Tensor]:
-    return load_file(checkpoint / "hf" / "model.safetensors")
 
 
 def equal(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:

@@ -164,7 +164,7 @@ def describe(plan: SweepPlan) -> str:
     """Return two lines: the varied keys with the number of runs, and the output folder."""
     sweep = plan.sweep
     points = len(sweep.trials) // sweep.seeds
-    scheduler = "asha" if sweep.asha else "pbt" if sweep.pbt else "no early stopping"
+    scheduler = "asha" if sweep.asha else "no early stopping"
     first = next(iter(plan.settings.values()))
     keys = " x ".join(sweep.space)
     return (

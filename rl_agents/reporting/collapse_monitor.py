@@ -40,8 +40,6 @@ Z = 3.5
 SUCCESS, SUCCESS_SE, START, START_SE, BELOW = (
     f"collapse_monitor/{name}" for name in ("success", "success_se", "start", "start_se", "below")
 )
-#: Tag of a record: iteration of the checkpoint that the run restored after this iteration.
-RESTORED = "collapse_monitor/restored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +95,16 @@ def pooled(samples: Sequence[Sample]) -> Sample:
     return Sample(mean, error, tasks)
 
 
-def compare(samples: Sequence[Sample], begin: int = 0) -> Verdict:
+def compare(samples: Sequence[Sample]) -> Verdict:
     """Compare the last window with the first; `Verdict.fallen` stays false, which needs two iterations.
 
     Args:
         samples: of all iterations that have one, in order.
-        begin: index of the first sample of the current weights; earlier ones cannot be in the last window.
     """
     tasks = sum(sample.tasks for sample in samples)
     window = max(WINDOW, math.ceil(LEAST_TASKS * len(samples) / tasks)) if tasks else WINDOW
     width = min(window, len(samples) // 2)
-    first, last = samples[:width], samples[max(begin, len(samples) - width) :]
+    first, last = samples[:width], samples[len(samples) - width :]
     if min(sum(sample.tasks for sample in part) for part in (first, last)) < LEAST_TASKS:
         return Verdict()
     start, now = pooled(first), pooled(last)
@@ -120,37 +117,11 @@ def judge(records: Sequence[Mapping[str, Any]]) -> Verdict:
     Args:
         records: lines of metrics.jsonl.
     """
-    samples: list[Sample] = []
-    begin = 0
-    for record in records:
-        if record.get(SAMPLE) is not None:
-            samples.append(Sample(record[SAMPLE], record[SAMPLE_SE], record[TASKS]))
-        if record.get(RESTORED) is not None:
-            begin = len(samples)
-    if not records or records[-1].get(SAMPLE) is None or begin == len(samples):
+    samples = [Sample(r[SAMPLE], r[SAMPLE_SE], r[TASKS]) for r in records if r.get(SAMPLE) is not None]
+    if not records or records[-1].get(SAMPLE) is None:
         return Verdict()
-    now, before = compare(samples, begin), compare(samples[:-1], begin)
+    now, before = compare(samples), compare(samples[:-1])
     return Verdict(now.start, now.now, now.below, fallen=now.below and before.below)
-
-
-def restored_to(records: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the iterations of restored checkpoints."""
-    return [int(record[RESTORED]) for record in records if record.get(RESTORED) is not None]
-
-
-def best_checkpoint(records: Sequence[Mapping[str, Any]], iterations: Sequence[int]) -> int | None:
-    """Return the best of some checkpoints, the earliest of equals; None: there is none.
-
-    If trained weights were evaluated, compare evaluations and exclude checkpoints without one. Otherwise compare the
-    windows that end at the checkpoints; the start counts as the first window.
-    """
-    rates = {r["iteration"]: r["eval/success_rate"] for r in records if r.get("eval/success_rate") is not None}
-    if not any(iteration for iteration in rates):
-        rates = {r["iteration"]: r[SUCCESS] for r in records if r.get(SUCCESS) is not None}
-        starts = [r[START] for r in records if r.get(START) is not None]
-        rates |= {0: starts[-1]} if starts else {}
-    known = [iteration for iteration in sorted(iterations) if iteration in rates]
-    return max(known, key=rates.__getitem__, default=min(iterations, default=None))
 
 
 def policy_sample(trajectories: Sequence[Trajectory], groups: int) -> dict[str, float]:

@@ -21,7 +21,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -199,10 +199,10 @@ class RunFolder:
         found = [path for path in self.checkpoints.iterdir() if path.is_dir() and _COMPLETE.fullmatch(path.name)]
         return sorted((int(path.name), path) for path in found)
 
-    def prune_checkpoints(self, keep: int, kept: Collection[int | None] = ()) -> None:
-        """Delete all except the newest ``keep`` checkpoints and those of the iterations ``kept``; 0 keeps all."""
+    def prune_checkpoints(self, keep: int, best: int | None = None) -> None:
+        """Delete all except the newest ``keep`` checkpoints and that of the iteration ``best``; 0 keeps all."""
         older = self.complete_checkpoints()[:-keep] if keep else []
-        for path in [path for iteration, path in older if iteration not in kept]:
+        for path in [path for iteration, path in older if iteration != best]:
             # With its old name, a partly deleted folder would count as a complete checkpoint.
             doomed = path.rename(path.with_name(f"{path.name}.deleted"))
             shutil.rmtree(doomed)

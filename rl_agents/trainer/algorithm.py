@@ -7,7 +7,6 @@ import copy
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
@@ -53,7 +52,7 @@ from rl_agents.rollout.env_runner import TextEnvRunner
 from rl_agents.rollout.tree_search.explorer import Explorer, Order, run_iteration
 from rl_agents.rollout.tree_search.picture import draw_search
 from rl_agents.trainer.advantage_pipeline import assign_credit
-from rl_agents.trainer.checkpoint import Counters, restore_policy, restore_run, save_run, write_atomically
+from rl_agents.trainer.checkpoint import Counters, restore_run, save_run, write_atomically
 from rl_agents.trainer.ray_init import join_session, quiet_libraries
 from rl_agents.trainer.resolve import check_context, resolve
 from rl_agents.trainer.run_store import RunPool
@@ -556,15 +555,6 @@ class AgentAlgorithm(Algorithm):
         group, settings = self.learner_group, self.settings
         self._set_counters(restore_run(Path(folder), group, settings, self.explorer, self.memory))
         self._resume_pool()
-
-    def go_back(self, folder: Path) -> None:
-        """Restore weights, optimizers and states of a checkpoint; iterations, tasks and seeds continue.
-
-        With the old counters, the run would sample the same episodes and degrade again. Episodes in flight are dropped.
-        """
-        restore_policy(Path(folder), self.learner_group, self.settings, self.explorer, self.memory)
-        version, present = self.policy_version + 1, self._present_counters()
-        self._set_counters(replace(present, policy_version=version, pool=self._restored_pool, in_flight=[]))
 
     def restart_learners(self, checkpoint: Path | None) -> None:
         """Replace all learners; new ones continue from ``checkpoint``, or from the beginning if it is None."""

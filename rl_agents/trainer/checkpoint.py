@@ -105,26 +105,6 @@ def restore_run(
     return _counters(saved, config, settings)
 
 
-def restore_policy(
-    folder: Path, learners: AgentLearnerGroup, settings: Settings, search: Explorer | None, memory: Memory | None
-) -> None:
-    """Restore only the learned state of a checkpoint: weights, optimizers, statistics of states.
-
-    Searches in progress are dropped: they would repeat themselves.
-
-    Raises:
-        InputError: no complete checkpoint.
-    """
-    learners.load_full_state(load_state(folder)[0])
-    if search is not None:
-        data = load_part(folder, SEARCH, "a search")
-        search.states.load_json(data["statistics"])
-        search.versions.load_json(data.get("versions", {}))
-        search.searches = []
-    if memory is not None:
-        memory.load_json(load_part(folder, MEMORY, settings.algo))
-
-
 def _counters(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Settings) -> Counters:
     """Read the counters; old checkpoints lack the last ones."""
     iteration = int(saved["iteration"])

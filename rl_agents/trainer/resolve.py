@@ -41,14 +41,7 @@ from rl_agents.inference.model_shape import (
     read_config,
     rope_limit,
 )
-from rl_agents.inference.select import (
-    check_dense,
-    check_quantization,
-    check_sleep,
-    check_vllm_model,
-    check_weight_switch,
-    resolve_engine,
-)
+from rl_agents.inference.select import check_sleep, check_vllm_model, check_weight_switch, resolve_engine
 from rl_agents.interrupts import event_loop
 from rl_agents.learner.prefix_sharing import packing_key
 from rl_agents.rewards.base import REWARDS
@@ -121,17 +114,6 @@ def off_policy_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
             f"before the first optimizer step; old_logprobs=learner rollout_correction={correction} corrects instead"
         )
     return found
-
-
-def quantized_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
-    """Warn about training on a quantized engine's samples without correction."""
-    if settings.engine_quantization == "none" or recipe.credit is None or settings.rollout_correction != "none":
-        return []
-    return [
-        f"engine_quantization={settings.engine_quantization} with rollout_correction=none: the engine samples from "
-        "coarser weights than the learner's (rollout_corr/logprob_diff_mean), and nothing corrects for it; "
-        f"old_logprobs=learner rollout_correction={stale_correction(settings, recipe)} corrects"
-    ]
 
 
 #: File of a model that was trained from a warm-start model: its environment and settings.
@@ -277,7 +259,7 @@ def cautions(settings: Settings) -> list[str]:
         settings: resolved.
     """
     recipe, found = ALGORITHMS[settings.algo], evaluation_cautions(settings)
-    found += off_policy_cautions(settings, recipe) + quantized_cautions(settings, recipe)
+    found += off_policy_cautions(settings, recipe)
     folder = None if settings.model == "starter" else find_folder(settings.model)
     if folder and (line := rate_caution(settings, model_shape(read_config(folder)))):
         found.append(line)
@@ -409,7 +391,6 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
         import torch
 
         check_vllm_model(config, settings.model, not torch.cuda.is_available())
-        check_dense(config, settings)
     if asked := packing_key(settings):
         check_sharing(folder, settings.max_model_len, asked)
 
@@ -435,8 +416,6 @@ def _check_engine(settings: Settings) -> None:
 
     kind, _ = resolve_engine(settings.engine)
     check_weight_switch(settings.weight_switch, kind)
-    gpu = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
-    check_quantization(settings, kind, gpu)
     if settings.placement == "colocate" and torch.cuda.is_available():
         raise InputError("placement=colocate is for machines without GPUs: an env runner sees none")
     check_sleep(settings, kind, torch.cuda.is_available())

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from rl_agents.config import Settings
 from rl_agents.errors import EpisodesFail, LearnerLost, PolicyFell, RolloutError
 from rl_agents.inference.base import EngineError
 from rl_agents.interrupts import Interrupts
@@ -37,22 +36,6 @@ def cpu_seconds() -> float:
             continue
         total += times.user + times.system + times.children_user + times.children_system
     return total
-
-
-def best_iteration(records: Sequence[Record]) -> int | None:
-    """Iteration of the best evaluation of trained weights, the first of equals; None where there is none."""
-    rates = {r["iteration"]: rate for r in records if (rate := r.get("eval/success_rate")) is not None}
-    rates.pop(0, None)
-    return max(rates, key=rates.__getitem__, default=None)
-
-
-def kept_iterations(records: Sequence[Record], settings: Settings, folder: RunFolder) -> set[int | None]:
-    """Iterations whose checkpoints are kept; also the start while ``collapse_monitor`` may restore it."""
-    kept: set[int | None] = {best_iteration(records)}
-    if settings.collapse_monitor == "restore" and not collapse_monitor.restored_to(records):
-        there = [iteration for iteration, _ in folder.complete_checkpoints()]
-        kept |= {0, collapse_monitor.best_checkpoint(records, there)}
-    return kept
 
 
 #: Errors that end the rollouts but leave the learners unchanged: a checkpoint can still be written.
@@ -186,12 +169,6 @@ class TrainLoop:
             self._log({"iteration": self._completed, **self._evaluate()})
         if self._completed >= total:
             return self._records[-1]
-        if (
-            self._completed == 0
-            and self.algo.settings.collapse_monitor == "restore"
-            and not self.folder.checkpoint(0).exists()
-        ):
-            self.algo.save_run_checkpoint(self.folder.checkpoint(0))
         record = self._train_one()
         ended = self._monitor(record)
         try:
@@ -201,7 +178,7 @@ class TrainLoop:
         finally:
             self._log(record)
         due = _due(self._completed, self.algo.settings.checkpoint_interval, total)
-        if due or self._best == self._completed or collapse_monitor.RESTORED in record:
+        if due or self._best == self._completed:
             self._save_checkpoint()
         if ended:
             raise PolicyFell(ended)
@@ -262,29 +239,12 @@ class TrainLoop:
         if not verdict.fallen:
             self._degraded = self._degraded and verdict.below
             return ""
-        restored = collapse_monitor.restored_to(self._records)
-        if settings.collapse_monitor == "stop" or (settings.collapse_monitor == "restore" and restored):
-            again = f", a second time: iteration {restored[-1]} was restored before" if restored else ""
-            return f"{verdict.sentence()}{again} (collapse_monitor={settings.collapse_monitor})"
+        if settings.collapse_monitor == "stop":
+            return f"{verdict.sentence()} (collapse_monitor=stop)"
         if not self._degraded:
             self._say([verdict.sentence()])
         self._degraded = True
-        if settings.collapse_monitor == "restore":
-            self._restore_best(record)
         return ""
-
-    def _restore_best(self, record: Record) -> None:
-        """Restore the best checkpoint once, and record it; an evaluation in ``record`` is of those weights."""
-        checkpoints = dict(self.folder.complete_checkpoints())
-        best = collapse_monitor.best_checkpoint(self._records, list(checkpoints))
-        if best is None:
-            self._say(["there is no checkpoint to restore"])
-            return
-        self._say([f"restoring the checkpoint of iteration {best}, once (collapse_monitor=restore)"])
-        self._clean = False
-        self.algo.go_back(checkpoints[best])
-        self._clean, self._degraded = True, False
-        record[collapse_monitor.RESTORED] = float(best)
 
     def _say(self, lines: list[str]) -> None:
         for line in lines:
@@ -333,15 +293,17 @@ class TrainLoop:
         started, target = time.monotonic(), self.folder.checkpoint(self._completed)
         if not target.exists():
             self.algo.save_run_checkpoint(target)
-        kept = kept_iterations(self._records, self.algo.settings, self.folder)
-        self.folder.prune_checkpoints(self.algo.settings.keep_checkpoints, kept)
+        self.folder.prune_checkpoints(self.algo.settings.keep_checkpoints, self._best)
         if draw := getattr(self.algo, "draw", None):
             draw(self.folder.path)
         self._saving += time.monotonic() - started
 
     @property
     def _best(self) -> int | None:
-        return best_iteration(self._records)
+        """Iteration of the best evaluation of trained weights, the first of equals; None where there is none."""
+        rates = {r["iteration"]: rate for r in self._records if (rate := r.get("eval/success_rate")) is not None}
+        rates.pop(0, None)
+        return max(rates, key=rates.__getitem__, default=None)
 
 
 def _due(iteration: int, interval: int, total: int) -> bool:
@@ -388,7 +350,6 @@ def run_summary(
         "policy_end": next(
             (r[collapse_monitor.SUCCESS] for r in records[::-1] if r.get(collapse_monitor.SUCCESS) is not None), None
         ),
-        "restored_to": next(iter(collapse_monitor.restored_to(records)), None),
         "checkpoint_best": next((_relative(folder, path) for n, path in checkpoints if n == best_checkpoint), None),
         "checkpoint": _relative(folder, checkpoints[-1][1]) if checkpoints else None,
     }

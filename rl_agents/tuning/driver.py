@@ -1,21 +1,18 @@
 """Running a sweep: pass the remaining trials to Tune, monitor them, and stop on a signal.
 
-Trials run to the end unless ASHA stops them or population-based training changes them. Tune does not save its
-schedulers, so `Tuner.restore` would lose ASHA's results; a resumed sweep passes the remaining trials to a new `Tuner`.
+Trials run to the end unless ASHA stops them. Tune does not save its schedulers, so `Tuner.restore` would lose ASHA's
+results; a resumed sweep passes the remaining trials to a new `Tuner`.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 import os
-import random
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,16 +21,15 @@ import ray
 from ray import tune
 from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, PopulationBasedTraining, TrialScheduler
+from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
-from rl_agents.config import Settings, load_mapping
-from rl_agents.config.migration import migrated
+from rl_agents.config import Settings
 from rl_agents.durable import replace_text
 from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.resources import cluster_nodes, named_bundles, obstacle, run_bundles, set_engine_gpus
-from rl_agents.tuning.sweep import Grid, Range, Sweep, TrialSpec
+from rl_agents.tuning.sweep import Sweep, TrialSpec
 from rl_agents.tuning.trial import BAD_INPUT, DIVERGED, ITERATION, NOTES, VALUE, SweepTrial
 
 #: Trial name -> (iteration, value) of every iteration before the sweep stopped.
@@ -53,14 +49,6 @@ def make_scheduler(sweep: Sweep, iterations: int, history: History) -> TrialSche
             history, metric=VALUE, mode=sweep.mode, time_attr=ITERATION, max_t=iterations,
             grace_period=min(asha.grace, iterations), reduction_factor=asha.reduction,
             stop_last_trials=False,  # trials end after their last evaluation
-        )  # fmt: skip
-    if sweep.pbt is not None:
-        pbt = sweep.pbt
-        return PopulationBasedTraining(
-            metric=VALUE, mode=sweep.mode, time_attr=ITERATION, perturbation_interval=pbt.interval,
-            quantile_fraction=pbt.quantile, resample_probability=pbt.resample,
-            hyperparam_mutations={"trial": {"keys": {name: _mutation(choice) for name, choice in sweep.space.items()}}},
-            custom_explore_fn=partial(_clamped, sweep.space), log_config=False,
         )  # fmt: skip
     return FIFOScheduler()
 
@@ -89,22 +77,6 @@ class ResumableAsha(AsyncHyperBandScheduler):
     def _replay(self, trial: Any, name: str) -> None:
         for iteration, value in self._history[name]:
             super().on_trial_result(None, trial, {ITERATION: iteration, VALUE: value})
-
-
-def _mutation(choice: Grid | Range) -> Sequence[Any] | Callable[[], Any]:
-    if isinstance(choice, Grid):
-        return list(choice.values)
-    return (tune.loguniform if choice.log else tune.uniform)(choice.low, choice.high)  # type: ignore[no-any-return]
-
-
-def _clamped(space: Mapping[str, Grid | Range], config: dict[str, Any]) -> dict[str, Any]:
-    """Keep keys in their range, which PBT ignores when it multiplies by 0.8 or 1.2."""
-    config = copy.deepcopy(config)
-    keys = config["trial"]["keys"]
-    for name, choice in space.items():
-        if isinstance(choice, Range):
-            keys[name] = choice.clamp(keys[name])
-    return config
 
 
 #: Seconds between checks of the cluster, and for which it must be too small before the sweep ends.
@@ -175,7 +147,6 @@ def run_sweep(sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings
     watch = SweepMonitor(sweep, folder, settings, interrupts)
     internal = folder.path / ".tune"
     shutil.rmtree(internal, ignore_errors=True)
-    random.seed(sweep.first_seed)  # population-based training uses the global generator
     quiet_tune()
     _tuner(sweep, folder, left, settings, watch, gpus).fit()
     shutil.rmtree(internal, ignore_errors=True)
@@ -198,10 +169,7 @@ def _tuner(
     sweep: Sweep, folder: SweepFolder, left: Sequence[TrialSpec], settings: Mapping[str, Settings], watch: SweepMonitor,
     gpus: float,
 ) -> tune.Tuner:  # fmt: skip
-    trials = [
-        {"name": spec.name, "keys": current_keys(sweep, folder, spec), "bundles": run_bundles(settings[spec.name])}
-        for spec in left
-    ]
+    trials = [{"name": spec.name, "bundles": run_bundles(settings[spec.name])} for spec in left]
     shared = {"sweep": sweep, "output": str(folder.path), "cluster_gpus": gpus}
     history = {spec.name: values for spec in sweep.trials if (values := known_values(sweep, folder, spec))}
     iterations = max(chosen.iterations for chosen in settings.values())
@@ -230,15 +198,6 @@ def _tuner(
 
 def _trial_name(trial: Trial) -> str:
     return str(trial.config["trial"]["name"])
-
-
-def current_keys(sweep: Sweep, folder: SweepFolder, spec: TrialSpec) -> dict[str, Any]:
-    """Return a trial's current values of the space's keys, which population-based training changes."""
-    run = folder.trial(spec)
-    if sweep.pbt is None or not run.complete_checkpoints():
-        return dict(spec.keys)
-    saved = migrated(load_mapping(str(run.config_file)))
-    return {name: saved.get(name, value) for name, value in spec.keys.items()}
 
 
 def known_values(sweep: Sweep, folder: SweepFolder, spec: TrialSpec) -> list[tuple[int, float]]:
@@ -291,7 +250,7 @@ class SweepMonitor(Callback, Stopper):
         if self.sweep.autoscaling or now - self._looked < LOOK_S:
             return
         self._looked = now
-        waiting = [trial for trial in trials if trial.status in (Trial.PENDING, Trial.PAUSED)]
+        waiting = [trial for trial in trials if trial.status == Trial.PENDING]
         idle = waiting and not any(trial.status == Trial.RUNNING for trial in trials)
         problem = ""
         if idle:

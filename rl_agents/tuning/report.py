@@ -20,9 +20,8 @@ from rl_agents.durable import replace_text
 from rl_agents.reporting.run_folder import json_safe
 from rl_agents.reporting.statistics import Interval, student_interval, wilson_interval
 from rl_agents.trainer.unused_keys import idle_of
-from rl_agents.tuning.driver import FAILED, STOPPED_EARLY, SweepFolder, current_keys
+from rl_agents.tuning.driver import FAILED, STOPPED_EARLY, SweepFolder
 from rl_agents.tuning.sweep import Grid, Sweep, TrialSpec, short
-from rl_agents.tuning.trial import read_lineage
 
 DONE, UNFINISHED = "done", "unfinished"
 RATE = "eval/success_rate"
@@ -40,7 +39,6 @@ class TrialResult:
         iteration: of that value.
         episodes: of the evaluation, for success rates.
         not_finite: tag -> first iteration at which it was NaN or infinite.
-        lineage: trials that it copied (population-based training).
     """
 
     name: str
@@ -52,7 +50,6 @@ class TrialResult:
     seconds: float
     episodes: int = 0
     not_finite: dict[str, int] = field(default_factory=dict)
-    lineage: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
@@ -60,7 +57,7 @@ class PointResult:
     """A point of the space, with its runs.
 
     Attributes:
-        keys: values of the space's keys (population-based training: the last ones).
+        keys: values of the space's keys.
         interval: mean over seeds with a value, with the 95 % interval (Student-t). For success rates it contains the
             interval over the episodes of all evaluations (Wilson), because a few seeds may agree by chance. For other
             metrics there are no bounds if all seeds agree.
@@ -80,7 +77,7 @@ def collect(sweep: Sweep, folder: SweepFolder) -> list[PointResult]:
         specs = list(group)
         trials = [_trial(sweep, folder, spec) for spec in specs]
         status = next((trial.status for trial in trials if trial.status != DONE), DONE)
-        points.append(PointResult(current_keys(sweep, folder, specs[0]), trials, _interval(trials), status))
+        points.append(PointResult(dict(specs[0].keys), trials, _interval(trials), status))
     return points
 
 
@@ -108,7 +105,7 @@ def _trial(sweep: Sweep, folder: SweepFolder, spec: TrialSpec) -> TrialResult:
         value=last.get(sweep.metric), iteration=last.get("iteration", 0),
         seconds=round((records[-1].get("seconds") or 0.0) if records else 0.0, 1),
         episodes=round(last.get("eval/episodes", 0)) if sweep.metric == RATE else 0,
-        not_finite=not_finite(records), lineage=read_lineage(run.path),
+        not_finite=not_finite(records),
     )  # fmt: skip
 
 
@@ -204,14 +201,13 @@ def _row(names: Sequence[str], point: PointResult) -> list[str]:
 
 
 def trial_notes(trial: TrialResult) -> list[str]:
-    """Return a trial's problems, and the trials that it copied, as sentences."""
+    """Return a trial's problems as sentences."""
     notes = []
     if trial.reason and trial.status not in (DONE, STOPPED_EARLY):
         notes.append(f"{trial.name}: {trial.status}: {trial.reason}")
     if trial.not_finite:
         tags = ", ".join(f"{tag} (first at iteration {since})" for tag, since in trial.not_finite.items())
         notes.append(f"{trial.name}: not finite: {tags}")
-    notes.extend(f"{trial.name}: copied {e['from']} at iteration {e['iteration']}" for e in trial.lineage)
     return notes
 
 
@@ -222,13 +218,11 @@ def recipe(sweep: Sweep, best: PointResult, of: str) -> str:
     keys = {name: value for name, value in keys.items() if name not in idle}
     interval = best.interval
     assert interval is not None
-    comment = [
+    comment = (
         f"# Best of {of} of {sweep.name}: {sweep.metric} {interval.mean:.3f}, "
-        f"{len(best.trials)} run{'s' if len(best.trials) > 1 else ''} each.",
-    ]
-    if any(trial.lineage for trial in best.trials):
-        comment.append("# Keys changed during the run; these are the last values, see results.json for the rest.")
-    return "\n".join([*comment, yaml.safe_dump(keys, sort_keys=False, allow_unicode=True)])
+        f"{len(best.trials)} run{'s' if len(best.trials) > 1 else ''} each."
+    )
+    return f"{comment}\n{yaml.safe_dump(keys, sort_keys=False, allow_unicode=True)}"
 
 
 BLUE = "#0072b2"
@@ -244,8 +238,7 @@ def plot_points(sweep: Sweep, points: Sequence[PointResult], folder: Path) -> st
         return None
     from matplotlib.figure import Figure
 
-    # Members of a population may end on the same values.
-    grids = sweep.pbt is None and all(isinstance(choice, Grid) for choice in sweep.space.values())
+    grids = all(isinstance(choice, Grid) for choice in sweep.space.values())
     draw, name, size = _panels, "sweep.png", (1.5 + 4.5 * len(sweep.space), 4.5)
     if grids and len(sweep.space) == 2:
         draw, name, size = _heat_map, "heatmap.png", (7, 5)

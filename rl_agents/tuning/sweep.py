@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import yaml
 
@@ -19,7 +19,6 @@ from rl_agents.config import load_recipe
 from rl_agents.config.aliases import canonical, unknown_key
 from rl_agents.config.loading import load_preset, preset_files
 from rl_agents.config.options import key, keys_of, read_options
-from rl_agents.config.sections import EngineKeys, ModelKeys, RunKeys
 from rl_agents.config.settings import LOCAL_KEYS
 from rl_agents.errors import InputError, unknown
 from rl_agents.trainer.unused_keys import idle_of
@@ -53,10 +52,6 @@ class Range:
             value = self.low + share * (self.high - self.low)
         # Five digits suffice, and are readable in tables and folder names.
         return round(value) if self.whole else float(f"{value:.5g}")
-
-    def clamp(self, value: float) -> float:
-        inside = min(max(value, self.low), self.high)
-        return round(inside) if self.whole else inside
 
 
 Choice = Grid | Range
@@ -182,27 +177,8 @@ class Asha:
 
 
 @dataclass(frozen=True)
-class Pbt:
-    """Population-based training (Jaderberg et al. 2017, arXiv 1711.09846)."""
-
-    interval: int = key(10, "iterations between two comparisons of the population", ge=1)
-    quantile: float = key(
-        0.25,
-        "share of the worst trials that copy weights and keys from the same share of the best",
-        gt=0,
-        le=0.5,
-    )
-    resample: float = key(
-        0.25, "probability of drawing a key again instead of multiplying it by 0.8 or 1.2", ge=0, le=1
-    )
-
-
-Part = TypeVar("Part", Asha, Pbt)
-
-
-@dataclass(frozen=True)
 class SweepOptions:
-    """Keys of a sweep file besides ``recipe``, ``set``, ``space``, ``asha`` and ``pbt``."""
+    """Keys of a sweep file besides ``recipe``, ``set``, ``space`` and ``asha``."""
 
     name: str = key("", "name in tables and plots; default: the file name without .yaml")
     samples: int = key(1, "draws of the ranges for each combination of the grids", ge=1)
@@ -217,7 +193,7 @@ class SweepOptions:
 
 #: Keys of a sweep with plain values.
 PLAIN_KEYS = tuple(keys_of(SweepOptions))
-NESTED_KEYS = ("recipe", "set", "space", "asha", "pbt")
+NESTED_KEYS = ("recipe", "set", "space", "asha")
 
 
 @dataclass(frozen=True)
@@ -233,7 +209,6 @@ class Sweep(SweepOptions):
     keys: Mapping[str, Any] = field(default_factory=dict)
     space: Mapping[str, Choice] = field(default_factory=dict)
     asha: Asha | None = None
-    pbt: Pbt | None = None
     source: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -248,16 +223,13 @@ class Sweep(SweepOptions):
     def trial(self, name: str) -> TrialSpec:
         return next(trial for trial in self.trials if trial.name == name)
 
-    def settings(self, trial: TrialSpec, keys: Mapping[str, Any] | None = None) -> Settings:
+    def settings(self, trial: TrialSpec) -> Settings:
         """Return the unresolved settings of a trial, without keys that have no effect.
-
-        Args:
-            keys: current values of the space's keys (population-based training); default: the trial's.
 
         Raises:
             InputError: a key is unknown or its value has the wrong type.
         """
-        given = {**self.keys, **(trial.keys if keys is None else keys), "seed": trial.seed}
+        given = {**self.keys, **trial.keys, "seed": trial.seed}
         idle = idle_of(self.run_keys(given))
         settings = Settings.from_dict({name: value for name, value in given.items() if name not in idle})
         if self.local:
@@ -273,8 +245,8 @@ class Sweep(SweepOptions):
     def to_yaml(self) -> str:
         """Return an equal sweep file that does not need the recipe's file."""
         plain = {name: getattr(self, name) for name in PLAIN_KEYS}
-        parts = {name: asdict(part) for name in ("asha", "pbt") if (part := getattr(self, name)) is not None}
-        data = {"set": dict(self.keys), "space": self.source["space"], **plain, **parts}
+        asha = {} if self.asha is None else {"asha": asdict(self.asha)}
+        data = {"set": dict(self.keys), "space": self.source["space"], **plain, **asha}
         return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
 
 
@@ -306,10 +278,9 @@ def _sweep(data: dict[str, Any], folder: Path, assignments: Mapping[str, Any], l
     if plugins := Settings.from_dict({"plugins": keys.get("plugins", [])}).plugins:
         keys["plugins"] = plugins  # including those of --import
     options = read_options(SweepOptions, {name: data[name] for name in PLAIN_KEYS if name in data})
-    sweep = Sweep(
-        keys=keys, space=space, asha=_part(data, "asha", Asha), pbt=_part(data, "pbt", Pbt), source=data,
-        **{**asdict(options), "local": local or options.local},
-    )  # fmt: skip
+    asha = read_options(Asha, _mapping(data, "asha"), prefix="asha.") if "asha" in data else None
+    plain = {**asdict(options), "local": local or options.local}
+    sweep = Sweep(keys=keys, space=space, asha=asha, source=data, **plain)
     _check(sweep, assignments)
     return sweep
 
@@ -327,12 +298,6 @@ def _mapping(data: Mapping[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{name}: a mapping of keys is needed, found {type(value).__name__}")
     return {str(name): item for name, item in value.items()}
-
-
-def _part(data: Mapping[str, Any], name: str, kind: type[Part]) -> Part | None:
-    if name not in data:
-        return None
-    return read_options(kind, _mapping(data, name), prefix=f"{name}.")
 
 
 def _check(sweep: Sweep, assignments: Mapping[str, Any]) -> None:
@@ -353,7 +318,6 @@ def _check(sweep: Sweep, assignments: Mapping[str, Any]) -> None:
         raise InputError(f"samples={sweep.samples}: there is no range to draw from; write `seeds: N` to repeat points")
     _check_idle(sweep)
     _ = sweep.trials  # raises if there are too many
-    _check_schedulers(sweep)
 
 
 def _check_idle(sweep: Sweep) -> None:
@@ -362,21 +326,3 @@ def _check_idle(sweep: Sweep) -> None:
     for name, reason in idle[0].items():
         if all(name in other for other in idle):
             raise InputError(f"key '{name}' {reason}" + (" in any trial" if len(idle) > 1 else ""))
-
-
-def _check_schedulers(sweep: Sweep) -> None:
-    if sweep.asha and sweep.pbt:
-        raise InputError("asha and pbt exclude each other")
-    if sweep.pbt is None:
-        return
-    if sweep.seeds > 1:
-        raise InputError("pbt: trials depend on each other, so `seeds` has no meaning; run the sweep again instead")
-    if len(sweep.trials) < 2:
-        raise InputError("pbt: a population needs at least 2 trials; raise `samples`")
-    if sweep.max_concurrent:
-        raise InputError("pbt: trials take turns where not all of them fit; leave max_concurrent at 0")
-    # These cannot change when a checkpoint is copied.
-    fixed = {name for section in (RunKeys, ModelKeys, EngineKeys) for name in keys_of(section)}
-    for name in sweep.space:
-        if name.startswith("env.") or name in fixed:
-            raise InputError(f"pbt: {name} cannot change during a run")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import traceback
 from collections.abc import Mapping
@@ -25,12 +24,6 @@ from rl_agents.tuning.sweep import Sweep
 if TYPE_CHECKING:
     from rl_agents.trainer.algorithm import AgentAlgorithm
 
-#: File in Tune's checkpoint with the path of the run's checkpoint.
-POINTER = "checkpoint.json"
-#: File in the run's folder with the trials that it copied (population-based training).
-LINEAGE = "lineage.jsonl"
-#: Fewest checkpoints to keep, because other trials may copy them.
-PBT_CHECKPOINTS = 5
 #: Seconds to wait for the trial's previous process, which may still write its last checkpoint.
 PREDECESSOR_S = 300.0
 #: Keys of a result that schedulers read.
@@ -44,11 +37,8 @@ NOTES = "notes"
 class SweepTrial(tune.Trainable):
     """A run in ``OUTPUT/trials/NAME``, an ordinary run folder.
 
-    Tune's config has shared values (``sweep``, ``output``, ``cluster_gpus``) and ``trial``: ``keys`` (values of the
-    space's keys) and ``bundles``. Population-based training replaces it by a copy of another trial's config; everything
-    else follows from the trial's name.
-
-    Tune's checkpoints are pointers to the run's checkpoints, which every node can read.
+    Tune's config has shared values (``sweep``, ``output``, ``cluster_gpus``) and ``trial``: ``name`` and ``bundles``.
+    Tune saves no checkpoints: a trial that starts again continues from the newest one of its run folder.
     """
 
     @classmethod
@@ -62,7 +52,7 @@ class SweepTrial(tune.Trainable):
             super()._setup_logdir()
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Build the run's algorithm; Tune then calls `step`, or `load_checkpoint` first."""
+        """Build the run's algorithm; Tune then calls `step`."""
         self.sweep: Sweep = config["sweep"]
         self.output, self.cluster_gpus = Path(config["output"]), float(config["cluster_gpus"])
         self._build(config)
@@ -80,35 +70,30 @@ class SweepTrial(tune.Trainable):
         self.value, self.notes, self.problem = math.nan, Notes(), ""
         #: Checkpoint to continue from; None: a new run.
         self.start: Path | None = None
-        name = self._storage.trial_dir_name if self._storage is not None else config["trial"]["name"]
-        self.folder = RunFolder(self.output / "trials" / name)
+        self.folder = RunFolder(self.output / "trials" / config["trial"]["name"])
         try:
-            # Tune restarts a member of a population while its previous process is still ending in the same folder.
+            # Tune restarts a failed trial while its previous process may still be ending in the same folder.
             self.folder.path.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(OSError):  # a shared file system without locks
                 self.lock = Lock(self.folder.path / "trial", PREDECESSOR_S, "a trial has one process")
             complete = self.folder.complete_checkpoints()
             self.start = complete[-1][1] if complete else None
-            self.algo = self._algorithm(config["trial"]["keys"])
+            self.algo = self._algorithm()
         except InputError as error:
             self.problem = str(error)
         except Exception:
             self._keep_traceback()
             raise
 
-    def _algorithm(self, keys: Mapping[str, Any]) -> AgentAlgorithm:
+    def _algorithm(self) -> AgentAlgorithm:
         from rl_agents.trainer.algorithm import AgentAlgorithm
 
-        settings = self.sweep.settings(self.sweep.trial(self.folder.path.name), keys)
+        settings = self.sweep.settings(self.sweep.trial(self.folder.path.name))
         if self.start is not None and self.folder.config_file.is_file():
             begun = self.folder.load_settings()  # do not measure lengths again
             settings.update({name: getattr(begun, name) for name in KEYS if name not in settings.explicit})
         set_engine_gpus(settings, self.cluster_gpus)
-        if self.sweep.pbt is not None and settings.keep_checkpoints:
-            settings.keep_checkpoints = max(settings.keep_checkpoints, PBT_CHECKPOINTS)
         return AgentAlgorithm.from_settings(settings)
-
-    # --- training ----------------------------------------------------------------------------------------------
 
     def step(self) -> dict[str, Any]:
         """Run one iteration; the result has its number, the last value of the sweep's metric, and notes."""
@@ -175,39 +160,6 @@ class SweepTrial(tune.Trainable):
         self.folder.path.mkdir(parents=True, exist_ok=True)
         (self.folder.path / "error.log").write_text(traceback.format_exc(), encoding="utf-8")
 
-    # --- checkpoints -------------------------------------------------------------------------------------------
-
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Write the run's checkpoint, and its path into Tune's folder."""
-        assert self.algo is not None and self.loop is not None
-        self.loop.save()
-        target = self.folder.checkpoint(self.algo.iteration)
-        pointer = {"checkpoint": str(target.relative_to(self.output))}
-        (Path(checkpoint_dir) / POINTER).write_text(json.dumps(pointer), encoding="utf-8")
-
-    def load_checkpoint(self, checkpoint_dir: str) -> None:  # type: ignore[override]
-        """Continue from the checkpoint that Tune names: the trial's own, or that of a better trial of the population.
-
-        After a crash Tune may name an old checkpoint; then the run's later checkpoints take precedence.
-        """
-        pointer = json.loads((Path(checkpoint_dir) / POINTER).read_text(encoding="utf-8"))
-        named = self.output / pointer["checkpoint"]
-        donor, iteration = named.parents[1].name, int(named.name)
-        own = donor == self.folder.path.name
-        if (own or self._took_over(donor, iteration)) and self.start and int(self.start.name) >= iteration + (not own):
-            return
-        self.start = named
-        if not own and self.algo is not None:
-            keys = {name: getattr(self.algo.settings, name) for name in self.sweep.space}
-            self.folder.path.mkdir(parents=True, exist_ok=True)
-            with (self.folder.path / LINEAGE).open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"iteration": iteration, "from": donor, "keys": keys}) + "\n")
-
-    def _took_over(self, donor: str, iteration: int) -> bool:
-        """Return whether the last event of the lineage is this one, so that later checkpoints descend from it."""
-        events = read_lineage(self.folder.path)
-        return bool(events) and (events[-1]["from"], events[-1]["iteration"]) == (donor, iteration)
-
     def cleanup(self) -> None:
         """Save an unfinished run, free its actors, and release its lock."""
         loop, algo, lock = self.loop, self.algo, self.lock
@@ -238,9 +190,3 @@ class Notes(Progress):
 
     def update(self, record: Mapping[str, Any], total: int) -> None:
         """Nothing to show."""
-
-
-def read_lineage(folder: Path) -> list[dict[str, Any]]:
-    """Return the copies of the trial in ``folder``: ``iteration``, ``from`` (a trial's name) and new ``keys``."""
-    path = folder / LINEAGE
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

@@ -110,6 +110,15 @@ def test_an_old_config_may_hold_keys_that_are_gone() -> None:
         Settings.from_dict({"kl_in_reward_estimator": "k1"})
     with pytest.raises(InputError, match=r"prs_smoothing=0\.1 was removed"):
         Settings.restored({**Settings().to_dict(), "prs_smoothing": 0.1})
+    with pytest.raises(InputError, match=r"engine_quantization=fp8 was removed"):
+        Settings.restored({**Settings().to_dict(), "engine_quantization": "fp8"})
+
+
+@pytest.mark.parametrize("name", ["collapse_monitor", "guard"])
+def test_a_run_that_would_have_gone_back_is_warned(name: str) -> None:
+    assert Settings.restored({name: "restore"}).collapse_monitor == "warn"
+    with pytest.raises(InputError, match="collapse_monitor='restore': valid: warn, stop, off"):
+        Settings.from_dict({name: "restore"})
 
 
 def test_other_libraries_words_are_accepted_or_lead_to_keys_that_exist() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.reporting import collapse_monitor
-from rl_agents.reporting.collapse_monitor import Sample, best_checkpoint, compare, judge, policy_sample, pooled
+from rl_agents.reporting.collapse_monitor import Sample, compare, judge, policy_sample, pooled
 
 
 def record(iteration: int, mean: float, error: float = 0.05, tasks: float = 16.0, **more: Any) -> dict[str, Any]:
@@ -63,31 +63,6 @@ def test_an_iteration_without_a_sample_has_no_verdict() -> None:
     assert judge(records).fallen
     assert judge([*records, {"iteration": 9}]) == collapse_monitor.Verdict()
     assert judge([]) == collapse_monitor.Verdict()
-
-
-def test_after_a_restoration_only_new_samples_count() -> None:
-    records = [record(i, 0.9 if i < 5 else 0.0) for i in range(1, 9)]
-    records[-1][collapse_monitor.RESTORED] = 3.0
-    assert collapse_monitor.restored_to(records) == [3]
-    assert judge(records).start is None, "nothing is known of the weights that it went back to"
-    good = [*records, record(9, 0.8), record(10, 0.8)]
-    assert not judge(good).below
-    bad = [*records, record(9, 0.1), record(10, 0.1), record(11, 0.1)]
-    assert judge(bad).fallen
-
-
-def test_the_best_checkpoint_is_the_evaluations_or_else_the_guards() -> None:
-    success = {1: 0.5, 2: 0.6, 3: 0.7, 4: 0.4}
-    own: list[dict[str, Any]] = [
-        {"iteration": i, "collapse_monitor/success": s, "collapse_monitor/start": 0.55} for i, s in success.items()
-    ]
-    assert best_checkpoint(own, [0, 2, 3, 4]) == 3
-    assert best_checkpoint(own, [0, 1, 4]) == 0
-    own[1]["eval/success_rate"] = 0.3
-    start = {"iteration": 0, "eval/success_rate": 0.2}
-    assert best_checkpoint([start, *own], [0, 2, 3, 4]) == 2
-    assert best_checkpoint([start, *own], [3, 4]) == 3, "none of them was evaluated"
-    assert best_checkpoint([start], []) is None
 
 
 def episode(group: int, success: bool, failed: bool = False) -> Trajectory:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.algorithms import Settings
 from rl_agents.config import load_recipe
 from rl_agents.inference.model_shape import ModelShape
-from rl_agents.trainer.resolve import cautions, quantized_cautions, rate_caution, resolve, usual_rates
+from rl_agents.trainer.resolve import cautions, rate_caution, resolve, usual_rates
 
 PRESETS = sorted((Path(__file__).parents[2] / "tune_configs" / "recipes").glob("*.yaml"))
 
@@ -30,15 +30,6 @@ def test_narrow_clips_do_not_go_with_a_bfloat16_engine(algo: str) -> None:
     assert any("old_logprobs=learner" in line for line in cautions(resolved(**keys)))
     assert not cautions(resolved(**keys, old_logprobs="learner"))
     assert not cautions(resolved(**{**keys, "dtype": "float32"}))
-
-
-def test_a_quantized_engines_samples_want_a_correction() -> None:
-    keys = {"algo": "grpo", "engine": "vllm", "dtype": "bfloat16", "engine_quantization": "fp8"}
-    (line,) = quantized_cautions(Settings.from_dict(keys), ALGORITHMS["grpo"])
-    assert "old_logprobs=learner rollout_correction=token_tis corrects" in line
-    corrected = {**keys, "old_logprobs": "learner", "rollout_correction": "token_tis"}
-    assert not quantized_cautions(Settings.from_dict(corrected), ALGORITHMS["grpo"])
-    assert not quantized_cautions(Settings.from_dict({**keys, "engine_quantization": "none"}), ALGORITHMS["grpo"])
 
 
 def test_a_critic_that_learns_a_thousand_times_faster_is_named() -> None:

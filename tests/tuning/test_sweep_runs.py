@@ -1,4 +1,4 @@
-"""Real sweeps in one Ray session: finished, killed, stopped, resumed, too large, and populations."""
+"""Real sweeps in one Ray session: finished, killed, stopped, resumed, and too large."""
 
 from __future__ import annotations
 
@@ -7,24 +7,19 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 import yaml
 from processes import children_running
-from trained import equal, saved_weights
 
 from rl_agents.algorithms import Settings
 from rl_agents.cli import main
 from rl_agents.cli.train import resolve_settings
 from rl_agents.config import load_recipe
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.trainer.algorithm import AgentConfig
-from rl_agents.tuning.sweep import load_sweep
 
 pytestmark = [pytest.mark.usefixtures("ray_session"), pytest.mark.timeout(600)]
 
@@ -143,50 +138,3 @@ def test_asha_stops_what_is_worse(beginner_model_dir: Path, tmp_path: Path) -> N
     assert (whole["status"], stopped["status"]) == ("done", "stopped early")
     assert stopped["trials"][0]["reason"] == "at iteration 1"
     assert iterations(runs(output)[1]) == [0, 1]
-
-
-@contextmanager
-def one_cpu_left() -> Iterator[None]:
-    """Leave room for one member at a time, so that members alternate every two iterations."""
-    taken = ray.util.placement_group([{"CPU": ray.available_resources()["CPU"] - 1}])  # others may hold some still
-    ray.get(taken.ready())
-    try:
-        yield
-    finally:
-        ray.util.remove_placement_group(taken)
-
-
-def test_population_based_training_takes_over_weights_and_a_new_rate(beginner_model_dir: Path, tmp_path: Path) -> None:
-    path = write_sweep(
-        tmp_path, beginner_model_dir, {"lr": {"low": 1e-4, "high": 1e-3}}, {"iterations": 6},
-        samples=2, metric="actor/lr", pbt={"interval": 2, "quantile": 0.5, "resample": 0.0},
-    )  # fmt: skip
-    output = tmp_path / "out"
-    with one_cpu_left():
-        assert tune(path, "--output", output) == 0
-    events = [
-        (run, json.loads(line))
-        for run in runs(output)
-        if (run.path / "lineage.jsonl").exists()
-        for line in (run.path / "lineage.jsonl").read_text().splitlines()
-    ]
-    assert events, "no member copied another"
-    run, event = max(events, key=lambda item: item[1]["iteration"])
-    start, after = event["iteration"], event["iteration"] + 1
-    donor = RunFolder(output / "trials" / event["from"])
-    # Members do not wait for each other: one that copies a member ahead of it skips the iterations between.
-    done = iterations(run)
-    assert (done[0], done[-1]) == (0, 6) and done == sorted(set(done)) and after in done
-    assert run.load_settings().lr == event["keys"]["lr"]
-    assert event["keys"]["lr"] not in [spec.keys["lr"] for spec in load_sweep(path).trials]
-
-    # The same step, done here from the donor's checkpoint with the trial's own seed and its new rate.
-    settings = Settings.restored(load_recipe(str(run.checkpoint(after) / "config.yaml")))
-    assert settings.lr == event["keys"]["lr"]
-    algo = AgentConfig.from_settings(settings).build_algo()
-    algo.restore_run_checkpoint(donor.checkpoint(start))
-    algo.train()
-    algo.save_run_checkpoint(tmp_path / "again")
-    algo.stop()
-    assert equal(saved_weights(tmp_path / "again"), saved_weights(run.checkpoint(after)))
-    assert not equal(saved_weights(donor.checkpoint(start)), saved_weights(run.checkpoint(after)))
