@@ -92,10 +92,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pivot": ("rl_agents.cli.pivot", "prepare expert traces for PivotRL: extract turns, profile them, keep the pivots"),
     "tune": ("rl_agents.cli.tune", "run a hyperparameter sweep with Ray Tune: results table, best recipe, plot"),
     "serve": ("rl_agents.cli.serve", "serve a trained agent: OpenAI and Anthropic APIs, agent sessions, a web page"),
-    "push": (
-        "rl_agents.cli.push",
-        "publish a checkpoint with a model card, on the Hugging Face Hub or as a local folder",
-    ),
     "gateway": (
         "rl_agents.cli.gateway",
         "serve a model to agents of any framework and record every call as a training step",
