@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
@@ -77,7 +78,6 @@ INSTEAD = [
     (r"(?<!\S)\S*python \S*run\.py\b|^rl-agents(?!.*>)", "run"),
     (r"\.venv/bin/python(?= -m)", "python"),
     (r"runs/sweep-vspo_small-\d\S+", "$(ls -d runs/sweep-vspo_small-* | head -1)"),
-    (r" --open", " --text"),
     (r"12:13", "0:1"),
     (r"000040|000014", "000001"),
     (r"--output DIR", "--output made"),
@@ -94,7 +94,7 @@ SMALLER = [
     (r"agent_command", "--set tasks_per_iteration=1 group_size=2 max_model_len=2048"),
     (r"^sft", "--iterations 1 --set demonstrations=16 minibatches=1"),
     (r"^eval", "--local --episodes 2"),
-    (r"^view(?!.*--(text|export))", "--text"),
+    (r"^view(?!.*--export)", "--export NEW"),
     (r"^doctor(?! --c)", "--quick"),
     (r"^tune(?! --resume)", "--local --set tasks_per_iteration=2 minibatches=1 eval_episodes=2"),
     (r"^tune(?! --resume)(?!.*model)", "--iterations 1 --set model=START"),
@@ -221,8 +221,9 @@ class Shell:
 
     def run(self, *argv: str) -> None:
         small = " ".join(more for pattern, more in SMALLER if re.search(pattern, " ".join(argv)))
+        small = small.replace("PORT", str(free_port())).replace("NEW", tempfile.mkdtemp(dir=self.folder))
         with as_a_new_process(self.folder):
-            code = main([*argv, *small.replace("PORT", str(free_port())).split()])
+            code = main([*argv, *small.split()])
         # A server ends by Ctrl-C, and of a sweep only the first run is made.
         assert code == {"serve": 130, "tune": 1}.get(argv[0], 0), (argv, small)
         for flag, name in pairwise(argv):
