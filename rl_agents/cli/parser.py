@@ -90,7 +90,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("rl_agents.cli.train", "train an agent (the default command)"),
     "eval": ("rl_agents.cli.evaluate", "evaluate checkpoints or models: mean success with its 95 % interval, as JSON"),
     "pivot": ("rl_agents.cli.pivot", "prepare expert traces for PivotRL: extract turns, profile them, keep the pivots"),
-    "tune": ("rl_agents.cli.tune", "run a hyperparameter sweep with Ray Tune: results table, best recipe, plot"),
+    "tune": ("rl_agents.cli.tune", "run a hyperparameter sweep with Ray Tune: results table, best recipe"),
     "serve": ("rl_agents.cli.serve", "serve a trained agent: OpenAI and Anthropic APIs, agent sessions, a web page"),
     "gateway": (
         "rl_agents.cli.gateway",

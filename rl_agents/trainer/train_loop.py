@@ -335,8 +335,6 @@ class TrainLoop:
             self.algo.save_run_checkpoint(target)
         kept = kept_iterations(self._records, self.algo.settings, self.folder)
         self.folder.prune_checkpoints(self.algo.settings.keep_checkpoints, kept)
-        if draw := getattr(self.algo, "draw", None):
-            draw(self.folder.path)
         self._saving += time.monotonic() - started
 
     @property
