@@ -100,7 +100,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "model": ("rl_agents.cli.model", "convert a GGUF file into a Hugging Face model folder, and check it"),
     "play": ("rl_agents.cli.play", "run episodes in an environment with a scripted, random or human policy"),
     "view": ("rl_agents.cli.view", "browse runs in a web page: curves, episodes, tokens, search trees, advantages"),
-    "pool": ("rl_agents.cli.pool", "list, read, curate and export a run's trajectories"),
+    "pool": ("rl_agents.cli.pool", "list, read and export a run's trajectories"),
     "replay": ("rl_agents.cli.replay", "repeat a run's learner updates from its pool and compare them with the record"),
     "list": ("rl_agents.cli.listing", "list algorithms, environments, engines, recipes, sweeps, or configuration keys"),
     "doctor": (
