@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 #: Imported where the library is used that needs them itself, in versions of its choice.
 BROUGHT = {
     "anyio": "mcp", "mcp_types": "mcp", "fastapi": "ray", "starlette": "ray", "uvicorn": "ray",
-    "referencing": "jsonschema", "tokenizers": "transformers", "mlflow": "mlflow-skinny",
+    "referencing": "jsonschema", "tokenizers": "transformers",
 }  # fmt: skip
 
 

@@ -90,12 +90,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("rl_agents.cli.train", "train an agent (the default command)"),
     "eval": ("rl_agents.cli.evaluate", "evaluate checkpoints or models: mean success with its 95 % interval, as JSON"),
     "pivot": ("rl_agents.cli.pivot", "prepare expert traces for PivotRL: extract turns, profile them, keep the pivots"),
-    "tune": ("rl_agents.cli.tune", "run a hyperparameter sweep with Ray Tune: results table, best recipe, plot"),
+    "tune": ("rl_agents.cli.tune", "run a hyperparameter sweep with Ray Tune: results table, best recipe"),
     "serve": ("rl_agents.cli.serve", "serve a trained agent: OpenAI and Anthropic APIs, agent sessions, a web page"),
-    "push": (
-        "rl_agents.cli.push",
-        "publish a checkpoint with a model card, on the Hugging Face Hub or as a local folder",
-    ),
     "gateway": (
         "rl_agents.cli.gateway",
         "serve a model to agents of any framework and record every call as a training step",
@@ -104,7 +100,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "model": ("rl_agents.cli.model", "convert a GGUF file into a Hugging Face model folder, and check it"),
     "play": ("rl_agents.cli.play", "run episodes in an environment with a scripted, random or human policy"),
     "view": ("rl_agents.cli.view", "browse runs in a web page: curves, episodes, tokens, search trees, advantages"),
-    "pool": ("rl_agents.cli.pool", "list, read, curate and export a run's trajectories"),
+    "pool": ("rl_agents.cli.pool", "list, read and export a run's trajectories"),
     "replay": ("rl_agents.cli.replay", "repeat a run's learner updates from its pool and compare them with the record"),
     "list": ("rl_agents.cli.listing", "list algorithms, environments, engines, recipes, sweeps, or configuration keys"),
     "doctor": (

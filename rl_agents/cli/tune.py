@@ -1,4 +1,4 @@
-"""``python run.py tune tune_configs/sweeps/NAME.yaml``: a Ray Tune sweep, its table, best recipe and plot."""
+"""``python run.py tune tune_configs/sweeps/NAME.yaml``: a Ray Tune sweep, its table and best recipe."""
 
 from __future__ import annotations
 
@@ -211,8 +211,7 @@ def print_outcome(plan: SweepPlan, results: Mapping[str, Any], interrupted: bool
     if results["best"] is not None:
         so_far = "" if results["status"] == "done" else f" (best of {results['best']['of']})"
         print(f"best recipe{so_far}: {called()} --config {plan.output / 'best.yaml'}")
-    if results["plot"]:
-        print(f"plot: {plan.output / results['plot']}")
+    print(f"explore: {called()} view {plan.output}")
     if interrupted or results["status"] != "done":
         print(f"some trials are not done; resume with: {called()} tune --resume {plan.output}")
     print(f"output: {plan.output}", flush=True)

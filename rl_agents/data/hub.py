@@ -141,7 +141,7 @@ def _guessed(name: str) -> Part:
 
 
 def card_header(card: str) -> dict[str, Any]:
-    """Return the header of a data set's or a model's card; empty if it has none, or a broken one."""
+    """Return the header of a data set's card; empty if it has none, or a broken one."""
     match = re.match(r"---\s*\n(.*?)\n---\s*(?:\n|$)", card, re.DOTALL)
     try:
         header = yaml.safe_load(match[1]) if match else None

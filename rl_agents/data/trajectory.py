@@ -48,7 +48,6 @@ class Step:
         next_step: index of the step that first reads this one's result, if an agent's calls form a tree (several
             conversations concurrently); -1: the conversation ends here; `ABANDONED`: it was not used and gets no
             credit; None: the next in the list, as in every plain dialogue (`rl_agents.data.tree`).
-        weight: factor on the step's advantage, if one was set (`rl_agents.store.curation`); 0: no loss.
         version_spans: (version, tokens) in order, if weights changed within the response; empty: they did not.
     """
 
@@ -64,12 +63,13 @@ class Step:
     valid: bool = True
     call: int = 0
     next_step: int | None = None
-    weight: float = 1.0
     version_spans: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Step:
-        return cls(**{**data, "version_spans": tuple((v, count) for v, count in data.get("version_spans", ()))})
+        """Read a step; a ``weight``, which older versions wrote, is ignored."""
+        known = {name: value for name, value in data.items() if name != "weight"}
+        return cls(**{**known, "version_spans": tuple((v, count) for v, count in data.get("version_spans", ()))})
 
 
 @dataclass(slots=True)

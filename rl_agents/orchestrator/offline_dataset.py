@@ -20,7 +20,6 @@ from rl_agents.data.tasks import RECORDED, SELECTION, item_at, stream_seed
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.orchestrator.rollout_batch import Experience, rollout_metrics, select
-from rl_agents.store.curation import Decision
 from rl_agents.store.reader import PoolReader, Stored, Where
 
 #: Kinds of sessions to train on; evaluations use test tasks, and siblings of searches are no episodes.
@@ -31,20 +30,17 @@ KINDS = ("episode", "gateway")
 class Recorded:
     """The usable sessions of a pool in their recorded groups, in an order that every pass shuffles again.
 
-    For supervised recipes every session is its own group. Curation decisions are read once, with the index. A resumed
-    run continues exactly if pool and curation have not changed.
+    For supervised recipes every session is its own group. A resumed run continues exactly if the pool has not changed.
 
     Attributes:
         vocabulary: ids that the model reads; None: unknown.
         groups: ids of the sessions of every group, in recorded order.
-        decisions: curation decisions, by session.
     """
 
     settings: Settings
     recipe: AlgorithmSpec
     vocabulary: int | None
     groups: list[list[str]]
-    decisions: dict[str, Decision]
 
     @classmethod
     def open(cls, settings: Settings, recipe: AlgorithmSpec, vocabulary: int | None) -> Recorded:
@@ -68,8 +64,7 @@ class Recorded:
             raise InputError(f"{settings.pool}: no session that {recipe.name} can train on; excluded: {out}")
         kept = sum(map(len, groups))
         print(f"[rl_agents] {settings.pool}: {kept} sessions in {len(groups)} groups; excluded: {out}", flush=True)
-        decisions = {stored.session.id: stored.decision for stored in usable if not stored.decision.empty}
-        return cls(settings, recipe, vocabulary, groups, decisions)
+        return cls(settings, recipe, vocabulary, groups)
 
     def next(self, iteration: int, position: int) -> Experience:
         """Return the data of the iteration: the next ``tasks_per_iteration`` groups, or more if the recipe needs them.
@@ -107,12 +102,9 @@ class Recorded:
             for number in range(count):
                 ids = item_at(self.groups, position + number, self.settings.seed, RECORDED)
                 for stored in reader.stored(Where(ids=ids)):
-                    decided = dataclasses.replace(stored, decision=self.decisions.get(stored.session.id, Decision()))
-                    trajectory = reader.trajectory(decided)
+                    trajectory = reader.trajectory(stored)
                     self._check_ids(stored.session.id, trajectory)
                     trajectory.group_id = first + number
-                    for ordinal, step in enumerate(trajectory.steps):
-                        step.weight = decided.decision.weight_of(ordinal)
                     drawn.append(trajectory)
         return drawn
 
@@ -134,8 +126,6 @@ def unusable(stored: Stored, settings: Settings, recipe: AlgorithmSpec) -> str:
         return f"of env {session.env or 'unknown'}"
     if session.failed:
         return "failed"
-    if stored.decision.excluded:
-        return "excluded"
     if not stored.steps:
         return "without steps"
     if recipe.source != "demonstrations":

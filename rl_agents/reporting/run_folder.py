@@ -6,10 +6,9 @@ metrics.jsonl          one object per iteration, with evaluations
 summary.json           start, end, cost
 flame_graph.svg        with --profile: time by function
 success.png            success over iterations
-search_tree.png        searches: explored tree of one task, updated at every checkpoint
 checkpoints/000010/    complete if the name has only digits; `hf/` is a Hugging Face model
 trajectories/          000010.jsonl, eval-000010.jsonl, latest.md
-pool.sqlite            every step, its advantage, and decisions about it (docs/reference/pool.md)
+pool.sqlite            every step and its advantage (docs/reference/pool.md)
 tokens.sqlite          the learner's values for every token, from `run.py replay --tokens`
 tensorboard/
 error.log              traceback of a failure

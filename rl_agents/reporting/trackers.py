@@ -1,4 +1,4 @@
-"""Experiment trackers for the numbers of metrics.jsonl: Weights & Biases, MLflow, trackio, or your own.
+"""Experiment trackers for the numbers of metrics.jsonl: Weights & Biases, or your own.
 
 TensorBoard and ``metrics.jsonl`` are always written; ``trackers`` adds others (docs/how-to/inspect-a-run.md). A tracker
 that fails or is slow never ends or delays a run: there is one warning, and the tracker is disabled. Its library is
@@ -12,7 +12,6 @@ import json
 import queue
 import re
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -215,11 +214,6 @@ class Trackers:
         replace_text(self.folder / STATE_FILE, json.dumps(self._state, indent=1) + "\n")
 
 
-#: Longest parameter value of MLflow.
-LONGEST_PARAMETER = 500
-ENDED = {"done": "FINISHED", "interrupted": "KILLED", "fell": "FAILED", "failed": "FAILED"}
-
-
 class WandbTracker:
     """Weights & Biases; ``WANDB_MODE=offline`` writes below the run's folder, for ``wandb sync``."""
 
@@ -246,61 +240,4 @@ class WandbTracker:
         self._run.finish(exit_code=0 if status == "done" else 1)
 
 
-class MlflowTracker:
-    """MLflow; ``MLFLOW_TRACKING_URI`` names the server, else it writes to the current folder."""
-
-    def __init__(self, run: TrackedRun) -> None:
-        from mlflow.entities import Metric, Param, RunTag
-        from mlflow.tracking import MlflowClient
-
-        self._metric: Any = Metric
-        self._client: Any = MlflowClient()
-        self.id = run.known_as or self._create(run, Param, RunTag)
-        self._client.update_run(self.id, status="RUNNING")
-
-    def _create(self, run: TrackedRun, parameter: Any, tag: Any) -> str:
-        found = self._client.get_experiment_by_name(run.project)
-        experiment = found.experiment_id if found else self._client.create_experiment(run.project)
-        made = self._client.create_run(experiment, tags={"mlflow.runName": run.name, "group": run.group})
-        parameters = [parameter(name, str(value)[:LONGEST_PARAMETER]) for name, value in run.config.items()]
-        for start in range(0, len(parameters), 100):  # the limit of one call
-            self._client.log_batch(made.info.run_id, params=parameters[start : start + 100])
-        return str(made.info.run_id)
-
-    def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
-        now = int(time.time() * 1000)
-        values = [self._metric(tag.replace("+", "p"), value, now, iteration) for tag, value in metrics.items()]
-        self._client.log_batch(self.id, metrics=values)
-
-    def episodes(self, iteration: int, text: str) -> None:
-        """Log an artifact per evaluation."""
-        self._client.log_text(self.id, text, f"episodes/{iteration:06d}.md")
-
-    def close(self, status: str) -> None:
-        self._client.set_terminated(self.id, ENDED.get(status, "FAILED"))
-
-
-class TrackioTracker:
-    """trackio: a local database; ``trackio show`` displays it."""
-
-    def __init__(self, run: TrackedRun) -> None:
-        import trackio
-
-        self.id = run.known_as or run.name
-        resume = {"resume": "must"} if run.known_as else {}
-        self._run: Any = trackio.init(project=run.project, name=self.id, config=dict(run.config), embed=False, **resume)
-
-    def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
-        self._run.log(dict(metrics), step=iteration)
-
-    def episodes(self, iteration: int, text: str) -> None:
-        """Log a text next to the numbers."""
-        self._run.log({"eval/episodes": text}, step=iteration)
-
-    def close(self, status: str) -> None:
-        self._run.finish()
-
-
 register_tracker(TrackerEntry("wandb", WandbTracker, "wandb", "pip install wandb"))
-register_tracker(TrackerEntry("mlflow", MlflowTracker, "mlflow", "pip install mlflow-skinny"))
-register_tracker(TrackerEntry("trackio", TrackioTracker, "trackio", "pip install trackio"))

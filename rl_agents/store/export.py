@@ -19,11 +19,8 @@ from rl_agents.store.reader import PoolReader, Stored, Where
 Row = dict[str, Any]
 
 
-def export(reader: PoolReader, to: Path, where: Where, raw: bool = False) -> int:
+def export(reader: PoolReader, to: Path, where: Where) -> int:
     """Write a line of JSON per session to a new file, which is complete or absent.
-
-    Args:
-        raw: as recorded, including excluded sessions; default: as `PoolReader.trajectories` returns them.
 
     Returns:
         Number of sessions.
@@ -34,19 +31,15 @@ def export(reader: PoolReader, to: Path, where: Where, raw: bool = False) -> int
     count = 0
     with _new_file(to) as unfinished, unfinished.open("w", encoding="utf-8") as file:
         for stored in reader.stored(where):
-            if raw or where.excluded or not stored.decision.excluded:
-                file.write(json.dumps(plain(_session(reader, stored, raw)), ensure_ascii=False) + "\n")
-                count += 1
+            file.write(json.dumps(plain(_session(reader, stored)), ensure_ascii=False) + "\n")
+            count += 1
     return count
 
 
-def _session(reader: PoolReader, stored: Stored, raw: bool) -> Row:
-    """Return `Trajectory.to_json` with the columns of the session, and the weight of every step."""
-    session, trajectory = stored.session, reader.trajectory(stored, raw)
-    steps = [
-        {**_columns(step), "weight": 1.0 if raw else stored.decision.weight_of(ordinal)}
-        for ordinal, step in enumerate(trajectory.steps)
-    ]
+def _session(reader: PoolReader, stored: Stored) -> Row:
+    """Return `Trajectory.to_json` with the columns of the session."""
+    session, trajectory = stored.session, reader.trajectory(stored)
+    steps = [_columns(step) for step in trajectory.steps]
     return {
         "session": session.id, "kind": session.kind, "iteration": session.iteration, "env": session.env,
         "state": stored.state, "total": stored.total, **_columns(trajectory), "steps": steps,

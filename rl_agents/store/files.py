@@ -62,7 +62,7 @@ def open_reading(path: Path) -> sqlite3.Connection:
 
 
 def open_writing(path: Path) -> sqlite3.Connection:
-    """Open a store for writing, or create it (mode 600). The caller holds its `Lock`, except to add decisions.
+    """Open a store for writing, or create it (mode 600). The caller holds its `Lock`.
 
     Raises:
         InputError: the file cannot be created, is not a store, or was written by another version.

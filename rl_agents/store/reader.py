@@ -12,14 +12,12 @@ from typing import Any, Literal, TypeVar
 
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
-from rl_agents.store.curation import Decision, effective
 from rl_agents.store.files import open_reading
 from rl_agents.store.packing import COLUMNS, Calls
 from rl_agents.store.records import (
     Batch,
     Call,
     Credit,
-    Curation,
     Event,
     Exchange,
     Opening,
@@ -58,7 +56,6 @@ class Where:
     group: int | None = None
     success: bool | None = None
     failed: bool | None = None
-    excluded: bool | None = None
     state: State | None = None
     min_return: float | None = None
     max_return: float | None = None
@@ -72,12 +69,11 @@ class Stored:
     Attributes:
         state: ``ready``; ``leased``: trained on, but no checkpoint contains those weights yet; ``trained``.
         learned_in: the iteration that trained on it; -1: none.
-        total: undiscounted sum of its rewards, after decisions.
+        total: undiscounted sum of its rewards.
         tokens: number of sampled tokens.
     """
 
     session: Session
-    decision: Decision
     state: State
     learned_in: int
     steps: int
@@ -125,28 +121,19 @@ class PoolReader:
         return [stored.session for stored in self.stored(where)]
 
     def trajectories(self, where: Where = Where()) -> Iterator[Trajectory]:
-        """Yield trajectories in the order of writing, with decisions applied.
+        """Yield trajectories in the order of writing."""
+        return map(self.trajectory, self.stored(where))
 
-        Excluded sessions are skipped, unless ``where`` selects them, and rewards are replaced. For weights and excluded
-        steps see `stored` and `Decision.weight_of`.
-        """
-        for stored in self.stored(where):
-            if where.excluded or not stored.decision.excluded:
-                yield self.trajectory(stored)
-
-    def trajectory(self, stored: Stored, raw: bool = False) -> Trajectory:
-        """Return a session with its steps; ``raw``: with the recorded rewards."""
+    def trajectory(self, stored: Stored) -> Trajectory:
+        """Return a session with its steps."""
         outcomes = self.outcomes(stored.session.id)
         calls = {call.id: call for call in self.calls([outcome.call for outcome in outcomes])}
         if missing := {outcome.call for outcome in outcomes} - set(calls):
             raise InputError(f"{self.name}: call {min(missing)} of session '{stored.session.id}' is missing")
-        trajectory = trajectory_of(stored.session, outcomes, calls)
-        if not raw:
-            trajectory.steps = stored.decision.rewarded(trajectory.steps)
-        return trajectory
+        return trajectory_of(stored.session, outcomes, calls)
 
     def stored(self, where: Where = Where()) -> Iterator[Stored]:
-        """Yield sessions with their states and decisions, in the order of writing."""
+        """Yield sessions with their states and sums, in the order of writing."""
         rows = ROWS[Session]
         found = self._pages("sessions", rows.columns, *_conditions(where), where.ids)
         while page := [rows.record(row[1:]) for row in islice(found, PAGE)]:
@@ -167,10 +154,6 @@ class PoolReader:
 
     def credit(self, session: str) -> list[Credit]:
         return self._all(Credit, "session = ?", session)
-
-    def curation(self, session: str | None = None) -> list[tuple[int, Curation]]:
-        """Return numbered decisions of all sessions or one, including undone ones."""
-        return self._curation("TRUE", ()) if session is None else self._curation("session = ?", [session])
 
     def batches(self, current: bool = True) -> list[Batch]:
         """Return the training batches in the order of writing; ``current``: without those that a resume discarded."""
@@ -196,11 +179,6 @@ class PoolReader:
         query = f"SELECT {rows.columns} FROM {table or rows.table.name} WHERE {test}{order}"
         return [rows.record(row) for row in self._connection.execute(query, values)]
 
-    def _curation(self, test: str, values: Sequence[Any]) -> list[tuple[int, Curation]]:
-        rows = ROWS[Curation]
-        found = self._connection.execute(f"SELECT number, {rows.columns} FROM curation WHERE {test}", values)
-        return [(row[0], rows.record(row[1:])) for row in found]
-
     def _pages(
         self, table: str, columns: str, tests: Sequence[str], values: Sequence[Any], ids: Sequence[Any] | None
     ) -> Iterator[sqlite3.Row]:
@@ -215,16 +193,12 @@ class PoolReader:
 
     def _described(self, sessions: Sequence[Session], where: Where) -> Iterator[Stored]:
         ids = [session.id for session in sessions]
-        decisions = effective(self._curation(f"session IN ({marks(ids)})", ids))
         states = self._states(ids)
         totals = self._totals(ids)
         for session in sessions:
-            decision = decisions.get(session.id, Decision())
             state, iteration = states.get(session.id, ("ready", -1))
             steps, total, tokens = totals.get(session.id, (0, 0.0, 0))
-            if decision.rewards:
-                total += self._correction(session.id, steps, decision)
-            stored = Stored(session, decision, state, iteration, steps, total, tokens)
+            stored = Stored(session, state, iteration, steps, total, tokens)
             if _wanted(stored, where):
                 yield stored
 
@@ -242,10 +216,6 @@ class PoolReader:
             for row in self._connection.execute(query, ids)
         }
 
-    def _correction(self, session: str, steps: int, decision: Decision) -> float:
-        recorded = {o.ordinal: o.reward for o in self.outcomes(session)}
-        return sum(value - recorded[at] for at, value in decision.rewards_of(steps).items() if at in recorded)
-
 
 def _conditions(where: Where) -> tuple[list[str], list[Any]]:
     columns = {
@@ -261,8 +231,7 @@ def _conditions(where: Where) -> tuple[list[str], list[Any]]:
 
 def _wanted(stored: Stored, where: Where) -> bool:
     return (
-        (where.excluded is None or stored.decision.excluded == where.excluded)
-        and (where.state is None or stored.state == where.state)
+        (where.state is None or stored.state == where.state)
         and (where.min_return is None or stored.total >= where.min_return)
         and (where.max_return is None or stored.total <= where.max_return)
     )

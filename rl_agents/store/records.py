@@ -3,8 +3,8 @@
 A *call* is one sampled response. Its id is its sampling seed, which derives from the run's seed and the position of the
 call in the run. So writing it twice leaves one row, and a run that continues after a crash finds its sampled calls.
 Only a call that was repeated, because an engine died with its answer, has another id. A *session* is an episode, or one
-sibling in a search: an ordered list of calls with the environment's reply to each. Training (`Batch`, `Credit`) and
-decisions (`Curation`) are separate rows. No row is ever changed.
+sibling in a search: an ordered list of calls with the environment's reply to each. Training (`Batch`, `Credit`) is
+in separate rows. No row is ever changed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from typing import Any, Literal
 from rl_agents.data.trajectory import Step, Trajectory
 
 SessionKind = Literal["episode", "sample", "gateway", "evaluation"]
-#: Decisions about a session or a step; ``weight`` and ``reward`` have a value, ``note`` only a text.
-Verdict = Literal["exclude", "keep", "reward", "weight", "note"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,26 +129,6 @@ class Credit:
 
 
 @dataclass(frozen=True, slots=True)
-class Curation:
-    """A decision of a person or a script. Later rows override earlier ones.
-
-    Attributes:
-        ordinal: of the step that the verdict is about; -1: the whole session.
-        value: of ``weight`` and ``reward``; a reward replaces the recorded one (of a session: that of its last step).
-        by, why: author and reason, for people.
-        undoes: number of the curation row that this one undoes; 0: none.
-    """
-
-    session: str
-    verdict: Verdict
-    ordinal: int = -1
-    value: float | None = None
-    by: str = ""
-    why: str = ""
-    undoes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Exchange:
     """A gateway's call as its client sees it; two rows per call, ``started`` before sampling and ``finished`` after.
 
@@ -218,7 +196,7 @@ class Event:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-Record = Call | Outcome | Session | Batch | Credit | Curation | Exchange | Opening | RewardNote | Event
+Record = Call | Outcome | Session | Batch | Credit | Exchange | Opening | RewardNote | Event
 
 
 def session_records(

@@ -12,7 +12,6 @@ from typing import Any, Literal
 from rl_agents.store.records import (
     Batch,
     Credit,
-    Curation,
     Event,
     Exchange,
     Opening,
@@ -36,7 +35,6 @@ class Table:
         clock: also store the time of writing (column ``at``, seconds since 1970), for people.
         epoch: also store the number of the last ``resumed`` event, as part of the key: an update that is repeated after
             a resume is another row.
-        apart: rows have separate numbers, since other processes than the writer may add some.
     """
 
     name: str
@@ -44,7 +42,6 @@ class Table:
     index: tuple[str, ...] = ()
     clock: bool = False
     epoch: bool = False
-    apart: bool = False
 
 
 TABLES: dict[type, Table] = {
@@ -52,7 +49,6 @@ TABLES: dict[type, Table] = {
     Session: Table("sessions", key=("id",), index=("iteration", "group_id"), clock=True),
     Batch: Table("batches", key=("session", "iteration", "update", "position", "epoch"), epoch=True),
     Credit: Table("credit", key=("session", "ordinal", "iteration", "update", "epoch"), epoch=True),
-    Curation: Table("curation", index=("session",), clock=True, apart=True),
     Exchange: Table("exchanges", key=("session", "call", "state"), index=("session",)),
     Opening: Table("openings", key=("session",), clock=True),
     RewardNote: Table("reward_notes", index=("session",), clock=True),
@@ -73,9 +69,6 @@ CREATE VIEW lease AS SELECT b.session, b.iteration, CASE WHEN EXISTS (SELECT 1 F
   WHERE e.kind IN ('checkpoint', 'resumed') AND e.number > b.number AND e.iteration > b.iteration)
   THEN 'trained' ELSE 'leased' END AS state, b.number FROM current_batches b
   WHERE b.number = (SELECT max(c.number) FROM current_batches c WHERE c.session = b.session);
-CREATE VIEW undone AS SELECT undoes AS number FROM curation WHERE undoes != 0;
-CREATE VIEW current_curation AS SELECT c.* FROM curation c WHERE c.undoes = 0
-  AND NOT EXISTS (SELECT 1 FROM undone u WHERE u.number = c.number);
 """
 SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL", str: "TEXT", dict: "TEXT"}
 
@@ -153,7 +146,7 @@ class Rows:
     """Converts records of one kind to rows and back.
 
     Attributes:
-        insert: statement whose parameters are a number (none if ``apart``), `row`, and the table's additional columns.
+        insert: statement whose parameters are a number, `row`, and the table's additional columns.
         columns: selected by a query for `record`.
     """
 
@@ -165,9 +158,8 @@ class Rows:
         self._anchor = list(plain).index("anchor") if "anchor" in plain else -1
         self.columns = _quoted(plain)
         more = ["epoch"] * table.epoch + ["at"] * table.clock
-        number = [] if table.apart else ["number"]
-        marks = ", ".join("?" * (len(number) + len(plain) + len(more)))
-        into = f"{table.name} ({', '.join([*number, self.columns, *more])})"
+        marks = ", ".join("?" * (1 + len(plain) + len(more)))
+        into = f"{table.name} ({', '.join(['number', self.columns, *more])})"
         self.insert = f"INSERT INTO {into} VALUES ({marks}) ON CONFLICT DO NOTHING"
 
     def row(self, record: Record) -> list[Any]:

@@ -185,8 +185,8 @@ class PoolWriter:
             self._problem = self._problem or PoolError(f"{self._name}: cannot write to the pool: {error}")
 
     def _read_numbers(self) -> None:
-        """Read the current row number and epoch; all tables but ``curation`` share one sequence of numbers."""
-        tables = ("prompts", "calls", *(table.name for table in TABLES.values() if not table.apart))
+        """Read the current row number and epoch; all tables share one sequence of numbers."""
+        tables = ("prompts", "calls", *(table.name for table in TABLES.values()))
         last = (self._connection.execute(f"SELECT max(number) FROM {table}").fetchone()[0] for table in tables)
         self._number = max(number or 0 for number in last)
         epoch = self._connection.execute("SELECT max(number) FROM events WHERE kind = ?", (RESUMED,)).fetchone()[0]
@@ -206,8 +206,8 @@ class PoolWriter:
 
     def _cells(self, record: Record) -> list[Any]:
         rows = ROWS[type(record)]
-        self._number += not rows.table.apart
-        cells = rows.row(record) if rows.table.apart else [self._number, *rows.row(record)]
+        self._number += 1
+        cells = [self._number, *rows.row(record)]
         if rows.table.epoch:
             cells.append(self._epoch)
         if rows.table.clock:

@@ -39,17 +39,16 @@ def pool_in(path: Path) -> Path | None:
 
 
 def pool_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (session, trace in OpenAI's chat form) of every session that is not excluded and did not fail.
+    """Yield (session, trace in OpenAI's chat form) of every session that did not fail.
 
     The trace of a gateway's session is its final conversation as the client saw it, with its tools. The trace of an
-    episode of the built-in loop is a dialogue of observations and actions. Rewards are the sessions' returns, with
-    curation applied.
+    episode of the built-in loop is a dialogue of observations and actions. Rewards are the sessions' returns.
 
     Raises:
         InputError: not a pool, or one of a newer version.
     """
     with PoolReader(path) as reader:
-        for stored in reader.stored(Where(failed=False, excluded=False)):
+        for stored in reader.stored(Where(failed=False)):
             session = stored.session.id
             if stored.session.kind not in ("episode", "gateway") or not stored.steps:
                 continue

@@ -44,7 +44,7 @@ def assign_credit(
     exclude replayed rows (`Row.again`): their ratio is against the policy that sampled them.
 
     Args:
-        recipe: supervised ones have no credit; only their steps are weighted.
+        recipe: supervised ones have no credit.
         rows: scored by the networks that the recipe needs.
         trajectories: ``Row.trajectory`` is an index of them.
         weights: factor on the advantages by group.
@@ -52,7 +52,6 @@ def assign_credit(
         memory: state of the recipe's credit, if it has one.
     """
     if recipe.credit is None:
-        weigh_steps(rows, trajectories)
         return {}
     metrics = shape_rewards(rows, trajectories, settings, kl_coef)
     if memory is None:
@@ -62,7 +61,6 @@ def assign_credit(
         metrics.update(memory.metrics())
     own = _own(rows)
     weigh_groups(own, weights)
-    weigh_steps(rows, trajectories)
     metrics.update(credit_metrics(own))
     if settings.overlong_filtering:
         metrics.update(filter_overlong(rows, trajectories))
@@ -147,21 +145,6 @@ def weigh_groups(rows: Sequence[Row], weights: Mapping[int, float]) -> None:
     for row in rows:
         if row.advantages is not None and row.group_id in weights:
             row.advantages *= np.float32(weights[row.group_id])
-
-
-def weigh_steps(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None:
-    """Multiply advantages (or the loss without advantages) by the steps' weights; weight 0 masks a step."""
-    weighed = {n for n, trajectory in enumerate(trajectories) if any(s.weight != 1.0 for s in trajectory.steps)}
-    if not weighed:
-        return
-    for row in rows:
-        weights = np.array([step.weight for step in trajectories[row.trajectory].steps], np.float32)
-        factor = np.where(row.segments >= 0, weights[row.segments], np.float32(1))
-        if row.advantages is None:
-            row.correction = factor
-        else:
-            row.advantages = row.advantages * factor
-        row.mask = np.where(factor == 0, np.float32(0), row.mask)
 
 
 def filter_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> dict[str, float]:

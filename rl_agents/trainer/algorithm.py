@@ -50,7 +50,6 @@ from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.env_runner import TextEnvRunner
 from rl_agents.rollout.tree_search.explorer import Explorer, Order, run_iteration
-from rl_agents.rollout.tree_search.picture import draw_search
 from rl_agents.trainer.advantage_pipeline import assign_credit
 from rl_agents.trainer.checkpoint import Counters, restore_run, save_run, write_atomically
 from rl_agents.trainer.ray_init import join_session, quiet_libraries
@@ -597,8 +596,3 @@ class AgentAlgorithm(Algorithm):
         with self.buffer.paused():
             self._sync_engines()
             return workers.collector.collect(specs, temperature).answers
-
-    def draw(self, folder: Path) -> None:
-        """Write a search's picture, ``search_tree.png``."""
-        if self.explorer is not None:
-            draw_search(self.explorer, folder / "search_tree.png")

@@ -93,7 +93,7 @@ class Record:
 
     def trajectories(self, names: Sequence[str]) -> list[Trajectory]:
         """Return whole recorded sessions, in the order of ``names``."""
-        found = {s.session.id: self.reader.trajectory(s, raw=True) for s in self.reader.stored(Where(ids=names))}
+        found = {s.session.id: self.reader.trajectory(s) for s in self.reader.stored(Where(ids=names))}
         if missing := [name for name in names if name not in found]:
             raise InputError(f"{self.reader.name}: session '{missing[0]}', which was trained on, is missing")
         return [found[name] for name in names]
@@ -319,7 +319,7 @@ class Replay:
         names: dict[int, str] = {}
         groups: dict[int, list[Trajectory]] = {}
         for stored in self.record.reader.stored(Where(kind="episode", iteration=update.iteration)):
-            trajectory = self.record.reader.trajectory(stored, raw=True)
+            trajectory = self.record.reader.trajectory(stored)
             names[id(trajectory)] = stored.session.id
             groups.setdefault(trajectory.group_id, []).append(trajectory)
         left = list(groups.values())

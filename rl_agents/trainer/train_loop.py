@@ -294,8 +294,6 @@ class TrainLoop:
         if not target.exists():
             self.algo.save_run_checkpoint(target)
         self.folder.prune_checkpoints(self.algo.settings.keep_checkpoints, self._best)
-        if draw := getattr(self.algo, "draw", None):
-            draw(self.folder.path)
         self._saving += time.monotonic() - started
 
     @property

@@ -85,7 +85,7 @@ STOPPED_EARLY, FAILED = "stopped early", "failed"
 
 
 class SweepFolder:
-    """The folder of a sweep: ``sweep.yaml``, ``outcomes.json``, ``results.*``, ``best.yaml``, the plot and trials."""
+    """The folder of a sweep: ``sweep.yaml``, ``outcomes.json``, ``results.*``, ``best.yaml`` and trials."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,7 +1,4 @@
-"""Results of a sweep: trials, points (means over seeds), the best point as a recipe, and a plot.
-
-The plot is a heat map if two keys have grids, else it has one panel per key.
-"""
+"""Results of a sweep: trials, points (means over seeds), and the best point as a recipe."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from statistics import median
 from typing import Any
 
 import yaml
@@ -21,7 +16,7 @@ from rl_agents.reporting.run_folder import json_safe
 from rl_agents.reporting.statistics import Interval, student_interval, wilson_interval
 from rl_agents.trainer.unused_keys import idle_of
 from rl_agents.tuning.driver import FAILED, STOPPED_EARLY, SweepFolder
-from rl_agents.tuning.sweep import Grid, Sweep, TrialSpec, short
+from rl_agents.tuning.sweep import Sweep, TrialSpec, short
 
 DONE, UNFINISHED = "done", "unfinished"
 RATE = "eval/success_rate"
@@ -131,13 +126,12 @@ def mean(point: PointResult) -> float:
 
 
 def write_results(sweep: Sweep, folder: SweepFolder) -> dict[str, Any]:
-    """Write results.json, results.md, best.yaml and the plot into the sweep's folder; return the results."""
+    """Write results.json, results.md and best.yaml into the sweep's folder; return the results."""
     points = collect(sweep, folder)
     best = best_point(sweep, points)
     complete = all(trial.status not in (UNFINISHED, FAILED) for point in points for trial in point.trials)
     done = sum(point.status == DONE for point in points)
     of = f"{len(points)} points" if complete else f"{done} of {len(points)} points so far"
-    picture = plot_points(sweep, points, folder.path)
     results: dict[str, Any] = json_safe(
         {
             "sweep": sweep.name,
@@ -147,7 +141,6 @@ def write_results(sweep: Sweep, folder: SweepFolder) -> dict[str, Any]:
             "seeds": sweep.seeds,
             "best": None if best is None else {"keys": best.keys, "of": of, "interval": _bounds(best)},
             "points": [{**asdict(point), "interval": _bounds(point)} for point in points],
-            "plot": picture,
         }
     )
     replace_text(folder.path / "results.json", json.dumps(results, indent=1) + "\n")
@@ -223,110 +216,3 @@ def recipe(sweep: Sweep, best: PointResult, of: str) -> str:
         f"{len(best.trials)} run{'s' if len(best.trials) > 1 else ''} each."
     )
     return f"{comment}\n{yaml.safe_dump(keys, sort_keys=False, allow_unicode=True)}"
-
-
-BLUE = "#0072b2"
-
-
-def plot_points(sweep: Sweep, points: Sequence[PointResult], folder: Path) -> str | None:
-    """Draw a sweep.
-
-    Returns:
-        The file's name in ``folder``, ``heatmap.png`` or ``sweep.png``; None if no trial has a value yet.
-    """
-    if all(point.interval is None for point in points):
-        return None
-    from matplotlib.figure import Figure
-
-    grids = all(isinstance(choice, Grid) for choice in sweep.space.values())
-    draw, name, size = _panels, "sweep.png", (1.5 + 4.5 * len(sweep.space), 4.5)
-    if grids and len(sweep.space) == 2:
-        draw, name, size = _heat_map, "heatmap.png", (7, 5)
-    figure = Figure(figsize=size, dpi=120, facecolor="white", layout="constrained")
-    draw(figure, sweep, points)
-    figure.savefig(folder / name)
-    return name
-
-
-def _heat_map(figure: Any, sweep: Sweep, points: Sequence[PointResult]) -> None:
-    """Draw the mean and its interval for each value of the first key (rows) and the second key (columns)."""
-    (row_key, rows), (column_key, columns) = (
-        (name, list(choice.values)) for name, choice in sweep.space.items() if isinstance(choice, Grid)
-    )
-    means = [[math.nan] * len(columns) for _ in rows]
-    notes = [[""] * len(columns) for _ in rows]
-    for point in points:
-        row, column = rows.index(point.keys[row_key]), columns.index(point.keys[column_key])
-        notes[row][column] = point.status
-        if point.interval is not None:
-            interval = point.interval
-            means[row][column] = interval.mean
-            bounds = "" if math.isnan(interval.low) else f"\n[{interval.low:.2f}, {interval.high:.2f}]"
-            notes[row][column] = f"{interval.mean:.3f}{bounds}" + ("" if point.status == "done" else "\nunfinished")
-    axes = figure.add_subplot()
-    low, high = _color_range(points)
-    image = axes.imshow(means, cmap="viridis", aspect="auto", vmin=low, vmax=high)
-    middle = (image.norm.vmin + image.norm.vmax) / 2
-    for row, line in enumerate(notes):
-        for column, text in enumerate(line):
-            dark = means[row][column] <= middle
-            color = "black" if math.isnan(means[row][column]) or not dark else "white"
-            axes.text(column, row, text, ha="center", va="center", fontsize=13, color=color)
-    axes.set_xticks(range(len(columns)), [short(value) for value in columns])
-    axes.set_yticks(range(len(rows)), [short(value) for value in rows])
-    axes.tick_params(labelsize=13)
-    axes.set_xlabel(column_key, fontsize=14)
-    axes.set_ylabel(row_key, fontsize=14)
-    axes.set_title(sweep.name, fontsize=15)
-    bar = figure.colorbar(image, ax=axes)
-    bar.set_label(f"{sweep.metric}, mean of the seeds", fontsize=13)
-    bar.ax.tick_params(labelsize=12)
-
-
-def _color_range(points: Sequence[PointResult]) -> tuple[float, float]:
-    """Return the range of means, widened by the median half interval, so that noise has similar colors."""
-    intervals = [point.interval for point in points if point.interval is not None]
-    halves = [(i.high - i.low) / 2 for i in intervals if not math.isnan(i.low)]
-    margin = median(halves) if halves else 0.0
-    means = [interval.mean for interval in intervals]
-    return min(means) - margin, max(means) + margin
-
-
-def _panels(figure: Any, sweep: Sweep, points: Sequence[PointResult]) -> None:
-    """Draw a panel per key with the metric and its intervals, joined if no other key varies."""
-    shown = [point for point in points if point.interval is not None]
-    panels = figure.subplots(1, len(sweep.space), sharey=True, squeeze=False)[0]
-    for axes, (name, choice) in zip(panels, sweep.space.items(), strict=True):
-        values = [point.keys[name] for point in shown]
-        numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-        places = values if numeric else [sorted(map(short, set(map(short, values)))).index(short(v)) for v in values]
-        order = sorted(range(len(shown)), key=lambda i: places[i])
-        for i in order:
-            _whisker(axes, places[i], shown[i])
-        if len(sweep.space) == 1:
-            means = [shown[i].interval.mean for i in order]  # type: ignore[union-attr]
-            axes.plot([places[i] for i in order], means, color=BLUE, linewidth=1.5)
-        if numeric and min(values) > 0 and (getattr(choice, "log", False) or max(values) / min(values) >= 20):
-            axes.set_xscale("log")
-        if not numeric:
-            axes.set_xticks(range(len(set(places))), sorted(set(map(short, values))))
-        _style(axes, name)
-    panels[0].set_ylabel(f"{sweep.metric}, mean of the seeds", fontsize=13)
-    hollow = "" if all(point.status == "done" for point in shown) else "; hollow: unfinished"
-    figure.suptitle(f"{sweep.name}\npoints with 95 % intervals{hollow}", fontsize=14)
-
-
-def _whisker(axes: Any, place: float, point: PointResult) -> None:
-    interval, done = point.interval, point.status == "done"
-    assert interval is not None
-    if not math.isnan(interval.low):
-        axes.plot([place, place], [interval.low, interval.high], color=BLUE, alpha=0.4, linewidth=2)
-    # Hollow: not trained to the end.
-    axes.plot([place], [interval.mean], "o", color=BLUE, markerfacecolor=BLUE if done else "white", markersize=6)
-
-
-def _style(axes: Any, label: str) -> None:
-    axes.set_xlabel(label, fontsize=13)
-    axes.tick_params(labelsize=12)
-    axes.grid(True, color="#e5e7eb")
-    axes.spines[["top", "right"]].set_visible(False)

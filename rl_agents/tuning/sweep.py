@@ -180,7 +180,7 @@ class Asha:
 class SweepOptions:
     """Keys of a sweep file besides ``recipe``, ``set``, ``space`` and ``asha``."""
 
-    name: str = key("", "name in tables and plots; default: the file name without .yaml")
+    name: str = key("", "name in tables; default: the file name without .yaml")
     samples: int = key(1, "draws of the ranges for each combination of the grids", ge=1)
     seeds: int = key(1, "runs of each point, with the seeds `seed`, `seed + 1`, ...", ge=1)
     metric: str = key("eval/success_rate", "the metric to compare: a tag of metrics.jsonl")

@@ -77,7 +77,7 @@ def episode(params: Params) -> dict[str, Any]:
             "steps": steps, "tree": any(step["next"] is not None for step in steps),
             "siblings": [session_row(m, worth.get(m.session.id, {})) for m in members[:MEMBERS]],
             "group_figures": group_figures([m.total for m in members]),
-            "decisions": _decisions(reader, s.id), "marks": marks(s, run.settings()),
+            "marks": marks(s, run.settings()),
         }  # fmt: skip
 
 
@@ -97,21 +97,18 @@ def text(params: Params) -> dict[str, Any]:
 def steps_of(
     reader: PoolReader, stored: Stored, worth: Mapping[str, Mapping[int, Worth]], most: int, apart: bool = False
 ) -> list[dict[str, Any]]:
-    """Return a session's steps with decisions applied, and at most ``most`` characters of each text.
+    """Return a session's steps, and at most ``most`` characters of each text.
 
     Args:
         apart: separate the thoughts from the actions.
     """
     outcomes = reader.outcomes(stored.session.id)
-    rewards = stored.decision.rewards_of(len(outcomes))
     known = worth.get(stored.session.id, {})
     calls = _calls(reader, [outcome.call for outcome in outcomes])
     return [
         {
             **_step(outcome, most, apart),
-            "reward": rewards.get(outcome.ordinal, outcome.reward),
-            "recorded": outcome.reward if outcome.ordinal in rewards else None,
-            "weight": stored.decision.weight_of(outcome.ordinal),
+            "reward": outcome.reward,
             **_credit(known.get(outcome.ordinal)),
             **calls.get(outcome.call, {}),
         }
@@ -167,12 +164,6 @@ def _calls(reader: PoolReader, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
             "parent": str(call.parent),
         }  # fmt: skip
     return found
-
-
-def _decisions(reader: PoolReader, session: str) -> list[dict[str, Any]]:
-    rows = reader.curation(session)
-    undone = {row.undoes for _, row in rows if row.undoes}
-    return [{"number": n, **asdict(row), "undone": n in undone} for n, row in rows if not row.undoes]
 
 
 def explain(

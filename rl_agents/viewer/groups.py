@@ -53,7 +53,6 @@ class Filter:
         tests = {
             "solved": session.success, "unsolved": not session.success and not session.failed,
             "failed": session.failed, "invalid": session.id in bad, "truncated": session.truncated,
-            "excluded": member.decision.excluded, "decided": not member.decision.empty,
         }  # fmt: skip
         return (
             tests.get(self.outcome, True)
@@ -96,7 +95,6 @@ def session_row(stored: Stored, worth: Mapping[int, Worth]) -> dict[str, Any]:
     return {
         "id": session.id, "member": session.member, "return": stored.total, "success": session.success,
         "failed": session.failed, "cause": session.end_cause, "steps": stored.steps,
-        "excluded": stored.decision.excluded,
         "advantages": [min(advantages), max(advantages)] if advantages else None,
     }  # fmt: skip
 

@@ -55,7 +55,7 @@ def tokens(params: Params) -> dict[str, Any]:
         "logprobs": [round(value, 5) for value in call.logprobs[:RESPONSE]],
         "versions": _versions(call)[:RESPONSE], "version": call.policy_version, "finish": call.finish_reason,
         "advantage": worth.advantage if worth else None, "value": worth.value if worth else None,
-        "weight": stored.decision.weight_of(ordinal), "temperature": run.settings().get("temperature"),
+        "temperature": run.settings().get("temperature"),
         "scores": scores(run, *learned, len(call.response_ids)),
         "replay": replay_command(run, worth.iteration) if worth else None,
         "clip": [run.settings().get(name) for name in ("clip_low", "clip_high")],

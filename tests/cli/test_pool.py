@@ -1,8 +1,7 @@
-"""``run.py pool``: reading, decisions and exports; every error is one line with exit code 2."""
+"""``run.py pool``: reading and exports; every error is one line with exit code 2."""
 
 from __future__ import annotations
 
-import getpass
 import json
 import sqlite3
 
@@ -11,7 +10,6 @@ from store.experience import dialogue
 
 from rl_agents.cli import main
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import Batch, Credit, Event, Opening, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 
@@ -47,7 +45,7 @@ def test_an_open_session_is_not_passed_over_in_silence(run_folder, tmp_path, cap
 
 def test_list_is_a_table(run_folder, capsys):
     lines = call(capsys, run_folder, "list").splitlines()
-    assert " ".join(lines[0].split()) == "session iter task group steps tokens return result ended by state curation"
+    assert " ".join(lines[0].split()) == "session iter task group steps tokens return result ended by state"
     assert [line.split()[0] for line in lines[1:-1]] == NAMES
     assert lines[1].split() == [
         NAMES[0],
@@ -93,30 +91,6 @@ def test_show_reads_like_a_dialogue(run_folder, capsys):
     assert "\x1b" not in call(capsys, run_folder, "show", NAMES[5])
 
 
-def test_decisions_are_made_listed_and_undone(run_folder, capsys):
-    assert call(capsys, run_folder, "exclude", "--why", "env bug", "--by", "ann", NAMES[1], "i00-g0-m2") == (
-        "exclude: 2 sessions (to undo: undo 1-2)\n"
-    )
-    assert "exclude: " in call(capsys, run_folder, "exclude", "--failed")
-    assert call(capsys, run_folder, "reward", "-2.5", NAMES[3]) == f"reward -2.5: {NAMES[3]} (to undo: undo 4)\n"
-    call(capsys, run_folder, "reward", "9", NAMES[3], "--step", "0")
-    call(capsys, run_folder, "weight", "0.5", "--iteration", "1")
-    call(capsys, run_folder, "keep", NAMES[1])
-    rows = [json.loads(line) for line in call(capsys, run_folder, "list", "--json", "--excluded").splitlines()]
-    assert [row["session"] for row in rows] == [NAMES[2], NAMES[5]]
-    with PoolReader(run_folder / "pool.sqlite") as reader:
-        assert [t.seed for t in reader.trajectories()] == [0, 1, 3, 4, 6, 7]
-        assert [t.episode_return for t in reader.trajectories()][2] == 9 + 0.25 - 2.5
-    assert call(capsys, run_folder, "undo", "1-3", "4", "--why", "oops") == "4 decisions undone\n"
-    assert call(capsys, run_folder, "list", "--excluded").startswith("no session matches;")
-    text = call(capsys, run_folder, "decisions")
-    assert text.splitlines()[1].split() == ["1", "exclude", NAMES[1], "ann", "env", "bug", "undone"]
-    assert text.splitlines()[-1].split() == ["14", "undo", "4", NAMES[3], getpass.getuser(), "oops"]
-    assert json.loads(call(capsys, run_folder, "decisions", "--json").splitlines()[0])["why"] == "env bug"
-    assert "weight 0.5" in call(capsys, run_folder, "show", NAMES[4])
-    assert "exclude" in call(capsys, run_folder, "show", NAMES[1])
-
-
 def test_sessions_that_a_resumption_took_back(run_folder, capsys):
     with PoolWriter(run_folder / "pool.sqlite") as pool:
         pool.add(Event("resumed", 1))
@@ -128,33 +102,24 @@ def test_sessions_that_a_resumption_took_back(run_folder, capsys):
 
 def test_export_of_lines_is_what_was_recorded(run_folder, capsys, tmp_path):
     out = tmp_path / "out.jsonl"
-    call(capsys, run_folder, "exclude", NAMES[1])
-    assert call(capsys, run_folder, "export", "--output", str(out), "--iteration", "0") == f"3 sessions: {out}\n"
+    assert call(capsys, run_folder, "export", "--output", str(out), "--iteration", "0") == f"4 sessions: {out}\n"
     fields = set(dialogue(0).to_json())
     read = []
     for row in map(json.loads, out.read_text().splitlines()):
-        assert all(step.pop("weight") == 1 for step in row["steps"])
         read.append(Trajectory.from_json({key: value for key, value in row.items() if key in fields}))
-    assert read == [dialogue(seed) for seed in (0, 2, 3)]
-    call(capsys, run_folder, "export", "--output", str(tmp_path / "raw.jsonl"), "--raw")
-    rows = [json.loads(line) for line in (tmp_path / "raw.jsonl").read_text().splitlines()]
-    assert [row["session"] for row in rows] == NAMES
+    assert read == [dialogue(seed) for seed in range(4)]
     assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")]
 
 
 BAD = """
-POOL => an action is missing; valid: list, show
+POOL => an action is missing; valid: list, show, export
 nowhere list => nowhere: no such pool
 GARBAGE list => not a pool, or a damaged one
 POOL list --succes => unknown flag '--succes': did you mean '--success'?
 POOL show => the following arguments are required: SESSION
 POOL show i00-g0-mm => unknown session 'i00-g0-mm': did you mean 'i00-g0-m
 POOL show open => session 'open' is still open
-POOL exclude => no sessions chosen: name some, or use filters
-POOL exclude i00-g0-m0 --failed => give session ids or filters, not both
-POOL exclude i00-g0-m0 --step 3 => --step 3: session 'i00-g0-m0' has steps 0 to 2
-POOL reward nan i00-g0-m0 => reward nan: must be a number
-POOL undo 1 => undo 1: no such decision; there are no decisions yet
+POOL exclude => unknown action of pool 'exclude'
 POOL export --output POOL/taken.jsonl => taken.jsonl: exists already
 POOL export --output POOL/no/folder.jsonl => cannot be written: No such file or directory
 """
@@ -178,24 +143,8 @@ def test_bad_input_is_one_line(run_folder, tmp_path, capsys, line, monkeypatch):
     assert (tmp_path / "taken.jsonl").read_text() == "mine"
 
 
-def test_a_note_leaves_an_exclusion(run_folder, capsys):
-    call(capsys, run_folder, "exclude", NAMES[0])
-    assert call(capsys, run_folder, "note", "looks odd", NAMES[0]) == f"note: {NAMES[0]} (to undo: undo 2)\n"
-    assert NAMES[0] in call(capsys, run_folder, "list", "--excluded")
-    assert "looks odd" in call(capsys, run_folder, "decisions")
-
-
-def test_an_undone_decision_is_not_undone_again(run_folder, capsys):
-    call(capsys, run_folder, "exclude", NAMES[0])
-    call(capsys, run_folder, "undo", "1")
-    for number, words in (("1", "was already undone"), ("2", "make the decision again"), ("9", "valid: 1 to 2")):
-        assert main(["pool", str(run_folder), "undo", number]) == 2
-        assert words in capsys.readouterr().err
-
-
 def test_a_newer_pool_is_refused(run_folder, capsys):
     with sqlite3.connect(run_folder / "pool.sqlite") as connection:
         connection.execute("PRAGMA user_version = 9")
-    for action in (["list"], ["exclude", "--failed"]):
-        assert main(["pool", str(run_folder), *action]) == 2
-        assert "written by a newer version (schema 9; this one knows 2)" in capsys.readouterr().err
+    assert main(["pool", str(run_folder), "list"]) == 2
+    assert "written by a newer version (schema 9; this one knows 2)" in capsys.readouterr().err

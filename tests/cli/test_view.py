@@ -1,4 +1,4 @@
-"""``run.py view``: the text digest, the export, and errors of one line with exit code 2."""
+"""``run.py view``: the export, and errors of one line with exit code 2."""
 
 from __future__ import annotations
 
@@ -11,27 +11,11 @@ import pytest
 from viewer.made_run import HOSTILE, write_run
 
 from rl_agents.cli import main
-from rl_agents.cli.view import _reason
 
 
 @pytest.fixture
 def run_folder(tmp_path):
     return write_run(tmp_path / "run")
-
-
-def test_the_digest(run_folder, capsys):
-    assert main(["view", str(run_folder), "--text"]) == 0
-    said = capsys.readouterr().out
-    assert "run: grpo on made, seed 0" in said and "iteration 3 of 3" in said
-    assert "-1.500  i2.g0.m0 step 0 (and 1 more): <script>" in said and "return 0, group mean 0.75" in said
-    assert "\x1b" not in said and "\u202e" not in said
-
-
-def test_the_digest_of_values_that_transitions_corrected():
-    """chain-gae: what the sum became is not at hand, so there is no such figure."""
-    why = {"by": "values", "delta": 0.5, "gae": 0.25}
-    assert _reason({}, why).strip() == "TD error +0.500, summed +0.250"
-    assert _reason({}, {**why, "result": 1.0}).strip() == "TD error +0.500, summed +0.250, whitened +1.000"
 
 
 def test_the_export_is_whole_and_safe(run_folder, tmp_path, capsys):
@@ -74,10 +58,10 @@ def test_mistakes_are_one_line(run_folder, capsys, argv, words):
 
 
 def test_a_pool_alone_and_a_sweep(run_folder, tmp_path, capsys):
-    assert main(["view", str(run_folder / "pool.sqlite"), "--text"]) == 0
-    assert "iteration i2: 8 episodes" in capsys.readouterr().out
     sweep = tmp_path / "sweep"
     write_run(sweep / "trials" / "a-0")
     write_run(sweep / "trials" / "a-1", seed=1)
-    assert main(["view", str(sweep), "--text"]) == 0
-    assert "sweep/a-0: grpo" in capsys.readouterr().out
+    for name, place in (("pool", run_folder / "pool.sqlite"), ("pages", sweep)):
+        assert main(["view", str(place), "--export", str(tmp_path / name)]) == 0
+        assert "iterations of each run" in capsys.readouterr().out
+        assert (tmp_path / name / "index.html").is_file()

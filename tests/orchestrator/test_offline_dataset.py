@@ -19,10 +19,8 @@ from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.learner.rl_modules import POLICY
 from rl_agents.orchestrator.offline_dataset import Recorded
-from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import Curation, Record, session_records
+from rl_agents.store.records import Record, session_records
 from rl_agents.store.trajectory_store import PoolWriter
-from rl_agents.trainer.advantage_pipeline import weigh_steps
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.trainer.resolve import cautions, resolve
 from rl_agents.trainer.unused_keys import apply_defaults
@@ -169,59 +167,6 @@ def test_the_order_is_the_seeds(played: list[list[Trajectory]], pool_of: Callabl
     assert [t.group_id for t in drawn] == [n // 4 for n in range(16)], "numbered anew, also where a pass ends between"
 
 
-CURATED = [
-    Curation("0/0/0", "exclude"),
-    Curation("0/0/0", "weight", value=3.0),
-    Curation("0/0/0", "reward", value=5.0),
-    Curation("0/0/0", "exclude", ordinal=0),
-]
-
-
-def test_curation_changes_what_is_trained_and_undoing_it_does_not(
-    beginner_model_dir: Path, played: list[list[Trajectory]], pool_of: Callable[..., Path]
-) -> None:
-    for t, reward in zip(played[0][:4], (1.0, 0.0, 0.5, 0.0), strict=True):  # a group that has something to compare
-        t.steps[-1].reward = reward
-    pool = pool_of(*records(played))
-
-    def trained() -> AgentAlgorithm:
-        run = offline(beginner_model_dir, pool, tasks_per_iteration=8)
-        train(run, 1)
-        run.stop()
-        return run
-
-    plain = trained()
-    for decided in CURATED:
-        pool_of(decided)
-        curated = trained()
-        assert not equal(policy_weights(plain), policy_weights(curated)), decided
-        sizes = [t.steps[0].weight for t in curated.last_trajectories]
-        assert len(sizes) == (31 if decided.verdict == "exclude" and decided.ordinal < 0 else 32)
-        with PoolReader(pool) as reader:
-            (last, _) = reader.curation()[-1]
-        pool_of(Curation("0/0/0", decided.verdict, undoes=last))
-    assert equal(policy_weights(plain), policy_weights(trained()))
-
-
-def test_weights_multiply_the_advantage_or_the_loss(played: list[list[Trajectory]]) -> None:
-    chosen = [Trajectory.from_json(t.to_json()) for t in played[0][:2]]
-    for layout in ("merged", "per_step"):
-        chosen[0].steps[0].weight, chosen[0].steps[-1].weight = 0.0, 2.0
-        rows = build_samples(chosen, layout)
-        for row in rows:
-            row.advantages = row.mask * np.float32(0.5)
-        sft = build_samples(chosen, layout)
-        weigh_steps(rows, chosen)
-        weigh_steps(sft, chosen)
-        for row, plain, copy in zip(rows, build_samples(chosen, layout), sft, strict=True):
-            assert row.advantages is not None and copy.correction is not None
-            for step in np.unique(plain.segments[plain.mask > 0]).tolist():
-                weight, at = chosen[row.trajectory].steps[step].weight, plain.segments == step
-                assert (row.advantages[at] == 0.5 * weight).all() and (copy.correction[at] == weight).all()
-                assert (row.mask[at] == (weight > 0)).all() and (copy.mask[at] == (weight > 0)).all()
-            assert not row.mask[plain.mask == 0].any()
-
-
 def test_what_is_left_out_is_counted(
     played: list[list[Trajectory]], pool_of: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,12 +177,11 @@ def test_what_is_left_out_is_counted(
         *records([first, second, [lonely, broken]]),
         *session_records(first[2], "test", kind="evaluation", env="guess_numbers"),
         *session_records(first[3], "else", env="alfworld"),
-        Curation("1/0/0", "exclude"),
     )
     assert len(opened(pool).groups) == 8
     assert (
-        "31 sessions in 8 groups; excluded: 1 alone in their group, 1 excluded, 1 failed, 1 of env alfworld, "
-        "1 of kind evaluation" in capsys.readouterr().out
+        "32 sessions in 8 groups; excluded: 1 alone in their group, 1 failed, 1 of env alfworld, 1 of kind evaluation"
+        in capsys.readouterr().out
     )
     assert len(opened(pool, algo="reinforce++").groups) == 9, "a session alone teaches where none are compared"
 

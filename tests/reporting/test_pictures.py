@@ -10,14 +10,9 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from tuning.test_report import fill, grid_sweep
 
 from rl_agents.pivot import Rule, plot_profile
 from rl_agents.reporting.views import plot_success
-from rl_agents.rollout.tree_search.picture import draw_tree
-from rl_agents.rollout.tree_search.tree import Mark
-from rl_agents.tuning.report import collect, plot_points
-from rl_agents.tuning.sweep import Grid
 
 #: Okabe and Ito's colors, darker for thin lines, and grays.
 SAFE = {"#0072b2", "#00476e", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9"}
@@ -37,29 +32,13 @@ def success(path: Path) -> None:
     plot_success(points, path / "success.png", "grpo on guess_numbers")
 
 
-def tree(path: Path) -> None:
-    outcomes = ("success", "failure", "closed", "skipped", "open")
-    marks = [Mark(-1, 1, score=1.0, rollouts=5), *(Mark(0, 2, outcome=outcome) for outcome in outcomes)]
-    draw_tree(marks, path / "tree.png", "Search of a task")
-
-
 def profile(path: Path) -> None:
     mean = np.array([0.0, 0.25, 0.5, 1.0])
     keep = np.array([False, True, True, False])
     plot_profile(mean, mean * (1 - mean), keep, Rule(), path / "profile.png", "pivots of the help desk")
 
 
-def heat_map(path: Path) -> None:
-    sweep = grid_sweep(seeds=1)
-    plot_points(sweep, collect(sweep, fill(sweep, path, [0.1, 0.4, 0.6, 0.9])), path)
-
-
-def one_key(path: Path) -> None:
-    sweep = grid_sweep(seeds=1, space={"vspo_alpha": Grid((1.0, 2.0))})
-    plot_points(sweep, collect(sweep, fill(sweep, path, [0.1, 0.4])), path)
-
-
-@pytest.mark.parametrize("draw", [success, tree, profile, heat_map, one_key])
+@pytest.mark.parametrize("draw", [success, profile])
 def test_a_picture_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draw: Callable[[Path], None]) -> None:
     drawn: list[Figure] = []
     save = Figure.savefig

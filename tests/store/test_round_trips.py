@@ -21,7 +21,6 @@ from rl_agents.store.records import (
     Batch,
     Call,
     Credit,
-    Curation,
     Event,
     Exchange,
     Opening,
@@ -82,7 +81,7 @@ def test_trajectories_come_back(written):
                 pool.add(*session_records(trajectory, f"s{place}", iteration=place, env="any")).result(10)
         with PoolReader(path) as reader:
             assert list(reader.trajectories()) == written
-            assert [reader.trajectory(stored, raw=True) for stored in reader.stored()] == written
+            assert [reader.trajectory(stored) for stored in reader.stored()] == written
 
 
 @st.composite
@@ -169,7 +168,6 @@ def test_every_kind_of_record_comes_back(tmp_path):
         Batch(3, 0, 5, "s"),
         Credit(3, 0, "s", 0, 0.3),
         Credit(3, 0, "s", 1, -0.3, 1.5),
-        Curation("s", "reward", 0, 2.0, "me", "why not"),
         Exchange(
             7, "s", "started", "ab", 1, "responses", {"messages": [{"role": "user", "content": "\ud800"}]}, {}, {}
         ),
@@ -183,7 +181,7 @@ def test_every_kind_of_record_comes_back(tmp_path):
     with PoolReader(tmp_path / "p") as reader:
         read = [
             *reader.sessions(), *reader.outcomes("s"), *reader.batches(), *reader.credit("s"),
-            *(row for _, row in reader.curation()), *reader.exchanges("s"), *reader.openings(),
+            *reader.exchanges("s"), *reader.openings(),
             *reader.reward_notes("s"), *reader.events(),
         ]  # fmt: skip
         assert read == records

@@ -11,7 +11,6 @@ from gateway.models import ADD, Rig, opening, reply, result, system, user
 from rl_agents.cli.gateway import ended_trajectory
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import InputError
-from rl_agents.store.curation import Curation
 from rl_agents.store.records import session_records
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.traces.files import load_turns, read_traces
@@ -51,14 +50,13 @@ def test_a_conversation_comes_back_as_its_client_saw_it(tmp_path: Path) -> None:
     assert trace.messages[4]["content"] == "It is 3."
 
 
-def test_turns_of_a_run_s_folder_without_what_failed_or_was_excluded(tmp_path: Path) -> None:
+def test_turns_of_a_run_s_folder_without_what_failed(tmp_path: Path) -> None:
     step = Step([1, 2], [3], [-0.1], 0, "stop", "the room", "the room", "go north", 1.0, call=0)
     good = Trajectory("t", 0, 0, 1, [step], terminated=True, end_cause="terminated", success=True)
     broken = Trajectory("t", 0, 1, 2, [step], end_cause="env_error: x", failed=True)
     with PoolWriter(tmp_path / "pool.sqlite") as pool:
-        for name, trajectory in (("good", good), ("broken", broken), ("bad", good)):
+        for name, trajectory in (("good", good), ("broken", broken)):
             pool.add(*session_records(trajectory, name))
-        pool.add(Curation("bad", "exclude"))
     (turn,) = load_turns(tmp_path)
     assert turn.trace_id == "good"
 

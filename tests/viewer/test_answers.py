@@ -12,8 +12,7 @@ import pytest
 from viewer.made_run import HOSTILE, LONG, STALLED, sample_group, search_records, step, write_run
 
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.store.curation import curate
-from rl_agents.store.records import Credit, Curation, Event, call_record, session_records
+from rl_agents.store.records import Credit, Event, call_record, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.viewer.answers import VIEWS, answer
 from rl_agents.viewer.curves import ends
@@ -88,7 +87,7 @@ def test_groups_and_their_filters(catalog):
     assert found(outcome="solved") == found(min="0.5") == [0]
     assert found(outcome="invalid") == found(flat="1") == [1]
     assert found(text="DROP IT") == found(cause="truncated_by_rule") == found(max="0") == [0, 1]
-    assert found(text="no such words") == found(outcome="excluded") == found(outcome="failed") == []
+    assert found(text="no such words") == found(outcome="failed") == []
 
 
 def test_the_steps_with_the_lowest_and_highest_advantages(catalog):
@@ -244,21 +243,6 @@ def test_iterations_that_a_resumption_took_back_are_not_shown(tmp_path):
     assert ask(catalog, "groups", run="run", iteration=2)["rows"] == []
     assert ask(catalog, "steps", run="run", iteration=2)["lowest"] == []
     assert len(ask(catalog, "groups", run="run", iteration=0)["rows"]) == 2
-
-
-def test_decisions(tmp_path):
-    folder = write_run(tmp_path / "run")
-    catalog, place = find_runs([str(folder)]), {"run": "run", "session": "i1.g0.m1"}
-    pool = folder / "pool.sqlite"
-    number = curate(pool, [Curation("i1.g0.m1", "reward", 1, 0.25, why="half")])[0]
-    data = ask(catalog, "episode", **place)
-    assert (data["return"], data["steps"][1]["reward"], data["steps"][1]["recorded"]) == (0.25, 0.25, 1.0)
-    assert (data["decisions"][0]["number"], data["decisions"][0]["why"]) == (number, "half")
-    curate(pool, [Curation("i1.g0.m1", "reward", 1, undoes=number)])
-    data = ask(catalog, "episode", **place)
-    assert data["return"] == 1.0 and data["decisions"][0]["undone"]
-    curate(pool, [Curation("i1.g0.m1", "exclude")])
-    assert [r["group"] for r in ask(catalog, "groups", run="run", iteration=1, outcome="excluded")["rows"]] == [0]
 
 
 def test_neither_torch_nor_ray_is_imported(tmp_path):

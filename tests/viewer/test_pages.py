@@ -16,8 +16,6 @@ import numpy as np
 import pytest
 from viewer.made_run import gateway_records, group_records, search_records, write_run, write_sweep
 
-from rl_agents.store.curation import curate
-from rl_agents.store.records import Curation
 from rl_agents.store.token_scores import TOKENS_FILE, StepScores, TokenScores
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.viewer.export import export
@@ -192,17 +190,6 @@ def test_a_tree_without_a_mouse(page, server):
     page.wait_for_function("location.hash === '#/tree/run/77?state=0'")
     page.get_by_label("Tick").fill("0")
     assert page.locator(".tree-box .node").count() == 1
-
-
-def test_decisions_on_the_page(page, server, folder):
-    number = curate(folder / "pool.sqlite", [Curation("i0.g0.m2", "exclude", why="<b>odd</b>")])[0]
-    page.goto(server)
-    page.goto(server.partition("#")[0] + "#/e/run/i0.g0.m2")
-    page.wait_for_selector("section li:has-text('exclude')")
-    assert "<b>odd</b>" in page.locator("section", has_text="Decisions").inner_text()
-    curate(folder / "pool.sqlite", [Curation("i0.g0.m2", "exclude", undoes=number)])
-    page.reload()
-    page.wait_for_selector("section li.undone")
 
 
 def test_what_the_learner_made_of_tokens(page, server):

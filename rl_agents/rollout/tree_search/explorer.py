@@ -35,7 +35,7 @@ from rl_agents.data.trajectory import Step, Trajectory, plain, step_metrics
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion
 from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes, States, state_key
-from rl_agents.rollout.tree_search.tree import Mark, Node, Ranked, Search
+from rl_agents.rollout.tree_search.tree import Node, Ranked, Search
 
 # --- numbers of an iteration ------------------------------------------------------------------------------------------
 
@@ -203,7 +203,6 @@ class Explorer:
         requests: number of requested states so far, which numbers the groups.
         overdraft: sampled actions beyond the budget of the iterations so far.
         versions: of the weights behind the scores.
-        last_tree: task and marks of the last search that ended, for the picture.
     """
 
     def __init__(
@@ -214,7 +213,6 @@ class Explorer:
         self.searches: list[Search] = []
         self.iteration = self.position = self.requests = self.overdraft = 0
         self.counts, self.versions = SearchCounts(), ScoreVersions()
-        self.last_tree: tuple[str, list[Mark]] = ("", [])
         #: Tasks whose environment failed before the start state was known.
         self._broken: list[Trajectory] = []
         #: Consecutive states that environments failed.
@@ -266,7 +264,7 @@ class Explorer:
             done = [search for search in self.searches if search.current is None]
             for search in done:
                 self._leave(search)
-            closed = sum(bool(search.marks) for search in done)  # failed ones have not even a start state
+            closed = sum(not search.failed for search in done)
             idle = 0 if any(search.expansions for search in done) else idle + closed
             if not done or self._gives_up():
                 return self._numbered(requests)
@@ -319,7 +317,7 @@ class Explorer:
             search.opened = True
             if expansion.answer is None:
                 self._fruitless += 1
-                cause = expansion.end_cause
+                search.failed, cause = True, expansion.end_cause
                 self._broken.append(
                     Trajectory(search.task_id, search.number, 0, search.seed, end_cause=cause, failed=True)
                 )
@@ -334,8 +332,7 @@ class Explorer:
             score, rollouts = self.states.allocation(node.key, node.depth, self.most)
             if rollouts:
                 return Request(search, self._spec(search, node, rollouts), score, rollouts)
-            self._record_choice(search, node, score, 0)
-            search.marks[node.place].outcome = "closed"
+            self._record_choice(node, score, 0)
             self.states.finish(node.path_keys(), success=False)
             self.counts.backtracks += search.backtrack()
         return None
@@ -355,8 +352,6 @@ class Explorer:
     def _leave(self, search: Search) -> None:
         self.searches.remove(search)
         self.counts.tasks_ended += 1
-        if search.expansions:
-            self.last_tree = (search.task_id, search.marks)
 
     # --- taking in ---------------------------------------------------------------------------------------------
 
@@ -445,16 +440,15 @@ class Explorer:
     def _record(self, request: Request, expansion: Expansion) -> None:
         node, counts = request.search.current, self.counts
         assert node is not None
-        self._record_choice(request.search, node, request.score, request.rollouts)
+        self._record_choice(node, request.score, request.rollouts)
         counts.steps += [child.step for child in expansion.children]
         if (known := self.versions.get(node.key)) and expansion.children:
             counts.score_versions.append((expansion.children[0].step.policy_version, *known))
         counts.env_steps += expansion.env_steps
         counts.replayed_steps += expansion.replayed_steps
 
-    def _record_choice(self, search: Search, node: Node, score: float, rollouts: int) -> None:
-        mark = search.marks[node.place]
-        mark.score, mark.rollouts = score, rollouts
+    def _record_choice(self, node: Node, score: float, rollouts: int) -> None:
+        node.score, node.rollouts = score, rollouts
         self.counts.scores.append(score)
         self.counts.rollouts.append(rollouts)
 
@@ -617,19 +611,18 @@ def _search_to_json(search: Search) -> dict[str, Any]:
         "nodes": [_node_to_json(node, number) for node in nodes],
         "current": number[id(search.current)] if search.current else None,
         "frontier": [number[id(node)] for node in search.frontier],
-        "marks": [plain(mark) for mark in search.marks],
     }
 
 
 def _search_from_json(data: Mapping[str, Any]) -> Search:
     nodes: list[Node] = []
     for node in data["nodes"]:
-        nodes.append(_node_from_json(node, nodes))
+        chosen = data["marks"][node["place"]] if "marks" in data else node  # older checkpoints
+        nodes.append(_node_from_json(node, nodes, chosen))
     return Search(
         **{name: data[name] for name in PLAIN},
         current=None if data["current"] is None else nodes[data["current"]],
         frontier=[nodes[index] for index in data["frontier"]],
-        marks=[Mark(**mark) for mark in data["marks"]],
     )
 
 
@@ -639,15 +632,16 @@ def _node_to_json(node: Node, number: Mapping[int, int]) -> dict[str, Any]:
         "step": None if node.step is None else plain(node.step),
         "answer": plain(node.answer),
         "key": node.key,
-        "place": node.place,
+        "score": node.score,
+        "rollouts": node.rollouts,
     }
 
 
-def _node_from_json(data: Mapping[str, Any], earlier: Sequence[Node]) -> Node:
+def _node_from_json(data: Mapping[str, Any], earlier: Sequence[Node], chosen: Mapping[str, Any]) -> Node:
     answer = EnvReply(**data["answer"])
     if data["parent"] is None:
         node = Node.start(answer, data["key"])
     else:
         node = earlier[data["parent"]].after(Step.from_json(data["step"]), answer, data["key"])
-    node.place = data["place"]
+    node.score, node.rollouts = chosen["score"], chosen["rollouts"]
     return node

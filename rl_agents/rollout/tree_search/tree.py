@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from rl_agents.chat.template import Dialogue
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.rollout.branching import BranchPoint, Child
 from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.rollout.turns import next_dialogue
-
-Outcome = Literal["open", "success", "failure", "closed", "skipped"]
 
 
 @dataclass(eq=False, slots=True)
@@ -24,7 +22,7 @@ class Node:
         key: the method's key of the state.
         episode_return: sum of the environment's rewards up to the state.
         snapshot: of the environment, if it can be copied.
-        place: index of its mark in the search's `marks`.
+        score, rollouts: S and n(s) at its expansion; None and 0 before.
     """
 
     parent: Node | None
@@ -35,7 +33,8 @@ class Node:
     dialogue: Dialogue
     episode_return: float = 0.0
     snapshot: Any = field(default=None, repr=False)
-    place: int = 0
+    score: float | None = None
+    rollouts: int = 0
 
     @classmethod
     def start(cls, answer: EnvReply, key: str, snapshot: Any = None) -> Node:
@@ -61,24 +60,6 @@ class Node:
         return [node.step for node in self.path() if node.step is not None]
 
 
-@dataclass(slots=True)
-class Mark:
-    """The data about a state for the picture of a search.
-
-    Attributes:
-        parent: index of the parent's mark; -1 for the start state.
-        reward: of the step to this state.
-        score, rollouts: S and n(s) at its expansion; None and 0 before.
-    """
-
-    parent: int
-    depth: int
-    reward: float = 0.0
-    outcome: Outcome = "open"
-    score: float | None = None
-    rollouts: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Ranked:
     """A child with the reward that ranks it; ``node`` is None if its environment failed."""
@@ -98,6 +79,7 @@ class Search:
         current: state to expand next; None before the start state is known, and when no state is left.
         frontier: states to return to, the next one last.
         ends: number of paths that ended, were dropped or failed.
+        failed: the environment failed before the start state was known.
     """
 
     number: int
@@ -109,11 +91,10 @@ class Search:
     ends: int = 0
     expansions: int = 0
     opened: bool = False
-    marks: list[Mark] = field(default_factory=list, repr=False)
+    failed: bool = False
 
     def open(self, start: Node) -> None:
         self.opened, self.current = True, start
-        self.marks = [Mark(-1, 1)]
 
     def point(self, node: Node) -> BranchPoint:
         """Return how a runner reaches a state."""
@@ -142,8 +123,7 @@ class Search:
         Returns:
             Number of siblings that repeated an action.
         """
-        assert self.current is not None
-        origin, skipped = self.current, 0
+        skipped = 0
         following: list[Node] = []
         actions: set[str] = set()
         for item in ranked:
@@ -151,7 +131,6 @@ class Search:
                 continue
             repeated = item.child.step.action in actions
             actions.add(item.child.step.action)
-            self._mark(item, item.node, origin, repeated)
             if item.child.end_cause:
                 continue
             skipped += repeated
@@ -171,13 +150,6 @@ class Search:
         self.current = None
         self.frontier.clear()
 
-    def _mark(self, item: Ranked, node: Node, origin: Node, repeated: bool) -> None:
-        node.place = len(self.marks)
-        outcome: Outcome = "skipped" if repeated else "open"
-        if item.child.end_cause:
-            outcome = "success" if item.child.success else "failure"
-        self.marks.append(Mark(origin.place, node.depth, item.reward, outcome))
-
     def trajectory(self, last: Node, end_cause: str, *, success: bool = False, failed: bool = False) -> Trajectory:
         """Return the path to ``last`` as a finished episode, numbered within the task, with S and n of its states."""
         trajectory = Trajectory(
@@ -191,6 +163,6 @@ class Search:
         )  # fmt: skip
         if last.answer.references:
             trajectory.facts["references"] = last.answer.references
-        if chosen := [self.marks[node.place] for node in last.path()[:-1] if node.place < len(self.marks)]:
-            trajectory.facts["search"] = {"scores": [m.score for m in chosen], "rollouts": [m.rollouts for m in chosen]}
+        if chosen := last.path()[:-1]:
+            trajectory.facts["search"] = {"scores": [n.score for n in chosen], "rollouts": [n.rollouts for n in chosen]}
         return trajectory

@@ -18,7 +18,6 @@
     const body = el.div(
       head(run, data),
       timeline(data, limit),
-      decisions(data),
       data.tree ? V.lineages(data) : null,
       cards.length ? el.ol({ class: "steps" }, cards) : V.empty("No step was taken.", data.end_cause),
     );
@@ -140,14 +139,8 @@
     const figures = V.facts([
       ["advantage", step.advantage === null ? null : V.advantage(step.advantage, limit)],
       ["value", step.value === null ? null : V.num(step.value)],
-      [
-        "reward",
-        step.reward || step.recorded !== null
-          ? [V.num(step.reward), step.recorded === null ? null : ` (set; recorded ${V.num(step.recorded)})`]
-          : null,
-      ],
+      ["reward", step.reward ? V.num(step.reward) : null],
       ["reward among siblings", step.step_reward === undefined ? null : V.num(step.step_reward)],
-      ["weight", step.weight === 1 ? null : V.num(step.weight)],
       ["policy version", versions],
       ["tokens", step.tokens === undefined ? null : `${V.num(step.prompt_tokens)} + ${V.num(step.tokens)}`],
       ["mean log-probability", step.logprob === undefined || step.logprob === null ? null : V.num(step.logprob)],
@@ -179,22 +172,5 @@
       el.h3("agent"),
       block("action", "agent"),
     );
-  }
-
-  const worded = (d) => `${d.verdict}${d.value === null ? "" : ` ${V.num(d.value)}`}${d.ordinal < 0 ? "" : ` step ${d.ordinal}`}`;
-
-  // Decisions about the episode, which `run.py pool` adds.
-  function decisions(data) {
-    if (!data.decisions.length) return null;
-    const rows = data.decisions.map((d) =>
-      el.li(
-        { class: d.undone ? "undone" : null },
-        el.b(worded(d)),
-        d.by ? ` by ${d.by}` : "",
-        d.why ? [": ", V.marked(d.why)] : "",
-        d.undone ? " (undone)" : null,
-      ),
-    );
-    return V.panel("Decisions", el.ul(rows));
   }
 })();

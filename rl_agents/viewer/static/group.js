@@ -44,7 +44,7 @@
     const parted = partings(members.map((m) => m.list.map((s) => s.action)));
     const head = members.map((m) =>
       el.th(
-        { scope: "col", class: m.excluded ? "excluded" : null },
+        { scope: "col" },
         V.link(V.to("e", [run, m.id]), { "data-row": true }, V.result(m), ` m${m.member}`),
         el.span({ class: "quiet" }, ` ${V.num(m.return)} \u00b7 ${V.count(m.steps, "step")}`),
       ),

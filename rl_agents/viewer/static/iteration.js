@@ -10,8 +10,6 @@
     ["failed", "environment error"],
     ["truncated", "a member was truncated"],
     ["invalid", "invalid action"],
-    ["excluded", "a member is excluded"],
-    ["decided", "a member has a decision"],
   ];
 
   V.live("i", async ({ parts: [run, number], values }) => {
@@ -169,7 +167,6 @@
     const causes = [...new Set(members.map((m) => m.cause.split(":")[0]))].join(", ");
     const bound = (value) => el.td({ class: "n" }, advantages.length ? V.advantage(value, limit) : "\u2013");
     return el.tr(
-      { class: members.every((m) => m.excluded) ? "excluded" : null },
       el.th(
         { scope: "row" },
         V.link(V.to("g", [run, data.iteration, row.group], { kind: data.kind }), { "data-row": true }, `g${row.group}`),
@@ -183,7 +180,6 @@
             {
               title: `${m.id}: return ${V.num(m.return)}, ${m.cause}`,
               "aria-label": `member ${m.member}, return ${V.num(m.return)}`,
-              class: m.excluded ? "excluded" : null,
             },
             V.result(m),
           ),

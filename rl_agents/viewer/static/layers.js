@@ -48,14 +48,14 @@
   };
 
   const mask = (data, values) => {
-    const kept = (i) => (values ? values[i] > 0 : data.weight > 0);
+    const kept = (i) => !values || values[i] > 0;
     const out = data.response.ids.some((_, i) => !kept(i));
     return {
       color: (i) => (kept(i) ? GREEN : GREY),
       legend: () => [
         [GREEN, "sampled: in the loss"],
         ["transparent", "read: not in the loss"],
-        ...(out ? [[GREY, values ? "sampled, excluded from the loss" : "excluded"]] : []),
+        ...(out ? [[GREY, "sampled, excluded from the loss"]] : []),
       ],
       tell: (i) => (kept(i) ? "in the loss" : "excluded from the loss"),
     };

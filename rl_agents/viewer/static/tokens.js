@@ -36,7 +36,6 @@
       V.facts([
         ["advantage of the step", data.advantage === null ? null : V.advantage(data.advantage)],
         ["value", data.value === null ? null : V.num(data.value)],
-        ["loss weight", V.num(data.weight)],
         ["sampled", `${V.num(data.response.ids.length)} tokens, ended by ${data.finish}`],
         ["temperature", data.temperature],
       ]),

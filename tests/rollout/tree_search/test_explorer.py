@@ -110,7 +110,7 @@ def test_replay_and_snapshot_give_the_same_tree() -> None:
         for _ in range(8):
             requests, tick = world.tick(explorer)
             seen.append(([(r.spec.point.actions, r.spec.seeds) for r in requests], tick))
-        runs.append((seen, explorer.states.to_json(), [s.marks for s in explorer.searches]))
+        runs.append((seen, explorer_to_json(explorer)))
         replayed = explorer.counts.replayed_steps
         assert (replayed == 0) == (branching == "snapshot"), "only replay walks again"
     assert runs[0] == runs[1] == runs[2]
@@ -142,6 +142,22 @@ def test_a_search_goes_on_exactly_after_a_stop_between_any_two_ticks(keys: dict)
     finished = [t for tick in straight for t in tick.finished]
     assert whole.states.finished == len(finished), "no trajectory is counted twice"
     assert len({(t.group_id, t.member) for t in finished}) == len(finished)
+
+
+def test_a_search_is_restored_as_older_checkpoints_have_it() -> None:
+    explorer, world = explorer_of(), World()
+    for _ in range(3):
+        world.tick(explorer)
+    saved = json.loads(json.dumps(explorer_to_json(explorer)))
+    for search in saved["searches"]:
+        search["marks"] = [{name: node.pop(name) for name in ("score", "rollouts")} for node in search["nodes"]]
+        for place, node in enumerate(search["nodes"]):
+            node["place"] = place
+            if node["step"]:
+                node["step"]["weight"] = 1.0
+    restored = explorer_of()
+    load_explorer(restored, saved)
+    assert explorer_to_json(restored) == explorer_to_json(explorer)
 
 
 def test_a_state_with_one_rollout_is_walked_through_without_an_update() -> None:
@@ -183,7 +199,6 @@ def test_a_closed_state_is_dropped_and_the_next_one_taken(gate: str, mean: float
     assert request.spec.point.anchor == "barn"
     assert explorer.counts.rollouts == [3, 0, 3] and explorer.counts.backtracks == 1
     assert explorer.metrics()["search/score_mean"] == pytest.approx(mean), "S of a closed state is 0, by equation 1"
-    assert [mark.outcome for mark in search.marks].count("closed") == 1
 
 
 def test_without_backtracking_a_search_is_one_path() -> None:
@@ -210,8 +225,7 @@ def test_a_task_is_left_when_the_paths_that_were_followed_have_ended(ends: int, 
     for _ in range(ticks):
         assert world.tick(explorer)[0][0].search.number == 0
     assert world.tick(explorer)[0][0].search.number == 1
-    task, marks = explorer.last_tree
-    assert task in ("house", "home") and len(marks) >= 7 and explorer.counts.tasks_ended == 1, "what the picture shows"
+    assert explorer.counts.tasks_ended == 1
 
 
 def test_a_sibling_that_ended_does_not_end_the_path_of_a_better_one() -> None:

@@ -163,20 +163,3 @@ def test_keys_of_states_stay_what_they_are_in_saved_searches() -> None:
     text = "You are in the hall."
     assert state_key("house", text, explorer_of().settings) == "83d03cd79d7b38d76152f081"
     assert state_key("house", text, explorer_of(state_scope="task").settings) == "5cba797d2da2aec58d43bb8a"
-
-
-def test_what_became_of_every_state_is_kept() -> None:
-    explorer, world = explorer_of(), World()
-    assert explorer.last_tree == ("", [])
-    for _ in range(4):
-        world.tick(explorer)
-    marks = explorer.searches[0].marks
-    assert [(m.parent, m.depth, m.outcome, m.rollouts) for m in marks] == [
-        (-1, 1, "open", 3),  # hall
-        *[(0, 2, "open", 3), (0, 2, "open", 3), (0, 2, "open", 0)],  # attic, barn, hall again
-        *[(1, 3, "success", 0), (1, 3, "failure", 0), (1, 3, "open", 2)],  # from the attic; the last one waits
-        *[(6, 4, "success", 0), (6, 4, "failure", 0)],
-        *[(2, 3, "open", 0), (2, 3, "skipped", 0), (2, 3, "failure", 0)],  # from the barn: left, left, jump
-    ]
-    assert [m.reward for m in marks[:7]] == [0.0, 0.5, 0.5, 0.0, 1.0, 0.5, 0.0]
-    assert [m.score for m in marks[:4]] == [1.0, 1.0, 1.0, None]

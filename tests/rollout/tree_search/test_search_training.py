@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ from trained import policy_weights as weights
 
 from rl_agents.errors import InputError
 from rl_agents.rollout.tree_search.explorer import Explorer, explorer_to_json
-from rl_agents.rollout.tree_search.picture import draw_search, draw_tree, tree_columns
-from rl_agents.rollout.tree_search.tree import Mark
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 KEYS: dict[str, Any] = {"algo": "3spo", "tasks_per_iteration": 4, "group_size": 4, "search_steps": 48, "lr": 1e-3}
@@ -112,10 +109,7 @@ def test_the_checkpoint_of_a_search_is_small_plain_data_and_refused_without_it(
     beginner_model_dir: Path, tmp_path: Path
 ) -> None:
     algo = build(beginner_model_dir, reading="published")
-    assert not draw_search(searched(algo), tmp_path / "search_tree.png") and not list(tmp_path.iterdir())
     train(algo, 2)
-    algo.draw(tmp_path)
-    assert (tmp_path / "search_tree.png").read_bytes()[:4] == b"\x89PNG"
     algo.save_run_checkpoint(tmp_path / "000002")
     file = tmp_path / "000002" / "search.json"
     data = json.loads(file.read_text(encoding="utf-8"))
@@ -128,32 +122,3 @@ def test_the_checkpoint_of_a_search_is_small_plain_data_and_refused_without_it(
     file.unlink()
     with pytest.raises(InputError, match=r"search\.json is missing"):
         algo.restore_run_checkpoint(tmp_path / "000002")
-
-
-def test_the_picture_places_parents_above_the_middle_of_their_children(tmp_path: Path) -> None:
-    marks = [
-        Mark(-1, 1, score=1.0, rollouts=3),
-        Mark(0, 2, score=0.5, rollouts=2),
-        Mark(0, 2, outcome="skipped"),
-        Mark(0, 2, outcome="closed", score=0.0),
-        Mark(1, 3, outcome="success"),
-        Mark(1, 3, outcome="failure"),
-    ]
-    columns = tree_columns(marks)
-    assert columns == pytest.approx([1.8, 0.5, 2.1, 3.1, 0.0, 1.0])
-    assert (columns[0], columns[1]) == pytest.approx(((columns[1] + columns[3]) / 2, (columns[4] + columns[5]) / 2))
-    draw_tree(marks, tmp_path / "tree.png", "a tree")
-    assert (tmp_path / "tree.png").stat().st_size > 5000
-
-
-def test_the_picture_of_a_long_path_is_no_wider_than_its_depths() -> None:
-    """Each state of a path has five siblings: what hangs below it moves under them, instead of beside them."""
-    marks = [Mark(-1, 1, score=1.0, rollouts=6)]
-    for depth in range(2, 12):
-        parent = next(i for i in reversed(range(len(marks))) if marks[i].rollouts)
-        marks += [Mark(parent, depth, score=1.0, rollouts=6), *(Mark(parent, depth) for _ in range(5))]
-    columns = tree_columns(marks)
-    assert max(columns) < 45  # 51 leaves, and what each state takes
-    for depth in range(2, 12):
-        places = sorted(x for x, mark in zip(columns, marks, strict=True) if mark.depth == depth)
-        assert min(b - a for a, b in pairwise(places)) > 0.999

@@ -59,4 +59,4 @@ def test_a_finished_path_is_an_episode_like_any_other(
     assert [s.action for s in trajectory.steps] == ["left", "door"] and trajectory.episode_return == 2.25
     assert (trajectory.end_cause, trajectory.failed) == (cause, failed)
     assert (trajectory.terminated, trajectory.truncated, trajectory.success) == (terminated, truncated, False)
-    assert trajectory.metrics == {"score": 0.5} and trajectory.facts == {"references": ["Paris"]}
+    assert trajectory.metrics == {"score": 0.5} and trajectory.facts["references"] == ["Paris"]
