@@ -58,6 +58,7 @@ def open_reading(path: Path) -> sqlite3.Connection:
     with _connected(path, address) as connection:
         if not _is_begun(connection, path):
             raise InputError(f"{path}: the pool is empty: its writer died before it began")
+        _refuse_decisions(connection, path)
         return connection
 
 
@@ -80,6 +81,16 @@ def open_writing(path: Path) -> sqlite3.Connection:
             header = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
             connection.executescript(f"BEGIN IMMEDIATE; {script()} {header} COMMIT;")
         return connection
+
+
+def _refuse_decisions(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise `InputError` if someone excluded or changed sessions with an earlier version: they would count again."""
+    known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'curation'").fetchone()
+    if known and (count := connection.execute("SELECT count(*) FROM curation").fetchone()[0]):
+        raise InputError(
+            f"{path}: contains {count} decisions about sessions, which this version does not apply; to read the "
+            f"sessions as recorded: sqlite3 {path} 'DELETE FROM curation'"
+        )
 
 
 def _is_begun(connection: sqlite3.Connection, path: Path) -> bool:
