@@ -94,7 +94,7 @@ def test_people_decide_while_the_writer_is_at_work(tmp_path):
         for seed in range(30):
             future = pool.add(*session_records(dialogue(seed), str(seed)), Curation(str(seed), "keep"))
             assert curate(path, [Curation(str(seed), "exclude", by="me", why="test")] * 2)
-            future.result(10)
+            future.result(60)
     with PoolReader(path) as reader:
         rows = reader.curation()
         assert [number for number, _ in rows] == list(range(1, 91))
