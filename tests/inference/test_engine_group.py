@@ -59,7 +59,7 @@ def kill(handle: Any) -> None:
     """Return when its process has ended: `ray.kill` only asks for it, and a busy actor answers meanwhile."""
     process = psutil.Process(ray.get(handle.apply.remote(lambda actor: os.getpid())))
     ray.kill(handle, no_restart=False)
-    process.wait(timeout=30)
+    process.wait(timeout=60)
 
 
 def answering(handle: Any) -> Any:
@@ -186,16 +186,22 @@ def test_known_requests_are_not_started_twice(group: InferenceGroup) -> None:
     assert stats(handle)["sampled_tokens"] - before == 8
 
 
-def test_sync_names_the_engine_that_refuses_or_hangs(group: InferenceGroup, reference: Any) -> None:
+def test_sync_names_the_engine_that_refuses_or_hangs(group: InferenceGroup, reference: Any, tmp_path: Path) -> None:
+    def hang(actor: Any) -> None:
+        (tmp_path / "hangs").touch()
+        time.sleep(120)
+
     with pytest.raises(EngineError, match=r"engine 0 failed in sync to version 30.*sync lacks"):
         group.sync(pack({"model.norm.weight": torch.zeros(64)}), 30)
     group.sync(changed(reference, 31), 31)
-    hang = group.handles()[1].apply.remote(lambda actor: time.sleep(20))
-    with pytest.raises(EngineError, match="engine 1 did not answer sync to version 32: no answer within 3 s"):
-        group.sync(changed(reference, 32), 32, timeout_s=1)
+    hanging = group.handles()[1].apply.remote(hang)
+    while not (tmp_path / "hangs").exists():
+        time.sleep(0.01)
+    with pytest.raises(EngineError, match=r"^engine 1 did not answer sync to version 32: no answer within 8 s"):
+        group.sync(changed(reference, 32), 32, timeout_s=6)
     assert group.restore() == [1]
     assert generate(RemoteEngine([group.handles()[1]]), SHORT)[0].policy_version == 32
-    del hang
+    del hanging
 
 
 def test_weights_that_are_gone_with_their_learner_are_the_learners_loss(group: InferenceGroup, reference: Any) -> None:
