@@ -31,7 +31,7 @@ def vllm_judge(word: str, folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

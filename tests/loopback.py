@@ -145,6 +145,19 @@ def saying(text: str | Callable[[str], Any], wait_s: float = 0.0, statuses: Sequ
     return answer
 
 
+def together(count: int, answer: Answer) -> Answer:
+    """Reply as ``answer`` does, but to nobody before so many requests are under way."""
+    enough = asyncio.Event()
+
+    async def gated(request: Request) -> Reply:
+        if request.under_way >= count:
+            enough.set()
+        await enough.wait()
+        return await answer(request)
+
+    return gated
+
+
 @contextlib.contextmanager
 def loopback(answer: Answer) -> Iterator[Loopback]:
     server = Loopback(answer)

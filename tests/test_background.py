@@ -114,7 +114,7 @@ def test_a_fork_gets_a_loop_of_its_own() -> None:
         done, status = os.waitpid(child, os.WNOHANG)
         time.sleep(0.01)
     assert done and os.waitstatus_to_exitcode(status) == 7
-    assert begin(slowly(2)).result(5) == 2
+    assert begin(slowly(2)).result(60) == 2
 
 
 def test_a_failure_that_nobody_waited_for_is_not_kept() -> None:

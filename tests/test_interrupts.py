@@ -61,7 +61,7 @@ def test_the_third_signal_ends_a_process_that_swallows_exceptions() -> None:
             while child.stdout.readline() != "waiting\n":  # from there on an exception is swallowed
                 assert child.poll() is None
             child.send_signal(number)
-        _, err = child.communicate(timeout=30)
+        _, err = child.communicate(timeout=120)
         assert (child.returncode, err) == (130, "ended by the third signal\n")
     finally:
         child.kill()

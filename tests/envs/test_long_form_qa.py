@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from environments import starts, with_keywords
 from episodes import play_episodes
-from loopback import Loopback, loopback, saying
+from loopback import Loopback, loopback, saying, together
 from rollout.scripted import ScriptedEngine
 
 from rl_agents.algorithms import Settings
@@ -232,7 +232,7 @@ def test_episodes_wait_for_their_judge_side_by_side(monkeypatch: pytest.MonkeyPa
     context, limits = make_context("append", tokenizer), Limits(1, max_response_tokens=40, max_model_len=256)
     action = f"<answer> {tasks.compact_text(tasks.wishes_of(TASK))} </answer>"
     specs = [EpisodeSpec(TASK, n, 0, seed=n) for n in range(40)]
-    with loopback(saying("yes", wait_s=0.5)) as server:
+    with loopback(together(20, saying("yes", wait_s=0.5))) as server:
         keys = {**SMALL, "judge": "openai", "judge_url": server.url, "judge_model": "grader", "judge_concurrency": 30}
         engine = ScriptedEngine(tokenizer, lambda prompt: action)
         played = asyncio.run(play_episodes(specs, lambda: make_env("long_form_qa", keys), engine, context, limits))

@@ -163,7 +163,7 @@ def test_episodes_wait_for_their_tools_side_by_side(tmp_path: Path) -> None:
     options = {"servers": servers_file(tmp_path, MISBEHAVING), "tasks": TASKS}
     holds = make(**options)
     holds.reset()
-    found = played(calls(("wait", {"seconds": 0.5})), episodes=40, turns=3, env_timeout_s=60.0, **options)
+    found = played(calls(("wait", {"seconds": 1.0})), episodes=40, turns=3, env_timeout_s=60.0, **options)
     assert [t.end_cause for t in found] == ["max_turns"] * 40 and all(t.metrics["calls"] == 3.0 for t in found)
     assert 15 <= int(holds.step(calls(("most_waiting", {})))[0].split("\n")[1]) <= 40
     holds.close()

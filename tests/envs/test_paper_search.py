@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from environments import starts, with_keywords
-from loopback import Loopback, loopback, saying
+from loopback import Loopback, loopback, saying, together
 
 from rl_agents.background import wait
 from rl_agents.envs.base import env_spec, named_env, read_env_options
@@ -441,7 +441,7 @@ def test_scores_of_the_server(server: Loopback, reply: dict[str, Any], score: fl
 
 def test_the_server_is_asked_once_about_a_paper_and_about_several_at_once(server: Loopback) -> None:
     one = selector(server)
-    server.answer = saying(lambda prompt: "True" if "Fern" in prompt else "False", wait_s=0.5)
+    server.answer = together(2, saying(lambda prompt: "True" if "Fern" in prompt else "False"))
     assert wait(one.scores(MOSS, LIBRARY, ["a", "b", "c"])) == [0.0, 1.0, 0.0]
     assert server.most_under_way >= 2
     assert wait(one.scores(MOSS, LIBRARY, ["c", "b"])) == [0.0, 1.0] and len(server.requests) == 3

@@ -7,8 +7,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-import psutil
 import pytest
+from gateway.test_process_supervisor import gone
 
 from rl_agents.envs.base import task_ids
 from rl_agents.envs.blackbox import BlackboxOptions
@@ -41,11 +41,11 @@ def given(number: int = 0, **task) -> Given:
     return Given(f"s{number}", "key", "http://127.0.0.1:9", {"id": f"task-{number}", **task}, 70 + number)
 
 
-def play(agent, *sessions: Given, timeout_s: float = 20.0) -> list[AgentEnd]:
+def play(agent, *sessions: Given, timeout_s: float = 60.0) -> list[AgentEnd]:
     return asyncio.run(played(agent, *sessions, timeout_s=timeout_s))
 
 
-async def played(agent, *sessions: Given, timeout_s: float = 20.0) -> list[AgentEnd]:
+async def played(agent, *sessions: Given, timeout_s: float = 60.0) -> list[AgentEnd]:
     return await asyncio.gather(*(agent.run(session, timeout_s) for session in sessions))
 
 
@@ -141,8 +141,8 @@ async def test_time_is_each_sessions_own(agent_of):
             return os.getpid()
     """)
     await played(agent, given(3))  # the process is there
-    slow = agent.run(given(1), 1.0)
-    first, slow, second = await asyncio.gather(agent.run(given(0), 60), slow, agent.run(given(2), 60))
+    slow = agent.run(given(1), 4.0)
+    first, slow, second = await asyncio.gather(agent.run(given(0), 120), slow, agent.run(given(2), 120))
     assert slow.timed_out and not slow.error and Path(f"{agent.file}.cancelled").exists()
     assert first.result == second.result and not first.timed_out
 
@@ -159,11 +159,11 @@ async def test_a_stuck_process_is_killed_with_all_that_it_started(agent_of, monk
             return os.getpid()
     """)
     await played(agent, given(2))
-    waits, stuck = await asyncio.gather(agent.run(given(1), 60), agent.run(given(0), 2.0))
+    waits, stuck = await asyncio.gather(agent.run(given(1), 120), agent.run(given(0), 4.0))
     assert stuck.timed_out
     assert waits.error == "the agents' process ended: it was stuck, and was killed"
     pids = [int(pid) for pid in Path(f"{agent.file}.pids").read_text().split()]
-    assert not any(map(psutil.pid_exists, pids))
+    assert all(map(gone, pids))
     (again,) = await played(agent, given(2))
     assert again.result.reward not in pids
 

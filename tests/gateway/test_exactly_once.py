@@ -23,7 +23,8 @@ async def test_what_is_asked_is_written_down_first_and_what_is_answered_before_i
     rig = Rig(pool=pool)
     rig.engine.gate = asyncio.Event()
     asking = asyncio.create_task(rig.ask(user("task"), max_tokens=5, params={"temperature": 0.2}, ignored=Counter(x=2)))
-    await asyncio.sleep(0.01)
+    while not rig.engine.seen:
+        await asyncio.sleep(0.01)
     before = list(pool.records)
     rig.engine.gate.set()
     answer, trace = await asking, await rig.trace()
@@ -154,7 +155,7 @@ async def test_an_answer_that_takes_too_long_is_a_504():
 
 
 async def test_a_closed_session_waits_for_its_calls_and_then_refuses():
-    rig = Rig(close_wait_s=0.3)
+    rig = Rig(close_wait_s=60)
     first = asyncio.create_task(rig.ask(user("task")))
     await asyncio.sleep(0)
     trace = await rig.gateway.close("s", "done")
@@ -217,9 +218,10 @@ def test_a_gateway_that_is_started_again_knows_its_sessions(tmp_path):
             b = await rig.ask(*history)
             rig.gateway.reward("s", 0.25, call=b.call, why="nice")
             await rig.all(user("task"), reply(a), user(f"the eyes said {look.content}"), count=2)
-            rig.engine.gate = asyncio.Event()
+            rig.engine.gate, sampled = asyncio.Event(), len(rig.engine.seen)
             lost = asyncio.create_task(rig.ask(*history, reply(b), user("two")))
-            await asyncio.sleep(0.01)
+            while len(rig.engine.seen) == sampled:
+                await asyncio.sleep(0.01)
             lost.cancel()  # as a kill would leave it: started, never finished
             return rig, rig.gateway.sessions["s"].trace(), history, b
 

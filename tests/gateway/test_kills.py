@@ -102,7 +102,7 @@ def test_a_killed_gateway_loses_no_answer_and_gives_none_twice(instant, model, t
     body = {**FIRST, "stream": True} if instant == "during the stream" else FIRST
     with gateway(model, pool, instant) as (running, url, key):
         seen = broken_stream(url, key, body)
-        assert running.wait(30) == -signal.SIGKILL
+        assert running.wait(120) == -signal.SIGKILL
     with PoolReader(pool) as reader:
         states = [exchange.state for exchange in reader.exchanges("s")]
         assert states == (["started", "finished"] if instant == "after commit" else ["started"])
@@ -141,7 +141,7 @@ def test_the_command_serves_outsiders_and_ends_cleanly(model, tmp_path):
             assert httpx.post(f"{url}/rl/reward", json=reward, headers=own).status_code == 200
             assert httpx.post(f"{url}/rl/end", json={}, headers=own).json()["steps"] == 1
             running.send_signal(signal.SIGTERM)
-            assert running.wait(30) == 130
+            assert running.wait(120) == 130
     finally:
         del os.environ["GATEWAY_KEY"]
     with PoolReader(pool) as reader:

@@ -23,12 +23,12 @@ from rl_agents.gateway.results import AgentResult, last_result, read_result
 GIVEN = Given("s1", "secret", "http://127.0.0.1:1", {"id": "a b/1", "question": "why 'so'?"}, 7)
 
 
-def run_code(code: str, timeout_s: float = 20.0, grace_s: float = 0.5, arguments: str = "") -> AgentEnd:
+def run_code(code: str, timeout_s: float = 60.0, grace_s: float = 0.5, arguments: str = "") -> AgentEnd:
     command = f"{shlex.quote(sys.executable)} -c {shlex.quote(textwrap.dedent(code))} {arguments}"
     return asyncio.run(CommandAgent(tuple(shlex.split(command)), grace_s).run(GIVEN, timeout_s))
 
 
-def gone(pid: int, seconds: float = 10.0) -> bool:
+def gone(pid: int, seconds: float = 60.0) -> bool:
     """Whether a process ends within some time; a zombie counts as ended."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -42,7 +42,7 @@ def gone(pid: int, seconds: float = 10.0) -> bool:
 
 
 def read_pids(path: Path, count: int) -> list[int]:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         words = path.read_text().split() if path.exists() else []
         if len(words) >= count:
@@ -162,7 +162,7 @@ def test_timeout_lets_an_agent_say_goodbye():
             sys.exit(0)
         signal.signal(signal.SIGTERM, leave)
         time.sleep(600)
-        """, timeout_s=1.0, grace_s=5.0)  # fmt: skip
+        """, timeout_s=4.0, grace_s=60.0)  # fmt: skip
     assert end == AgentEnd(AgentResult(0.5), timed_out=True)
 
 
@@ -237,7 +237,7 @@ def test_hundreds_of_launches_leak_nothing():
     slow = CommandAgent(("/bin/sleep", "60"), 0.1)
 
     async def batch(size: int) -> None:
-        runs = [agent.run(GIVEN, 30.0) for agent in agents for _ in range(size)]
+        runs = [agent.run(GIVEN, 120.0) for agent in agents for _ in range(size)]
         ends = await asyncio.gather(*runs, slow.run(GIVEN, 0.5))
         assert [end.error[:11] for end in ends] == [""] * size + ["exit code 3"] * size + [""] * size + [""]
 
@@ -247,7 +247,7 @@ def test_hundreds_of_launches_leak_nothing():
         before = process.num_fds(), process.num_threads()
         for _ in range(4):
             await batch(5)
-        for _ in range(100):
+        for _ in range(600):
             if process.num_threads() <= before[1] and process.num_fds() <= before[0]:
                 break
             await asyncio.sleep(0.05)
@@ -261,7 +261,7 @@ def test_hundreds_of_launches_leak_nothing():
 def test_program_that_is_not_there():
     with pytest.raises(InputError, match="there is no program 'pyhton'"):
         CommandAgent.read("pyhton agent.py")
-    end = asyncio.run(CommandAgent(("/nonexistent/agent",)).run(GIVEN, 5.0))
+    end = asyncio.run(CommandAgent(("/nonexistent/agent",)).run(GIVEN, 60.0))
     assert end.error == "exit code 127: cannot start /nonexistent/agent: No such file or directory"
 
 
@@ -269,7 +269,7 @@ def test_template_is_read_without_a_shell(tmp_path):
     mark = tmp_path / "mark"
     agent = CommandAgent.read(f"/bin/echo '{{\"reward\": 1}}' ; touch {mark} `touch {mark}`")
     assert agent.argv(GIVEN)[1:4] == ['{"reward": 1}', ";", "touch"]
-    asyncio.run(agent.run(GIVEN, 5.0))
+    asyncio.run(agent.run(GIVEN, 60.0))
     assert not mark.exists()
 
 
@@ -288,11 +288,11 @@ def test_template_that_cannot_be_read(command, problem):
 
 def test_task_larger_than_an_environment_variable_is_an_error():
     given = Given("s", "k", "http://x", {"id": "1", "text": "é" * 70_000}, 0)
-    end = asyncio.run(CommandAgent(("/bin/true",)).run(given, 5.0))
+    end = asyncio.run(CommandAgent(("/bin/true",)).run(given, 60.0))
     assert "does not fit an environment variable" in end.error
-    end = asyncio.run(CommandAgent(("/bin/true",)).run(Given("s", "k", "http://x", {"id": "\0"}, 0), 5.0))
+    end = asyncio.run(CommandAgent(("/bin/true",)).run(Given("s", "k", "http://x", {"id": "\0"}, 0), 60.0))
     assert end.error == ""  # JSON writes it in other characters
-    end = asyncio.run(CommandAgent(("/bin/true", "{task_id}")).run(Given("s", "k", "http://x", {"id": "\0"}, 0), 5.0))
+    end = asyncio.run(CommandAgent(("/bin/true", "{task_id}")).run(Given("s", "k", "http://x", {"id": "\0"}, 0), 60.0))
     assert end.error.startswith("cannot be started: ")
 
 

@@ -174,7 +174,9 @@ async def test_a_stream_that_breaks_in_its_middle_is_given_again():
                 seen.append(line)
                 if len(seen) > 8:
                     break
-        await asyncio.sleep(0.5)
+        ((asked,),) = rig.gateway.sessions["s"].asked.values()
+        while not (asked.broken or asked.delivered):  # until the server knows that its client has left
+            await asyncio.sleep(0.01)
         again = await client.post(CHAT, json=body)
         again, trace = again.text.splitlines(), await rig.trace()
     said = "".join(json.loads(line[6:])["choices"][0]["delta"].get("content") or "" for line in seen if line[6:])

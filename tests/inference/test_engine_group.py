@@ -59,7 +59,7 @@ def kill(handle: Any) -> None:
     """Return when its process has ended: `ray.kill` only asks for it, and a busy actor answers meanwhile."""
     process = psutil.Process(ray.get(handle.apply.remote(lambda actor: os.getpid())))
     ray.kill(handle, no_restart=False)
-    process.wait(timeout=30)
+    process.wait(timeout=60)
 
 
 def answering(handle: Any) -> Any:
@@ -72,6 +72,36 @@ def answering(handle: Any) -> Any:
         except ray.exceptions.RayError:
             time.sleep(0.3)
     raise TimeoutError("the actor did not come back")
+
+
+def hold(handle: Any) -> None:
+    """Have the engine begin no call until `let_go`: what is asked meanwhile is in flight, however fast it samples."""
+
+    def shut(actor: Any) -> None:
+        gate, generate = asyncio.Event(), actor._engine.generate
+
+        async def held(*request: Any) -> Completion:
+            await gate.wait()
+            return await generate(*request)
+
+        actor._engine.generate, actor.gate = held, gate
+
+    ray.get(handle.apply.remote(shut))
+
+
+def let_go(handle: Any) -> None:
+    def open_it(actor: Any) -> None:
+        del actor._engine.generate  # the class's own is back
+        actor.gate.set()
+
+    ray.get(handle.apply.remote(open_it))
+
+
+def await_outstanding(handle: Any, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while (found := stats(handle)["outstanding"]) != count:
+        assert time.monotonic() < deadline, f"{found} of {count} requests are there"
+        time.sleep(0.005)
 
 
 @torch.no_grad()
@@ -89,10 +119,11 @@ def test_a_killed_engine_fails_its_requests_and_restore_pushes_the_last_weights(
     version = 10 + no_restart
     group.sync(changed(reference, version), version)
     engine = RemoteEngine(group.handles(), timeout_s=60)
+    hold(group.handles()[1])
 
     async def scenario() -> list[Any]:
         tasks = [asyncio.create_task(engine.generate(PROMPT, LONG)) for _ in range(4)]
-        await asyncio.sleep(0.2)
+        await asyncio.to_thread(await_outstanding, group.handles()[1], 2)
         ray.kill(group.handles()[1], no_restart=no_restart)
         return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -132,36 +163,45 @@ def test_two_engines_share_the_requests(group: InferenceGroup) -> None:
 def test_a_caller_that_comes_back_drops_what_it_had_asked_for(group: InferenceGroup) -> None:
     handle = group.handles()[0]
     dead = [(i, PROMPT, LONG) for i in range(8)]
-    # Not waited for: on a fast machine all would have ended by then.
+    hold(handle)
     first = handle.exchange.remote("runner-3/first", dead)
-    deadline = time.monotonic() + 30
-    while not stats(handle)["outstanding"]:
-        assert time.monotonic() < deadline, "nothing was asked for"
-        time.sleep(0.005)
+    await_outstanding(handle, 8)
     ray.get(handle.exchange.remote("runner-3/second", []))
     assert stats(handle)["outstanding"] == 0
     assert ray.get(first)[0] == []
+    let_go(handle)
 
 
 def test_known_requests_are_not_started_twice(group: InferenceGroup) -> None:
     handle = group.handles()[0]
     before = stats(handle)["sampled_tokens"]
+    hold(handle)
     calls = [handle.exchange.remote("runner-4/x", [(0, PROMPT, SHORT)]) for _ in range(3)]
-    replies = [reply for replies, _ in ray.get(calls) for reply in replies]
+    assert [replies for replies, _ in ray.get(calls)] == [[]] * 3, "all have arrived, and none has a reply yet"
+    let_go(handle)
+    replies: list[Any] = []
+    while not replies:
+        replies, _ = ray.get(handle.exchange.remote("runner-4/x", []))
     assert [request_id for request_id, _ in replies] == [0]
     assert stats(handle)["sampled_tokens"] - before == 8
 
 
-def test_sync_names_the_engine_that_refuses_or_hangs(group: InferenceGroup, reference: Any) -> None:
+def test_sync_names_the_engine_that_refuses_or_hangs(group: InferenceGroup, reference: Any, tmp_path: Path) -> None:
+    def hang(actor: Any) -> None:
+        (tmp_path / "hangs").touch()
+        time.sleep(120)
+
     with pytest.raises(EngineError, match=r"engine 0 failed in sync to version 30.*sync lacks"):
         group.sync(pack({"model.norm.weight": torch.zeros(64)}), 30)
     group.sync(changed(reference, 31), 31)
-    hang = group.handles()[1].apply.remote(lambda actor: time.sleep(20))
-    with pytest.raises(EngineError, match="engine 1 did not answer sync to version 32: no answer within 3 s"):
-        group.sync(changed(reference, 32), 32, timeout_s=1)
+    hanging = group.handles()[1].apply.remote(hang)
+    while not (tmp_path / "hangs").exists():
+        time.sleep(0.01)
+    with pytest.raises(EngineError, match=r"^engine 1 did not answer sync to version 32: no answer within 8 s"):
+        group.sync(changed(reference, 32), 32, timeout_s=6)
     assert group.restore() == [1]
     assert generate(RemoteEngine([group.handles()[1]]), SHORT)[0].policy_version == 32
-    del hang
+    del hanging
 
 
 def test_weights_that_are_gone_with_their_learner_are_the_learners_loss(group: InferenceGroup, reference: Any) -> None:

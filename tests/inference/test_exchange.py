@@ -22,6 +22,7 @@ class Sleeper:
 def engine(monkeypatch: pytest.MonkeyPatch) -> actor.EngineActor:
     monkeypatch.setattr(select, "build_engine", lambda settings: Sleeper())
     monkeypatch.setattr(actor, "_was_restarted", lambda: False)
+    monkeypatch.setattr(actor, "MAX_WAIT_S", 60.0)  # nothing here is about it
     return actor.EngineActor(EngineSettings(model_dir=""))
 
 

@@ -96,7 +96,7 @@ def test_a_call_that_the_abort_did_not_reach_is_answered_by_no_half_loaded_weigh
             with pytest.raises(EngineError, match="the weights are half-way"):
                 await later
 
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 60))
     assert not heard
 
 
@@ -111,14 +111,14 @@ def test_giving_up_that_is_cancelled_half_way_does_not_hold_the_next_weights(eng
         await asyncio.gather(giving_up, return_exceptions=True)
         core.hangs.set()
         core.arrives.set()
-        await asyncio.wait_for(engine._hold(2), 5)
+        await asyncio.wait_for(engine._hold(2), 60)
         await engine._release(2)
         assert (await engine.generate([1], Sampling(4))).policy_version == 2 and not core.paused
         held = engine.held.seconds()
         await asyncio.sleep(0.02)
         assert engine.held.seconds() == held
 
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 WEIGHTS = {"a": torch.ones(2, 3), "b": torch.zeros(4, dtype=torch.bfloat16)}
@@ -142,7 +142,7 @@ def test_weights_wake_before_an_update_and_the_cache_after_one_that_succeeds(eng
         assert core.asked == ["sleep 1", "wake weights", *UPDATE, "wake kv_cache"]
         assert (engine.version, engine.unsound, core.paused) == (7, "", False)
 
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 def test_an_engine_that_does_not_fall_asleep_holds_no_call(engine: VLLMEngine) -> None:
@@ -156,4 +156,4 @@ def test_an_engine_that_does_not_fall_asleep_holds_no_call(engine: VLLMEngine) -
         core.arrives.set()
         assert (await engine.generate([1], Sampling(4))).policy_version == 2
 
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 60))

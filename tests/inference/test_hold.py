@@ -28,8 +28,8 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
 
 async def goes_on(engine: VLLMEngine, version: int) -> None:
     """A sync is granted and released, and nobody is held afterwards."""
-    await asyncio.wait_for(engine._hold(version), 10)
-    await asyncio.wait_for(engine._release(version), 10)
+    await asyncio.wait_for(engine._hold(version), 60)
+    await asyncio.wait_for(engine._release(version), 60)
     assert engine.version == version and engine.dead is None
     held = engine.held.seconds()
     await asyncio.sleep(0.02)

@@ -38,7 +38,7 @@ class Stage:
 
 def played(scenario: Callable[[], Coroutine[Any, Any, Stage]]) -> list[str]:
     async def bounded() -> Stage:
-        return await asyncio.wait_for(scenario(), 20)
+        return await asyncio.wait_for(scenario(), 60)
 
     return asyncio.run(bounded()).log
 

@@ -142,22 +142,22 @@ class Hanging(Group):
 
 def test_a_runner_that_hangs_in_what_was_dropped_is_replaced_when_others_need_it() -> None:
     group = Hanging()
-    collector = Collector(group, None, 0.3)
+    collector = Collector(group, None, 1.0)
     first = collector.exchanges.submit(0, "sample", specs(1), {})
     assert collector.exchanges.fetch([first], 0.01) == {}
     collector.exchanges.drop([first])
     collected = collector.collect(specs(4))
     assert len(collected.answers) == 8 and group.killed == 1
-    assert collected.events == ["env runner 0 did not finish 8 jobs within 0.3 s (sample_timeout_s)"]
+    assert collected.events == ["env runner 0 did not finish 8 jobs within 1 s (sample_timeout_s)"]
 
 
 def test_time_in_which_nobody_fetches_is_not_the_runners() -> None:
     group = Hanging()
-    collector = Collector(group, None, 0.3)
+    collector = Collector(group, None, 1.0)
     number = collector.exchanges.submit(0, "sample", specs(1), {})
     for _ in range(3):
         assert collector.exchanges.fetch([number], 0.01) == {}
-        time.sleep(0.2)  # somebody gives engines weights
+        time.sleep(0.5)  # somebody gives engines weights
     assert not group.killed
     assert isinstance(collector.exchanges.fetch([number], 60.0)[number], Lost) and group.killed == 1
 
@@ -238,7 +238,7 @@ def test_a_runner_that_hangs_does_not_hold_up_what_waits_for_the_record(
     (tmp_path / "released").touch()
     ray.get([released, *collector._silent.values()])
     assert collector.recorded()
-    dead, end = runners.ids()[0], time.monotonic() + 30
+    dead, end = runners.ids()[0], time.monotonic() + 60
     ray.kill(manager.actors()[dead])
     while (whole := collector.recorded()) and time.monotonic() < end:
         time.sleep(0.1)

@@ -70,7 +70,7 @@ def played(beginner_model_dir: Path) -> list[list[Trajectory]]:
 def pool_of(tmp_path: Path) -> Callable[..., Path]:
     def make(*added: Record) -> Path:
         with PoolWriter(tmp_path / "pool.sqlite") as writer:
-            writer.add(*added).result(30)
+            writer.add(*added).result(60)
         return tmp_path / "pool.sqlite"
 
     return make

@@ -167,7 +167,7 @@ class Learner:
 
     def push(self, weights: str, version: int) -> None:
         assert weights == "weights"
-        assert self.engines.wait(20)
+        assert self.engines.wait(60)
         self.world.version = self.workers.version = version
 
     def learn(self, iterations: int, pause_s: float = 0.0) -> list[Any]:
@@ -251,7 +251,7 @@ def test_nobody_dies_in_a_task_that_is_known_to_be_deadly(world: World) -> None:
 
 
 def eventually(so: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not so() and time.monotonic() < end:
         time.sleep(0.01)
     return so()
@@ -327,6 +327,17 @@ def test_a_judge_that_fails_now_and_then_is_asked_again_and_one_that_always_does
     broken.stop()
 
 
+class Once(set[str]):
+    """Tasks that end one process each: what is lost may be played again before a test looks."""
+
+    def __contains__(self, task: object) -> bool:
+        try:
+            self.remove(task)  # type: ignore[arg-type]
+        except KeyError:
+            return False
+        return True
+
+
 def test_who_takes_long_to_come_back_is_not_waited_for_and_gets_work_when_it_is(
     world: World, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -336,9 +347,8 @@ def test_who_takes_long_to_come_back_is_not_waited_for_and_gets_work_when_it_is(
     run = Learner(world, iterations=20)
     run.learn(1)
     lost = run.stream._make(13, 0).specs[0].task_id
-    world.deadly = {lost}
+    world.deadly = Once({lost})
     assert eventually(lambda: len(world.alive) < 2)
-    world.deadly = set()
     check(run.learn(5), first=1)
     assert len(world.alive) == 1
     back.set()
@@ -432,13 +442,13 @@ def test_who_brings_engines_back_is_waited_for_before_a_stream_begins_anew(world
 
     def restore() -> None:
         entered.set()
-        released.wait(10)
+        released.wait(120)
         restored.set()
 
     monkeypatch.setattr(run.collector.fault_tolerance, "restore_engines", restore)
     world.engine_deaths = 1
     run.stream._start()
-    assert entered.wait(10)
+    assert entered.wait(60)
     threading.Timer(0.3, released.set).start()
     run.stream.begin(0, 0, TaskPosition())
     assert restored.is_set() and not [thread for thread in threading.enumerate() if thread.name == "rollouts"]
@@ -452,12 +462,12 @@ def test_what_is_lost_while_others_are_brought_back_is_brought_back_next(world: 
     def restore() -> None:
         calls.append(len(calls))
         entered.set()
-        released.wait(10)
+        released.wait(120)
 
     monkeypatch.setattr(run.collector.fault_tolerance, "restore_engines", restore)
     world.engine_deaths = 3
     run.stream._start()
-    assert entered.wait(10) and eventually(lambda: not world.engine_deaths)
+    assert entered.wait(60) and eventually(lambda: not world.engine_deaths)
     assert eventually(lambda: len(run.stream._admission.finished) >= 9), "the others wait for nobody"
     released.set()
     check(run.learn(3))

@@ -154,7 +154,7 @@ def test_a_slow_tracker_holds_up_nothing(tmp_path: Path, lines: type[Lines], mon
     assert "lines: still busy" in said[0]
     release.set()
     for thread in [each for each in threading.enumerate() if each.name == "trackers"]:
-        thread.join(10)
+        thread.join(60)
 
 
 def test_a_run_tells_it_all(tmp_path: Path, lines: type[Lines], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,7 @@ def collect(
     recorder: Recorder | None = None, **options: Any,
 ) -> Rollouts:  # fmt: skip
     """Play episodes of an agent through a real gateway and its HTTP server."""
-    options = {"agent_timeout_s": 20.0, **options}
+    options = {"agent_timeout_s": 60.0, **options}
     box = BlackBox(
         FunctionAgent(agent) if callable(agent) else agent, BlackboxOptions(tasks=tasks, agent="x:y", **options), 5
     )

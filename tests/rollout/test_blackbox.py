@@ -92,7 +92,7 @@ def test_an_agent_whose_time_is_over_is_trained_with_its_cause(tasks):
             await model.reward(0.25)
             await asyncio.sleep(600)
 
-    (trajectory,) = collect(slow, tasks, agent_timeout_s=1.5).trajectories
+    (trajectory,) = collect(slow, tasks, agent_timeout_s=5.0).trajectories
     assert (trajectory.end_cause, trajectory.truncated, trajectory.failed) == ("agent_timeout", True, False)
     assert [step.reward for step in trajectory.steps] == [0.25] and trajectory.success
 

@@ -34,7 +34,7 @@ def test_those_who_wait_and_those_who_play_are_cancelled_together() -> None:
         for each in episodes:
             each.cancel()
         ends = await asyncio.gather(*episodes, return_exceptions=True)
-        pool.give_back(await asyncio.wait_for(pool.take(), 1.0))  # all places are free again
+        pool.give_back(await asyncio.wait_for(pool.take(), 60.0))  # all places are free again
         return ends
 
     assert {type(end) for end in asyncio.run(work())} == {asyncio.CancelledError}
@@ -55,7 +55,7 @@ def test_a_coroutine_that_waits_for_ever_in_a_thread_leaves_it() -> None:
         return host
 
     host = asyncio.run(work())
-    assert gone(lambda: not host.alive, 2.0)
+    assert gone(lambda: not host.alive)
 
 
 def test_constructors_that_fail_are_no_hanging_threads_and_a_hanging_close_is_one(monkeypatch) -> None:
@@ -113,4 +113,4 @@ def test_what_is_never_made_ends_its_episodes_and_is_not_tried_for_each(blocking
     assert ends == {("env_timeout: start: no answer within 1 s (env_start_timeout_s)", True)}
     assert time.monotonic() - begun < 60 and 1 <= (tmp_path / "begun").read_text().count("begun") <= 2
     asyncio.run(pool.close())
-    assert gone(lambda: not any(host.alive for host in pool._stuck), 5.0)
+    assert gone(lambda: not any(host.alive for host in pool._stuck))

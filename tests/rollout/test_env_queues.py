@@ -145,7 +145,7 @@ def test_a_queue_that_never_moves_ends_with_what_it_is(place: str) -> None:
     line, watch = Line("the judge, asked by 1 at once,"), TaskWatch()
 
     async def waits() -> None:
-        with in_line(line, 0.2):
+        with in_line(line, 0.6):
             await asyncio.sleep(30)
 
     def waits_plainly() -> None:
@@ -155,21 +155,21 @@ def test_a_queue_that_never_moves_ends_with_what_it_is(place: str) -> None:
     begun = time.monotonic()
     for _ in range(4):  # the task is not to blame, and is not given up
         with pytest.raises(EnvFailure, match=r"env_timeout: waits\w*: still queued: the judge, asked by 1 "):
-            asyncio.run(EnvGuard("t", 1, 0.1, watch).call(call))
-    assert time.monotonic() - begun >= 0.8
+            asyncio.run(EnvGuard("t", 1, 0.5, watch).call(call))
+    assert time.monotonic() - begun >= 2.4
 
 
 def test_a_queue_that_moves_may_take_as_long_as_it_takes() -> None:
     line = Line("the judge")
 
     async def waits() -> str:
-        with in_line(line, 1.0):
+        with in_line(line, 30.0):
             for _ in range(30):
                 await asyncio.sleep(0.05)
                 line.moves()
         return "served"
 
-    assert asyncio.run(EnvGuard("t", 1, 0.1).call(waits)) == "served"
+    assert asyncio.run(EnvGuard("t", 1, 1.0).call(waits)) == "served"
 
 
 def test_time_in_line_is_counted_once_and_only_while_there_is_any() -> None:

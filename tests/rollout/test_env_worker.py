@@ -103,7 +103,7 @@ def test_a_coroutine_that_hangs_or_breaks_ends_its_own_episode() -> None:
     assert causes["task-6"].startswith("env_error: SystemExit: 3 (waiting.py:")
 
 
-def gone(check: Any, seconds: float = 10.0) -> bool:
+def gone(check: Any, seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while not check() and time.monotonic() < deadline:
         time.sleep(0.05)

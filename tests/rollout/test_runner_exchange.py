@@ -68,7 +68,7 @@ def test_jobs_that_are_done_are_counted_by_batch() -> None:
     with asyncio.Runner() as loop:
         bench = RequestQueue(loop, play)
         gates[0].set()
-        assert bench.exchange([JobBatch(3, "sample", [0, 1]), JobBatch(4, "sample", [2])], 0.01) == {}
+        assert bench.exchange([JobBatch(3, "sample", [0, 1]), JobBatch(4, "sample", [2])], 0.3) == {}
         assert bench.in_progress() == {3: 1, 4: 0}
         gates[1].set()
         assert bench.exchange([], 60.0, 1) == {3: [True, True]} and bench.in_progress() == {4: 0}

@@ -146,7 +146,9 @@ def test_a_runner_that_is_stopped_ends_its_episodes_before_it_closes_environment
     start = BranchPoint("task-2", 7, dialogue=Dialogue.start("task 2 begins"), anchor="start")
     jobs = [BranchSpec(number, start, (1, 2)) for number in range(3)]
     played = JobBatch(0, "expand", jobs), JobBatch(1, "sample", [EpisodeSpec(f"task-{n}", n, 0, n) for n in range(3)])
-    assert runner.exchange(played, wait_s=0.3) == {} and len(Alive.all) == 6
+    assert runner.exchange(played, wait_s=0.1) == {}
+    while len(Alive.all) < 6:
+        assert runner.exchange(wait_s=0.1) == {}
     runner.stop()
     assert not Alive.all and not runner.in_progress
     monkeypatch.setattr(runner, "stop", lambda: None)  # the fixture would do it once more

@@ -223,19 +223,26 @@ def test_new_checkpoints_roll_in_under_load_and_no_request_fails(hosted: Hosted)
         while not stop.is_set():
             answers.append(hosted.chat())
 
+    def await_answer(checkpoint: str, since: int = 0) -> None:
+        deadline = time.monotonic() + 120
+        while not any(f'"{checkpoint}"' in answer.text for answer in answers[since:]):
+            assert time.monotonic() < deadline, f"no answer of {checkpoint}"
+            time.sleep(0.05)
+
     threads = [threading.Thread(target=load) for _ in range(4)]
     for thread in threads:
         thread.start()
     try:
-        time.sleep(0.5)
+        await_answer("demo/000001")
         hosted.publish("000002")  # the server follows the run's folder
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while hosted.client.get("/readyz").json()["checkpoint"] != "demo/000002":
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        time.sleep(0.3)
+        await_answer("demo/000002")
         assert hosted.roll("000001").json()["checkpoint"] == "demo/000001"  # and obeys the administrator
-        time.sleep(0.3)
+        time.sleep(0.3)  # what was on its way arrives
+        await_answer("demo/000001", since=len(answers))
     finally:
         stop.set()
         for thread in threads:

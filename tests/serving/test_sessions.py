@@ -26,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Greets in the environment ``slow``."""
     folder = write_model(tmp_path_factory.mktemp("models") / "greeter", ["hello", "dear", "world"])
     options = {"env": "slow", "max_model_len": MAX_TOKENS, "max_response_tokens": 6}
-    limits = {"max_sessions": 2, "request_timeout_s": 0.4, "env_timeout_s": 0}
+    limits = {"max_sessions": 2, "request_timeout_s": 3.0, "env_timeout_s": 0}
     server = Server(folder, **options, **limits)
     yield server
     slow_env.RELEASE.set()
@@ -103,7 +103,7 @@ def test_turns_of_agent_and_person_can_be_read_and_reread(server: Server) -> Non
     assert episode.trajectory.steps[2].prompt_ids[: len(own.prompt_ids)] == own.prompt_ids
     close(server, session)
     assert problem(server.request("GET", f"/agent/sessions/{session['id']}"))[:2] == (404, "session_not_found")
-    for _ in range(100):  # the environment is closed in the session's own thread
+    for _ in range(1000):  # the environment is closed in the session's own thread
         if slow_env.CLOSED:
             break
         server.run(asyncio.sleep(0.02))
@@ -162,7 +162,7 @@ def test_a_hanging_environment_keeps_its_place_until_it_returns(server: Server) 
         return await asyncio.gather(ask(path, json={}), ask(path, json={}), server.client.get("/healthz"))
 
     hung, busy, health = server.run(two_steps())
-    assert problem(hung)[:2] == (504, "timeout") and "did not answer within 0.4 s" in hung.text
+    assert problem(hung)[:2] == (504, "timeout") and "did not answer within 3 s" in hung.text
     assert problem(busy)[:2] == (409, "session_busy")
     assert health.status_code == 200  # the event loop never waited
     assert problem(server.request("GET", path.removesuffix("/step")))[0] == 404
@@ -181,21 +181,21 @@ def test_a_hanging_environment_keeps_its_place_until_it_returns(server: Server) 
 def test_an_environment_that_does_not_begin_has_the_time_of_a_run_and_keeps_its_place(tmp_path: Path) -> None:
     slow_env.RELEASE.set()
     options = {"env": "slow", "max_model_len": MAX_TOKENS, "max_response_tokens": 6}
-    limits = {"env_start_timeout_s": 0.4, "env_timeout_s": 0.3, "max_sessions": 2}
+    limits = {"env_start_timeout_s": 2.0, "env_timeout_s": 1.5, "max_sessions": 2}
     server = Server(write_model(tmp_path / "greeter", ["hello"]), **options, **limits)
     slow_env.RELEASE.clear()
     slow_env.CLOSED.clear()
     settings = server.service.sessions._settings
     settings.env_options = {"size": 7}
     late = server.request("POST", "/agent/sessions", {"task_id": "plain"})
-    message = "slow: env_timeout: start: no answer within 0.4 s (env_start_timeout_s)"
+    message = "slow: env_timeout: start: no answer within 2 s (env_start_timeout_s)"
     assert problem(late) == (502, "environment_failed", message)
     settings.env_options = {}
     late = server.request("POST", "/agent/sessions", {"task_id": "hang-reset"})
-    assert problem(late) == (502, "environment_failed", "slow: env_timeout: reset: no answer within 0.3 s")
+    assert problem(late) == (502, "environment_failed", "slow: env_timeout: reset: no answer within 1.5 s")
     assert problem(server.request("POST", "/agent/sessions", {}))[:2] == (429, "too_many_sessions")
     slow_env.RELEASE.set()
-    for _ in range(200):  # one that was not made is not closed
+    for _ in range(1000):  # one that was not made is not closed
         if server.service.sessions.count == 0 and slow_env.CLOSED == ["hang-reset"]:
             break
         server.run(asyncio.sleep(0.02))

@@ -37,7 +37,7 @@ def test_a_writer_that_does_not_start_is_named(tmp_path: Path) -> None:
 def test_a_killed_writer_is_followed_by_one_that_takes_the_file_over(tmp_path: Path) -> None:
     actor = start_pool_actor(tmp_path / "p")
     pool = RemotePool(actor)
-    pool.add(Event("checkpoint", 1)).result(30)
+    pool.add(Event("checkpoint", 1)).result(60)
     before = ray.get(actor.pid.remote())
     os.kill(before, signal.SIGKILL)
     pool.add(Event("checkpoint", 2)).result(60)

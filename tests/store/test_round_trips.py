@@ -78,7 +78,7 @@ def test_trajectories_come_back(written):
         path = Path(folder) / "pool.sqlite"
         with PoolWriter(path) as pool:
             for place, trajectory in enumerate(written):
-                pool.add(*session_records(trajectory, f"s{place}", iteration=place, env="any")).result(10)
+                pool.add(*session_records(trajectory, f"s{place}", iteration=place, env="any")).result(60)
         with PoolReader(path) as reader:
             assert list(reader.trajectories()) == written
             assert [reader.trajectory(stored) for stored in reader.stored()] == written
@@ -128,7 +128,7 @@ def test_prompts_may_come_without_what_their_parent_has(calls):
             for call in calls:
                 said = known.get(call.parent, [])
                 shared = len(said) if call.prompt_ids[: len(said)] == said else 0
-                pool.add(replace(call, prompt_ids=call.prompt_ids[shared:], shared=shared)).result(10)
+                pool.add(replace(call, prompt_ids=call.prompt_ids[shared:], shared=shared)).result(60)
                 known[call.id] = call.prompt_ids + call.response_ids
         with PoolReader(path) as reader:
             assert list(reader.calls()) == calls
@@ -139,7 +139,7 @@ def test_what_a_call_leaves_out_must_be_there(tmp_path, parent, shared):
     with PoolWriter(tmp_path / "p") as pool:
         pool.add(Call(1, 0, [1], [2], [-0.5], 0, "stop"))
         with pytest.raises(InputError, match="which are not here"):
-            pool.add(Call(2, parent, [3], [4], [-0.5], 0, "stop", shared=shared)).result(10)
+            pool.add(Call(2, parent, [3], [4], [-0.5], 0, "stop", shared=shared)).result(60)
 
 
 def test_nothing_is_stored_twice(tmp_path):
@@ -177,7 +177,7 @@ def test_every_kind_of_record_comes_back(tmp_path):
         Event("run", facts={"seed": 1}),
     ]
     with PoolWriter(tmp_path / "p") as pool:
-        pool.add(*records).result(10)
+        pool.add(*records).result(60)
     with PoolReader(tmp_path / "p") as reader:
         read = [
             *reader.sessions(), *reader.outcomes("s"), *reader.batches(), *reader.credit("s"),

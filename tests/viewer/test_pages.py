@@ -82,7 +82,7 @@ def server(folder: Path) -> Iterator[str]:
         assert address is not None
         yield address[1]
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(120) == 130
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ def test_a_page_follows_a_run_that_is_written(page, server, folder):
     page.focus("tbody tr:first-child a")
     with PoolWriter(folder / "pool.sqlite") as pool:
         pool.add(*group_records(3, 0))
-    page.wait_for_selector("tbody tr:first-child th:has-text('i3')", timeout=20_000)
+    page.wait_for_selector("tbody tr:first-child th:has-text('i3')", timeout=60_000)
     assert page.evaluate("document.activeElement.textContent") == "i2"  # who reads stays where they are
     assert page.locator("#news[aria-live=polite]").inner_text() == "run: now with i3"
 

@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from loopback import Loopback, Reply, Request, loopback
+from loopback import Loopback, Reply, Request, loopback, together
 
 from rl_agents.background import begin, wait
 from rl_agents.web.model_server import ModelServer, ServerError
@@ -54,14 +54,14 @@ def test_a_thousand_calls_of_a_slow_server_are_bounded_and_all_answered() -> Non
         await asyncio.sleep(0.2)
         return Reply(str(request.body["n"]).encode())
 
-    with loopback(echo) as server:
+    with loopback(together(50, echo)) as server:
         assert ask_all(server_at(server, concurrency=100), 1000) == list(range(1000)), "each its own"
     assert 50 <= server.most_under_way <= 100 and len(server.requests) == 1000
     assert server.connections <= 110, "connections are used again"
 
 
 def test_the_bound_holds_for_all_who_ask_from_wherever() -> None:
-    with loopback(after(0.1)) as server:
+    with loopback(together(3, after(0.1))) as server:
         asked = server_at(server, concurrency=3)
         threads = [threading.Thread(target=lambda: asyncio.run(asked.post("/x", {}))) for _ in range(5)]
         threads += [threading.Thread(target=lambda: ask(server_at(server, concurrency=3))) for _ in range(5)]
@@ -128,7 +128,7 @@ def test_a_server_that_dies_in_the_middle() -> None:
             time.sleep(0.01)
     for work in works:
         with pytest.raises(ServerError, match=r"ConnectError: .*\(2 attempts\)"):
-            work.result(10)
+            work.result(60)
 
 
 def test_a_byte_now_and_then_is_no_answer() -> None:

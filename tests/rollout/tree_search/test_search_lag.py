@@ -39,13 +39,13 @@ def followed(order: Order) -> tuple[list[str], dict[str, float]]:
             events.append("expand")
             if order == "beside" and len(events) > 3:  # the first tick has nothing to learn from beside it
                 expanding.set()
-                assert learning.wait(10), "expanded, and nobody learns meanwhile"
+                assert learning.wait(60), "expanded, and nobody learns meanwhile"
                 learning.clear()
         return world.expand(specs)
 
     def learn(samples: Sequence[Trajectory], number: int) -> Mapping[str, float]:
         if order == "beside" and explorer.has_budget():
-            assert expanding.wait(10), "learns, and nothing is expanded meanwhile"
+            assert expanding.wait(60), "learns, and nothing is expanded meanwhile"
             expanding.clear()
             learning.set()
         events.append(f"learn {number} from {len(samples)}")
