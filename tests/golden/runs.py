@@ -64,15 +64,21 @@ CASES: Mapping[str, Case] = {
 
 def machine() -> dict[str, str | int]:
     """What decides about the last bit of a number."""
-    names = [line.partition(":")[2].strip() for line in _cpu_lines() if line.startswith("model name")]
+    facts = dict(part for line in reversed(_cpu_lines()) if (part := _fact(line))[1])  # of the first processor
+    cpu = " ".join(facts.get(name, "") for name in ("model name", "cpu family", "model", "stepping"))
     return {
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "numpy": np.__version__,
         "capability": torch.backends.cpu.get_cpu_capability(),
-        "cpu": (names or [platform.processor()])[0],
+        "cpu": cpu.strip() or platform.processor(),
         "threads": torch.get_num_threads(),
     }
+
+
+def _fact(line: str) -> tuple[str, str]:
+    name, _, value = line.partition(":")
+    return name.strip(), value.strip()
 
 
 def _cpu_lines() -> list[str]:
