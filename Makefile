@@ -85,7 +85,7 @@ $(EXAMPLE_PAGES): | .venv/.ready
 demo: .venv/.ready
 	$(PY) run.py --config tune_configs/recipes/alfworld_chain_gae_weak.yaml
 
-# A pretrained model of 135 M parameters learns a text game: about ten minutes of one core. docs/tutorials/real-model-on-a-laptop.md
+# A pretrained model of 135 M parameters learns a text game: ten to twenty minutes of one core. docs/tutorials/real-model-on-a-laptop.md
 LLM := runs/demo-llm
 demo-llm: .venv/.ready
 	test -f $(LLM)/smollm2/config.json || $(PY) run.py model smollm2 --output $(LLM)/smollm2

@@ -90,8 +90,8 @@ SEARCH_PARTS = """## Ablations of 3spo
 
 Each row changes one part of the first row, which is 3spo with `path_failures=last`: it was the default when these runs
 were made. *Ahead* is the lead of the first row, paired by seed. *Mean over training* is the mean success from the start
-to the budget. *Unique states* is the number of different states of an iteration per step (the
-paper's table 3 counts those that no earlier rollout of the run had visited). With `reading=learned` the search
+to the budget. *Unique states* is the number of different states of an iteration per step (the paper's table 3 counts
+those that no earlier rollout of the run had visited). With `reading=learned` the search
 does not backtrack, so backtracking has no row.
 """
 SEARCH_HEADS = "| variant | seeds | success | ahead | mean over training | steps to 0.6 | unique states | CPU-s a run |"
@@ -156,7 +156,7 @@ def overview(found: Mapping[str, Mapping[str, Runs]]) -> str:
         measure, ours, grpo = at_steps(WORLDS[name].budget), arms.get(OURS, {}), arms[BASELINE]
         means = {arm: fmean(measure.of(run) for run in arms[arm].values()) for arm in SHORT if arm in arms}
         rates = [f"{means[arm]:.2f}" if arm in means else "" for arm in SHORT]
-        pairs = [measure.difference(ours[seed], grpo[seed]) for seed in sorted(ours.keys() & grpo.keys(), key=int)]
+        pairs = leads(ours, grpo, measure)
         cells = (
             f"{name} ({len(ours)})",
             f"{fmean(run['success']['0'] for run in (ours or grpo).values()):.2f}",
@@ -181,11 +181,7 @@ def parts(found: Mapping[str, Mapping[str, Runs]]) -> str:
     lines = ["## Ablations\n", "| part | task | seeds | difference in success |", "|---|---|---|---|"]
     for part, (own, other) in PARTS.items():
         for name, arms in found.items():
-            measure, seeds = at_steps(WORLDS[name].budget), arms.get(own, {}).keys() & arms.get(other, {}).keys()
-            if not comparable(arms.get(own, {}), arms.get(other, {})):
-                continue
-            values = [measure.difference(arms[own][seed], arms[other][seed]) for seed in sorted(seeds, key=int)]
-            if values:
+            if values := leads(arms.get(own, {}), arms.get(other, {}), at_steps(WORLDS[name].budget)):
                 lines.append(f"| {part} | [{name}](#{name}) | {len(values)} | {difference(values)} |")
     return "\n".join((*lines, ""))
 
@@ -207,12 +203,11 @@ def search_part(arm: str, arms: Mapping[str, Runs], measure: Measure, budget: in
     """A variant's line."""
     whole, own = arms[LAST_STEPS], arms[arm]
     runs = list(own.values())
-    seeds = sorted(whole.keys() & own.keys(), key=int) if arm != LAST_STEPS else []
     cells = (
         arm,
         str(len(runs)),
         shown(student_interval([measure.of(run) for run in runs])),
-        difference([measure.difference(whole[seed], own[seed]) for seed in seeds]),
+        difference(leads(whole, own, measure)) if arm != LAST_STEPS else "",
         text(mean_of_curve(runs, budget)),
         steps_to(runs, budget),
         shown(student_interval([run["unique_states"] for run in runs])),
@@ -250,15 +245,15 @@ def verdict(name: str, ours: str, arms: Mapping[str, Runs], others: Sequence[str
         shown(student_interval(end)),
         difference([after - before for before, after in zip(start, end, strict=True)]),
         f"{best} {fmean(measure.of(arms[best][seed]) for seed in shared[best]):.2f}",
-        *(lead(own, arms.get(arm, {}), measure) for arm in (best, BASELINE, *others)),
+        *(difference(leads(own, arms.get(arm, {}), measure)) for arm in (best, BASELINE, *others)),
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
 
-def lead(ours: Runs, other: Runs, measure: Measure) -> str:
-    """Difference over the common seeds; empty if the two are not comparable."""
-    seeds = sorted(ours.keys() & other.keys()) if comparable(ours, other) else []
-    return difference([measure.difference(ours[seed], other[seed]) for seed in seeds])
+def leads(ours: Runs, other: Runs, measure: Measure) -> list[float]:
+    """Differences at the common seeds; none if the two are not comparable."""
+    seeds = sorted(ours.keys() & other.keys(), key=int) if comparable(ours, other) else []
+    return [measure.difference(ours[seed], other[seed]) for seed in seeds]
 
 
 def comparable(ours: Runs, other: Runs) -> bool:
@@ -289,7 +284,7 @@ def row(arm: str, runs: Runs, baseline: Runs, measure: Measure) -> str:
         f"{fmean(start):.2f}",
         shown(student_interval(own)),
         difference([after - before for after, before in zip(own, start, strict=True)]),
-        lead(runs, baseline, measure) if arm != BASELINE else "",
+        difference(leads(runs, baseline, measure)) if arm != BASELINE else "",
         f"{fmean(run['sampled_tokens'] for run in runs.values()) / 1000:.0f} k",
         f"{fmean(run['cpu_seconds'] for run in runs.values()):.0f}",
     )

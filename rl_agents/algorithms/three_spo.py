@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rl_agents.advantages import BoolArray, FloatArray, IntArray, grpo
+from rl_agents.advantages import BoolArray, FloatArray, IntArray, grpo, step_gae
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import policy_loss
 from rl_agents.config.options import key
@@ -235,7 +235,7 @@ def path_gains(values: ArrayLike, gamma: float, solved: bool) -> FloatArray:
 
 
 def failure_gains(values: ArrayLike, gamma: float) -> FloatArray:
-    """Gains of a failed path's steps: ½·GAE with λ = 0.95 and no reward, A_t = γ·V(s_{t+1}) - V(s_t) + γλ·A_{t+1}.
+    """Gains of a failed path's steps: ½·A_t, A_t = γ·V(s_{t+1}) - V(s_t) + γλ·A_{t+1}; `step_gae` without reward.
 
     V is 0 after the last step, also at the turn limit. With the last step alone (`path_gains`) nothing tells a policy
     which earlier step was wrong: on errand, where one wrong step ends an episode, success fell from 0.27 to 0.16.
@@ -243,12 +243,9 @@ def failure_gains(values: ArrayLike, gamma: float) -> FloatArray:
     Args:
         values: [steps], V of the state before each step, with all turns left.
     """
-    before = np.asarray(values, dtype=np.float64)
-    gains, following = gamma * np.append(before[1:], 0.0) - before, 0.0
-    for step in reversed(range(before.size)):
-        gains[step] += gamma * FAILURE_LAMBDA * following
-        following = gains[step]
-    return 0.5 * gains
+    steps = np.asarray(values).size
+    zeros, following = np.zeros(steps), [*range(1, steps), -1][:steps]
+    return 0.5 * step_gae(zeros, values, following, gamma=gamma, lam=FAILURE_LAMBDA, final_values=zeros).advantages
 
 
 def sibling_advantages(

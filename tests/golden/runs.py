@@ -64,7 +64,7 @@ CASES: Mapping[str, Case] = {
 
 def machine() -> dict[str, str | int]:
     """What decides about the last bit of a number."""
-    facts = dict(part for line in reversed(_cpu_lines()) if (part := _fact(line))[1])  # of the first processor
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in _cpu_lines())}
     cpu = " ".join(facts.get(name, "") for name in ("model name", "cpu family", "model", "stepping"))
     return {
         "torch": torch.__version__,
@@ -74,11 +74,6 @@ def machine() -> dict[str, str | int]:
         "cpu": cpu.strip() or platform.processor(),
         "threads": torch.get_num_threads(),
     }
-
-
-def _fact(line: str) -> tuple[str, str]:
-    name, _, value = line.partition(":")
-    return name.strip(), value.strip()
 
 
 def _cpu_lines() -> list[str]:
