@@ -52,7 +52,8 @@ def settle_engine(settings: Settings) -> None:
 def settle_dtype(settings: Settings) -> None:
     """Replace ``dtype=auto`` by bfloat16 where it is fast, else by float32.
 
-    On a CPU without instructions for bfloat16, its matrix products take 7 to 50 times as long as those of float32.
+    Matrix products of a model of 135 M parameters took 1.4 to 4.6 times as long as in float32 on a CPU restricted to
+    AVX2, and half as long with instructions for bfloat16 (from 8 rows on).
     """
     if settings.dtype == "auto":
         settings.dtype = "bfloat16" if settings.gpus_per_learner or fast_bfloat16() else "float32"
