@@ -180,7 +180,8 @@ def completion(output: Any, version: int) -> Completion:
     counted = [(number, span.end - span.start) for number, span in names]
     first, versions = stamp(counted) if counted else (version, ())
     reason = result.finish_reason or "abort"
-    return Completion(tokens, logprobs, first, reason, version_spans=versions, likeliest=likeliest(output))
+    likely = likeliest(output, range(len(tokens)))
+    return Completion(tokens, logprobs, first, reason, version_spans=versions, likeliest=likely)
 
 
 def counts_versions() -> bool:
@@ -200,26 +201,25 @@ def batch_room(settings: EngineSettings) -> int:
 
 
 def sampled(output: Any) -> tuple[list[int], list[float]]:
-    """Return the tokens of a ``RequestOutput`` so far, and their log-probabilities."""
+    """Return the tokens of a ``RequestOutput`` so far, and their log-probabilities.
+
+    vLLM's lists may grow meanwhile in its own thread; positions count once their log-probabilities are complete.
+    """
     result = output.outputs[0]
-    tokens = list(result.token_ids)
     flat = result.logprobs
-    logprobs = list(flat.logprobs)
-    if list(flat.token_ids) != tokens:  # more than one entry per position: look the sampled token up
-        logprobs = [position[token].logprob for position, token in zip(flat, tokens, strict=True)]
-    return tokens, logprobs
+    count = len(flat.end_indices)
+    # Each position begins with the sampled token.
+    return list(result.token_ids[:count]), [flat.logprobs[start] for start in flat.start_indices[:count]]
 
 
-def likeliest(output: Any, known: int = 0) -> Sequence[Likeliest]:
-    """Return the likeliest tokens of each position from ``known`` on; empty if they were not requested.
+def likeliest(output: Any, places: range) -> Sequence[Likeliest]:
+    """Return the likeliest tokens of these positions; empty if they were not requested.
 
     Tokens that could not be sampled are excluded.
     """
     flat = output.outputs[0].logprobs
-    count = len(flat.token_ids) // max(1, len(flat)) - 1  # each place begins with the sampled token
-    if count < 1:
-        return ()
-    return [_ranked(flat[place], count) for place in range(known, len(flat))]
+    count = flat.end_indices[0] - 1 if flat.end_indices else 0  # each position begins with the sampled token
+    return [_ranked(flat[place], count) for place in places] if count else ()
 
 
 def _ranked(entries: Any, count: int) -> Likeliest:

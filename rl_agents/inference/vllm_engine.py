@@ -122,12 +122,14 @@ class VLLMEngine:
         final, known, before = None, 0, len(self._given_up)
         try:
             params = sampling_params(sampling, on_tokens is not None)
-            more = sampling.extras is not None and sampling.extras.top_logprobs > 0
             async for output in self._engine.generate(prompt, params, str(next(self._ids))):
                 final = output
                 if on_tokens is not None and before == len(self._given_up):
                     tokens, logprobs = sampled(output)
-                    on_tokens(tokens[known:], logprobs[known:], *([likeliest(output, known)] if more else []))
+                    if len(tokens) == known:  # outputs share one list, and the one before told these tokens
+                        continue
+                    new = range(known, len(tokens))
+                    on_tokens(tokens[known:], logprobs[known:], likeliest(output, new))
                     known = len(tokens)
         except EngineError:
             raise

@@ -45,8 +45,10 @@ class TextStream:
         self._decoded += now[self._taken : whole]
         self._taken = max(self._taken, whole)
         if whole == len(now):
-            self._start, self._read = self._read, len(self._ids)
-            self._taken = len(self._decode(self._ids[self._start :]))
+            # Tokens without text are no context: some tokenizers drop the space before the first word.
+            context = self._decode(self._ids[self._read :])
+            if context:
+                self._start, self._read, self._taken = self._read, len(self._ids), len(context)
         return self._show(last)
 
     def _show(self, last: bool) -> str:

@@ -7,9 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.chat.template import ChatTemplate
+from rl_agents.envs.small_model import word_tokenizer
 from rl_agents.web.text import TextStream
 
 TEMPLATES = [ChatTemplate(qwen()), ChatTemplate(llama())]
+WORDS = word_tokenizer(["good", "bye", "now"], [], 64)
 TEXTS = st.text(st.sampled_from("ab 1🙂é中\n"), max_size=20)
 
 
@@ -48,3 +50,13 @@ def test_half_a_character_waits_and_broken_bytes_do_not_wait_for_ever() -> None:
     assert [stream.add([token]) for token in ids] == ["a", "", "", "", "🙂"]
     broken = TextStream(template.decode)
     assert "".join(broken.add([ids[1]]) for _ in range(40)).count("\ufffd") >= 20
+
+
+@given(pieces=st.lists(st.lists(st.sampled_from(["good", "bye", "now", "<pad>"]), max_size=3)))
+def test_pieces_without_text_take_no_space_from_the_next_word(pieces: list[list[str]]) -> None:
+    """A vLLM output may bring no new token, and special tokens are not shown."""
+    template = ChatTemplate(WORDS)
+    ids = [WORDS.convert_tokens_to_ids(piece) for piece in pieces]
+    stream = TextStream(template.decode)
+    shown = "".join(stream.add(piece) for piece in ids) + stream.add([], last=True)
+    assert shown == template.decode([token for piece in ids for token in piece])
