@@ -74,25 +74,20 @@ CRITIC = ("critic_lr=1e-3", "critic_warmup=2")
 #: chain-gae's former default: it looked further ahead.
 LAMBDA_095 = ("gae_lambda=0.95", "transition_prior=0")
 SEARCH = ("algo=3spo", "search_steps=2200")
-LAST = "path_failures=last"
-#: 3spo as it was when the following ones were run; they are compared with it.
-LAST_STEPS = "3spo, last steps of failures"
 #: 3spo with one part changed: what the paper ablates, then what our reading adds to it.
 ABLATIONS: dict[str, tuple[str, ...]] = {
-    LAST_STEPS: (LAST,),
-    "3spo, w/o novelty": ("novelty=none", LAST),
-    "3spo, w/o difference": ("score_difference=none", LAST),
-    "3spo, fixed omega": ("novelty_fixed=0.25", LAST),
-    "3spo, uniform n": ("search_rollouts=uniform", LAST),
-    "3spo, w/o backtracking": ("search_backtrack=false", LAST),
-    "3spo, novelty always": ("novelty_until=always", LAST),
-    "3spo, difference of scores": ("score_difference=score", LAST),
-    "3spo, counts": ("score_rate=counts", LAST),
-    "3spo, deviation of siblings": ("sibling_norm=group", LAST),
+    "3spo, w/o novelty": ("novelty=none",),
+    "3spo, w/o difference": ("score_difference=none",),
+    "3spo, fixed omega": ("novelty_fixed=0.25",),
+    "3spo, uniform n": ("search_rollouts=uniform",),
+    "3spo, novelty always": ("novelty_until=always",),
+    "3spo, difference of scores": ("score_difference=score",),
+    "3spo, counts": ("score_rate=counts",),
+    "3spo, deviation of siblings": ("sibling_norm=group",),
     "3spo, w/o paths": ("path_weight=0",),
-    "3spo, constant rate": ("lr_decay=0", LAST),
-    "3spo, G_max 4": ("group_size=4", LAST),
-    "3spo, G_max 8": ("group_size=8", LAST),
+    "3spo, last steps of failures": ("path_failures=last",),
+    "3spo, constant rate": ("lr_decay=0",),
+    "3spo, G_max 4": ("group_size=4",),
 }
 METHODS: dict[str, tuple[str, ...]] = {
     "grpo": ("algo=grpo", *GROUPS),

@@ -59,6 +59,12 @@ WORLDS = {
         ("env.success_return=1", "iterations=12", "eval_interval=4", "checkpoint_interval=12", "eval_episodes=128"),
         episodes=80, group=8, steps=160,
     ),
+    "webshop": World(
+        "webshop",
+        (*COMMON, "max_response_tokens=16", "max_model_len=320", "max_turns=8"),
+        ("iterations=10", "eval_interval=5", "checkpoint_interval=10", "eval_episodes=128"),
+        episodes=80, group=8, steps=250,
+    ),
     "clerk": World(
         "mcp",
         (*COMMON, f"env.servers={CLERK}/servers.json", f"env.tasks={CLERK}/train.jsonl",

@@ -26,6 +26,7 @@ from rl_agents.envs.base import (
     plain_options,
     read_env_options,
     starter_defaults,
+    starter_spec,
     task_ids,
 )
 from rl_agents.envs.blackbox import BlackboxOptions
@@ -207,8 +208,21 @@ def check_recipe(settings: Settings, recipe: AlgorithmSpec) -> None:
     _check_contradictions(settings, recipe)
 
 
+def _check_demonstrator(settings: Settings) -> None:
+    """Reject keys of an environment whose scripted player would play under others."""
+    fixed = getattr(starter_spec(settings.env, settings.env_options).demonstrate, "fixed", {})
+    for name, value in fixed.items():
+        if (chosen := settings.env_options.get(name)) != value:
+            raise InputError(
+                f"env.{name}={chosen}: the scripted player of {settings.env} needs env.{name}={value}; "
+                "demonstration_data=FILE imitates the dialogues of a table instead"
+            )
+
+
 def _check_contradictions(settings: Settings, recipe: AlgorithmSpec) -> None:
     if recipe.source == "demonstrations":
+        if not settings.demonstration_data and not settings.pool:
+            _check_demonstrator(settings)
         return
     if settings.kl_coef and settings.kl_in_reward_coef:
         raise InputError(

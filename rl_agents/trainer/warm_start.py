@@ -21,7 +21,13 @@ from rl_agents.inference.hub import model_folder
 from rl_agents.trainer.checkpoint import write_atomically
 from rl_agents.trainer.ray_init import quiet_libraries
 from rl_agents.trainer.resolve import MODEL_NOTE
-from rl_agents.trainer.warm_start_folder import STARTER_SEED, chosen_training, imitation_keys, starter_dir
+from rl_agents.trainer.warm_start_folder import (
+    STARTER_SEED,
+    chosen_training,
+    environment_keys,
+    imitation_keys,
+    starter_dir,
+)
 
 #: Builds an algorithm from settings: `AgentAlgorithm.from_settings`, which callers pass to avoid an import cycle.
 BuildAlgo = Callable[[Settings], Any]
@@ -37,8 +43,7 @@ def ensure_model(settings: Settings, build_algo: BuildAlgo) -> Path:
     if not (folder / "model.safetensors").is_file():
         starter = starter_spec(env, options)
         print(f"[rl_agents] training the warm-start model for {env} ({starter.takes}, once)", flush=True)
-        chosen = {name: value for name, value in starter.defaults.items() if name.startswith("env.")}
-        keys = {**chosen, **chosen_training(settings.starter_iterations)}
+        keys = {**environment_keys(starter), **chosen_training(settings.starter_iterations)}
         build_starter(build_algo, env, folder, STARTER_SEED, keys, _show_quarters)
     return folder
 
@@ -80,7 +85,13 @@ def build_starter(
                 metrics = algo.train()["agent"]
                 if on_iteration is not None:
                     on_iteration(iteration + 1, settings.iterations, metrics)
-            write_atomically(output_dir, lambda folder: _copy_hf(algo, folder))
+
+            def fill(folder: Path) -> None:
+                _copy_hf(algo, folder)
+                if model:
+                    _write_note(folder, env, {name: value for name, value in keys.items() if name.startswith("env.")})
+
+            write_atomically(output_dir, fill)
         finally:
             algo.stop()
     return output_dir
@@ -90,7 +101,12 @@ def _write_untrained(env: str, starter: StarterSpec, folder: Path, seed: int) ->
     tokenizer = starter.build_tokenizer()
     starter.build_model(tokenizer, seed).save_pretrained(folder, safe_serialization=True)
     tokenizer.save_pretrained(folder)
-    note = {"env": env, "settings": dict(starter.defaults)}
+    _write_note(folder, env, starter.defaults)
+
+
+def _write_note(folder: Path, env: str, settings: Mapping[str, Any]) -> None:
+    """Write the environment and the settings that runs with this model begin with."""
+    note = {"env": env, "settings": dict(settings)}
     (folder / MODEL_NOTE).write_text(json.dumps(note, indent=1), encoding="utf-8")
 
 

@@ -38,6 +38,11 @@ def chosen_training(iterations: int) -> dict[str, Any]:
     return {"iterations": iterations} if iterations else {}
 
 
+def environment_keys(starter: StarterSpec) -> dict[str, Any]:
+    """Return the environment's keys that its scripted demonstrator needs, such as ``env.prompt``."""
+    return {name: value for name, value in starter.defaults.items() if name.startswith("env.")}
+
+
 def imitation_keys(starter: StarterSpec, chosen: Mapping[str, Any], model: str = "") -> dict[str, Any]:
     """Return the keys of the run that imitates an environment's scripted demonstrator.
 
@@ -45,7 +50,9 @@ def imitation_keys(starter: StarterSpec, chosen: Mapping[str, Any], model: str =
         chosen: keys that were set.
         model: a pretrained model, which does not use the small network's lengths and learning rates.
     """
-    return {**PRETRAINED, **chosen} if model else {**starter.defaults, **starter.training, **chosen}
+    if model:
+        return {**environment_keys(starter), **PRETRAINED, **chosen}
+    return {**starter.defaults, **starter.training, **chosen}
 
 
 def starter_config(env: str, options: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from chat_models import save_chat_model
 from environments import outcome
 
 import rl_agents.envs  # noqa: F401  (registers)
+from rl_agents.algorithms import Settings
 from rl_agents.background import settled
 from rl_agents.envs.base import ENVIRONMENTS, StarterSpec, env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
+from rl_agents.trainer.algorithm import AgentAlgorithm
+from rl_agents.trainer.resolve import resolve
+from rl_agents.trainer.warm_start import build_starter
 
 
 def _has_starter(name: str) -> bool:
@@ -119,3 +125,22 @@ def test_the_untrained_model_is_small_and_seeded(name: str) -> None:
     rows = model.get_input_embeddings().weight
     assert torch.equal(rows, same.get_input_embeddings().weight)
     assert not torch.equal(rows, other.get_input_embeddings().weight)
+
+
+def test_imitation_plays_as_its_demonstrator_does_and_later_runs_do_too(tmp_path: Path) -> None:
+    """A pretrained model: guess_numbers' player writes the short prompt, which is not the environment's default."""
+    keys = {
+        "iterations": 1,
+        "tasks_per_iteration": 2,
+        "demonstrations": 4,
+        "max_model_len": 512,
+        "max_response_tokens": 64,
+    }
+    build = AgentAlgorithm.from_settings
+    folder = build_starter(
+        build, "guess_numbers", tmp_path / "made", set=keys, model=str(save_chat_model(tmp_path / "base"))
+    )
+    later = {"algo": "grpo", "env": "guess_numbers", "model": str(folder)}
+    assert resolve(Settings.from_dict(later)).env_options["prompt"] == "compact"
+    with pytest.raises(InputError, match=r"env.prompt=paper: .* needs env.prompt=compact"):
+        resolve(Settings.from_dict({**later, "algo": "sft", "env.prompt": "paper"}))

@@ -130,7 +130,6 @@ def test_they_are_measured_once_and_a_resumed_run_keeps_its_own(model: Path, mon
 
 def test_train_eval_and_tune_take_the_same(model: Path, tmp_path: Path) -> None:
     wanted = resolved(model)
-    learned = resolved(model, algo="sft")
     flags = ["--algo", "3spo", "--env", "guess_numbers", "--model", str(model), "--local"]
     plan = plan_new(main_parser().parse([*flags, "--output", str(tmp_path / "out")]))
     assert plan.settings.algo == "3spo"
@@ -139,7 +138,7 @@ def test_train_eval_and_tune_take_the_same(model: Path, tmp_path: Path) -> None:
     keys = f"{{env: guess_numbers, model: {model}, engine: torch}}"
     file.write_text(f"set: {keys}\nspace: {{lr: [1.0e-4, 1.0e-5]}}\n")
     trials = resolve_trials(load_sweep(file), str(file)).values()
-    for settings in (plan.settings, evaluation_settings(args, str(model), {}), learned, *trials):
+    for settings in (plan.settings, evaluation_settings(args, str(model), {}), *trials):
         assert [getattr(settings, n) for n in lengths.KEYS] == [getattr(wanted, n) for n in lengths.KEYS]
 
 

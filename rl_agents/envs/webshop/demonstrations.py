@@ -147,7 +147,7 @@ def words() -> list[str]:
 
 
 STARTER = word_starter(
-    ScriptedPlayer(WebShopEnv, _begin, Habits(), fixed={"catalogue": CATALOGUE, "prompt": "compact"}),
+    ScriptedPlayer(WebShopEnv, _begin, Habits(), fixed={}),
     words,
     tags=(),
     max_tokens=512,
