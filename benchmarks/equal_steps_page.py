@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.claims.registry import Measure, at_steps
 from benchmarks.doc_tables import filled
-from benchmarks.equal_steps import ABLATIONS, LAST_STEPS, METHODS, WORLDS, World, curve, mean_of_curve
+from benchmarks.equal_steps import ABLATIONS, METHODS, WORLDS, World, curve, mean_of_curve
 from benchmarks.grid import RESULTS, Run, text
 from rl_agents.reporting.statistics import Interval, student_interval
 
@@ -80,7 +80,7 @@ HEADS = (
 SAME_START = 0.03
 #: What is added in the first arm to the second one.
 PARTS = {
-    "3spo: all steps of failed paths instead of the last": (OURS, LAST_STEPS),
+    "3spo: all steps of failed paths instead of the last": (OURS, f"{OURS}, last steps of failures"),
     "chain-gae: replay of successful episodes": (BEFORE, f"{BEFORE}, each episode once"),
     "chain-gae: λ = 0.7 instead of 0.95": (f"{CHAIN}, lambda 0.7, no correction", BEFORE),
     "chain-gae: λ = 0.7 with the transition correction": (CHAIN, BEFORE),
@@ -88,13 +88,14 @@ PARTS = {
 }
 SEARCH_PARTS = """## Ablations of 3spo
 
-Each row changes one part of the first row, which is 3spo with `path_failures=last`: it was the default when these runs
-were made. *Ahead* is the lead of the first row, paired by seed. *Mean over training* is the mean success from the start
-to the budget. *Unique states* is the number of different states of an iteration per step (the paper's table 3 counts
-those that no earlier rollout of the run had visited). With `reading=learned` the search
-does not backtrack, so backtracking has no row.
+Each row changes one part of 3spo. *Ahead* is the lead of 3spo, paired by seed. *Mean over training* is the mean success
+from the start to the budget. *States* is the number of different states at which a run sampled, from its start to its
+end. *Unique states* is the number of different states of an iteration per step. With `reading=learned` the search does
+not backtrack, so backtracking has no row.
 """
-SEARCH_HEADS = "| variant | seeds | success | ahead | mean over training | steps to 0.6 | unique states | CPU-s a run |"
+SEARCH_HEADS = (
+    "| variant | seeds | success | ahead | mean over training | steps to 0.6 | states | unique states | CPU-s a run |"
+)
 #: What the search's table counts steps to.
 ENOUGH = 0.6
 #: Pages that have the short table, the name in its mark, and its methods, as their heads call them.
@@ -188,28 +189,29 @@ def parts(found: Mapping[str, Mapping[str, Runs]]) -> str:
 
 def search_parts(found: Mapping[str, Mapping[str, Runs]]) -> str:
     """3spo whole, and with one part changed each, on the worlds where parts were changed."""
-    changed = ABLATIONS.keys() - {LAST_STEPS}
-    told = {name: arms for name, arms in found.items() if changed & arms.keys()}
+    told = {name: arms for name, arms in found.items() if len(ABLATIONS.keys() & arms.keys()) > 1}
     parts = [SEARCH_PARTS] if told else []
     for name, arms in told.items():
         measure = at_steps(WORLDS[name].budget)
-        rows = [search_part(arm, arms, measure, WORLDS[name].budget) for arm in (*ABLATIONS, OURS) if arm in arms]
+        rows = [search_part(arm, arms, measure, WORLDS[name].budget) for arm in (OURS, *ABLATIONS) if arm in arms]
         head = f"On [{name}](#{name}), after {WORLDS[name].budget // 1000} k environment steps:"
-        parts.append("\n".join((head, "", SEARCH_HEADS, f"|{'---|' * 8}", *rows, "")))
+        parts.append("\n".join((head, "", SEARCH_HEADS, f"|{'---|' * 9}", *rows, "")))
     return "\n".join(parts)
 
 
 def search_part(arm: str, arms: Mapping[str, Runs], measure: Measure, budget: int) -> str:
     """A variant's line."""
-    whole, own = arms[LAST_STEPS], arms[arm]
+    whole, own = arms[OURS], arms[arm]
     runs = list(own.values())
+    states = [run["run_states"] for run in runs if "run_states" in run]
     cells = (
         arm,
         str(len(runs)),
         shown(student_interval([measure.of(run) for run in runs])),
-        difference(leads(whole, own, measure)) if arm != LAST_STEPS else "",
+        difference(leads(whole, own, measure)) if arm != OURS else "",
         text(mean_of_curve(runs, budget)),
         steps_to(runs, budget),
+        f"{fmean(states):,.0f}" if states else "",
         shown(student_interval([run["unique_states"] for run in runs])),
         f"{fmean(run['cpu_seconds'] for run in runs):.0f}",
     )

@@ -63,7 +63,8 @@ WORLDS = {
         "webshop",
         (*COMMON, "max_response_tokens=16", "max_model_len=320", "max_turns=8"),
         ("iterations=10", "eval_interval=5", "checkpoint_interval=10", "eval_episodes=128"),
-        episodes=80, group=8, steps=250,
+        episodes=64, group=8, steps=250,
+        sft=("demonstrations=256", "iterations=8"),
     ),
     "clerk": World(
         "mcp",
