@@ -103,12 +103,7 @@ def together(verdicts: Sequence[str]) -> str:
 def _mixed(verdicts: Sequence[str]) -> str:
     """Return the number of comparisons with each verdict, as text."""
     one = {CONTRADICTED: f"is {CONTRADICTED}"}
-    many = {
-        HOLDS: "hold",
-        DIRECTION: "hold in direction",
-        NOTHING: "do not show",
-        CONTRADICTED: f"are {CONTRADICTED}",
-    }
+    many = {HOLDS: "hold", DIRECTION: "hold in direction", NOTHING: "do not show", CONTRADICTED: f"are {CONTRADICTED}"}
     counts = {verdict: verdicts.count(verdict) for verdict in many if verdict in verdicts}
     said = (f"{n} {one.get(verdict, verdict) if n == 1 else many[verdict]}" for verdict, n in counts.items())
     return f"mixed: of {len(verdicts)} comparisons {', '.join(said)}"

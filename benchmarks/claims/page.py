@@ -118,9 +118,7 @@ def section(claim: Claim, judged: Sequence[Judged]) -> str:
         filled(f"**Verdict: {standing(claim, judged)}.** {claim.reading}"),
         filled(f"**Distance from the paper.** {claim.distance[0].upper()}{claim.distance[1:]}."),
         f"![effects with intervals, compared with the paper's](../images/claims/{claim.number}.png)",
-        "\n".join(
-            [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", *(row(own) for own in judged)],
-        ),
+        "\n".join([f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", *(row(own) for own in judged)]),
         *(table() for table in claim.tables),
         f"    {claim.own_command or f'python -m benchmarks.claims {claim.number} --until 10'}",
     ]

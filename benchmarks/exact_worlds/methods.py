@@ -1,6 +1,4 @@
-"""Methods that learn from complete episodes: their sampling, step advantages and memory. The formulas are those of
-`rl_agents.advantages`.
-"""
+"""Methods that learn from complete episodes: sampling, step advantages (`rl_agents.advantages`) and memory."""
 
 from __future__ import annotations
 
@@ -87,12 +85,10 @@ def gigpo_advantages(world: World, steps: Steps) -> FloatArray:
 def hgpo_advantages(world: World, steps: Steps) -> FloatArray:
     """HGPO with a history of two states, as by default."""
     previous = np.where(steps.time > 0, np.arange(-1, len(steps) - 1), -1)
-    return np.asarray(
-        hgpo(
-            returns_of(world, steps), anchors(world, steps), steps.group, previous,
-            history=2, alpha=1.0, weight_offset=1, std="population",
-        )
-    )  # fmt: skip
+    return np.asarray(hgpo(
+        returns_of(world, steps), anchors(world, steps), steps.group, previous,
+        history=2, alpha=1.0, weight_offset=1, std="population",
+    ))  # fmt: skip
 
 
 def whitened(steps: Steps, advantages: FloatArray) -> FloatArray:
@@ -140,14 +136,10 @@ def chain_of(
     clipped: bool = False,
     corrected: float = 0.0,
 ) -> Maker:
-    """Return a method whose critic is the chain of states, with γ = 0.95 and a factor of 0.7 on earlier counts.
+    """Return a method whose critic is the chain of states, with ``size`` episodes per task.
 
-    Args:
-        lam: 0: γ·V(s') - V(s); 1: the return minus V(s).
-        size: episodes per task.
-        imitate, bounded, clipped: weight of successful episodes of the last four iterations, and their use (`Solved`);
-            0: no replay.
-        corrected: k of `Transitions`, whose b(s, s') is added to a step's advantage; 0: no correction.
+    ``imitate``, ``bounded``, ``clipped``: see `Solved`; 0: no replay. ``corrected``: k of `Transitions`; 0: no
+    correction.
     """
 
     def make(world: World, runs: int) -> Method:
@@ -178,15 +170,9 @@ def chain_of(
 
 
 class ChainCritic:
-    """The Markov chain of the steps of this and of earlier iterations, one per run (`rl_agents.advantages`).
+    """The Markov chain of the steps of this and earlier iterations, one per run (`rl_agents.advantages`).
 
-    Args:
-        gamma: γ per step.
-        keep: factor on the counts of earlier iterations.
-
-    Attributes:
-        worth: V by name, [runs, names].
-        counts: N(s, s') by names, [runs, names, names + 2]; the last two are the ends.
+    ``worth`` is V [runs, names]; ``counts`` N(s, s') [runs, names, names + 2], of which the last two are the ends.
     """
 
     def __init__(self, world: World, runs: int, *, gamma: float, keep: float) -> None:
@@ -200,8 +186,8 @@ class ChainCritic:
         self.counts *= self.keep
 
     def count(self, steps: Steps) -> None:
-        """Count these steps and solve the chains. An episode that the horizon cut ended unsolved."""
-        after = np.where(steps.ended & ~steps.solved(self.world), self.world.won + 1, steps.after)
+        """Count these steps and solve the chains."""
+        after = steps.ends(self.world)
         place = (steps.run * self.names + self._name[steps.state]) * (self.names + 2) + self._name[after]
         self.counts += np.bincount(place, steps.reach, self.counts.size).reshape(self.counts.shape)
         run, origin, target = np.nonzero(self.counts[..., : self.names] > 1e-3)
@@ -223,11 +209,7 @@ class ChainCritic:
 class Transitions:
     """Correction of step GAE for state aliasing, by the names of a state and the next one.
 
-    b(s, s') = Σ (A^1 - A^λ)/(N(s, s') + k), over this and earlier iterations; its mean is 0 without aliasing.
-
-    Args:
-        keep: factor on the sums of earlier iterations.
-        prior: k, visits without information.
+    b(s, s') = Σ (A^1 - A^λ)/(N(s, s') + k), over this and earlier iterations; k is ``prior``.
     """
 
     def __init__(self, world: World, runs: int, *, keep: float, prior: float) -> None:
@@ -239,19 +221,15 @@ class Transitions:
 
     def correction(self, steps: Steps, beyond: FloatArray) -> FloatArray:
         """Count A^1 - A^λ of these steps; return b of each."""
-        after = np.where(steps.ended & ~steps.solved(self.world), self.world.won + 1, steps.after)
-        at = (steps.run * self._shape[0] + self._name[steps.state]) * self._shape[1] + self._name[after]
+        origin, target = self._name[steps.state], self._name[steps.ends(self.world)]
+        at = (steps.run * self._shape[0] + origin) * self._shape[1] + target
         self._visits = self.keep * self._visits + np.bincount(at, minlength=self._visits.size)
         self._beyond = self.keep * self._beyond + np.bincount(at, beyond, self._beyond.size)
         return np.asarray(self._beyond[at] / (self._visits[at] + self.prior))
 
 
 class ReturnCritic:
-    """V by name as a moving average of returns: the best that a critic network trained on them could learn.
-
-    Args:
-        rate: share of a new mean of returns.
-    """
+    """V by name as a moving average of returns: the best that a critic network trained on them could learn."""
 
     def __init__(self, world: World, runs: int, *, rate: float) -> None:
         self.world, self.rate = world, rate
@@ -278,12 +256,10 @@ CLIP = 0.2
 
 @dataclass
 class Solved:
-    """The successful episodes of all runs, and their replay.
+    """The successful episodes of all runs, and their replay with ``weight``.
 
-    Attributes:
-        weight: of their steps; new ones have 1.
-        bounded: use only the newest, at most as many as the batch has new episodes.
-        clipped: weigh them by the ratio to the sampling policy with PPO's clip (as in the product).
+    ``bounded``: only the newest, at most as many as the batch has new episodes. ``clipped``: times the ratio to the
+    sampling policy with PPO's clip, as in the product.
     """
 
     weight: float

@@ -16,9 +16,8 @@ class Steps:
 
     Attributes:
         run, group, episode: numbers; a group's episodes start in the same state.
-        time: number of earlier steps in the episode.
         after: the next state, or the end (`World.won`, or the next number).
-        ended: the episode ends here, by itself or by the horizon.
+        ended: by itself or by the horizon.
         following: index of the episode's next step; -1 for the last one.
         reach: weight of the step in the gradient; 1 for new episodes.
     """
@@ -40,6 +39,10 @@ class Steps:
     def solved(self, world: World) -> BoolArray:
         """Return whether the episode ends here, solved."""
         return np.asarray(self.after == world.won)
+
+    def ends(self, world: World) -> IntArray:
+        """Return the next states; an episode that the horizon cut ended unsolved."""
+        return np.where(self.ended & ~self.solved(world), world.won + 1, self.after)
 
     def taken(self, which: BoolArray) -> Steps:
         """Return only these steps, which form complete episodes."""
@@ -66,11 +69,7 @@ class Steps:
 
 
 class Sampler:
-    """Samples with the policies of all runs, from one random stream.
-
-    Args:
-        chosen: π(a|s), [runs, states, actions].
-    """
+    """Samples with the policies π(a|s) of all runs, [runs, states, actions], from one random stream."""
 
     def __init__(self, world: World, chosen: FloatArray, generator: np.random.Generator) -> None:
         self.world, self.chosen, self.generator = world, chosen, generator
@@ -118,11 +117,7 @@ class Sampler:
 
 @dataclass
 class Budget:
-    """Environment steps per iteration and run; steps beyond it are subtracted from the next iteration.
-
-    Attributes:
-        left: [runs].
-    """
+    """Environment steps per iteration and run; steps beyond it are subtracted from the next iteration."""
 
     steps: int
     left: FloatArray
