@@ -96,5 +96,5 @@ def drawn(path: Path, rows: int = 1, columns: int = 1, *, dpi: int = 110, **keys
 
     figure, axes = pyplot.subplots(rows, columns, layout="constrained", **keys)
     yield figure, axes
-    figure.savefig(path, dpi=dpi, bbox_inches="tight")
+    figure.savefig(path, dpi=dpi)
     pyplot.close(figure)

@@ -1,8 +1,8 @@
 """Verdicts from paired differences: their intervals, and the smallest effect that they can detect.
 
-Runs with the same seed share tasks and, as long as they sample the same, random numbers; their difference is one
-observation. Seeds are added in steps of `LOOKS`. The intervals hold for all looks together (Bonferroni), so stopping at
-the first decision is wrong in at most 5 % of cases.
+Runs with the same seed share tasks and some random numbers; their difference is one observation. Seeds are added in
+steps of `LOOKS`. The intervals hold for all looks together (Bonferroni), so stopping at the first decision is wrong
+in at most 5 % of cases.
 """
 
 from __future__ import annotations
@@ -55,12 +55,7 @@ class Finding:
 
 
 def find(differences: Sequence[float], paper: float | None) -> Finding:
-    """Judge paired differences.
-
-    Args:
-        differences: one per seed, positive in favor of the claim.
-        paper: the paper's effect in the same unit and sign.
-    """
+    """Judge paired differences, positive in favor of the claim; ``paper`` is the paper's effect in the same unit."""
     told = [value for value in differences if not math.isnan(value)]
     if len(told) < 2:
         mean = told[0] if told else math.nan
