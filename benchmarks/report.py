@@ -42,10 +42,10 @@ def load(name: str) -> dict[str, Any]:
 
 def save(name: str, data: Mapping[str, Any]) -> None:
     """Write ``results/NAME.json``; whoever reads it meanwhile sees the old file or the new one."""
-    RESULTS.mkdir(exist_ok=True)
     temporary = RESULTS / f"{name}.tmp"
+    temporary.parent.mkdir(parents=True, exist_ok=True)
     temporary.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(RESULTS / f"{name}.json")
+    temporary.replace(temporary.with_suffix(".json"))
 
 
 def write_figures(name: str, command: str, figures: Mapping[str, Any]) -> None:
