@@ -9,6 +9,7 @@ from typing import Any
 import ray
 import torch
 
+from benchmarks.timing import cpu_of
 from benchmarks.vs_trl import common
 from rl_agents.trainer.algorithm import AgentConfig
 
@@ -55,11 +56,6 @@ class Run:
             reward=sum(t.episode_return for t in episodes) / len(episodes), cpu_s=cpu_s,
             rollout_cpu_s=cpu_s - self.learner_s, learner_cpu_s=self.learner_s,
         )  # fmt: skip
-
-
-def cpu_of(actor: Any) -> float:
-    """Return the CPU seconds of an actor's process so far; called in the actor."""
-    return time.process_time()
 
 
 def main() -> None:
