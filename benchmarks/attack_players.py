@@ -40,11 +40,7 @@ Player = Callable[[Game], str]
 
 @dataclass(frozen=True)
 class Trial:
-    """An environment with options, whose training tasks a player may read.
-
-    Attributes:
-        train: (id, references) of training tasks.
-    """
+    """An environment with options, whose training tasks, as (id, references), a player may read."""
 
     env: str
     options: Mapping[str, Any]
@@ -84,7 +80,7 @@ def references(trial: Trial) -> list[str]:
 
 
 def soup(trial: Trial, unit: str) -> str:
-    """Return the bag that overlaps most with the training stories: each word, or letter, as often as its median."""
+    """Return the bag that overlaps most with the training stories."""
     bags = [Counter(found if unit == "word" else "".join(found)) for found in map(words, references(trial))]
     return max((_bag(bags, share, unit) for share in (0.2, 0.3, 0.4, 0.5)), key=lambda text: _overlap(text, bags, unit))
 
@@ -107,24 +103,20 @@ def _overlap(text: str, bags: Sequence[Counter[str]], unit: str) -> float:
 
 def best_by_sum(game: Game) -> str:
     """Recommend the movie with the highest sum of scores, without asking anything."""
-    task = game.env.state.task
-    if not game.env.state.final:
-        return f"<answer> {','.join(['1'] * len(task.weights))} </answer>"
-    best = max(task.unseen, key=lambda movie: sum(movie.scores))
-    return f"<answer> {_movie_name(best, game)} </answer>"
+    return _recommended(game, lambda movies: max(movies, key=lambda movie: sum(movie.scores)))
 
 
 def any_movie(game: Game) -> str:
+    return _recommended(game, game.rng.choice)
+
+
+def _recommended(game: Game, choose: Callable[[Any], Any]) -> str:
+    from rl_agents.envs.movie_recommendation.env import movie_name
+
     task = game.env.state.task
     if not game.env.state.final:
         return f"<answer> {','.join(['1'] * len(task.weights))} </answer>"
-    return f"<answer> {_movie_name(game.rng.choice(task.unseen), game)} </answer>"
-
-
-def _movie_name(movie: Any, game: Game) -> str:
-    from rl_agents.envs.movie_recommendation.env import movie_name
-
-    return movie_name(movie, game.env.state.task.size, game.env._prompt)
+    return f"<answer> {movie_name(choose(task.unseen), task.size, game.env._prompt)} </answer>"
 
 
 def any_candidates(game: Game) -> str:

@@ -2,14 +2,13 @@
 
     python run.py sft --env gymnasium:benchmarks.long_thoughts:Rooms --output models/rooms
 
-There are three rooms in a fixed order. The right door is fixed for each pair of room and sign, so learning about the
-last room does not help in the first. No observation says whether a door was right. The reward after the last door is
-the share of right doors (as WebShop returns its score), and an episode is solved if all are right. A reward discounted
-per token reaches the first room's door times gamma ** 125, one discounted per step times gamma ** 2.
+There are three rooms in a fixed order. The right door is fixed for each pair of room and sign, and no observation
+says whether a door was right. The reward after the last door is the share of right doors, and an episode is solved
+if all are right. A reward discounted per token reaches the first room's door times gamma ** 125, one discounted per
+step times gamma ** 2.
 
-The thoughts of demonstrations consist of random clauses without meaning (about a quarter of a nat per token) and end
-with the room and its sign; a share `RIGHT` of their doors is right. Tuned for a start between 0.05 and 0.3: the rooms,
-and the iterations of imitation.
+The thoughts of demonstrations are random clauses without meaning and end with the room and its sign; a share `RIGHT`
+of their doors is right. Tuned for a start between 0.05 and 0.3: the rooms, and the iterations of imitation.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python run.py sft --env gymnasium:benchmarks.mixed_doors:Doors --output models/doors
 
-The right one of four doors is fixed for each place. Demonstrations choose it with a probability that is evenly spaced
-over the places of a floor, within the floor's limits (`FLOORS`). A task has three places of one floor, and is solved if
-all its doors are right. So the tasks of one floor are nearly always solved, those of two floors rarely, and more than
-half of the groups of eight agree at the start. Learning about one floor does not help on another. The limits were tuned
-with GRPO for these properties, for a start between 0.05 and 0.3, and for something to learn on every floor.
+The right one of four doors is fixed for each place. Demonstrations choose it with a probability that is evenly
+spaced over the places of a floor, within the floor's limits (`FLOORS`). A task has three places of one floor, and is
+solved if all its doors are right. So more than half of the groups of eight agree at the start. Learning about one
+floor does not help on another. The limits were tuned with GRPO for these properties and a start between 0.05 and
+0.3.
 """
 
 from __future__ import annotations

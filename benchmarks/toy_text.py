@@ -26,8 +26,7 @@ TAXI_ERRORS, LAKE_ERRORS = 0.45, 0.3
 class InWords(gymnasium.Env):
     """A toy-text environment whose actions are words; a snapshot holds its state and its random state.
 
-    Args:
-        goal_in_key: complete state keys: what is shown, together with what is said only once, at the beginning.
+    ``goal_in_key``: complete state keys, with what is said only once, at the beginning.
     """
 
     observation_space = action_space = Text(max_length=1000)

@@ -2,11 +2,9 @@
 
     python -m benchmarks.equal_steps --local --jobs 2 --world science --seeds 5
 
-Nothing in the package was tuned on them. Their difficulty was adjusted to the success of the warm-start models, and the
-test codes of `Deduction` were chosen again because the first ones differed from those of training. The observations of
-`Deduction` contain less than its states. In `Rooms` the goal must be found first. `Traps` ends at a wrong step.
-`Errand` is easy and has instructions. `Science` rewards every part of a procedure and penalizes a wrong one. `Blocks`
-and `River` were written last, after 3spo was fixed; their observations contain everything that decides success.
+Nothing in the package was tuned on them. Their difficulty was adjusted to the success of the warm-start models, and
+the test codes of `Deduction` were chosen again because the first ones differed from those of training. `Blocks` and
+`River` were written last, after 3spo was fixed; their observations contain everything that decides success.
 """
 
 from __future__ import annotations
