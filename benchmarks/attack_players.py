@@ -102,7 +102,6 @@ def _overlap(text: str, bags: Sequence[Counter[str]], unit: str) -> float:
 
 
 def best_by_sum(game: Game) -> str:
-    """Recommend the movie with the highest sum of scores, without asking anything."""
     return _recommended(game, lambda movies: max(movies, key=lambda movie: sum(movie.scores)))
 
 
@@ -120,7 +119,6 @@ def _recommended(game: Game, choose: Callable[[Any], Any]) -> str:
 
 
 def any_candidates(game: Game) -> str:
-    """Name a random candidate for each circuit."""
     from rl_agents.envs.circuit_decoding.env import answer_text
 
     task = game.env.state.task

@@ -37,7 +37,6 @@ class Counting(gymnasium.Env[str, str]):
     observation_space = action_space = gymnasium.spaces.Text(1 << 16)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin a task; all members of a group see the same observation."""
         rng = random.Random(str(options))
         self._words = [f"{rng.randrange(1, 10)}{rng.randrange(1, 10)}{rng.randrange(1, 10)}" for _ in range(20)]
         return " ".join(self._words), {}

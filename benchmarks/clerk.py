@@ -105,7 +105,6 @@ def demonstrations(servers: Path, tasks: Path, count: int = DEMONSTRATIONS) -> I
 
 
 def write(folder: Path) -> None:
-    """Write servers, tasks and demonstrations."""
     folder.mkdir(parents=True, exist_ok=True)
     root = str(Path(__file__).resolve().parents[1])
     server = {"command": sys.executable, "args": ["-m", "benchmarks.clerk", "--serve"], "cwd": root}
@@ -117,7 +116,6 @@ def write(folder: Path) -> None:
 
 
 def serve() -> None:
-    """Run the MCP server."""
     from mcp.server.mcpserver import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
 

@@ -115,7 +115,6 @@ def task_ids(split: str, options: Panel) -> list[str]:
 
 
 def demonstrate(task_id: str, rng: random.Random, options: Panel, max_turns: int = 0) -> list[tuple[str, str]]:
-    """Return a demonstration by the mediocre demonstrator of the task's environment."""
     name, _, task = task_id.partition(":")
     own = base.read_env_options(base.env_spec(name), DOMAINS[name].options)
     return base.starter_spec(name).demonstrate(task, rng, own, max_turns)

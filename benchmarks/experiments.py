@@ -121,7 +121,6 @@ def right(room: str) -> Column:
 
 
 def effective(runs: list[Run]) -> str:
-    """Effective sample size, mean over iterations and seeds."""
     return mean_of("ess")(runs) if "ess" in runs[0] else "-"
 
 
@@ -150,7 +149,6 @@ def flags(algo: str, env: str, presets: bool) -> tuple[str, ...]:
 
 
 def changed(base: Sequence[str], variants: Keys) -> list[Arm]:
-    """Return an arm for each set of keys, with the same flags."""
     return [Arm(name, (*base, *sets(keys))) for name, keys in variants.items()]
 
 
@@ -363,7 +361,6 @@ def asynchrony_cell(args: Namespace) -> Callable[..., Run]:
 
 
 def run_with_tools(slow: bool, **cell: Any) -> Run:
-    """Call `run_cell` in a separate Ray session."""
     from benchmarks.slow_tools import start_session
 
     if slow:

@@ -197,7 +197,6 @@ def merging(args: Any) -> list[dict[str, Any]]:
 def dialogues(
     count: int, steps: int, prompt: int, response: int, observation: int, vocabulary: int
 ) -> list[Trajectory]:
-    """Return episodes of random ids."""
     rng, found = np.random.default_rng(0), list[Trajectory]()
     for index in range(count):
         taken, read = list[Step](), rng.integers(0, vocabulary, prompt).tolist()

@@ -58,7 +58,6 @@ class Arm:
 
 
 def grid_parser(description: str | None, name: str) -> argparse.ArgumentParser:
-    """Return a parser with the flags that every grid has."""
     parser = command_line(description, {"seeds": 3})
     parser.add_argument("--first-seed", type=int, default=0, help="only seeds from this one on")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="keys of every arm")
@@ -194,7 +193,6 @@ def read_run(path: Path) -> Run:
 
 
 def total_until(records: Sequence[Run], iteration: int, tag: str) -> int:
-    """Sum a metric over the iterations up to ``iteration``."""
     return int(sum(record.get(tag, 0) for record in records if record["iteration"] <= iteration))
 
 
@@ -203,7 +201,6 @@ def _every(records: Sequence[Run], tag: str) -> list[float]:
 
 
 def _reported(records: Sequence[Run]) -> list[str]:
-    """Return the tags of the environment's own metrics."""
     return sorted(tag for tag in (records[-1] if records else {}) if tag.startswith("env/"))
 
 
@@ -220,7 +217,6 @@ def text(interval: dict[str, float]) -> str:
 
 
 def mean_text(values: Sequence[float]) -> str:
-    """Return `text` of the mean and its 95 % Student interval."""
     return text(student_interval(values).to_dict())
 
 
@@ -231,7 +227,6 @@ def mean_of(what: str | Callable[[Run], float], digits: int = 2) -> Column:
 
 
 def zero_advantage(runs: list[Run]) -> str:
-    """Return the share of episodes without an advantage; ``-`` if a run has none on file."""
     return mean_of("zero_advantage_share")(runs) if all("zero_advantage_share" in run for run in runs) else "-"
 
 
@@ -246,7 +241,6 @@ COLUMNS: Mapping[str, Column] = {
 
 
 def markdown(arms: Mapping[str, list[Run]], extra: Mapping[str, Column] | None = None) -> str:
-    """Return a table with `COLUMNS` and ``extra``."""
     return table(arms, {**COLUMNS, **(extra or {})})
 
 

@@ -50,7 +50,6 @@ class Rooms(gymnasium.Env):
     max_turns = len(ROOMS)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """See `gymnasium.Env.reset`: draw a sign for every room."""
         super().reset(seed=seed)
         self.signs = [SIGNS[int(number)] for number in self.np_random.integers(len(SIGNS), size=len(ROOMS))]
         self.chosen: tuple[str, ...] = ()
@@ -71,7 +70,6 @@ class Rooms(gymnasium.Env):
         return "-".join(self.places()[len(self.chosen)])
 
     def places(self) -> list[tuple[str, str]]:
-        """Return (room, sign) pairs in the order of the rooms."""
         return list(zip(ROOMS, self.signs, strict=True))
 
     def snapshot(self) -> tuple[list[str], tuple[str, ...]]:

@@ -36,7 +36,6 @@ def right_door(place: str) -> str:
 
 
 def known(place: str) -> float:
-    """Return the share of demonstrations in which the place's door is right."""
     floor, wing = place.split("-")
     least, most = FLOORS[floor]
     return least + (most - least) * WINGS.index(wing) / (len(WINGS) - 1)
@@ -47,7 +46,6 @@ class Doors(gymnasium.Env):
     max_turns = LENGTH
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """See `gymnasium.Env.reset`: draw a floor and places on it."""
         super().reset(seed=seed)
         floor = list(FLOORS)[int(self.np_random.integers(len(FLOORS)))]
         self.places = [f"{floor}-{WINGS[int(n)]}" for n in self.np_random.integers(len(WINGS), size=LENGTH)]

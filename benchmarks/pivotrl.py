@@ -112,12 +112,10 @@ def keys(values: Mapping[str, object] | None = None, **further: object) -> tuple
 
 
 def env_keys(env: str) -> tuple[str, ...]:
-    """Return flags with the options of an environment."""
     return keys({f"env.{name}": value for name, value in DOMAINS[env].options.items()})
 
 
 def lengths(env: str) -> dict[str, int]:
-    """Return the most tokens of a dialogue and of a response in an environment."""
     tokens, response = DOMAINS[env].lengths
     return {"max_model_len": tokens, "max_response_tokens": response}
 
@@ -161,7 +159,6 @@ END_TO_END = (arm("end-to-end GRPO", "grpo", 30, "--env", "webshop", *env_keys("
 
 
 def expert_arms(expert: str, ablations: bool = False) -> list[Arm]:
-    """Return the arms that train with turns of one of `EXPERTS`."""
     suffix, folder = EXPERTS[expert], f"{DATA}/{expert}"
 
     def pivots(name: str, file: str, verifier: Mapping[str, object]) -> Arm:
@@ -259,7 +256,6 @@ def plot(base: list[dict[str, float]], arms: dict[str, list[Run]], path: Path) -
 
 
 def _curve(runs: Sequence[Run], key: str) -> list[float]:
-    """Return the mean over the seeds for each checkpoint."""
     return [fmean(values) for values in zip(*(run[key].values() for run in runs), strict=True)]
 
 

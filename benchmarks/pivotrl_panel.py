@@ -50,7 +50,6 @@ def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
 
 
 def shown(model: Path, seed: int) -> Run:
-    """Return success in every domain, with the episodes of ``seed``."""
     rates = {env: play(model, env, first=seed)[0] for env in (SHOP, *OTHERS)}
     outside = {env: rates[env] for env in OTHERS}
     return {"success": {"0": rates[SHOP]}, "retained": {"0": fmean(outside.values())}, "panel": outside}

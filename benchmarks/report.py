@@ -35,7 +35,6 @@ def add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> 
 
 
 def load(name: str) -> dict[str, Any]:
-    """Read ``results/NAME.json``."""
     data: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     return data
 
@@ -70,7 +69,6 @@ def summarize(rounds: Sequence[Mapping[str, float]]) -> dict[str, dict[str, floa
 
 
 def median_table(rounds: Sequence[Mapping[str, float]]) -> str:
-    """Return a table with one line per number."""
     lines = [f"{'median of ' + str(len(rounds)):40} {'median':>10} {'min':>10} {'max':>10}"]
     for name, row in summarize(rounds).items():
         lines.append(f"{name:40} {row['median']:10g} {row['min']:10g} {row['max']:10g}")
@@ -82,7 +80,6 @@ def _rounded(value: float) -> float:
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
     return "\n".join([f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *(f"| {' | '.join(row)} |" for row in rows)])
 
 

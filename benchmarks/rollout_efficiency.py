@@ -93,7 +93,6 @@ def _params(length: int, seed: int) -> Any:
 
 
 def recorded(trajectories: Sequence[Trajectory]) -> list[list[Request]]:
-    """Return the requests of each episode."""
     return [
         [(step.prompt_ids, len(step.response_ids), step_seed(t.seed, turn)) for turn, step in enumerate(t.steps)]
         for t in trajectories
@@ -109,7 +108,6 @@ def check_equal(one: Sequence[Trajectory], other: Sequence[Trajectory]) -> None:
 
 
 def measure(keys: dict[str, Any], rounds: int) -> list[dict[str, float]]:
-    """Run each round on both paths, then with raw vLLM."""
     found = []
     with started(Settings.from_dict(keys), [("vllm", "separate"), ("vllm", "colocate")]) as (apart, together):
         assert apart.workers.engine_group is not None

@@ -187,7 +187,6 @@ def cores(case: Mapping[str, float], pools: Sequence[Mapping[str, float]]) -> Fi
 
 
 def table(data: Mapping[str, Any]) -> str:
-    """Return the Markdown table of a result."""
     lines = []
     for version, found in (("before", data["before"]), ("now", data)):
         for case in found["cases"] or ():
@@ -201,7 +200,6 @@ def table(data: Mapping[str, Any]) -> str:
 
 
 def picture(data: Mapping[str, Any], file: Path) -> None:
-    """Draw the cores that each component needs, against the number of engines."""
     with drawn(file, figsize=(7, 4)) as (_, axis):
         for found, style in ((data["before"], "--"), (data, "-")):
             points = [(case["engines"], cores(case, found["pools"])) for case in found["cases"] or ()]

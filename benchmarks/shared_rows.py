@@ -111,8 +111,6 @@ def rows_of(shape: Shape, seed: int = 0) -> list[Row]:
 
 
 class Side:
-    """A learner with or without prefix sharing."""
-
     def __init__(self, folder: str, prefixes: bool) -> None:
         config = AgentConfig()
         config.agent = Settings.from_dict({

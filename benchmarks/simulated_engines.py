@@ -82,7 +82,6 @@ class EngineHost:
         return await getattr(self.engines[engine], method)(*args)
 
     async def counts(self) -> tuple[int, int]:
-        """Return the process id, and the number of exchanges so far."""
         return os.getpid(), self.exchanges
 
 

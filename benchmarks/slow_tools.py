@@ -30,7 +30,6 @@ def latency_s(task: str, seed: int | None, turn: int) -> float:
 
 
 def install() -> None:
-    """Make GuessNumbers slow in this process, if `SWITCH` is set."""
     if SWITCH not in os.environ:
         return
     from rl_agents.envs.guess_numbers.env import GuessNumbersEnv

@@ -91,7 +91,6 @@ def shown(found: Sequence[Line]) -> list[Line]:
 
 
 def filled(page: str, found: Sequence[Line]) -> str:
-    """The page with today's table between its marks."""
     return MARKED.sub(lambda mark: f"{mark[1]}{lines_of(shown(found))}{mark[2]}", page)
 
 
@@ -110,7 +109,6 @@ def appendix(found: Sequence[Line]) -> str:
 
 
 def picture(lines: Sequence[Line]) -> None:
-    """Draw a bar for each row; 1 means equal CPU time."""
     names = [f"{line.what.split(';')[0]}\nagainst {line.against}".replace("`", "") for line in lines]
     ratios = [line.figure["median"] for line in lines]
     with drawn(PICTURE, figsize=(8, 3.6)) as (_, axis):
@@ -168,7 +166,6 @@ def engines(data: Data) -> Iterator[Line]:
 
 
 def shared_rows(data: Data) -> Iterator[Line]:
-    """Speed of updates with prefix sharing, relative to flat rows."""
     for size, shapes in data["models"].items():
         for shape in shapes:
             ratios = shape["update_ratios"]

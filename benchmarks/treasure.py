@@ -50,7 +50,6 @@ class Treasure(gymnasium.Env):
         return [str(first + number) for number in range(count)]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """See `gymnasium.Env.reset`: the game of the task's number."""
         super().reset(seed=seed)
         dice = random.Random(int((options or {}).get("task_id", seed or 0)))
         colors, rooms = dice.sample(COLORS, CHOICES), dice.sample(ROOMS, CHOICES)
@@ -118,7 +117,6 @@ ADVERSARIES: dict[str, Callable[[str], str]] = {
 
 
 async def _play(engine: Any, context: Any, task: str) -> tuple[list[str], bool]:
-    """Answers of one game, and whether it was won."""
     from rl_agents.chat.template import Dialogue
     from rl_agents.inference.base import Sampling
 

@@ -42,7 +42,6 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """One of the verdicts above."""
         if math.isnan(self.effect.mean):
             return UNTOLD
         if self.effect.n < LOOKS[0]:
@@ -96,7 +95,6 @@ def together(verdicts: Sequence[str]) -> str:
 
 
 def _mixed(verdicts: Sequence[str]) -> str:
-    """Return the number of comparisons with each verdict, as text."""
     one = {CONTRADICTED: f"is {CONTRADICTED}"}
     many = {HOLDS: "hold", DIRECTION: "hold in direction", NOTHING: "do not show", CONTRADICTED: f"are {CONTRADICTED}"}
     counts = {verdict: verdicts.count(verdict) for verdict in many if verdict in verdicts}

@@ -60,12 +60,10 @@ class Judged:
 
 @cache
 def results(file: str) -> Mapping[str, Any]:
-    """Return the arms on file; empty if nothing was measured."""
     return load(file)["arms"] if (RESULTS / f"{file}.json").is_file() else {}
 
 
 def paired(comparison: Comparison) -> list[tuple[Run, ...]]:
-    """Return the runs of all its arms, by seed."""
     arms = results(comparison.file)
     runs = [arms.get(name, {}).get("runs", {}) for name in comparison.arms]
     seeds = set.intersection(*(set(own) for own in runs))
@@ -95,7 +93,6 @@ def standing(claim: Claim, judged: Sequence[Judged]) -> str:
 
 
 def page(judged: Mapping[int, Sequence[Judged]]) -> str:
-    """The text."""
     overview = [
         (
             f"[{claim.number}](#claim-{claim.number}). {claim.said}",
@@ -123,7 +120,6 @@ def section(claim: Claim, judged: Sequence[Judged]) -> str:
 
 
 def filled(text: str) -> str:
-    """A paragraph in lines."""
     return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
@@ -143,7 +139,6 @@ def row(judged: Judged) -> tuple[str, ...]:
 
 
 def named(comparison: Comparison, between: str = " ") -> str:
-    """Return the arms and the file of a comparison."""
     ours, other = comparison.ours, comparison.other
     if comparison.since:
         ours, other = (f"{now} since {before}" for now, before in zip((ours, other), comparison.since, strict=True))

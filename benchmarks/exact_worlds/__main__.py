@@ -76,7 +76,6 @@ def arms_of(figures: Figures) -> list[str]:
 
 
 def table(figures: Figures, column: str) -> str:
-    """Return a Markdown table of a number, with a row per arm and a column per world."""
     rows = []
     for arm in arms_of(figures):
         found = [own[arm][column] for own in figures.values()]

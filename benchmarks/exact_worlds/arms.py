@@ -34,7 +34,6 @@ class Arm:
 
 
 def _replayed(lam: float, corrected: float = 0.0) -> Arm:
-    """Return an arm with replay as in the product."""
     return Arm(chain_of(lam, imitate=0.3, bounded=True, clipped=True, corrected=corrected))
 
 

@@ -17,7 +17,6 @@ MOMENTUM, SPREAD = 0.9, 0.99
 
 
 def budget_of(world: World) -> int:
-    """Return the environment steps of an iteration."""
     return EPISODES * world.horizon
 
 

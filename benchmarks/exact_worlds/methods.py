@@ -76,7 +76,6 @@ def returns_of(world: World, steps: Steps) -> FloatArray:
 
 
 def gigpo_advantages(world: World, steps: Steps) -> FloatArray:
-    """GiGPO without division by the deviation, as by default."""
     clusters = anchor_clusters(anchors(world, steps), steps.group)
     whole = grpo_advantages(world, steps, "none")
     return np.asarray(gigpo(whole, returns_of(world, steps), clusters, omega=1.0, std="none"))
@@ -92,7 +91,6 @@ def hgpo_advantages(world: World, steps: Steps) -> FloatArray:
 
 
 def whitened(steps: Steps, advantages: FloatArray) -> FloatArray:
-    """Return each run's advantages, whitened over its batch."""
     found = np.zeros(len(steps))
     for run in np.unique(steps.run):
         own = steps.run == run
@@ -186,7 +184,6 @@ class ChainCritic:
         self.counts *= self.keep
 
     def count(self, steps: Steps) -> None:
-        """Count these steps and solve the chains."""
         after = steps.ends(self.world)
         place = (steps.run * self.names + self._name[steps.state]) * (self.names + 2) + self._name[after]
         self.counts += np.bincount(place, steps.reach, self.counts.size).reshape(self.counts.shape)
@@ -236,11 +233,9 @@ class ReturnCritic:
         self.worth = np.zeros((runs, int(world.names.max()) + 1))
 
     def values(self, run: IntArray, state: IntArray) -> FloatArray:
-        """Return V of states other than the ends, [any]."""
         return np.asarray(self.worth[run, self.world.names[state]])
 
     def learn(self, steps: Steps, returns: FloatArray) -> None:
-        """Move V of each state toward the mean return of its steps."""
         place = steps.run * self.worth.shape[1] + self.world.names[steps.state]
         count = np.bincount(place, minlength=self.worth.size).reshape(self.worth.shape)
         total = np.bincount(place, returns, self.worth.size).reshape(self.worth.shape)
@@ -293,7 +288,6 @@ class Solved:
 
 
 def _episodes(steps: Steps) -> IntArray:
-    """Return the index of each step's episode among these steps."""
     return np.asarray(np.cumsum(np.append(0, steps.following < 0))[:-1])
 
 

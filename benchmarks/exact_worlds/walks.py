@@ -37,7 +37,6 @@ class Steps:
         return int(self.run.size)
 
     def solved(self, world: World) -> BoolArray:
-        """Return whether the episode ends here, solved."""
         return np.asarray(self.after == world.won)
 
     def ends(self, world: World) -> IntArray:
@@ -45,7 +44,6 @@ class Steps:
         return np.where(self.ended & ~self.solved(world), world.won + 1, self.after)
 
     def taken(self, which: BoolArray) -> Steps:
-        """Return only these steps, which form complete episodes."""
         columns = {f.name: getattr(self, f.name)[which] for f in fields(self)}
         place = np.cumsum(which) - 1
         columns["following"] = np.where(columns["following"] < 0, -1, place[columns["following"]])

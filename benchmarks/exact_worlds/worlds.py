@@ -51,7 +51,6 @@ def _corridor_world(name: str, name_of: Callable[[tuple[int, ...]], Hashable] | 
 
 
 def key_door() -> World:
-    """Twelve corridors with a key and a door."""
     return _corridor_world("key-door")
 
 

@@ -34,7 +34,6 @@ def main() -> None:
 
 
 def measure(vllm: bool) -> dict[str, Any]:
-    """Return the findings of every family by name."""
     import torch
     from transformers.utils import logging
 

@@ -149,7 +149,6 @@ def save_model(family: Family, folder: Path, tokenizer: Any, seed: int = 0, **ch
 
 
 def new_model(config: Any) -> Any:
-    """Return an untrained model, including the vision part of multimodal models."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     kind = (

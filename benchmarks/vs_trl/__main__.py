@@ -77,7 +77,6 @@ class Side:
 
 
 def run(job: str, names: Sequence[str], warm_up: int, iterations: int) -> list[Side]:
-    """Start the sides, let them take turns, and stop them."""
     small = job == "small"
     model_dir = str(ensure_model(Settings(), AgentAlgorithm.from_settings) if small else start_of(job))
     sides: list[Side] = []
@@ -110,7 +109,6 @@ def table() -> str:
 
 
 def main() -> None:
-    """Print the tables and write the figures."""
     parser = command_line(__doc__, {"iterations": 12})
     parser.add_argument("--job", default="small", choices=list(JOBS))
     options = parser.parse_args()

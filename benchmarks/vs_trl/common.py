@@ -62,7 +62,6 @@ class Iteration:
     learner_cpu_s: float
 
     def figures(self) -> dict[str, float]:
-        """Return what is reported: microseconds per sampled token, and what was sampled."""
         return {
             "us_per_token": self.cpu_s / self.tokens * 1e6,
             "rollout_us_per_token": self.rollout_cpu_s / self.tokens * 1e6,

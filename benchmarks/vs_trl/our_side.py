@@ -36,7 +36,6 @@ class Run:
         self.algo._learn = self.timed_learn
 
     def timed_learn(self, *args: Any) -> Any:
-        """`AgentAlgorithm._learn` under a clock: rows, credit, loss and optimizer step."""
         started = time.process_time()
         metrics = self._learn(*args)
         self.learner_s = time.process_time() - started
@@ -46,7 +45,6 @@ class Run:
         return sum(ray.get([actor.apply.remote(cpu_of) for actor in self.actors])) if self.actors else 0.0
 
     def iterate(self) -> common.Iteration:
-        """One training iteration, measured from turn to turn."""
         actors, started = self.actors_s(), common.await_turn()
         self.algo.train()
         cpu_s = time.process_time() - started + self.actors_s() - actors

@@ -54,7 +54,6 @@ class Episode:
         self.reward, self.done = 0.0, False
 
     def answer(self, response: list[int], logprobs: Sequence[float]) -> None:
-        """Take the sampled ids and let the environment answer."""
         action = self.context.template.decode(response)
         observation, reward, terminated, truncated, _ = self.env.step(action)
         self.reward += float(reward)
@@ -98,7 +97,6 @@ class Rollouts:
 
     @contextmanager
     def plain(self, trainer: GRPOTrainer) -> Iterator[Callable[[list[Episode]], list[Response]]]:
-        """Sample with the learner's model."""
         with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model, torch.no_grad():
             model.eval()
             yield partial(self.generate, model)
@@ -116,7 +114,6 @@ class Rollouts:
         yield sample
 
     def generate(self, model: Any, episodes: list[Episode]) -> list[Response]:
-        """Sample one response for every episode."""
         stop, width = self.context.template.stop_token_ids, max(len(episode.ids) for episode in episodes)
         padding = [width - len(episode.ids) for episode in episodes]
         ids = torch.tensor([[0] * pad + episode.ids for pad, episode in zip(padding, episodes, strict=True)])
@@ -176,7 +173,6 @@ class TakeTurns(TrainerCallback):
 
 
 def reward(completions: list[str], episode_return: list[float], **kwargs: Any) -> list[float]:
-    """Return what the environment gave."""
     return list(episode_return)
 
 
