@@ -59,6 +59,10 @@ class Trial:
     def style(self) -> str:
         return str(self.options.get("prompt", "paper"))
 
+    @property
+    def references(self) -> list[str]:
+        return [reference for _, reference in self.train]
+
 
 def answer(text: str) -> Player:
     return lambda game: f"<answer> {text} </answer>"
@@ -68,20 +72,12 @@ def chosen(answers: Sequence[str]) -> Player:
     return lambda game: f"<answer> {game.rng.choice(answers)} </answer>"
 
 
-def most_frequent(trial: Trial) -> str:
-    return Counter(reference for _, reference in trial.train).most_common(1)[0][0]
-
-
-def references(trial: Trial) -> list[str]:
-    return [reference for _, reference in trial.train]
-
-
 # --- situation_puzzles: bags of words or characters
 
 
 def soup(trial: Trial, unit: str) -> str:
     """Return the bag that overlaps most with the training stories."""
-    bags = [Counter(found if unit == "word" else "".join(found)) for found in map(words, references(trial))]
+    bags = [Counter(found if unit == "word" else "".join(found)) for found in map(words, trial.references)]
     return max((_bag(bags, share, unit) for share in (0.2, 0.3, 0.4, 0.5)), key=lambda text: _overlap(text, bags, unit))
 
 
@@ -115,7 +111,7 @@ def _recommended(game: Game, choose: Callable[[Any], Any]) -> str:
     task = game.env.state.task
     if not game.env.state.final:
         return f"<answer> {','.join(['1'] * len(task.weights))} </answer>"
-    return f"<answer> {movie_name(choose(task.unseen), task.size, game.env._prompt)} </answer>"
+    return f"<answer> {movie_name(choose(task.unseen), task.size, game.env.options.prompt)} </answer>"
 
 
 def any_candidates(game: Game) -> str:
@@ -123,7 +119,7 @@ def any_candidates(game: Game) -> str:
 
     task = game.env.state.task
     picked = [game.rng.randrange(len(task.tables)) for _ in task.hidden]
-    return f"<answer> {answer_text(task, picked, game.env._prompt)} </answer>"
+    return f"<answer> {answer_text(task, picked, game.env.options.prompt)} </answer>"
 
 
 # --- searching and answering
@@ -199,7 +195,7 @@ def paper_calls(calls: Callable[[Game], Sequence[tuple[str, str]]]) -> Player:
 
     def act(game: Game) -> str:
         found = list(calls(game))[:5]
-        return written(found, game.env._style.compact) if found else STOP
+        return written(found, game.env.options.prompt == "compact") if found else STOP
 
     return act
 
@@ -225,7 +221,7 @@ def any_word(game: Game) -> list[tuple[str, str]]:
 
 def _request(game: Game) -> str:
     task = game.env.state.task
-    return task.query if not game.env._style.compact else " ".join(task.wanted) or task.query
+    return task.query if game.env.options.prompt != "compact" else " ".join(task.wanted) or task.query
 
 
 # --- texts with admissible actions

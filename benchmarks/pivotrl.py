@@ -21,20 +21,9 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks import grid
 from benchmarks.domains import DOMAINS, PANELS, register
-from benchmarks.grid import (
-    RESULTS,
-    Arm,
-    Run,
-    grid_parser,
-    mean_of,
-    mean_text,
-    read_run,
-    run_command,
-    run_grid,
-    total_until,
-    trained,
-)
+from benchmarks.grid import RESULTS, Arm, Run, grid_parser, mean_text, read_run, run_command, run_grid, trained
 from benchmarks.report import drawn, markdown
 from rl_agents.cache import cache_dir
 from rl_agents.reporting.run_folder import RunFolder
@@ -193,7 +182,7 @@ def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
         records, checkpoints = own.read_metrics(), own.complete_checkpoints()
         inside, outside = ([play(path / "hf", env)[0] for _, path in checkpoints] for env in BOTH)
     marks = [str(iteration) for iteration, _ in checkpoints]
-    turns = [total_until(records, iteration, "rollout/turns") for iteration, _ in checkpoints]
+    turns = [grid.total_until(records, iteration, "rollout/turns") for iteration, _ in checkpoints]
     return {
         **run,
         "success": dict(zip(marks, inside, strict=True)),
@@ -214,7 +203,15 @@ def table(base: list[dict[str, float]], arms: dict[str, list[Run]]) -> str:
         needed = turns_until(LEVEL, [fmean(inside), *_curve(runs, "success")], [0, *_curve(runs, "rollout_turns")])
         change = mean_text([after - fmean(outside) for after in kept])
         success, thousands = mean_text(_ends(runs, "success")), f"{fmean(turns) / 1000:.1f} k"
-        own = (str(len(runs)), success, mean_text(kept), change, thousands, needed, mean_of("cpu_seconds", 0)(runs))
+        own = (
+            str(len(runs)),
+            success,
+            mean_text(kept),
+            change,
+            thousands,
+            needed,
+            grid.mean_of("cpu_seconds", 0)(runs),
+        )
         rows.append((name, *own))
     head = ("arm", "seeds", SHOP, PUZZLES, "change of it", "rollout turns", f"until {LEVEL}", "CPU-s a run")
     return markdown(head, rows)

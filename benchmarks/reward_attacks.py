@@ -9,6 +9,7 @@ that of PRS is divided by its highest value. It needs no network and no model, a
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -110,11 +111,16 @@ def table(rows: list[dict[str, Any]]) -> str:
     return markdown(("environment", "reward", "measure", *KINDS), lines)
 
 
-def _constant(trial: Trial) -> dict[str, dict[str, Player]]:
-    return {
-        "constant": {"most frequent answer": players.answer(players.most_frequent(trial))},
-        "random": {"another task's answer": players.chosen(players.references(trial))},
-    }
+def _told(
+    trial: Trial, constant: str = "most frequent answer", other: str = "another task's answer"
+) -> dict[str, dict[str, Player]]:
+    """Return players that answer as training tasks do: with the most frequent answer, or with any."""
+    frequent = Counter(trial.references).most_common(1)[0][0]
+    return {"constant": {constant: players.answer(frequent)}, "random": {other: players.chosen(trial.references)}}
+
+
+def _all(trial: Trial) -> Player:
+    return players.answer(" ".join(sorted(set(trial.references))))
 
 
 def _circuits(trial: Trial) -> dict[str, dict[str, Player]]:
@@ -127,10 +133,7 @@ def _circuits(trial: Trial) -> dict[str, dict[str, Player]]:
 
 
 def _codes(trial: Trial) -> dict[str, dict[str, Player]]:
-    return {
-        **_constant(trial),
-        "shotgun": {"all codes": players.answer(" ".join(sorted(set(players.references(trial)))))},
-    }
+    return {**_told(trial), "shotgun": {"all codes": _all(trial)}}
 
 
 def _movies(trial: Trial) -> dict[str, dict[str, Player]]:
@@ -138,23 +141,18 @@ def _movies(trial: Trial) -> dict[str, dict[str, Player]]:
 
 
 def _weights(trial: Trial) -> dict[str, dict[str, Player]]:
-    size = len(players.references(trial)[0].split(","))
-    return {
-        "constant": {"equal weights": players.answer(",".join(["1"] * size))},
-        "random": {"another task's weights": players.chosen(players.references(trial))},
-    }
+    size = len(trial.references[0].split(","))
+    equal = {"equal weights": players.answer(",".join(["1"] * size))}
+    return {**_told(trial, other="another task's weights"), "constant": equal}
 
 
 def _stories(trial: Trial) -> dict[str, dict[str, Player]]:
     def surface(game: Game) -> str:
         return f"<answer> {game.env.state.puzzle.surface} </answer>"
 
-    found = {f"{unit} soup": players.answer(players.soup(trial, unit)) for unit in ("word", "char")}
-    return {
-        "constant": {"a story": players.answer(players.most_frequent(trial)), **found},
-        "copy": {"the surface": surface},
-        "random": {"another story": players.chosen(players.references(trial))},
-    }
+    told = _told(trial, "a story", "another story")
+    soups = {f"{unit} soup": players.answer(players.soup(trial, unit)) for unit in ("word", "char")}
+    return {**told, "constant": {**told["constant"], **soups}, "copy": {"the surface": surface}}
 
 
 def _hops(trial: Trial) -> dict[str, dict[str, Player]]:
@@ -162,12 +160,9 @@ def _hops(trial: Trial) -> dict[str, dict[str, Player]]:
         return players.searching(players.whole_question, reply, trial.style)
 
     return {
-        **_constant(trial),
+        **_told(trial),
         "copy": {"first title": searched(players.first_title), "first passage": searched(players.first_words)},
-        "shotgun": {
-            "all titles": searched(players.all_titles),
-            "all answers": players.answer(" ".join(sorted(set(players.references(trial))))),
-        },
+        "shotgun": {"all titles": searched(players.all_titles), "all answers": _all(trial)},
     }
 
 
@@ -181,12 +176,8 @@ def _long(trial: Trial) -> dict[str, dict[str, Player]]:
         for what, share in shares.items()
         for where, queries in (("", players.whole_question), (", a search a part", players.every_part))
     }
-    return {
-        "constant": {"an answer": players.answer(players.most_frequent(trial))},
-        "copy": copies,
-        "shotgun": {"all there is": players.answer(players.all_of_the_almanac())},
-        "random": {"another answer": players.chosen(players.references(trial))},
-    }
+    everything = {"all there is": players.answer(players.all_of_the_almanac())}
+    return {**_told(trial, "an answer", "another answer"), "copy": copies, "shotgun": everything}
 
 
 def _papers(trial: Trial) -> dict[str, dict[str, Player]]:

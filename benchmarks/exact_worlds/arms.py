@@ -6,16 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.exact_worlds import methods
 from benchmarks.exact_worlds.learn import Curve, budget_of, learn
-from benchmarks.exact_worlds.methods import (
-    Maker,
-    chain_of,
-    gigpo_advantages,
-    grpo_advantages,
-    hgpo_advantages,
-    memoryless,
-    steppo_of,
-)
 from benchmarks.exact_worlds.walks import Budget, Sampler
 from benchmarks.exact_worlds.world import World, policy, values
 
@@ -24,7 +16,7 @@ from benchmarks.exact_worlds.world import World, policy, values
 class Arm:
     """A method, the length ``lr`` of its optimizer step, and its trust region (`learn`)."""
 
-    method: Maker
+    method: methods.Maker
     lr: float = 1.0
     trust: float = 0.0
 
@@ -34,19 +26,19 @@ class Arm:
 
 
 def _replayed(lam: float, corrected: float = 0.0) -> Arm:
-    return Arm(chain_of(lam, imitate=0.3, bounded=True, clipped=True, corrected=corrected))
+    return Arm(methods.chain_of(lam, imitate=0.3, bounded=True, clipped=True, corrected=corrected))
 
 
 BASELINES = {
-    "grpo": Arm(memoryless(grpo_advantages)),
-    "gigpo": Arm(memoryless(gigpo_advantages)),
-    "hgpo": Arm(memoryless(hgpo_advantages)),
-    "steppo": Arm(steppo_of()),
+    "grpo": Arm(methods.memoryless(methods.grpo_advantages)),
+    "gigpo": Arm(methods.memoryless(methods.gigpo_advantages)),
+    "hgpo": Arm(methods.memoryless(methods.hgpo_advantages)),
+    "steppo": Arm(methods.steppo_of()),
 }
 #: The chain of states as the critic of ordinary episodes.
 CHAIN = {
-    **{f"chain λ={lam:g}": Arm(chain_of(lam)) for lam in (0.0, 0.5, 0.9, 0.95, 1.0)},
-    "chain λ=0.95, solved again": Arm(chain_of(0.95, imitate=0.3)),
+    **{f"chain λ={lam:g}": Arm(methods.chain_of(lam)) for lam in (0.0, 0.5, 0.9, 0.95, 1.0)},
+    "chain λ=0.95, solved again": Arm(methods.chain_of(0.95, imitate=0.3)),
 }
 LAMBDA = {
     **{f"again, λ={lam:g}": _replayed(lam) for lam in (0.5, 0.7, 0.8, 0.9)},
@@ -55,10 +47,10 @@ LAMBDA = {
 }
 #: One change each.
 PARTS = {
-    "groups of 8": Arm(chain_of(0.9, size=8)),
-    "solved again": Arm(chain_of(0.9, imitate=0.3)),
-    "long steps": Arm(chain_of(0.9), lr=4.0),
-    "long steps, trust region": Arm(chain_of(0.9), lr=4.0, trust=0.01),
+    "groups of 8": Arm(methods.chain_of(0.9, size=8)),
+    "solved again": Arm(methods.chain_of(0.9, imitate=0.3)),
+    "long steps": Arm(methods.chain_of(0.9), lr=4.0),
+    "long steps, trust region": Arm(methods.chain_of(0.9), lr=4.0, trust=0.01),
 }
 ARMS: dict[str, Arm] = {**BASELINES, **CHAIN, **LAMBDA, **PARTS}
 SETS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.report import load, markdown
+from benchmarks.report import load
 from rl_agents.chat.tool_parsing import FAMILIES, REASONING, SAME_CALLS
 
 #: Largest difference of logprobs, in float32, that counts as agreement.
@@ -33,7 +33,7 @@ def families() -> str:
         whole = None if "learner" in checks else checks["loads"]
         tools = "no" if "no tools" in checks["template"]["said"] else "yes"
         rows.append([name, family["models"], *(_cell(whole or checks.get(column)) for column in COLUMNS), tools])
-    return markdown(heads, rows)
+    return _table(heads, rows)
 
 
 def refusals() -> str:
@@ -50,7 +50,7 @@ def parsers() -> str:
          ", ".join(f"`{other}`" for other, same in SAME_CALLS.items() if same == name)]
         for name, family in FAMILIES.items()
     ]  # fmt: skip
-    return markdown(["`tool_parser`", "models", "a call begins with", "vLLM's other names"], rows)
+    return _table(["`tool_parser`", "models", "a call begins with", "vLLM's other names"], rows)
 
 
 def thoughts() -> str:
@@ -68,6 +68,10 @@ def _cell(finding: Mapping[str, Any] | None) -> str:
         return said.split(":")[0]
     number = "yes" if finding["value"] <= AGREES else f"{finding['value']:.2g}"
     return f"{number}, {said}" if said.startswith(("within", "no gradient")) else number
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
 
 
 #: Name in the page's mark -> function that makes the table.
