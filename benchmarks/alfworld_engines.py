@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,32 +23,26 @@ from tests.envs.alfworld import differential
 def main() -> None:
     parser = command_line(__doc__, {"steps": 100})
     parser.add_argument("--games", nargs="+", type=Path, required=True, help="folders with game.tw-pddl files")
-    parser.add_argument("--log", type=Path, help="JSON lines, one per compared game; games in it are not run again")
     args = parser.parse_args()
     games = sorted(path for folder in args.games for path in folder.rglob("game.tw-pddl"))
     python = differential.textworld_python()
     if not games or not python:
         parser.error("no game.tw-pddl there" if python else "no TextWorld: set RL_AGENTS_TEXTWORLD_PYTHON")
-    result = {"games": len(games), **summary(compared(games, args.steps, python, args.log))}
+    result = {"games": len(games), **summary(compared(games, args.steps, python))}
     save("alfworld_engines", result)
     print(json.dumps(result, indent=2))
 
 
-def compared(games: list[Path], steps: int, python: str, log: Path | None) -> list[differential.Comparison]:
-    """Run every game on both engines, except those in ``log``."""
-    lines = log.read_text().splitlines() if log and log.exists() else []
-    done = {found.game: found for found in (differential.Comparison(**json.loads(line)) for line in lines)}
+def compared(games: list[Path], steps: int, python: str) -> list[differential.Comparison]:
+    """Run every game on both engines."""
+    found = []
     with differential.real_engine(python) as engine:
         for number, game in enumerate(games):
-            if str(game) in done:
-                continue
-            comparison = differential.compare_game(engine, game, family_of(game), steps, f"alfworld-{game.parent.name}")
-            done[str(game)] = comparison
-            if log:
-                with log.open("a") as file:
-                    file.write(json.dumps(asdict(comparison)) + "\n")
-            print(f"{number + 1}/{len(games)} {game.parent}: {comparison.mismatches or 'no difference'}", flush=True)
-    return [done[str(game)] for game in games]
+            found.append(
+                differential.compare_game(engine, game, family_of(game), steps, f"alfworld-{game.parent.name}")
+            )
+            print(f"{number + 1}/{len(games)} {game.parent}: {found[-1].mismatches or 'no difference'}", flush=True)
+    return found
 
 
 def family_of(game: Path) -> str:
