@@ -1,59 +1,48 @@
 """The two ALFWorld engines on the same commands: ``python -m benchmarks.alfworld_engines --games DIR [DIR ...]``.
 
 DIR is searched for ``game.tw-pddl``: the official data, generated games, or both. Measures the CPU time of reset and
-step in every game and counts differences (``tests/envs/alfworld/differential.py``). Needs an interpreter with TextWorld
-and ALFWorld (``RL_AGENTS_TEXTWORLD_PYTHON``) and about 5 seconds per game. ``--log FILE`` keeps the result of every
-game, so that an interrupted comparison can continue.
+step and counts differences (``tests/envs/alfworld/differential.py``). Needs an interpreter with TextWorld and
+ALFWorld (``RL_AGENTS_TEXTWORLD_PYTHON``) and about 5 seconds per game.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.report import RESULTS
+from benchmarks.report import command_line, save
 from rl_agents.envs.alfworld.families import FAMILIES
 from tests.envs.alfworld import differential
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, {"steps": 100})
     parser.add_argument("--games", nargs="+", type=Path, required=True, help="folders with game.tw-pddl files")
-    parser.add_argument("--steps", type=int, default=100, help="commands per game")
-    parser.add_argument("--log", type=Path, help="JSON lines, one per compared game; games in it are not run again")
-    parser.add_argument("--out", type=Path, default=RESULTS / "alfworld_engines.json")
     args = parser.parse_args()
     games = sorted(path for folder in args.games for path in folder.rglob("game.tw-pddl"))
     python = differential.textworld_python()
     if not games or not python:
         parser.error("no game.tw-pddl there" if python else "no TextWorld: set RL_AGENTS_TEXTWORLD_PYTHON")
-    result = {"games": len(games), **summary(compared(games, args.steps, python, args.log))}
-    args.out.write_text(json.dumps(result, indent=2) + "\n")
+    result = {"games": len(games), **summary(compared(games, args.steps, python))}
+    save("alfworld_engines", result)
     print(json.dumps(result, indent=2))
 
 
-def compared(games: list[Path], steps: int, python: str, log: Path | None) -> list[differential.Comparison]:
-    """Run every game on both engines, except those in ``log``."""
-    lines = log.read_text().splitlines() if log and log.exists() else []
-    done = {found.game: found for found in (differential.Comparison(**json.loads(line)) for line in lines)}
+def compared(games: list[Path], steps: int, python: str) -> list[differential.Comparison]:
+    """Run every game on both engines."""
+    found = []
     with differential.real_engine(python) as engine:
         for number, game in enumerate(games):
-            if str(game) in done:
-                continue
-            comparison = differential.compare_game(engine, game, family_of(game), steps, f"alfworld-{game.parent.name}")
-            done[str(game)] = comparison
-            if log:
-                with log.open("a") as file:
-                    file.write(json.dumps(asdict(comparison)) + "\n")
-            print(f"{number + 1}/{len(games)} {game.parent}: {comparison.mismatches or 'no difference'}", flush=True)
-    return [done[str(game)] for game in games]
+            found.append(
+                differential.compare_game(engine, game, family_of(game), steps, f"alfworld-{game.parent.name}")
+            )
+            print(f"{number + 1}/{len(games)} {game.parent}: {found[-1].mismatches or 'no difference'}", flush=True)
+    return found
 
 
 def family_of(game: Path) -> str:

@@ -40,11 +40,7 @@ Player = Callable[[Game], str]
 
 @dataclass(frozen=True)
 class Trial:
-    """An environment with options, whose training tasks a player may read.
-
-    Attributes:
-        train: (id, references) of training tasks.
-    """
+    """An environment with options, whose training tasks, as (id, references), a player may read."""
 
     env: str
     options: Mapping[str, Any]
@@ -63,6 +59,10 @@ class Trial:
     def style(self) -> str:
         return str(self.options.get("prompt", "paper"))
 
+    @property
+    def references(self) -> list[str]:
+        return [reference for _, reference in self.train]
+
 
 def answer(text: str) -> Player:
     return lambda game: f"<answer> {text} </answer>"
@@ -72,20 +72,12 @@ def chosen(answers: Sequence[str]) -> Player:
     return lambda game: f"<answer> {game.rng.choice(answers)} </answer>"
 
 
-def most_frequent(trial: Trial) -> str:
-    return Counter(reference for _, reference in trial.train).most_common(1)[0][0]
-
-
-def references(trial: Trial) -> list[str]:
-    return [reference for _, reference in trial.train]
-
-
 # --- situation_puzzles: bags of words or characters
 
 
 def soup(trial: Trial, unit: str) -> str:
-    """Return the bag that overlaps most with the training stories: each word, or letter, as often as its median."""
-    bags = [Counter(found if unit == "word" else "".join(found)) for found in map(words, references(trial))]
+    """Return the bag that overlaps most with the training stories."""
+    bags = [Counter(found if unit == "word" else "".join(found)) for found in map(words, trial.references)]
     return max((_bag(bags, share, unit) for share in (0.2, 0.3, 0.4, 0.5)), key=lambda text: _overlap(text, bags, unit))
 
 
@@ -106,34 +98,28 @@ def _overlap(text: str, bags: Sequence[Counter[str]], unit: str) -> float:
 
 
 def best_by_sum(game: Game) -> str:
-    """Recommend the movie with the highest sum of scores, without asking anything."""
-    task = game.env.state.task
-    if not game.env.state.final:
-        return f"<answer> {','.join(['1'] * len(task.weights))} </answer>"
-    best = max(task.unseen, key=lambda movie: sum(movie.scores))
-    return f"<answer> {_movie_name(best, game)} </answer>"
+    return _recommended(game, lambda movies: max(movies, key=lambda movie: sum(movie.scores)))
 
 
 def any_movie(game: Game) -> str:
+    return _recommended(game, game.rng.choice)
+
+
+def _recommended(game: Game, choose: Callable[[Any], Any]) -> str:
+    from rl_agents.envs.movie_recommendation.env import movie_name
+
     task = game.env.state.task
     if not game.env.state.final:
         return f"<answer> {','.join(['1'] * len(task.weights))} </answer>"
-    return f"<answer> {_movie_name(game.rng.choice(task.unseen), game)} </answer>"
-
-
-def _movie_name(movie: Any, game: Game) -> str:
-    from rl_agents.envs.movie_recommendation.env import movie_name
-
-    return movie_name(movie, game.env.state.task.size, game.env._prompt)
+    return f"<answer> {movie_name(choose(task.unseen), task.size, game.env.options.prompt)} </answer>"
 
 
 def any_candidates(game: Game) -> str:
-    """Name a random candidate for each circuit."""
     from rl_agents.envs.circuit_decoding.env import answer_text
 
     task = game.env.state.task
     picked = [game.rng.randrange(len(task.tables)) for _ in task.hidden]
-    return f"<answer> {answer_text(task, picked, game.env._prompt)} </answer>"
+    return f"<answer> {answer_text(task, picked, game.env.options.prompt)} </answer>"
 
 
 # --- searching and answering
@@ -209,7 +195,7 @@ def paper_calls(calls: Callable[[Game], Sequence[tuple[str, str]]]) -> Player:
 
     def act(game: Game) -> str:
         found = list(calls(game))[:5]
-        return written(found, game.env._style.compact) if found else STOP
+        return written(found, game.env.options.prompt == "compact") if found else STOP
 
     return act
 
@@ -235,7 +221,7 @@ def any_word(game: Game) -> list[tuple[str, str]]:
 
 def _request(game: Game) -> str:
     task = game.env.state.task
-    return task.query if not game.env._style.compact else " ".join(task.wanted) or task.query
+    return task.query if game.env.options.prompt != "compact" else " ".join(task.wanted) or task.query
 
 
 # --- texts with admissible actions

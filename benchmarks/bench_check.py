@@ -1,16 +1,12 @@
 """Check whether a run does more work than before: ``make bench-check``, or ``python -m benchmarks.bench_check``.
 
-A few small local runs with fixed seeds count their work: calls of env runners and environments, forward passes and
-tokens of engine and learner, bytes of weights and trajectories, writes to the pool, and optimizer steps. A busy machine
-does not change these numbers. A count above its recorded budget fails. ``--record`` records the current counts; commit
-the file with the reason.
-
-The learning rate is 0 and the model untrained, so samples depend on seeds only, not on how gradients are rounded.
+A few small local runs with fixed seeds count their work, which a busy machine does not change. A count above its
+recorded budget fails. ``--record`` records the current counts; commit the file with the reason. The learning rate is
+0 and the model untrained, so samples depend on seeds only, not on how gradients are rounded.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import pickle
@@ -25,7 +21,7 @@ from typing import Any
 
 import gymnasium
 
-from benchmarks.report import RESULTS
+from benchmarks.report import RESULTS, command_line
 
 BUDGET = RESULTS / "budget.json"
 ENVIRONMENT = "benchmarks/Counting-v0"
@@ -41,7 +37,6 @@ class Counting(gymnasium.Env[str, str]):
     observation_space = action_space = gymnasium.spaces.Text(1 << 16)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin a task; all members of a group see the same observation."""
         rng = random.Random(str(options))
         self._words = [f"{rng.randrange(1, 10)}{rng.randrange(1, 10)}{rng.randrange(1, 10)}" for _ in range(20)]
         return " ".join(self._words), {}
@@ -56,11 +51,7 @@ class Counting(gymnasium.Env[str, str]):
 
 @dataclass(frozen=True)
 class Case:
-    """A run of a few iterations.
-
-    Attributes:
-        keys: settings in addition to `COMMON`.
-    """
+    """A run of a few iterations, with settings in addition to `COMMON`."""
 
     name: str
     keys: Mapping[str, Any]
@@ -222,8 +213,7 @@ def check(budget_file: Path, found: Mapping[str, Counts]) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--record", action="store_true", help="record the current counts as the budget")
+    parser = command_line(__doc__, {"record": False})
     parser.add_argument("--budget", type=Path, default=BUDGET, help="file with the budget")
     args = parser.parse_args(arguments)
     found = measure_all()

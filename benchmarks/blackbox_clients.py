@@ -2,10 +2,9 @@
 
     make clients && python -m benchmarks.blackbox_clients --seeds 3 --jobs 1      # curves, tokens, cost per call
 
-Writes benchmarks/results/blackbox_clients.json. All have the same keys, seeds and budget. The agents are those of
-docs/how-to/train-existing-agents.md, each in its own interpreter. ``equal_tokens``: iterations in which all calls have
-the same token ids as those of the built-in loop. ``cost``: CPU per call of the runner (gateway, environment, stub
-engine) and of the agents' process.
+All have the same keys, seeds and budget. The agents are those of docs/how-to/train-existing-agents.md, each in its
+own interpreter. ``equal_tokens``: iterations in which all calls have the same token ids as those of the built-in
+loop. ``cost``: CPU per call of the runner (gateway, environment, stub engine) and of the agents' process.
 """
 
 from __future__ import annotations
@@ -13,15 +12,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import psutil
 
 from benchmarks.equal_steps import sets
-from benchmarks.grid import RESULTS, Arm, Run, grid_parser, markdown, read_run, run_command, run_grid
+from benchmarks.grid import Arm, Run, grid_parser, markdown, read_run, run_grid, trained
+from benchmarks.report import load, save
 from benchmarks.timing import StubEngine
 from rl_agents.chat.template import make_context
 from rl_agents.data.tasks import step_seed
@@ -60,11 +58,10 @@ def main() -> None:
     args = parser.parse_args()
     runs = run_grid([arm(name) for name in (BUILT_IN, *args.agents)], args, cell=run_cell)
     print(markdown(runs))
-    path = RESULTS / f"{args.name}.json"
-    data = json.loads(path.read_text(encoding="utf-8"))
+    data = load(args.name)
     data["equal_tokens"] = {name: equal_iterations(runs[name], runs[BUILT_IN]) for name in args.agents}
     data["cost"] = {name: cost(name) for name in args.agents}
-    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    save(args.name, data)
     for name in args.agents:
         print(f"{name:32} {data['equal_tokens'][name]}  {data['cost'][name]}")
 
@@ -78,9 +75,7 @@ def arm(name: str) -> Arm:
 
 def run_cell(flags: Sequence[str], seed: int) -> Run:
     """Train once, and keep a digest of all token ids of every iteration."""
-    with tempfile.TemporaryDirectory() as scratch:
-        output = Path(scratch) / "run"
-        run_command(["--seed", str(seed), "--output", str(output), *flags])
+    with trained(flags, seed) as output:
         with PoolReader(output / "pool.sqlite") as pool:
             calls = sorted((call.policy_version, call.id, call.prompt_ids, call.response_ids) for call in pool.calls())
         versions = sorted({version for version, *_ in calls})

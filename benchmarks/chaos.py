@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.grid import RESULTS
+from benchmarks.report import command_line, save
 from clusters.local_two_nodes import TwoNodes, two_nodes
 
 #: Process titles, set by Ray.
@@ -34,11 +34,7 @@ HUNG_S = 400.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--iterations", type=int, default=60)
-    parser.add_argument("--engine", default="torch")
-    args = parser.parse_args()
+    args = command_line(__doc__, {"kills": 20, "iterations": 60}).parse_args()
     victims = (*TITLES, *TITLES, NODE)
     schedule = [victims[i % len(victims)] for i in range(args.kills)]
     results = {}
@@ -47,7 +43,7 @@ def main() -> None:
             output = Path(scratch) / name
             results[name] = {"seconds": run(output, kills, args), **account(output), "kills": dict(Counter(kills))}
             print(name, json.dumps(results[name]), flush=True)
-    (RESULTS / "chaos.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    save("chaos", results)
 
 
 def run(output: Path, kills: list[str], args: argparse.Namespace) -> float:
@@ -55,7 +51,7 @@ def run(output: Path, kills: list[str], args: argparse.Namespace) -> float:
     started, rng = time.monotonic(), random.Random(0)
     flags = [
         "--algo", "grpo", "--iterations", str(args.iterations), "--output", str(output), "--set",
-        f"engine={args.engine}", "num_env_runners=2", "num_learners=1", "rollout_nodes=head", "learner_nodes=worker",
+        "engine=torch", "num_env_runners=2", "num_learners=1", "rollout_nodes=head", "learner_nodes=worker",
         "engine_timeout_s=30", "eval_episodes=382", "eval_interval=0",
     ]  # fmt: skip
     with two_nodes(cpus=6) as cluster:

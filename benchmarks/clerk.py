@@ -4,14 +4,13 @@
     python -m benchmarks.clerk --serve       # the server, over standard input and output
 
 "How old are Ann and Bob together?" takes a call of ``age_of`` for each person, a call of ``add``, and an answer. The
-persons of the test questions occur in no training question, so that the model must read an age and cannot know it. The
-reward is the exact match. One constant answer is right for at most `MOST_CONSTANT` of the test questions; copying the
-question or one tool's result never is (tests/benchmarks/test_clerk.py).
+persons of the test questions occur in no training question, so the model cannot know their ages. The reward is the
+exact match. One constant answer is right for at most `MOST_CONSTANT` of the test questions; copying the question or
+one tool's result never is.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import random
@@ -20,6 +19,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from benchmarks.report import command_line
 
 NAMES = (
     "Ada", "Amy", "Ann", "Ben", "Bob", "Carl", "Clara", "Dan", "Dora", "Ella", "Emma", "Eva",
@@ -104,7 +105,6 @@ def demonstrations(servers: Path, tasks: Path, count: int = DEMONSTRATIONS) -> I
 
 
 def write(folder: Path) -> None:
-    """Write servers, tasks and demonstrations."""
     folder.mkdir(parents=True, exist_ok=True)
     root = str(Path(__file__).resolve().parents[1])
     server = {"command": sys.executable, "args": ["-m", "benchmarks.clerk", "--serve"], "cwd": root}
@@ -116,7 +116,6 @@ def write(folder: Path) -> None:
 
 
 def serve() -> None:
-    """Run the MCP server."""
     from mcp.server.mcpserver import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
 
@@ -138,9 +137,8 @@ def serve() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, {"serve": False})
     parser.add_argument("folder", type=Path, nargs="?", metavar="DIR")
-    parser.add_argument("--serve", action="store_true")
     args = parser.parse_args()
     if args.serve:
         serve()

@@ -14,11 +14,8 @@ have the same policy. The episodes after that give, for the door token of each r
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,9 +23,9 @@ from numpy.typing import NDArray
 
 from benchmarks.equal_steps import sets
 from benchmarks.experiments import LONG_STEP_KEYS
-from benchmarks.grid import RESULTS, run_command
+from benchmarks.grid import trained
 from benchmarks.long_thoughts import ROOMS
-from benchmarks.report import markdown
+from benchmarks.report import command_line, markdown, save
 from rl_agents.algorithms import ppo, register, steppo
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.data.samples import Row
@@ -40,23 +37,9 @@ from rl_agents.reporting.statistics import student_interval
 ITERATIONS, READ, SEEDS = 8, 3, 3
 ARMS = ("ppo, gamma 0.99", "ppo, gamma 0.95", "steppo, gamma 0.99", "steppo, gamma 0.95")
 Floats = NDArray[np.float64]
-
-
-@dataclass
-class Doors:
-    """Arrays [episodes, rooms] of an iteration.
-
-    Attributes:
-        credit: advantage of the last sampled token of each step.
-        after: sampled tokens after it.
-        right: whether the door was right.
-    """
-
-    credit: Floats
-    after: Floats
-    right: Floats
-
-
+#: Credit of the last sampled token of each step, sampled tokens after it, and whether the door was right: each an array
+#: [episodes, rooms].
+Doors = tuple[Floats, Floats, Floats]
 SEEN: list[Doors] = []
 
 
@@ -84,11 +67,8 @@ def doors(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> Doors:
         after = [float(row.mask[end + 1 :].sum()) for end in ends]
         right = [trajectory.metrics[f"right_{room}"] for room in ROOMS]
         found.append(([float(row.advantages[end]) for end in ends], after, right))
-    return Doors(*(np.array(part) for part in zip(*found, strict=True)))
-
-
-def true_advantages(right: Floats) -> Floats:
-    return (right - right.mean(axis=0)) / len(ROOMS)
+    credit, after, right = (np.array(part) for part in zip(*found, strict=True))
+    return credit, after, right
 
 
 def measure(arm: str, seed: int) -> dict[str, list[float]]:
@@ -96,17 +76,12 @@ def measure(arm: str, seed: int) -> dict[str, list[float]]:
     keys = [key for key in LONG_STEP_KEYS[arm] if key.partition("=")[0] not in ("algo", "iterations", "critic_warmup")]
     algo = "watched-" + ("ppo" if arm.startswith("ppo") else "steppo")
     frozen = (f"algo={algo}", f"iterations={ITERATIONS}", f"critic_warmup={ITERATIONS}", "whiten=false")
-    with tempfile.TemporaryDirectory() as folder:
-        flags = sets((*keys, *frozen, "eval_episodes=0"))
-        run_command(["--local", "--seed", str(seed), "--output", str(Path(folder) / "run"), *flags])
+    with trained(("--local", *sets((*keys, *frozen, "eval_episodes=0"))), seed):
+        pass
     last = SEEN[-READ:]
-    credit, after, right = (
-        np.concatenate([getattr(one, name) for one in last]) for name in ("credit", "after", "right")
-    )
-    truth, gamma = (
-        true_advantages(right),
-        float(next(key[6:] for key in LONG_STEP_KEYS[arm] if key.startswith("gamma="))),
-    )
+    credit, after, right = (np.concatenate([one[part] for one in last]) for part in range(3))
+    truth = (right - right.mean(axis=0)) / len(ROOMS)
+    gamma = float(next(key[6:] for key in LONG_STEP_KEYS[arm] if key.startswith("gamma=")))
     size = np.sqrt((credit**2).mean(axis=0))
     units = after.mean(axis=0) if algo == "watched-ppo" else np.arange(len(ROOMS))[::-1]
     return {
@@ -118,10 +93,11 @@ def measure(arm: str, seed: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
+    command_line(__doc__).parse_args()
     for recipe in (ppo.ALGORITHM, steppo.ALGORITHM):
         watched(recipe)
     figures = {arm: [measure(arm, seed) for seed in range(SEEDS)] for arm in ARMS}
-    (RESULTS / "credit_reach.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    save("credit_reach", figures)
     print(table(figures))
 
 

@@ -9,7 +9,6 @@ A page has a table between two marks, the first of which names it. A test compar
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,10 +18,10 @@ from statistics import fmean
 from benchmarks import grid
 from benchmarks.equal_steps import at_budget, unique_states
 from benchmarks.experiments import right, silent, truncated, turns, updates
-from benchmarks.grid import RESULTS, Column, Run, text
+from benchmarks.grid import Column, Run, mean_of, text
 from benchmarks.long_thoughts import ROOMS
 from benchmarks.model_families.page import TABLES as MODELS
-from benchmarks.report import markdown
+from benchmarks.report import load, markdown
 
 ROOT = Path(__file__).parents[1]
 MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -35,12 +34,7 @@ def named(page: str) -> list[str]:
 
 def on_file(file: str) -> dict[str, Runs]:
     """Return the runs of each arm, in the order of the seeds."""
-    stored = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["arms"]
-    return {name: list(arm["runs"].values()) for name, arm in stored.items()}
-
-
-def after(iteration: int) -> Column:
-    return lambda runs: f"{fmean(run['success'][str(iteration)] for run in runs):.2f}"
+    return {name: list(arm["runs"].values()) for name, arm in load(file)["arms"].items()}
 
 
 #: Columns of every grid, and further ones of some tables.
@@ -53,22 +47,14 @@ COLUMNS: Mapping[str, Column] = {
     "turns": turns,
     "updates to 0.70": updates,
     "silent at the start": silent,
-    "silent in training": lambda runs: f"{fmean(fmean(run['zero_advantage']) for run in runs):.2f}",
+    "silent in training": mean_of(lambda run: fmean(run["zero_advantage"])),
     "unique states per 100 steps": unique_states,
     "after 22 k steps": lambda runs: text(at_budget(runs, 22_000)),
-    **{f"after {iteration}": after(iteration) for iteration in (10, 20, 30)},
+    **{f"after {n}": mean_of(lambda run, n=n: run["success"][str(n)]) for n in (10, 20, 30)},
     **{f"right in the {room}": right(room) for room in ROOMS},
 }
 CURVE = ("seeds", "start", "end", "sampled tokens", "CPU-s a run")
-PRETRAINED = (
-    "seeds",
-    "start",
-    "end",
-    "environment steps",
-    "sampled tokens",
-    "CPU-s a run",
-    "largest logprob difference",
-)
+PRETRAINED = (*CURVE[:3], "environment steps", *CURVE[3:], "largest logprob difference")
 GROUPS = (*CURVE, "zero-advantage share")
 CUT = (*CURVE, "truncated", "turns")
 

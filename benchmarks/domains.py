@@ -1,7 +1,7 @@
 """One small model for several environments, to measure how training on one affects the others.
 
-A warm-start model knows the words of one environment. Here several environments share one vocabulary, and each gives
-the same number of demonstrations. The union is an environment, with task ids such as ``webshop:human/00012``.
+They share one vocabulary, and each gives the same number of demonstrations. The union is an environment, with task
+ids such as ``webshop:human/00012``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Domain:
         words, tags: of its warm-start model.
         episodes: of one evaluation.
         lengths: most tokens of a dialogue, and of a response.
-        compose: composes its embeddings; numbers come first, because years and prices are numbers too.
+        compose: composes its embeddings.
     """
 
     options: Mapping[str, Any]
@@ -95,11 +95,7 @@ class Union(gymnasium.Env[str, str]):
 
 @dataclass(frozen=True)
 class Panel:
-    """Options of the union.
-
-    Attributes:
-        panel: name of `PANELS`.
-    """
+    """Options of the union: a name of `PANELS`."""
 
     panel: Literal["two_domains", "five_domains"] = key("two_domains", "environments that the model plays")
 
@@ -119,7 +115,6 @@ def task_ids(split: str, options: Panel) -> list[str]:
 
 
 def demonstrate(task_id: str, rng: random.Random, options: Panel, max_turns: int = 0) -> list[tuple[str, str]]:
-    """Return a demonstration by the mediocre demonstrator of the task's environment."""
     name, _, task = task_id.partition(":")
     own = base.read_env_options(base.env_spec(name), DOMAINS[name].options)
     return base.starter_spec(name).demonstrate(task, rng, own, max_turns)

@@ -1,18 +1,17 @@
 """Which engine is cheaper at which model size: ``python -m benchmarks.engine_choice``.
 
 Runs rollouts (driver, env runner, engine) with the torch engine and with vLLM, each in its own actor
-(``placement=separate``) and in the env runner's process (``colocate``). The four alternate, with new weights and tasks
-in every round. The result is the CPU time of all processes and threads per sampled token.
+(``placement=separate``) and in the env runner's process (``colocate``). The four alternate, with new weights and
+tasks in every round. The result is the CPU time of all processes and threads per sampled token.
 
-The models have the shape of warm-start models and untrained weights. Every episode has ``max_turns=4`` turns, and every
-response the largest length: 24 tokens in guess_numbers (mostly sampling), 4 in alfworld (mostly reading). The
-warm-start models themselves end responses and episodes as they learned. The rule of ``engine=auto``
-(`rl_agents.trainer.engine_choice`) follows from these sizes.
+The models have the shape of warm-start models and untrained weights. Every episode has ``max_turns=4`` turns, and
+every response the largest length: 24 tokens in guess_numbers, 4 in alfworld. The warm-start models themselves end
+responses and episodes as they learned. The rule of ``engine=auto`` (`rl_agents.trainer.engine_choice`) follows from
+these sizes.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import copy
 import json
@@ -26,7 +25,7 @@ from typing import Any
 import ray
 from safetensors.torch import load_file
 
-from benchmarks.report import RESULTS, summarize, write_figures
+from benchmarks.report import command_line, load, summarize, write_figures
 from benchmarks.timing import cpu_of
 from rl_agents.algorithms import Settings
 from rl_agents.data.tasks import training_specs
@@ -59,7 +58,6 @@ class Round:
 
     episodes: list[Trajectory]
     cpu_s: list[float]
-    wall_s: float
 
     @property
     def tokens(self) -> int:
@@ -67,12 +65,7 @@ class Round:
 
 
 class Rollouts:
-    """The rollout half of a run, without its learner.
-
-    Args:
-        settings: of the run, not resolved yet.
-        arm: engine and placement.
-    """
+    """The rollout half of a run, without its learner; ``arm`` is engine and placement."""
 
     def __init__(self, settings: Settings, arm: tuple[str, str]) -> None:
         settings = copy.deepcopy(settings)
@@ -93,11 +86,10 @@ class Rollouts:
         """Run round ``number`` with new tasks, and with weights that caches take for new."""
         groups, size = self.settings.tasks_per_iteration, self.settings.group_size
         specs = training_specs(self.tasks, number, groups, size, seed=0)
-        before, began = self._clocks(), time.monotonic()
+        before = self._clocks()
         self.workers.push(self._weights, number + 1)
         episodes = self.workers.collector.collect(specs).answers
-        wall_s = time.monotonic() - began
-        return Round(episodes, [now - then for now, then in zip(self._clocks(), before, strict=True)], wall_s)
+        return Round(episodes, [now - then for now, then in zip(self._clocks(), before, strict=True)])
 
     def _clocks(self) -> list[float]:
         runners = [self._runners.answer(self._runners.send(runner, cpu_of)) for runner in self._runners.ids()]
@@ -137,24 +129,17 @@ def figures(rounds: Mapping[tuple[str, str], Round]) -> dict[str, float]:
 
     busiest process: lower bound of the wall time, with a free core for each process.
     """
-    us = {arm: {"": sum(own.cpu_s), ", busiest process": max(own.cpu_s), ", wall": own.wall_s}
-          for arm, own in rounds.items()}  # fmt: skip
+    us = {arm: {"": sum(own.cpu_s), ", busiest process": max(own.cpu_s)} for arm, own in rounds.items()}
     us = {arm: {what: s / rounds[arm].tokens * 1e6 for what, s in own.items()} for arm, own in us.items()}
-    cpu = {arm: own[""] for arm, own in us.items()}
-    best = {kind: min(cpu[kind, place] for place in PLACES) for kind in KINDS}
+    best = {kind: min(us[kind, place][""] for place in PLACES) for kind in KINDS}
     return {
-        **{f"{' '.join(arm)} us per token": own[""] for arm, own in us.items()},
-        **{f"{' '.join(arm)} busiest process, us per token": own[", busiest process"] for arm, own in us.items()},
-        **{f"{' '.join(arm)} wall us per token": own[", wall"] for arm, own in us.items()},
+        **{f"{' '.join(arm)}{what}, us per token": s for arm, own in us.items() for what, s in own.items()},
         "vllm over torch": best["vllm"] / best["torch"],
-        "vllm over torch, apart": cpu["vllm", "separate"] / cpu["torch", "separate"],
-        "vllm over torch, together": cpu["vllm", "colocate"] / cpu["torch", "colocate"],
         **{
             f"apart over together, {kind}{what}": us[kind, "separate"][what] / us[kind, "colocate"][what]
-            for what in ("", ", busiest process", ", wall")
+            for what in ("", ", busiest process")
             for kind in KINDS
         },
-        **{f"{kind} tokens": rounds[kind, "separate"].tokens for kind in KINDS},
     }
 
 
@@ -167,12 +152,10 @@ def parameters(model_dir: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=4, help="measured rounds")
+    parser = command_line(__doc__, {"rounds": 4})
     parser.add_argument("--only", nargs="+", choices=CASES, metavar="CASE", help="such as 'alfworld, 2 M'")
     args = parser.parse_args()
-    file = RESULTS / "engine_choice.json"
-    found: dict[str, Any] = json.loads(file.read_text())["cases"] if args.only and file.is_file() else {}
+    found: dict[str, Any] = load("engine_choice")["cases"] if args.only else {}
     for case in args.only or CASES:
         env, size = CASES[case]
         keys: dict[str, Any] = {"algo": "grpo", "env": env, "tasks_per_iteration": GROUPS.get(size, 16)}

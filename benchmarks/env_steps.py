@@ -1,52 +1,36 @@
 """Cost of a step of every environment, without a model: ``python -m benchmarks.env_steps``.
 
-Each environment has the settings of its warm-start model. The demonstrator plays once, unmeasured. Then a new process
-repeats its actions twice: first every task is new, then each is known, as in an env runner with several episodes of one
-task. An observation that differs from the recording ends the benchmark.
-
-Times are CPU times of one thread. The first reset loads shared data (panels, a shop's index, imports) and is reported
-separately. Environments whose data or packages are missing are skipped.
+Each environment has the settings of its warm-start model. The demonstrator plays once, unmeasured. Then a new
+process repeats its actions twice: first every task is new, then each is known. Times are CPU times of one thread.
+The first reset loads shared data (panels, a shop's index, imports) and is reported separately. Environments whose
+data or packages are missing are skipped.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.report import median_table, write_result
+from benchmarks.report import command_line, write_result
 from benchmarks.timing import in_new_process, spent
 from rl_agents.envs.base import ENVIRONMENTS, TextEnv, env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
 
-
-@dataclass(frozen=True)
-class Episode:
-    """One recorded episode: its task, and (observation, action) of every turn."""
-
-    task_id: str
-    turns: tuple[tuple[str, str], ...]
+#: A recorded episode: its task, and (observation, action) of every turn.
+Episode = tuple[str, list[tuple[str, str]]]
 
 
-@dataclass(frozen=True)
-class Recording:
-    """A recording: an environment with its options, and episodes of different tasks."""
-
+class Recording(NamedTuple):
     env: str
     options: dict[str, Any]
-    episodes: tuple[Episode, ...]
+    episodes: list[Episode]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--envs", nargs="+", default=list(ENVIRONMENTS))
-    parser.add_argument("--episodes", type=int, default=100, help="most episodes; fewer if there are fewer test tasks")
-    parser.add_argument("--rounds", type=int, default=2)
-    args = parser.parse_args()
+    args = command_line(__doc__, {"envs": list(ENVIRONMENTS), "episodes": 100, "rounds": 2}).parse_args()
     recordings = []
     for env in args.envs:
         try:
@@ -57,7 +41,6 @@ def main() -> None:
         {f"{each.env}: {what}": value for each in recordings for what, value in in_new_process(replay, each).items()}
         for _ in range(args.rounds)
     ]
-    print(median_table(rounds))
     write_result("env_steps", "python -m benchmarks.env_steps", rounds)
 
 
@@ -66,15 +49,14 @@ def record(env: str, episodes: int) -> Recording:
     recipe, rng = starter_spec(env), random.Random(0)
     options = {key.removeprefix("env."): value for key, value in recipe.defaults.items() if key.startswith("env.")}
     read, tasks = read_env_options(env_spec(env), options), task_ids(env, "test", options)[:episodes]
-    played = (Episode(task, tuple(recipe.demonstrate(task, rng, read))) for task in tasks)
-    return Recording(env, options, tuple(played))
+    return Recording(env, options, [(task, recipe.demonstrate(task, rng, read)) for task in tasks])
 
 
 def replay(recording: Recording) -> dict[str, float]:
     """Replay all episodes twice on one environment; return CPU milliseconds of resets and steps."""
     started = time.process_time()
     env = make_env(recording.env, recording.options)
-    env.reset(options={"task_id": recording.episodes[0].task_id})
+    env.reset(options={"task_id": recording.episodes[0][0]})
     first = time.process_time() - started
     new_resets, new_steps = _play(env, recording.episodes[1:])
     resets, steps = _play(env, recording.episodes[1:])
@@ -97,14 +79,14 @@ def _play(env: TextEnv, episodes: Sequence[Episode]) -> tuple[list[float], list[
     """
     resets: list[float] = []
     steps: list[float] = []
-    for episode in episodes:
-        resets.append(spent(lambda task=episode.task_id: env.reset(options={"task_id": task}))[1] * 1e3)
+    for task, turns in episodes:
+        resets.append(spent(lambda task=task: env.reset(options={"task_id": task}))[1] * 1e3)
         told: list[str] = []
-        for _, action in episode.turns:
+        for _, action in turns:
             steps.append(spent(lambda action=action, told=told: told.append(env.step(action)[0]))[1] * 1e3)
         # A demonstrator may have read more than the environment returns, such as a request to answer now.
-        if not all(read.startswith(said) for said, (read, _) in zip(told, episode.turns[1:], strict=False)):
-            raise RuntimeError(f"task {episode.task_id}: the replay differs from the recording")
+        if not all(read.startswith(said) for said, (read, _) in zip(told, turns[1:], strict=False)):
+            raise RuntimeError(f"task {task}: the replay differs from the recording")
     return resets, steps
 
 

@@ -6,22 +6,21 @@ during and after training. Finished runs are not repeated, so a second command a
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import itertools
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from benchmarks.equal_steps import sets
-from benchmarks.grid import RESULTS, Arm, Column, Run, grid_parser, markdown, mean_text, plot, run_cell, run_grid, table
+from benchmarks.grid import RESULTS, Arm, Column, Run, grid_parser, markdown, mean_of, plot, run_cell, run_grid
 from benchmarks.long_thoughts import ROOMS
-from benchmarks.report import add_options
+from benchmarks.report import add_options, command_line
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.config import Settings
 from rl_agents.envs.base import env_spec
@@ -58,9 +57,8 @@ class Experiment:
 def main(argv: Sequence[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else list(argv)
     if not argv or argv[0] not in EXPERIMENTS:
-        chosen = argparse.ArgumentParser(
-            description=__doc__, usage="%(prog)s NAME [flags]", formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+        chosen = command_line(__doc__)
+        chosen.usage = "%(prog)s NAME [flags]"
         chosen.add_argument("name", choices=list(EXPERIMENTS), metavar="NAME", help=", ".join(EXPERIMENTS))
         chosen.parse_args(argv[:1])
         return
@@ -90,35 +88,21 @@ def run(experiment: Experiment, args: Namespace) -> None:
     if wrong := set(args.arms or ()) - arms.keys():
         raise InputError(f"--arms {wrong.pop()}: known: {', '.join(arms)}")
     runs = run_grid([arms[name] for name in args.arms or arms], args, experiment.cell(args))
-    print(f"\n{args.name}\n\n{markdown(runs, experiment.columns)}\n\n{other_tasks(runs)}")
+    print(f"\n{args.name}\n\n{markdown(runs, experiment.columns)}")
     plot(runs, RESULTS / f"{args.name}.png", f"{experiment.title or args.env}, {args.seeds} seeds")
-
-
-def other_tasks(runs: Mapping[str, list[Run]]) -> str:
-    """Return a table of success on tasks that were not used for training, for the arms that have such evaluations."""
-    evaluated = {name: own for name, own in runs.items() if "evaluations" in own[0]}
-    names = list(next(iter(evaluated.values()))[0]["evaluations"]) if evaluated else []
-    columns = {
-        name: lambda own, name=name: mean_text([run["evaluations"][name]["mean"] for run in own]) for name in names
-    }
-    return table(evaluated, columns) if evaluated else ""
 
 
 # --- columns
 
 
-def truncated(runs: list[Run]) -> str:
-    """Share of truncated training episodes."""
-    return f"{fmean(run.get('truncation_ratio', 0.0) for run in runs):.2f}"
-
-
-def turns(runs: list[Run]) -> str:
-    return f"{fmean(run['turns'] for run in runs):.2f}"
-
-
-def learn_seconds(runs: list[Run]) -> str:
-    """Wall time of the learner in an iteration: critic and policy, forward and backward."""
-    return f"{fmean(run['learn_seconds'] for run in runs):.2f}"
+#: Share of truncated training episodes.
+truncated = mean_of(lambda run: run.get("truncation_ratio", 0.0))
+turns = mean_of("turns")
+#: Share of groups of the first iteration whose episodes all have the same reward.
+silent = mean_of(lambda run: run["zero_advantage"][0])
+#: Share of an iteration in which the learner waited for rollouts, and in which no response was being sampled.
+learner_idle = mean_of(lambda run: run.get("wait_seconds", run["rollout_seconds"]) / run["iteration_seconds"])
+engine_idle = mean_of(lambda run: 1 - run["engine_busy"])
 
 
 def updates(runs: list[Run], target: float = 0.70, window: int = 5) -> str:
@@ -131,39 +115,18 @@ def updates(runs: list[Run], target: float = 0.70, window: int = 5) -> str:
     return f"{fmean(first(run['training_success']) for run in runs):.1f}"
 
 
-def silent(runs: list[Run]) -> str:
-    """Share of groups of the first iteration whose episodes all have the same reward."""
-    return f"{fmean(run['zero_advantage'][0] for run in runs):.2f}"
-
-
 def right(room: str) -> Column:
     """Return a column: how often the room's door was right in the last iterations of training."""
-    return lambda runs: f"{fmean(run['environment'][f'right_{room}'] for run in runs):.2f}"
+    return mean_of(lambda run: run["environment"][f"right_{room}"])
 
 
 def effective(runs: list[Run]) -> str:
-    """Effective sample size, mean over iterations and seeds."""
-    return f"{fmean(run['ess'] for run in runs):.2f}" if "ess" in runs[0] else "-"
-
-
-def seconds(runs: list[Run]) -> str:
-    return f"{fmean(run['iteration_seconds'] for run in runs):.1f}"
-
-
-def learner_idle(runs: list[Run]) -> str:
-    """Share of an iteration in which the learner waited for rollouts."""
-    waited = (run.get("wait_seconds", run["rollout_seconds"]) / run["iteration_seconds"] for run in runs)
-    return f"{fmean(waited):.2f}"
-
-
-def engine_idle(runs: list[Run]) -> str:
-    """Share of an iteration in which no response was being sampled."""
-    return f"{1 - fmean(run['engine_busy'] for run in runs):.2f}"
+    return mean_of("ess")(runs) if "ess" in runs[0] else "-"
 
 
 def staleness_seen(runs: list[Run]) -> str:
     """Mean and largest staleness of steps, in versions."""
-    return f"{fmean(run['staleness'] for run in runs):.1f} ({max(run['staleness_max'] for run in runs):.1f})"
+    return f"{mean_of('staleness', 1)(runs)} ({max(run['staleness_max'] for run in runs):.1f})"
 
 
 # --- arms
@@ -186,7 +149,6 @@ def flags(algo: str, env: str, presets: bool) -> tuple[str, ...]:
 
 
 def changed(base: Sequence[str], variants: Keys) -> list[Arm]:
-    """Return an arm for each set of keys, with the same flags."""
     return [Arm(name, (*base, *sets(keys))) for name, keys in variants.items()]
 
 
@@ -198,7 +160,7 @@ def learning_curves(args: Namespace) -> list[Arm]:
 def t3(args: Namespace) -> list[Arm]:
     """Every algorithm with and without T3, evaluated without truncation.
 
-    ``--rules``: the environment's progress rules (`env.progress`; `default` keeps it); ``--windows``: T3's k.
+    ``--rules``: the environment's progress rules (`default` keeps its own); ``--windows``: T3's k.
     """
     return [arm for algo in args.algos for arm in t3_arms(algo, args)]
 
@@ -214,36 +176,13 @@ def t3_arms(algo: str, args: Namespace) -> list[Arm]:
     return arms
 
 
-def circuits(number: int, candidates: int) -> tuple[str, ...]:
-    """Keys for larger circuits: fourteen turns, as in the released code, and longer responses."""
-    lengths = ("max_turns=14", "max_model_len=1024", "max_response_tokens=64")
-    return ("--set", f"env.circuits={number}", f"env.candidates={candidates}", *lengths)
-
-
-#: Environment -> further evaluations: the settings of T3's table 2, except that only 27 balanced movies differ.
-OUT_OF_DISTRIBUTION: Mapping[str, Keys] = {
-    "circuit_decoding": {f"{n}-{m}": circuits(n, m) for n, m in ((2, 10), (2, 15), (2, 20), (2, 25), (2, 30), (3, 10))},
-    "preference_estimation": {
-        **{f"{movies} movies": ("--set", f"env.movies={movies}") for movies in (5, 15, 20, 25)},
-        **{sampling: ("--set", f"env.sampling={sampling}") for sampling in ("uniform", "min-max", "max")},
-    },
-}
-
-
 def active_reasoning(args: Namespace) -> list[Arm]:
-    """T3's four further tasks, from each environment's warm-start model: GRPO, GRPO with T3 (--windows 0: the
-    environment's own), and StepPO. GRPO's agents are also evaluated out of distribution, if the model can read that.
-    """
+    """T3's four further tasks: GRPO, GRPO with T3 (--windows 0: the environment's own), and StepPO."""
     own = env_spec(args.env).progress_window
     chosen = Namespace(env=args.env, presets=True, rules=["default"], after=["force_answer"])
     chosen.windows = [window or own for window in args.windows]
     arms = [arm for algo in args.algos for arm in t3_arms(algo, chosen)]
-    arms += [Arm(algo, flags(algo, args.env, True)) for algo in args.plain]
-    chosen.windows = [own]
-    traveling = {arm.name for arm in t3_arms("grpo", chosen)}
-    local = ("--episodes", "150", *(("--local",) if args.local else ()))
-    evaluations = {name: (*local, *keys) for name, keys in OUT_OF_DISTRIBUTION.get(args.env, {}).items()}
-    return [replace(arm, evaluations=evaluations) if arm.name in traveling else arm for arm in arms]
+    return [*arms, *(Arm(algo, flags(algo, args.env, True)) for algo in args.plain)]
 
 
 def vspo(args: Namespace) -> list[Arm]:
@@ -263,9 +202,8 @@ MIXED = (
 
 
 def vspo_mixed(args: Namespace) -> list[Arm]:
-    """VSPO against GRPO on tasks of mixed difficulty (benchmarks/mixed_doors.py), where more than half of the groups
-    agree from the start. All arms sample as many episodes; GRPO gets VSPO's aggregation and KL term. Tuned: iterations,
-    on "grpo" alone.
+    """VSPO against GRPO on tasks of mixed difficulty (benchmarks/mixed_doors.py), with as many episodes; GRPO gets
+    VSPO's aggregation and KL term.
 
     V grows with the third power of the reward's span, so dividing T by 4.1**3 draws tasks as the paper's T does with
     rewards in [-1, 3.1], the span of its reward for long answers.
@@ -284,8 +222,9 @@ def vspo_mixed(args: Namespace) -> list[Arm]:
 
 
 def prs(args: Namespace) -> list[Arm]:
-    """Progressive reward shaping and the 0-1 reward. Success is always the environment's exact match. On multihop_qa
-    the arms have the small recipes, and the format reward looks for the tags of the warm-start model.
+    """Progressive reward shaping and the 0-1 reward. Success is always the environment's exact match.
+
+    On multihop_qa the arms have the small recipes, and the format reward looks for the tags of the warm-start model.
     """
     tags = ('prs_tags=["answer"]',) if args.env == "multihop_qa" else ()
     found = []
@@ -299,9 +238,10 @@ WEAK_STARTER, WEAK_ITERATIONS = Path("runs/long_form_qa-weak"), 8
 
 
 def prs_long_form(args: Namespace) -> list[Arm]:
-    """Progressive reward shaping, long form, on long_form_qa. Success is always the environment's: every sentence
-    grounded, every point stated. The training reward is this (0-1), agreement with the reference (match, the paper's
-    baseline), or the stages. ``--weak``: from a warm-start model after a third of the imitation steps.
+    """Progressive reward shaping, long form, on long_form_qa. Success is always the environment's.
+
+    The training reward is this (0-1), agreement with the reference (match, the paper's baseline), or the stages.
+    ``--weak``: from a warm-start model after a third of the imitation steps.
     """
     rewards: Keys = {
         "0-1": (), "match": ("env.reward=match",), "prs": ("reward=prs", "prs_form=long", "prs_tags=[answer]"),
@@ -353,9 +293,8 @@ LONG_STEP_KEYS: Keys = {
 def steppo_rooms(args: Namespace) -> list[Arm]:
     """StepPO and PPO with long steps: doors after thoughts of sixty tokens (benchmarks/long_thoughts.py).
 
-    Both have two discounts; further arms are StepPO without one of its parts (without both it is PPO). Lambda is 1 as
-    in the paper, and there is no KL term. Step ratios are clipped at 0.02 and 0.03, token ratios at 0.2, as in our
-    small recipes. Tuned: iterations and episodes, on "ppo, gamma 0.99" only.
+    Both have two discounts; further arms are StepPO without one of its parts. Lambda is 1 as in the paper, and there
+    is no KL term. Step ratios are clipped at 0.02 and 0.03, token ratios at 0.2, as in our small recipes.
     """
     return changed((), LONG_STEP_KEYS)
 
@@ -376,12 +315,12 @@ STALE: Keys = {
 
 
 def staleness(args: Namespace) -> list[Arm]:
-    """Success with stale rollouts, with and without corrections (AReaL's table 3, at the level of steps). In one
-    process, ``async_level=k`` samples batch i with the weights of iteration i - k.
+    """Success with stale rollouts, with and without corrections (AReaL's table 3, at the level of steps).
 
-    naive: ratios to the sampling policy. tis: the default; one weight per token (grpo) or step (steppo, 3spo), capped
-    at 2. decoupled: AReaL's code; one weight per token, tokens above 5 are dropped. icepop: also tokens below 0.5. At
-    lag 0 all arms are the same. A search has no lag above 1.
+    In one process, ``async_level=k`` samples batch i with the weights of iteration i - k. naive: ratios to the
+    sampling policy. tis: the default; one weight per token (grpo) or step (steppo, 3spo), capped at 2. decoupled:
+    AReaL's code; one weight per token, tokens above 5 are dropped. icepop: also tokens below 0.5. A search has no
+    lag above 1.
     """
     found = []
     for method, own in STALE.items():
@@ -422,7 +361,6 @@ def asynchrony_cell(args: Namespace) -> Callable[..., Run]:
 
 
 def run_with_tools(slow: bool, **cell: Any) -> Run:
-    """Call `run_cell` in a separate Ray session."""
     from benchmarks.slow_tools import start_session
 
     if slow:
@@ -462,7 +400,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     ),
     "prs": Experiment(prs, {"env": "guess_numbers", "algos": ["grpo", "vspo"]}),
     "prs_long_form": Experiment(prs_long_form, {"weak": False}, title="long_form_qa"),
-    "steppo": Experiment(steppo, columns={"learn s": learn_seconds}),
+    "steppo": Experiment(steppo, columns={"learn s": mean_of("learn_seconds")}),
     "steppo_rooms": Experiment(
         steppo_rooms, columns={f"right in the {room}": right(room) for room in (ROOMS[0], ROOMS[-1])},
         title="doors after long thoughts",
@@ -471,8 +409,8 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "asynchrony": Experiment(
         asynchrony, {"iterations": 20, "quick_tools": False},
         {
-            "seconds an iteration": seconds, "engine idle": engine_idle, "learner idle": learner_idle,
-            "staleness mean (most)": staleness_seen,
+            "seconds an iteration": mean_of("iteration_seconds", 1), "engine idle": engine_idle,
+            "learner idle": learner_idle, "staleness mean (most)": staleness_seen,
         },
         cell=asynchrony_cell,
     ),

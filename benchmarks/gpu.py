@@ -10,23 +10,17 @@ and one row per step, in dialogues that only grow. No Ray is needed; models have
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import date
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from benchmarks.report import add_options, markdown
+from benchmarks.report import command_line, markdown, write_figures
 from rl_agents.config import Settings
 from rl_agents.data.samples import Row, build_samples
 from rl_agents.data.trajectory import Step, Trajectory
@@ -38,7 +32,6 @@ from rl_agents.learner.hf import enable_recompute
 from rl_agents.learner.logprobs import score_rows
 from rl_agents.learner.prefix_attention import enable, pack_rows
 
-RESULTS = Path(__file__).parent / "results" / "gpu"
 SHAPES: Mapping[str, ModelShape] = {
     "1.5b": KNOWN["Qwen2.5-1.5B-Instruct"],
     "7b": KNOWN["Qwen2.5-7B-Instruct"],
@@ -48,7 +41,7 @@ SHAPES: Mapping[str, ModelShape] = {
     "0.7m": ModelShape(4, 128, 256, 4, 4, 32, 128, 4096, True),
     "tiny": ModelShape(2, 128, 256, 4, 2, 32, 512, 4096, True),
 }
-#: Part of the device's name -> dense bfloat16 peak in TFLOP/s, from data sheets, without sparsity.
+#: Part of the device's name -> dense bfloat16 peak in TFLOP/s.
 PEAKS = {"H200": 989.0, "H100 PCIe": 756.0, "H100": 989.0, "B200": 2250.0, "A100": 312.0, "L40S": 362.0}
 
 
@@ -73,11 +66,9 @@ TINY: dict[str, Any] = {
 
 def main(given: Sequence[str] | None = None) -> None:
     name = (sys.argv[1:] if given is None else given)[:1]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, OPTIONS.get("".join(name)))
     parser.add_argument("what", choices=list(OPTIONS))
     parser.add_argument("--tiny", action="store_true", help="a smoke test for any computer; its numbers mean nothing")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
-    add_options(parser, OPTIONS.get("".join(name), {}))
     args = parser.parse_args(given)
     if args.tiny:
         vars(args).update({key: value for key, value in TINY.items() if key in OPTIONS[args.what]})
@@ -108,8 +99,8 @@ def mfu(args: Any) -> list[dict[str, Any]]:
 def forward_flops(shape: ModelShape, length: int, scored: float) -> float:
     """Return the FLOPs of a forward pass over one row; with the backward pass it is three times as many.
 
-    2 per weight and token of every matrix (the vocabulary head only for scored tokens), and 2 · L · heads · width per
-    token of a causal attention over L tokens.
+    2 per weight and token of every matrix (the head only for scored tokens), and 2 · L · heads · width per token of
+    a causal attention over L tokens.
     """
     head = shape.vocabulary * shape.hidden
     layers = shape.parameters - head * (1 if shape.tied else 2)
@@ -128,8 +119,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 def layouts(args: Any) -> list[dict[str, Any]]:
     """Each size with each layout, on groups of rollouts of one prompt with responses of very different lengths.
 
-    Tokens per second count the tokens of rows, without padding, no matter how often they are forwarded. All learners
-    have the same weights, so gradients are compared as well.
+    Tokens per second count the tokens of rows, without padding. All learners have the same weights, so gradients are
+    compared as well.
     """
     lines: list[dict[str, Any]] = []
     for name in args.sizes:
@@ -139,12 +130,12 @@ def layouts(args: Any) -> list[dict[str, Any]]:
             made = learner(name, recompute=args.recompute, tokens_per_microbatch=args.tokens_per_microbatch, **keys)
             taken = seconds(lambda made=made, rows=rows: made.update(rows), args.rounds)
             made.forwarded = 0
-            peak = peak_bytes(lambda made=made, rows=rows: made.update(rows))
-            own = float(torch.stack([parameter.grad.norm() for parameter in made.lm.parameters()]).norm())
+            peak = peak_gb(lambda made=made, rows=rows: made.update(rows))
+            own = made.gradient_norm()
             norm, slowest = norm or own, slowest or taken
             lines.append({
                 "model": name, "layout": layout, "tokens": tokens, "forwarded": made.forwarded, "s": taken,
-                "tokens/s": tokens / taken, "peak GB beyond weights and gradients": peak / 1e9,
+                "tokens/s": tokens / taken, "peak GB beyond weights and gradients": peak,
                 "times padded": slowest / taken, "gradient's norm, relative": own / norm - 1,
             })  # fmt: skip
             del made
@@ -152,10 +143,7 @@ def layouts(args: Any) -> list[dict[str, Any]]:
 
 
 def memory(args: Any) -> list[dict[str, Any]]:
-    """Each size in all combinations: peak of tensors beyond weights and gradients, and the time of a pass.
-
-    A combination that does not fit in memory has no numbers.
-    """
+    """Each size in all combinations; one that does not fit in memory has no numbers."""
     lines = []
     arms = [(name, kind, pieces) for name in args.sizes for kind in ("", "selective", "full") for pieces in (0, 1)]
     for name, recompute, pieces in arms:
@@ -166,7 +154,7 @@ def memory(args: Any) -> list[dict[str, Any]]:
         )
         try:
             taken = seconds(lambda made=made, rows=rows: made.update(rows), args.rounds)
-            peak = peak_bytes(lambda made=made, rows=rows: made.update(rows)) / 1e9
+            peak = peak_gb(lambda made=made, rows=rows: made.update(rows))
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
         lines.append({
@@ -196,7 +184,7 @@ def merging(args: Any) -> list[dict[str, Any]]:
             for row in rows:
                 row.advantages = row.mask
             times.append(seconds(lambda rows=rows, made=made: made.update(rows), args.rounds))
-            norms.append(float(torch.stack([parameter.grad.norm() for parameter in made.lm.parameters()]).norm()))
+            norms.append(made.gradient_norm())
             tokens.append(sum(map(len, rows)))
         lines.append({
             "case": case, "tokens a step": tokens[0], "tokens merged": tokens[1], "token ratio": tokens[0] / tokens[1],
@@ -209,7 +197,6 @@ def merging(args: Any) -> list[dict[str, Any]]:
 def dialogues(
     count: int, steps: int, prompt: int, response: int, observation: int, vocabulary: int
 ) -> list[Trajectory]:
-    """Return episodes of random ids."""
     rng, found = np.random.default_rng(0), list[Trajectory]()
     for index in range(count):
         taken, read = list[Step](), rng.integers(0, vocabulary, prompt).tolist()
@@ -221,16 +208,11 @@ def dialogues(
     return found
 
 
-def device() -> torch.device:
-    return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-
-
 def device_name() -> str:
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
 
 
 def peak_tflops() -> float | None:
-    """Return the dense bfloat16 peak of the device; None: unknown."""
     return next((peak for name, peak in PEAKS.items() if name in device_name()), None)
 
 
@@ -241,8 +223,7 @@ def peak_tflops() -> float | None:
 class Learner:
     """A policy with random weights, and a policy-gradient pass over rows as in rl_agents' learner.
 
-    Attributes:
-        forwarded: tokens that passed through the network so far, including padding.
+    ``forwarded``: tokens that passed through the network so far, including padding.
     """
 
     lm: Any
@@ -266,6 +247,9 @@ class Learner:
             ratio = (scores["logprobs"] - scores["logprobs"].detach()).exp()
             (-(ratio * batch["advantages"] * batch["mask"]).sum()).backward()
 
+    def gradient_norm(self) -> float:
+        return float(torch.stack([parameter.grad.norm() for parameter in self.lm.parameters()]).norm())
+
 
 def precision(where: torch.device) -> Any:
     """Weights are float32 and activations bfloat16, as in the learner with dtype=bfloat16; on a CPU all are float32."""
@@ -281,7 +265,18 @@ def learner(name: str, *, recompute: str = "", pieces: bool = True, **keys: Any)
         pieces: compute logits beyond 2 GiB in chunks.
         keys: settings, such as ``sequence_packing`` and ``tokens_per_microbatch``.
     """
-    shape, where = SHAPES[name], device()
+    shape = SHAPES[name]
+    lm = random_model(shape).train()
+    settings = Settings.from_dict({"algo": "grpo", "max_model_len": shape.context, **keys})
+    if settings.sequence_packing or settings.prefix_sharing:
+        enable(lm, name, settings.max_model_len)
+    if recompute:
+        enable_recompute(lm, recompute)
+    return Learner(lm, settings, piece_size(lm) if pieces else None)
+
+
+def random_model(shape: ModelShape) -> Any:
+    """Return a model of Qwen2's architecture with random weights, on the GPU if there is one."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(0)
@@ -290,15 +285,8 @@ def learner(name: str, *, recompute: str = "", pieces: bool = True, **keys: Any)
         num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
         max_position_embeddings=shape.context, tie_word_embeddings=shape.tied, attn_implementation="sdpa",
     )  # fmt: skip
-    with where:
-        lm = Qwen2ForCausalLM(config)
-    lm.train()
-    settings = Settings.from_dict({"algo": "grpo", "max_model_len": shape.context, **keys})
-    if settings.sequence_packing or settings.prefix_sharing:
-        enable(lm, name, settings.max_model_len)
-    if recompute:
-        enable_recompute(lm, recompute)
-    return Learner(lm, settings, piece_size(lm) if pieces else None)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        return Qwen2ForCausalLM(config)
 
 
 def rows_of(groups: int, size: int, prompt: int, shortest: int, longest: int, vocabulary: int) -> list[Row]:
@@ -339,61 +327,16 @@ def wait() -> None:
         torch.cuda.synchronize()
 
 
-def peak_bytes(work: Callable[[], Any]) -> int:
-    """Return the peak bytes of tensors while ``work`` runs, beyond those that existed before."""
-    if torch.cuda.is_available():
-        wait()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        work()
-        wait()
-        return torch.cuda.max_memory_allocated() - before
-    with LiveBytes() as live:
-        work()
-    return live.peak
-
-
-class LiveBytes(TorchDispatchMode):
-    """Count the storages that operations allocate, forward and backward, until they are freed.
-
-    Attributes:
-        live: bytes now.
-        peak: at most.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.live = self.peak = 0
-        self._known: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        given = {
-            tensor.untyped_storage().data_ptr() for tensor in tree_leaves((args, kwargs)) if torch.is_tensor(tensor)
-        }
-        result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if torch.is_tensor(tensor):
-                self._count(tensor.untyped_storage(), given)
-        return result
-
-    def _count(self, storage: torch.UntypedStorage, given: set[int]) -> None:
-        if storage in self._known or storage.data_ptr() in given:
-            return
-        self._known.add(storage)
-        size = storage.nbytes()
-        self.live += size
-        self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._freed, size)
-
-    def _freed(self, size: int) -> None:
-        self.live -= size
-
-
-# --- reports
-
-Table = Sequence[Mapping[str, Any]]
+def peak_gb(work: Callable[[], Any]) -> float | None:
+    """Return the peak of tensors while ``work`` runs, in GB beyond those that existed before; None: on a CPU."""
+    if not torch.cuda.is_available():
+        return work()
+    wait()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    work()
+    wait()
+    return (torch.cuda.max_memory_allocated() - before) / 1e9
 
 
 def _shown(value: Any) -> str:
@@ -402,16 +345,13 @@ def _shown(value: Any) -> str:
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def report(rows: Table, given: argparse.Namespace) -> None:
-    """Print the table, and write it with the device and the options to ``OUT/NAME.json``."""
-    name = given.what
-    print(f"{name}, {device_name()}, torch {torch.__version__}{', smoke test' if given.tiny else ''}\n")
+def report(rows: Sequence[Mapping[str, Any]], given: argparse.Namespace) -> None:
+    """Print the table; write it with the device and the options to ``results/gpu/NAME.json``."""
+    print(f"{given.what}, {device_name()}, torch {torch.__version__}{', smoke test' if given.tiny else ''}\n")
     print(markdown(list(rows[0]), [[_shown(value) for value in row.values()] for row in rows]))
-    options = {key: value for key, value in vars(given).items() if key not in ("out", "what")}
-    about = {"device": device_name(), "torch": torch.__version__, "date": date.today().isoformat()}
-    given.out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"options": options, **about, "rows": list(rows)}, indent=1)
-    (given.out / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    if not given.tiny:
+        about = {"options": vars(given), "device": device_name(), "torch": torch.__version__, "rows": list(rows)}
+        write_figures(f"gpu/{given.what}", f"python -m benchmarks.gpu {' '.join(sys.argv[1:])}", about)
 
 
 if __name__ == "__main__":

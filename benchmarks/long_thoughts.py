@@ -2,14 +2,13 @@
 
     python run.py sft --env gymnasium:benchmarks.long_thoughts:Rooms --output models/rooms
 
-There are three rooms in a fixed order. The right door is fixed for each pair of room and sign, so learning about the
-last room does not help in the first. No observation says whether a door was right. The reward after the last door is
-the share of right doors (as WebShop returns its score), and an episode is solved if all are right. A reward discounted
-per token reaches the first room's door times gamma ** 125, one discounted per step times gamma ** 2.
+There are three rooms in a fixed order. The right door is fixed for each pair of room and sign, and no observation
+says whether a door was right. The reward after the last door is the share of right doors, and an episode is solved
+if all are right. A reward discounted per token reaches the first room's door times gamma ** 125, one discounted per
+step times gamma ** 2.
 
-The thoughts of demonstrations consist of random clauses without meaning (about a quarter of a nat per token) and end
-with the room and its sign; a share `RIGHT` of their doors is right. Tuned for a start between 0.05 and 0.3: the rooms,
-and the iterations of imitation.
+The thoughts of demonstrations are random clauses without meaning and end with the room and its sign; a share `RIGHT`
+of their doors is right. Tuned for a start between 0.05 and 0.3: the rooms, and the iterations of imitation.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ class Rooms(gymnasium.Env):
     max_turns = len(ROOMS)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """See `gymnasium.Env.reset`: draw a sign for every room."""
         super().reset(seed=seed)
         self.signs = [SIGNS[int(number)] for number in self.np_random.integers(len(SIGNS), size=len(ROOMS))]
         self.chosen: tuple[str, ...] = ()
@@ -72,7 +70,6 @@ class Rooms(gymnasium.Env):
         return "-".join(self.places()[len(self.chosen)])
 
     def places(self) -> list[tuple[str, str]]:
-        """Return (room, sign) pairs in the order of the rooms."""
         return list(zip(ROOMS, self.signs, strict=True))
 
     def snapshot(self) -> tuple[list[str], tuple[str, ...]]:

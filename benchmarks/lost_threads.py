@@ -2,10 +2,9 @@
 
     python run.py sft --import benchmarks.lost_threads --env lost_threads --output models/lost_threads
 
-Tasks, rules and rewards are those of guess_numbers, with another demonstrator. It lists the codes that agree with the
-feedback and guesses one, but in each turn it may lose the thread with probability `LOSES`: it chooses a code that
-contradicts the feedback, and repeats it until the turn limit. It never answers too early. So an episode is either
-solved within a few turns or continues to the limit without progress (the belief trap region of T3, section 2).
+The demonstrator lists the codes that agree with the feedback and guesses one, but in each turn it may lose the
+thread with probability `LOSES`: it chooses a code that contradicts the feedback, and repeats it until the turn
+limit. So an episode is either solved within a few turns or continues without progress (T3, section 2).
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python run.py sft --env gymnasium:benchmarks.mixed_doors:Doors --output models/doors
 
-The right one of four doors is fixed for each place. Demonstrations choose it with a probability that is evenly spaced
-over the places of a floor, within the floor's limits (`FLOORS`). A task has three places of one floor, and is solved if
-all its doors are right. So the tasks of one floor are nearly always solved, those of two floors rarely, and more than
-half of the groups of eight agree at the start. Learning about one floor does not help on another. The limits were tuned
-with GRPO for these properties, for a start between 0.05 and 0.3, and for something to learn on every floor.
+The right one of four doors is fixed for each place. Demonstrations choose it with a probability that is evenly
+spaced over the places of a floor, within the floor's limits (`FLOORS`). A task has three places of one floor, and is
+solved if all its doors are right. So more than half of the groups of eight agree at the start. Learning about one
+floor does not help on another. The limits were tuned with GRPO for these properties and a start between 0.05 and
+0.3.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ def right_door(place: str) -> str:
 
 
 def known(place: str) -> float:
-    """Return the share of demonstrations in which the place's door is right."""
     floor, wing = place.split("-")
     least, most = FLOORS[floor]
     return least + (most - least) * WINGS.index(wing) / (len(WINGS) - 1)
@@ -47,7 +46,6 @@ class Doors(gymnasium.Env):
     max_turns = LENGTH
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """See `gymnasium.Env.reset`: draw a floor and places on it."""
         super().reset(seed=seed)
         floor = list(FLOORS)[int(self.np_random.integers(len(FLOORS)))]
         self.places = [f"{floor}-{WINGS[int(n)]}" for n in self.np_random.integers(len(WINGS), size=LENGTH)]

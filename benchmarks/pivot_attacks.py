@@ -1,8 +1,7 @@
 """Attacks on PivotRL's verifiers, on turns of the built-in help desk where the expert called a tool.
 
 A message passes wherever the expert wrote one (except with ``exact`` and ``dialogue``), so turns without calls are
-excluded; the pages of pivot and pivotrl report their reward. There is no trained model for comparison: those of the
-pages are measured on pivots, not on all turns.
+excluded.
 """
 
 from __future__ import annotations
@@ -36,9 +35,8 @@ def rows() -> list[dict[str, Any]]:
     """Choose attacks on half of the turns and run them on the other half, for every verifier."""
     turns = [turn for turn in desk_turns() if turn.calls]
     train, test = turns[::2], turns[1::2]
-    return [verifier_row(options, train, test) for options in VERIFIERS] + [
-        text_row(t, train, test) for t in THRESHOLDS
-    ]
+    found = [verifier_row(options, train, test) for options in VERIFIERS]
+    return found + [text_row(threshold, train, test) for threshold in THRESHOLDS]
 
 
 def verifier_row(options: dict[str, Any], train: Sequence[Turn], test: Sequence[Turn]) -> dict[str, Any]:
@@ -79,8 +77,7 @@ def constant_text(texts: Sequence[str], threshold: float) -> str:
 
 
 def _row(label: str, found: dict[str, Any]) -> dict[str, Any]:
-    models = {"starter": None, "trained": None, "source": ""}
-    return {"env": "pivot", "setting": label, "measure": "paper", **found, **models}
+    return {"env": "pivot", "setting": label, "measure": "paper", **found}
 
 
 def _texts(turns: Sequence[Turn]) -> list[str]:

@@ -2,30 +2,29 @@
 
     python -m benchmarks.pivotrl --local --jobs 2
 
-One command runs the whole comparison. It builds once, in the cache folder: a small base model that imitates mediocre
-demonstrators in WebShop and situation puzzles (`benchmarks.domains`), traces of WebShop's scripted expert, and their
-turns, profile and pivots, with the commands of ``run.py``. Then every arm trains that model on WebShop only, and its
-checkpoints are evaluated on test tasks of WebShop (in domain) and situation puzzles (out of domain): complete episodes,
-temperature 1. ``--prepare`` stops before the arms. `benchmarks.pivotrl_panel` evaluates more domains.
+Built once, in the cache folder: a small base model that imitates mediocre demonstrators in WebShop and situation
+puzzles (`benchmarks.domains`), traces of WebShop's scripted expert, and their turns, profile and pivots. Every arm
+trains that model on WebShop only. Its checkpoints are evaluated on test tasks of WebShop (in domain) and situation
+puzzles (out of domain): complete episodes, temperature 1.
 
-There are two experts. The first writes like the demonstrator of the base, which plays worse. The foreign expert writes
-the words of its searches in reverse order, which does not change the search results.
+There are two experts. The first writes like the demonstrator of the base, which plays worse. The foreign expert
+writes the words of its searches in reverse order, which does not change the search results.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks import grid
 from benchmarks.domains import DOMAINS, PANELS, register
-from benchmarks.grid import RESULTS, Arm, Run, grid_parser, mean_text, read_run, run_command, run_grid, total_until
+from benchmarks.grid import RESULTS, Arm, Run, grid_parser, mean_text, read_run, run_command, run_grid, trained
+from benchmarks.report import drawn, markdown
 from rl_agents.cache import cache_dir
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.trainer.algorithm import AgentAlgorithm
@@ -50,14 +49,11 @@ _SEARCH = re.compile(r"search\[([^\]]*)\]")
 
 def main() -> None:
     parser = grid_parser(__doc__, "pivotrl")
-    parser.add_argument("--ablations", action="store_true", help="three further arms for either expert")
-    parser.add_argument("--prepare", action="store_true", help="only build model, traces, profile and pivots")
+    parser.add_argument("--ablations", action="store_true", help="one further arm for either expert")
     args = parser.parse_args()
     folder = cache_dir() / "benchmarks" / "pivotrl"
     for expert in EXPERTS:
         prepare(folder, expert)
-    if args.prepare:
-        return
     base = base_success(folder, args.seeds)
     chosen = [*END_TO_END, *(arm for expert in EXPERTS for arm in expert_arms(expert, args.ablations))]
     arms = run_grid(chosen, args, partial(run_arm, folder))
@@ -71,9 +67,7 @@ def main() -> None:
 def prepare(folder: Path, name: str, panel: str = "two_domains") -> None:
     """Make what is missing: the base as a warm-start model, the rest by calls of ``run.py``.
 
-    Args:
-        name: of `EXPERTS`.
-        panel: environments of the base, of `benchmarks.domains.PANELS`.
+    ``name`` is one of `EXPERTS`, ``panel`` one of `benchmarks.domains.PANELS`.
     """
     register()
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,12 +101,10 @@ def keys(values: Mapping[str, object] | None = None, **further: object) -> tuple
 
 
 def env_keys(env: str) -> tuple[str, ...]:
-    """Return flags with the options of an environment."""
     return keys({f"env.{name}": value for name, value in DOMAINS[env].options.items()})
 
 
 def lengths(env: str) -> dict[str, int]:
-    """Return the most tokens of a dialogue and of a response in an environment."""
     tokens, response = DOMAINS[env].lengths
     return {"max_model_len": tokens, "max_response_tokens": response}
 
@@ -156,55 +148,41 @@ END_TO_END = (arm("end-to-end GRPO", "grpo", 30, "--env", "webshop", *env_keys("
 
 
 def expert_arms(expert: str, ablations: bool = False) -> list[Arm]:
-    """Return the arms that train with turns of one of `EXPERTS`."""
     suffix, folder = EXPERTS[expert], f"{DATA}/{expert}"
 
-    def imitation(name: str, updates: int) -> Arm:
-        batches = keys(tasks_per_iteration=128, group_size=1, demonstrations=4096, minibatches=1)
-        chosen = keys({"env.pivots": f"{folder}/turns.parquet"})
-        return arm(f"{name}{suffix}", "sft", updates, "--env", "pivot", *chosen, *batches)
-
-    def pivots(name: str, file: str, verifier: Mapping[str, object], *further: str) -> Arm:
+    def pivots(name: str, file: str, verifier: Mapping[str, object]) -> Arm:
         chosen = keys({"env.pivots": f"{folder}/{file}.parquet", **verifier})
-        return arm(f"{name}{suffix}", "pivotrl", 60, "--env", "pivot", *chosen, *GROUPS, *further)
+        return arm(f"{name}{suffix}", "pivotrl", 60, "--env", "pivot", *chosen, *GROUPS)
 
+    turns = keys({"env.pivots": f"{folder}/turns.parquet"})
+    batches = keys(tasks_per_iteration=128, group_size=1, demonstrations=4096, minibatches=1)
     arms = [
-        imitation("sft", 60),
+        arm(f"sft{suffix}", "sft", 60, "--env", "pivot", *turns, *batches),
         pivots("random turns, strict reward", "random_pivots", {"env.verifier": "exact"}),
         pivots("random turns", "random_pivots", VERIFIER),
         pivots("PivotRL", "pivots", VERIFIER),
     ]
     if ablations:
-        arms += [
-            imitation("sft, four times as long", 240),
-            pivots("PivotRL, lenient search", "pivots", {**VERIFIER, "env.threshold": 0.3}),
-            pivots("PivotRL, KL", "pivots", VERIFIER, *keys(kl_coef=0.05)),
-        ]
+        arms.append(pivots("PivotRL, lenient search", "pivots", {**VERIFIER, "env.threshold": 0.3}))
     return arms
 
 
-@contextmanager
-def trained(folder: Path, flags: Sequence[str], seed: int) -> Iterator[RunFolder]:
-    """Train one arm; the run's folder is removed at the end."""
-    with tempfile.TemporaryDirectory() as scratch:
-        output = RunFolder(Path(scratch) / "run")
-        placed = [flag.replace(DATA, str(folder)) for flag in flags]
-        run_command(["--seed", str(seed), "--output", str(output.path), *placed])
-        yield output
+def placed(folder: Path, flags: Sequence[str]) -> list[str]:
+    return [flag.replace(DATA, str(folder)) for flag in flags]
 
 
 def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
     """Train one arm, then evaluate every checkpoint on the test tasks of both domains.
 
-    Returns:
-        As `benchmarks.grid.run_cell`. By iteration: ``success`` in WebShop, ``retained`` in the other environment, and
-        ``rollout_turns`` until then, without profiling.
+    By iteration: ``success`` in WebShop, ``retained`` in the other environment, and ``rollout_turns`` until then,
+    without profiling.
     """
-    with trained(folder, flags, seed) as output:
-        run, records, checkpoints = read_run(output.path), output.read_metrics(), output.complete_checkpoints()
+    with trained(placed(folder, flags), seed) as output:
+        run, own = read_run(output), RunFolder(output)
+        records, checkpoints = own.read_metrics(), own.complete_checkpoints()
         inside, outside = ([play(path / "hf", env)[0] for _, path in checkpoints] for env in BOTH)
     marks = [str(iteration) for iteration, _ in checkpoints]
-    turns = [total_until(records, iteration, "rollout/turns") for iteration, _ in checkpoints]
+    turns = [grid.total_until(records, iteration, "rollout/turns") for iteration, _ in checkpoints]
     return {
         **run,
         "success": dict(zip(marks, inside, strict=True)),
@@ -219,20 +197,24 @@ def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
 def table(base: list[dict[str, float]], arms: dict[str, list[Run]]) -> str:
     """Return one line per arm: final success in both domains, change outside, turns in total and until `LEVEL`, CPU."""
     inside, outside = ([rates[env] for rates in base] for env in BOTH)
-    lines = [
-        f"| arm | seeds | {SHOP} | {PUZZLES} | change of it | rollout turns | until {LEVEL} | CPU-s a run |",
-        "|---|---|---|---|---|---|---|---|",
-        f"| base | {len(base)} | {mean_text(inside)} | {mean_text(outside)} | | 0 | | |",
-    ]
+    rows = [("base", str(len(base)), mean_text(inside), mean_text(outside), "", "0", "", "")]
     for name, runs in arms.items():
         kept, turns = (_ends(runs, key) for key in ("retained", "rollout_turns"))
         needed = turns_until(LEVEL, [fmean(inside), *_curve(runs, "success")], [0, *_curve(runs, "rollout_turns")])
-        change = [after - fmean(outside) for after in kept]
-        lines.append(
-            f"| {name} | {len(runs)} | {mean_text(_ends(runs, 'success'))} | {mean_text(kept)} | {mean_text(change)} "
-            f"| {fmean(turns) / 1000:.1f} k | {needed} | {fmean(run['cpu_seconds'] for run in runs):.0f} |"
+        change = mean_text([after - fmean(outside) for after in kept])
+        success, thousands = mean_text(_ends(runs, "success")), f"{fmean(turns) / 1000:.1f} k"
+        own = (
+            str(len(runs)),
+            success,
+            mean_text(kept),
+            change,
+            thousands,
+            needed,
+            grid.mean_of("cpu_seconds", 0)(runs),
         )
-    return "\n".join(lines)
+        rows.append((name, *own))
+    head = ("arm", "seeds", SHOP, PUZZLES, "change of it", "rollout turns", f"until {LEVEL}", "CPU-s a run")
+    return markdown(head, rows)
 
 
 def turns_until(level: float, success: Sequence[float], turns: Sequence[float]) -> str:
@@ -249,33 +231,28 @@ def _ends(runs: Sequence[Run], key: str) -> list[float]:
 
 def plot(base: list[dict[str, float]], arms: dict[str, list[Run]], path: Path) -> None:
     """Plot, for each expert, success in domain over rollout turns, and success out of domain over success in domain."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 8.4), dpi=110, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
     start = [fmean(rates[env] for rates in base) for env in BOTH]
-    for (left, right), (expert, suffix) in zip(figure.subplots(2, 2), EXPERTS.items(), strict=True):
-        for number, shown in enumerate([*END_TO_END, *expert_arms(expert)]):
-            inside, outside, turns = (_curve(arms[shown.name], key) for key in ("success", "retained", "rollout_turns"))
-            style = {"color": f"C{number}", "marker": "o", "markersize": 3.5, "label": shown.name.removesuffix(suffix)}
-            if turns[-1]:
-                left.plot([0, *turns], [start[0], *inside], **style)
-            else:
-                left.axhline(inside[-1], color=f"C{number}", linestyle="--", label=f"{style['label']} (no rollouts)")
-            right.plot([start[0], *inside], [start[1], *outside], **style)
-        left.set(xlabel="rollout turns", ylabel=f"{SHOP}: success on the test tasks", ylim=(0, 1))
-        right.plot(*start, "k*", markersize=11, label="base")
-        right.set(xlabel=f"{SHOP} (trained on)", ylabel=f"{PUZZLES} (not trained on)", xlim=(0.1, 1))
-        left.set_title("foreign expert" if suffix else "expert")
-        for axis in (left, right):
-            axis.grid(alpha=0.3)
-            axis.legend(fontsize=7)
-    figure.savefig(path)
+    with drawn(path, 2, 2, figsize=(11, 8.4)) as (_, axes):
+        for (left, right), (expert, suffix) in zip(axes, EXPERTS.items(), strict=True):
+            for number, name in enumerate(own.name for own in (*END_TO_END, *expert_arms(expert))):
+                inside, outside, turns = (_curve(arms[name], key) for key in ("success", "retained", "rollout_turns"))
+                style = {"color": f"C{number}", "marker": "o", "markersize": 3.5, "label": name.removesuffix(suffix)}
+                if turns[-1]:
+                    left.plot([0, *turns], [start[0], *inside], **style)
+                else:
+                    label = f"{style['label']} (no rollouts)"
+                    left.axhline(inside[-1], color=f"C{number}", linestyle="--", label=label)
+                right.plot([start[0], *inside], [start[1], *outside], **style)
+            left.set(xlabel="rollout turns", ylabel=f"{SHOP}: success on the test tasks", ylim=(0, 1))
+            right.plot(*start, "k*", markersize=11, label="base")
+            right.set(xlabel=f"{SHOP} (trained on)", ylabel=f"{PUZZLES} (not trained on)", xlim=(0.1, 1))
+            left.set_title("foreign expert" if suffix else "expert")
+            for axis in (left, right):
+                axis.grid(alpha=0.3)
+                axis.legend(fontsize=7)
 
 
 def _curve(runs: Sequence[Run], key: str) -> list[float]:
-    """Return the mean over the seeds for each checkpoint."""
     return [fmean(values) for values in zip(*(run[key].values() for run in runs), strict=True)]
 
 

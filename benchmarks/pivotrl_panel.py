@@ -2,10 +2,9 @@
 
     python -m benchmarks.pivotrl_panel --local --jobs 2 --seeds 5
 
-Arms, experts and pivots are those of `benchmarks.pivotrl`. The base also imitates guess_numbers, circuit_decoding,
-multihop_qa and situation_puzzles (`benchmarks.domains`). The last checkpoint of every arm is evaluated on the test
-tasks of all: complete episodes, temperature 1. ``retained`` is the mean of the four, ``panel`` has each. The base
-itself is an arm without training.
+Arms, experts and pivots are those of `benchmarks.pivotrl`. The base imitates all five (`benchmarks.domains`). The
+last checkpoint of every arm is evaluated on the test tasks of all: ``retained`` is the mean of the four others,
+``panel`` has each. The base itself is an arm without training.
 """
 
 from __future__ import annotations
@@ -17,9 +16,10 @@ from statistics import fmean
 
 from benchmarks.claims.registry import panel
 from benchmarks.domains import PANELS
-from benchmarks.grid import Arm, Run, grid_parser, read_run, run_grid
-from benchmarks.pivotrl import END_TO_END, EXPERTS, expert_arms, play, prepare, trained
+from benchmarks.grid import Arm, Run, grid_parser, read_run, run_grid, trained
+from benchmarks.pivotrl import END_TO_END, EXPERTS, expert_arms, placed, play, prepare
 from rl_agents.cache import cache_dir
+from rl_agents.reporting.run_folder import RunFolder
 
 PANEL = "five_domains"
 SHOP, *OTHERS = PANELS[PANEL]
@@ -35,8 +35,8 @@ def main() -> None:
     folder = cache_dir() / "benchmarks" / "pivotrl_panel"
     for expert in EXPERTS:
         prepare(folder, expert, PANEL)
-    trained = [arm for expert in EXPERTS for arm in expert_arms(expert) if arm.name.partition(",")[0] in COMPARED]
-    run_grid([Arm("base", ()), *END_TO_END, *trained], args, partial(run_arm, folder))
+    compared = [arm for expert in EXPERTS for arm in expert_arms(expert) if arm.name.partition(",")[0] in COMPARED]
+    run_grid([Arm("base", ()), *END_TO_END, *compared], args, partial(run_arm, folder))
     print(panel(args.name))
 
 
@@ -44,12 +44,12 @@ def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
     """Train one arm, then evaluate it in all environments; the base is only evaluated."""
     if "--algo" not in flags:
         return {**shown(folder / "base", seed), **NOTHING}
-    with trained(folder, flags, seed) as output:
-        return {**read_run(output.path), **shown(output.complete_checkpoints()[-1][1] / "hf", seed)}
+    with trained(placed(folder, flags), seed) as output:
+        last = RunFolder(output).complete_checkpoints()[-1][1]
+        return {**read_run(output), **shown(last / "hf", seed)}
 
 
 def shown(model: Path, seed: int) -> Run:
-    """Return success in every domain, with the episodes of ``seed``."""
     rates = {env: play(model, env, first=seed)[0] for env in (SHOP, *OTHERS)}
     outside = {env: rates[env] for env in OTHERS}
     return {"success": {"0": rates[SHOP]}, "retained": {"0": fmean(outside.values())}, "panel": outside}

@@ -1,18 +1,15 @@
 """Rewards that can be earned without doing the task: ``python -m benchmarks.reward_attacks``.
 
-Scripted players (`benchmarks.attack_players`) play test tasks of every built-in environment except ``mcp``, which has
-no tasks: the best constant, copy, shotgun and random player. Constants are chosen on training tasks. For comparison,
-the table has the rewards of a warm-start model and a trained model with the same settings, from the named page, or a
-dash if there is no such run.
-
-``paper`` marks measures of a paper, which stay unchanged; ``ours`` marks those that may change. The result is the mean
-reward; that of PRS is divided by its highest value. It needs no network and no model, and is deterministic.
+Scripted players (`benchmarks.attack_players`) play test tasks of every built-in environment except ``mcp``, which
+has no tasks: the best constant, copy, shotgun and random player. Constants are chosen on training tasks. ``paper``
+marks measures of a paper, which stay unchanged; ``ours`` marks those that may change. The result is the mean reward;
+that of PRS is divided by its highest value. It needs no network and no model, and is deterministic.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +17,7 @@ from typing import Any
 from benchmarks import attack_players as players
 from benchmarks import pivot_attacks
 from benchmarks.attack_players import Game, Player, Trial
-from benchmarks.report import markdown, write_figures
+from benchmarks.report import command_line, markdown, write_figures
 from rl_agents.config import Settings
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.envs.base import make_env, starter_spec, task_ids
@@ -30,13 +27,6 @@ KINDS = ("constant", "copy", "shotgun", "random")
 SEED = 0
 #: Highest totals of the two forms of PRS.
 PRS_MOST = {"short": 2.1, "long": 3.1}
-
-
-@dataclass(frozen=True)
-class Learned:
-    starter: float | None = None
-    trained: float | None = None
-    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,7 +45,6 @@ class Setting:
     measure: str
     attacks: Callable[[Trial], Mapping[str, Mapping[str, Player]]]
     options: Mapping[str, Any]
-    learned: Learned = Learned()
     starter: bool = False
     prs: str = ""
 
@@ -67,28 +56,24 @@ class Setting:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--envs", nargs="+", default=sorted({setting.env for setting in SETTINGS} | {"pivot"}))
-    parser.add_argument("--tasks", type=int, default=100, help="test tasks at most")
-    args = parser.parse_args()
+    everything = {"envs": sorted({setting.env for setting in SETTINGS} | {"pivot"}), "tasks": 100}
+    args = command_line(__doc__, everything).parse_args()
     rows = [attack(setting, args.tasks) for setting in SETTINGS if setting.env in args.envs]
     rows += pivot_attacks.rows() if "pivot" in args.envs else []
     print(table(rows))
-    if len(args.envs) == len({row["env"] for row in rows}) and args.tasks == parser.get_default("tasks"):
+    if vars(args) == everything:
         write_figures("reward_attacks", "python -m benchmarks.reward_attacks", {"tasks": args.tasks, "rows": rows})
 
 
 def attack(setting: Setting, tasks: int) -> dict[str, Any]:
-    """Run every attack; return the best of each kind with its name, and the rewards of models."""
+    """Run every attack; return the best of each kind with its name."""
     trial = Trial.of(setting.env, setting.resolved())
     found: dict[str, Any] = {}
     for kind, candidates in setting.attacks(trial).items():
         scores = {name: mean_reward(setting, trial, player, tasks) for name, player in candidates.items()}
         name = max(scores, key=lambda candidate: scores[candidate])
         found[kind] = {"player": name, "reward": round(scores[name], 4)}
-    learned = setting.learned
-    models = {"starter": learned.starter, "trained": learned.trained, "source": learned.source}
-    return {"env": setting.env, "setting": setting.name, "measure": setting.measure, **found, **models}
+    return {"env": setting.env, "setting": setting.name, "measure": setting.measure, **found}
 
 
 def mean_reward(setting: Setting, trial: Trial, player: Player, tasks: int) -> float:
@@ -119,21 +104,23 @@ def play(env: Any, task: str, player: Player, rng: random.Random) -> Trajectory:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    head = ("environment", "reward", "measure", *KINDS, "starter", "trained")
     lines = []
     for row in rows:
         attacks = [f"{row[kind]['reward']:.2f} {row[kind]['player']}" if kind in row else "-" for kind in KINDS]
-        models = ["-" if row[name] is None else f"{row[name]:.2f}" for name in ("starter", "trained")]
-        lines.append([row["env"], row["setting"], row["measure"], *attacks, *models])
-    return markdown(head, lines)
+        lines.append([row["env"], row["setting"], row["measure"], *attacks])
+    return markdown(("environment", "reward", "measure", *KINDS), lines)
 
 
-def _constant(trial: Trial) -> dict[str, dict[str, Player]]:
-    known = players.references(trial)
-    return {
-        "constant": {"most frequent answer": players.answer(players.most_frequent(trial))},
-        "random": {"another task's answer": players.chosen(known)},
-    }
+def _told(
+    trial: Trial, constant: str = "most frequent answer", other: str = "another task's answer"
+) -> dict[str, dict[str, Player]]:
+    """Return players that answer as training tasks do: with the most frequent answer, or with any."""
+    frequent = Counter(trial.references).most_common(1)[0][0]
+    return {"constant": {constant: players.answer(frequent)}, "random": {other: players.chosen(trial.references)}}
+
+
+def _all(trial: Trial) -> Player:
+    return players.answer(" ".join(sorted(set(trial.references))))
 
 
 def _circuits(trial: Trial) -> dict[str, dict[str, Player]]:
@@ -146,10 +133,7 @@ def _circuits(trial: Trial) -> dict[str, dict[str, Player]]:
 
 
 def _codes(trial: Trial) -> dict[str, dict[str, Player]]:
-    return {
-        **_constant(trial),
-        "shotgun": {"all codes": players.answer(" ".join(sorted(set(players.references(trial)))))},
-    }
+    return {**_told(trial), "shotgun": {"all codes": _all(trial)}}
 
 
 def _movies(trial: Trial) -> dict[str, dict[str, Player]]:
@@ -157,23 +141,18 @@ def _movies(trial: Trial) -> dict[str, dict[str, Player]]:
 
 
 def _weights(trial: Trial) -> dict[str, dict[str, Player]]:
-    size = len(players.references(trial)[0].split(","))
-    return {
-        "constant": {"equal weights": players.answer(",".join(["1"] * size))},
-        "random": {"another task's weights": players.chosen(players.references(trial))},
-    }
+    size = len(trial.references[0].split(","))
+    equal = {"equal weights": players.answer(",".join(["1"] * size))}
+    return {**_told(trial, other="another task's weights"), "constant": equal}
 
 
 def _stories(trial: Trial) -> dict[str, dict[str, Player]]:
     def surface(game: Game) -> str:
         return f"<answer> {game.env.state.puzzle.surface} </answer>"
 
-    found = {f"{unit} soup": players.answer(players.soup(trial, unit)) for unit in ("word", "char")}
-    return {
-        "constant": {"a story": players.answer(players.most_frequent(trial)), **found},
-        "copy": {"the surface": surface},
-        "random": {"another story": players.chosen(players.references(trial))},
-    }
+    told = _told(trial, "a story", "another story")
+    soups = {f"{unit} soup": players.answer(players.soup(trial, unit)) for unit in ("word", "char")}
+    return {**told, "constant": {**told["constant"], **soups}, "copy": {"the surface": surface}}
 
 
 def _hops(trial: Trial) -> dict[str, dict[str, Player]]:
@@ -181,12 +160,9 @@ def _hops(trial: Trial) -> dict[str, dict[str, Player]]:
         return players.searching(players.whole_question, reply, trial.style)
 
     return {
-        **_constant(trial),
+        **_told(trial),
         "copy": {"first title": searched(players.first_title), "first passage": searched(players.first_words)},
-        "shotgun": {
-            "all titles": searched(players.all_titles),
-            "all answers": players.answer(" ".join(sorted(set(players.references(trial))))),
-        },
+        "shotgun": {"all titles": searched(players.all_titles), "all answers": _all(trial)},
     }
 
 
@@ -194,22 +170,14 @@ def _long(trial: Trial) -> dict[str, dict[str, Player]]:
     def pasted(share: float, queries: Callable[[Game], Any] = players.whole_question) -> Player:
         return players.searching(queries, players.pasted(share), trial.style)
 
+    shares = {"twelve sentences": 0.0, "1 sentence a part": 1.0, "1.5 a part": 1.5, "2 a part": 2.0}
     copies = {
         f"{what} found{where}": pasted(share, queries)
-        for what, share in (
-            ("twelve sentences", 0.0),
-            ("1 sentence a part", 1.0),
-            ("1.5 a part", 1.5),
-            ("2 a part", 2.0),
-        )
+        for what, share in shares.items()
         for where, queries in (("", players.whole_question), (", a search a part", players.every_part))
     }
-    return {
-        "constant": {"an answer": players.answer(players.most_frequent(trial))},
-        "copy": copies,
-        "shotgun": {"all there is": players.answer(players.all_of_the_almanac())},
-        "random": {"another answer": players.chosen(players.references(trial))},
-    }
+    everything = {"all there is": players.answer(players.all_of_the_almanac())}
+    return {**_told(trial, "an answer", "another answer"), "copy": copies, "shotgun": everything}
 
 
 def _papers(trial: Trial) -> dict[str, dict[str, Player]]:
@@ -236,47 +204,37 @@ def _shop(trial: Trial) -> dict[str, dict[str, Player]]:
     }
 
 
-_PAGES, _CURVES = "docs/environments", "docs/research/benchmarks.md"
-
-
-def _both(env: str, name: str, attacks: Any, learned: Learned, measure: str = "paper", **options: Any) -> list[Setting]:
+def _both(env: str, name: str, attacks: Any, prompt: str = "paper") -> list[Setting]:
     """Return the default setting, and that of the warm-start model, for which models were trained."""
-    plain = Setting(env, name, measure, attacks, {})
-    return [plain, Setting(env, f"{name}, starter's tasks", measure, attacks, options, learned, starter=True)]
-
-
-def _page(env: str, starter: float, trained: float) -> Learned:
-    return Learned(starter, trained, f"{_PAGES}/{env}.md")
-
-
-def _bought(learned: Learned) -> Setting:
-    options = {"prompt": "3spo", "reward": "success", "success_reward": 1.0}
-    return Setting("webshop", "success, starter's tasks", "paper", _shop, options, learned, starter=True)
+    plain = Setting(env, name, "paper", attacks, {})
+    return [plain, replace(plain, name=f"{name}, starter's tasks", options={"prompt": prompt}, starter=True)]
 
 
 _LONG = Setting("long_form_qa", "pass", "ours", _long, {})
 _HOPS = Setting("multihop_qa", "em", "paper", _hops, {})
 _BAGS = Setting("situation_puzzles", "word F1", "paper", _stories, {})
+_SHOP = Setting("webshop", "score", "paper", _shop, {})
+_BOUGHT = {"prompt": "3spo", "reward": "success", "success_reward": 1.0}
 SETTINGS = [
-    *_both("guess_numbers", "exact", _codes, Learned(0.49, 0.74, _CURVES), prompt="paper"),
-    *_both("circuit_decoding", "exact", _circuits, _page("circuit_decoding", 0.20, 0.36), prompt="paper"),
-    *_both("movie_recommendation", "best movie", _movies, _page("movie_recommendation", 0.66, 0.79), prompt="paper"),
-    *_both("preference_estimation", "cosine", _weights, _page("preference_estimation", 0.38, 0.52), prompt="paper"),
+    *_both("guess_numbers", "exact", _codes),
+    *_both("circuit_decoding", "exact", _circuits),
+    *_both("movie_recommendation", "best movie", _movies),
+    *_both("preference_estimation", "cosine", _weights),
     _BAGS,
     replace(_BAGS, name="character F1", options={"f1": "char"}),
     _HOPS,
     replace(_HOPS, name="F1", options={"reward": "f1"}),
-    replace(_HOPS, name="em, starter's tasks", learned=_page("multihop_qa", 0.30, 0.75), starter=True),
+    replace(_HOPS, name="em, starter's tasks", starter=True),
     replace(_HOPS, name="PRS, short form, of 2.1", prs="short"),
     _LONG,
     replace(_LONG, name="match", options={"reward": "match"}),
     replace(_LONG, name="points", options={"reward": "points"}),
-    replace(_LONG, name="pass, starter's tasks", learned=_page("long_form_qa", 0.28, 0.72), starter=True),
+    replace(_LONG, name="pass, starter's tasks", starter=True),
     replace(_LONG, name="PRS, long form, of 3.1", measure="paper", prs="long"),
-    *_both("paper_search", "discovery", _papers, _page("paper_search", 4.66, 5.42), prompt="paper"),
-    *_both("alfworld", "win", _house, _page("alfworld", 0.40, 0.69), prompt="3spo"),
-    Setting("webshop", "score", "paper", _shop, {}),
-    _bought(_page("webshop", 0.34, 0.95)),
+    *_both("paper_search", "discovery", _papers),
+    *_both("alfworld", "win", _house, "3spo"),
+    _SHOP,
+    replace(_SHOP, name="success, starter's tasks", options=_BOUGHT, starter=True),
 ]
 
 if __name__ == "__main__":

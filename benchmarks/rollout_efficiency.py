@@ -1,27 +1,20 @@
 """Cost of the rollout path compared with raw vLLM: ``python -m benchmarks.rollout_efficiency``.
 
 Runs guess_numbers with its warm-start model, 128 concurrent episodes, through the path of a training run: driver
-(`Collector.collect`), env runner actor, engine actor (``placement=separate``). A second run has the engine in the env
-runner's process (``placement=colocate``). Then raw vLLM does the same work in its own process. The result is sampled
-tokens per CPU second, over all threads of all processes. Both paths must sample the same tokens, with the same
-log-probabilities and rewards.
+(`Collector.collect`), env runner actor, engine actor (``placement=separate``). A second run has the engine in the
+env runner's process (``placement=colocate``). Then raw vLLM samples the recorded number of tokens with the recorded
+prompts and seeds in its own process, turn by turn: ``LLM.generate`` of all first prompts, then of all second
+prompts, and so on. The result is sampled tokens per CPU second, over all threads of all processes. Both paths must
+sample the same tokens, with the same log-probabilities and rewards.
 
-Raw vLLM gets the recorded prompts and seeds and samples the recorded number of tokens, in two ways:
-
-- ``turn by turn``: ``LLM.generate`` of all first prompts, then of all second prompts, and so on. Each wave waits for
-  its longest response.
-- ``continuous``: ``LLMEngine.add_request`` and ``step`` in a loop; the next prompt of an episode follows its last
-  answer at no cost. No program that also runs an environment can be as fast, so this is the bound.
-
-Prefix caching is on. Every round has an empty cache, as after new weights, and other tasks. All four alternate. The
-warm-start model has 0.1 million parameters, so vLLM's work per token is small and the share of everything else large.
+Every round has an empty prefix cache, as after new weights, and other tasks. All three alternate. The warm-start
+model has 0.1 million parameters, so vLLM's work per token is small and the share of everything else large.
 ``--hidden 256 --layers 4`` uses untrained weights of that shape (2.6 million parameters), four turns per episode and
 responses of 24 tokens; ``--hidden 512 --layers 8 --groups 8 --rounds 2`` has 21 million and 64 concurrent episodes.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -32,7 +25,7 @@ from typing import Any
 import ray
 
 from benchmarks.engine_choice import Round, started, untrained_model
-from benchmarks.report import median_table, write_result
+from benchmarks.report import command_line, write_result
 from rl_agents.algorithms import Settings
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import Trajectory
@@ -47,23 +40,17 @@ ROUNDING = 1e-4
 Request = tuple[list[int], int, int]
 
 
-def figures(apart: Round, together: Round, waves_s: float, continuous_s: float) -> dict[str, float]:
+def figures(apart: Round, together: Round, waves_s: float) -> dict[str, float]:
     tokens, steps = apart.tokens, sum(len(episode.steps) for episode in apart.episodes)
     driver_s, env_runner_s, engine_s = apart.cpu_s
     path_s, together_s = sum(apart.cpu_s), sum(together.cpu_s)
     per_step = {
         "together_env_runner": together.cpu_s[1], "together_driver": together.cpu_s[0], "env_runner": env_runner_s,
-        "engine": engine_s, "driver": driver_s, "turn_by_turn": waves_s, "continuous": continuous_s,
+        "engine": engine_s, "driver": driver_s, "turn_by_turn": waves_s,
     }  # fmt: skip
     return {
         "together_ratio_to_turn_by_turn": waves_s / together_s,
-        "together_ratio_to_continuous": continuous_s / together_s,
-        "together_tokens_per_cpu_s": tokens / together_s,
         "ratio_to_turn_by_turn": waves_s / path_s,
-        "ratio_to_continuous": continuous_s / path_s,
-        "tokens_per_cpu_s": tokens / path_s,
-        "tokens_per_cpu_s_turn_by_turn": tokens / waves_s,
-        "tokens_per_cpu_s_continuous": tokens / continuous_s,
         **{f"{name}_us_per_step": seconds / steps * 1e6 for name, seconds in per_step.items()},
         "sampled_tokens": tokens,
         "steps": steps,
@@ -94,26 +81,6 @@ class RawVLLM:
             tokens += sum(len(output.outputs[0].token_ids) for output in outputs)
         return time.process_time() - started, tokens
 
-    def continuous(self, episodes: Sequence[Sequence[Request]]) -> tuple[float, int]:
-        """Run all requests, each as soon as the one before it is done; return CPU seconds and sampled tokens."""
-        self.llm.reset_prefix_cache()
-        engine, todo = self.llm.llm_engine, [iter(episode) for episode in episodes]
-        tokens, turn, started = 0, 0, time.process_time()
-
-        def ask(episode: int) -> None:
-            for prompt, length, seed in todo[episode]:
-                engine.add_request(f"{episode}/{turn}", {"prompt_token_ids": prompt}, _params(length, seed))
-                return
-
-        for episode in range(len(episodes)):
-            ask(episode)
-        while engine.has_unfinished_requests():
-            turn += 1
-            for output in engine.step():
-                tokens += len(output.outputs[0].token_ids)
-                ask(int(output.request_id.partition("/")[0]))
-        return time.process_time() - started, tokens
-
 
 def _params(length: int, seed: int) -> Any:
     from vllm import SamplingParams
@@ -126,7 +93,6 @@ def _params(length: int, seed: int) -> Any:
 
 
 def recorded(trajectories: Sequence[Trajectory]) -> list[list[Request]]:
-    """Return the requests of each episode."""
     return [
         [(step.prompt_ids, len(step.response_ids), step_seed(t.seed, turn)) for turn, step in enumerate(t.steps)]
         for t in trajectories
@@ -142,7 +108,6 @@ def check_equal(one: Sequence[Trajectory], other: Sequence[Trajectory]) -> None:
 
 
 def measure(keys: dict[str, Any], rounds: int) -> list[dict[str, float]]:
-    """Run each round on both paths, then both ways with raw vLLM."""
     found = []
     with started(Settings.from_dict(keys), [("vllm", "separate"), ("vllm", "colocate")]) as (apart, together):
         assert apart.workers.engine_group is not None
@@ -150,22 +115,14 @@ def measure(keys: dict[str, Any], rounds: int) -> list[dict[str, float]]:
         for number in range(WARM_UP + rounds):
             one, other = apart.play(number), together.play(number)
             check_equal(one.episodes, other.episodes)
-            work = recorded(one.episodes)
-            (waves_s, waves), (continuous_s, continuous) = (
-                ray.get(way.remote(work)) for way in (raw.turn_by_turn, raw.continuous)
-            )
-            assert waves == continuous == one.tokens, (waves, continuous, one.tokens)
-            found.append(figures(one, other, waves_s, continuous_s))
+            waves_s, waves = ray.get(raw.turn_by_turn.remote(recorded(one.episodes)))
+            assert waves == one.tokens, (waves, one.tokens)
+            found.append(figures(one, other, waves_s))
     return found[WARM_UP:]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=12, help="measured rounds")
-    parser.add_argument("--hidden", type=int, default=0, help="width of an untrained model instead of the starter")
-    parser.add_argument("--layers", type=int, default=4, help="its layers")
-    parser.add_argument("--groups", type=int, default=16, help="groups of eight episodes at a time")
-    args = parser.parse_args()
+    args = command_line(__doc__, {"rounds": 12, "hidden": 0, "layers": 4, "groups": 16}).parse_args()
     name, command = "rollout_efficiency", "python -m benchmarks.rollout_efficiency"
     keys: dict[str, Any] = {"tasks_per_iteration": args.groups, "group_size": GROUP_SIZE, "num_env_runners": 1}
     with tempfile.TemporaryDirectory() as folder:
@@ -175,7 +132,6 @@ def main() -> None:
             keys |= {"model": untrained_model(Path(folder), "guess_numbers", args.hidden, args.layers), "max_turns": 4}
         results = measure(keys, args.rounds)
     command += f" --groups {args.groups}" if args.groups != 16 else ""
-    print(median_table(results))
     write_result(name, f"{command} --rounds {args.rounds}", results)
 
 

@@ -1,20 +1,18 @@
 """What one driver, one env runner and one pool writer can feed: ``python -m benchmarks.scale_simulation``.
 
-Engines answer after the time that a GPU would need. Nothing else is simulated: env runner, driver, pool, Ray and the
-lowering of episodes into training batches are those of a run. With E engines a run has 100 E episodes in flight on R
-env runners. One of them is measured, with its share of the episodes and with all engines that it would use, which live
-in one process. The others would do the same work elsewhere. The pool's writer is measured alone, at saturation.
+Engines answer after the time that a GPU would need; everything else is that of a run. With E engines a run has 100 E
+episodes in flight on R env runners. One of them is measured, with its share of the episodes and with all engines
+that it would use, which live in one process. The pool's writer is measured alone, at saturation.
 
     cores of a component = sampled steps per second of all engines x its CPU seconds per step
 
 ``--speed`` shortens the engines' time and the waits of their actors by one factor, so that Ray calls per step stay
-equal; with many engines it is less, since this machine has to keep up. CPU time and counts are measured, no wall time.
-``--before FILE`` adds the figures of another version to the result.
+equal; with many engines it is less, since this machine has to keep up. CPU time and counts are measured, no wall
+time. ``--before FILE`` adds the figures of another version to the result.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import math
@@ -29,7 +27,7 @@ from typing import Any
 import numpy as np
 import ray
 
-from benchmarks.report import RESULTS, add_options, markdown, write_figures
+from benchmarks.report import RESULTS, command_line, drawn, markdown, write_figures
 from benchmarks.simulated_engines import (
     CONCURRENT,
     IDS,
@@ -189,7 +187,6 @@ def cores(case: Mapping[str, float], pools: Sequence[Mapping[str, float]]) -> Fi
 
 
 def table(data: Mapping[str, Any]) -> str:
-    """Return the Markdown table of a result."""
     lines = []
     for version, found in (("before", data["before"]), ("now", data)):
         for case in found["cases"] or ():
@@ -203,29 +200,19 @@ def table(data: Mapping[str, Any]) -> str:
 
 
 def picture(data: Mapping[str, Any], file: Path) -> None:
-    """Draw the cores that each component needs, against the number of engines."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axis = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for found, style in ((data["before"], "--"), (data, "-")):
-        points = [(case["engines"], cores(case, found["pools"])) for case in found["cases"] or ()]
-        for name, color in zip(points[0][1] if points else (), ("C0", "C3", "C2", "C1"), strict=False):
-            label = name + (" before" if style == "--" else "")
-            axis.plot([x for x, _ in points], [y[name] for _, y in points], style, color=color, marker="o", label=label)
-    axis.axhline(1, color="0.4", linewidth=1)
-    axis.set(xscale="log", yscale="log", xlabel="engines of 1,500 tokens/s", ylabel="cores; driver and pool have 1")
-    axis.legend(fontsize=7, ncols=2)
-    figure.savefig(file, dpi=110)
-    pyplot.close(figure)
+    with drawn(file, figsize=(7, 4)) as (_, axis):
+        for found, style in ((data["before"], "--"), (data, "-")):
+            points = [(case["engines"], cores(case, found["pools"])) for case in found["cases"] or ()]
+            for name, color in zip(points[0][1] if points else (), ("C0", "C3", "C2", "C1"), strict=False):
+                label, line = name + (" before" if style == "--" else ""), [y[name] for _, y in points]
+                axis.plot([x for x, _ in points], line, style, color=color, marker="o", label=label)
+        axis.axhline(1, color="0.4", linewidth=1)
+        axis.set(xscale="log", yscale="log", xlabel="engines of 1,500 tokens/s", ylabel="cores; driver and pool have 1")
+        axis.legend(fontsize=7, ncols=2)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser, OPTIONS)
-    args = parser.parse_args()
+    args = command_line(__doc__, OPTIONS).parse_args()
     root = str(Path(__file__).parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
     before = json.loads(Path(args.before).read_text(encoding="utf-8")) if args.before else {}

@@ -7,14 +7,12 @@ plain policy is part of its time.
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from pathlib import Path
 
 from benchmarks.equal_steps import sets
-from benchmarks.grid import run_command
+from benchmarks.grid import trained
 from benchmarks.real_model import TRAIN, WORLDS, methods, start_of
-from benchmarks.report import median_table, write_result
+from benchmarks.report import command_line, write_result
 from benchmarks.timing import in_new_process
 from rl_agents.reporting.run_folder import RunFolder
 
@@ -28,9 +26,7 @@ PARTS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    args = parser.parse_args()
+    args = command_line(__doc__, {"rounds": 3}).parse_args()
     start = start_of("treasure")
     rounds = []
     for number in range(args.rounds):
@@ -39,7 +35,6 @@ def main() -> None:
         parts = {f"{name}: {part}": value for name, own in figures.items() for part, value in own.items()}
         rounds.append({**parts, "grpo over 3spo": ratio})
         print(rounds[-1], flush=True)
-    print(median_table(rounds))
     write_result("searched_step", f"python -m benchmarks.searched_step --rounds {args.rounds}", rounds)
 
 
@@ -48,9 +43,7 @@ def spent(name: str, seed: int, start: Path) -> dict[str, float]:
     world = WORLDS["treasure"]
     keys = (*methods(world)[name], *TRAIN, f"env={world.env}", f"model={start}", *world.keys)
     limits = ("env.success_return=1", "iterations=3", "eval_interval=0", "eval_episodes=0", "checkpoint_interval=0")
-    with tempfile.TemporaryDirectory() as scratch:
-        output = Path(scratch) / "run"
-        run_command(["--local", "--seed", str(seed), "--output", str(output), *sets((*keys, *limits))])
+    with trained(("--local", *sets((*keys, *limits))), seed) as output:
         first, last = RunFolder(output).read_metrics()[-3:-1]
     steps = last.get("search/sampled_steps", last.get("rollout/turns", 0))
     shares = {part: last.get(tag, 0.0) / last["timing_s/iteration"] for part, tag in PARTS.items()}

@@ -1,33 +1,37 @@
 """Savings of prefix sharing in the learner: ``python -m benchmarks.shared_rows``.
 
-The learner's updates (GRPO's loss, one optimizer step, learning rate 0) and scoring passes over synthetic rows, with
-``prefix_sharing=false`` and ``true`` in turn: CPU time, tokens through the embedding, peak bytes kept for the backward
-pass, and the relative error of the gradient. One thread, float32, models of Qwen2's architecture.
+The learner's updates (GRPO's loss, one optimizer step, learning rate 0) over synthetic rows, with
+``prefix_sharing=false`` and ``true`` in turn: CPU time, forwarded tokens, and the relative error of the
+gradient. One thread, float32, models of Qwen2's architecture.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 
-from benchmarks.report import write_figures
+from benchmarks.gpu import random_model
+from benchmarks.report import command_line, write_figures
 from benchmarks.timing import spent
 from rl_agents import AgentConfig
 from rl_agents.algorithms import Settings
 from rl_agents.data.samples import Row
+from rl_agents.inference.model_shape import ModelShape
 from rl_agents.learner.learner_group import AgentLearnerGroup
-from rl_agents.learner.rl_modules import POLICY
 from rl_agents.learner.training_data import AgentTrainingData
 
 VOCABULARY = 128
-MODELS = {"0.1 M": (64, 2), "2 M": (256, 2)}
+MODELS = {
+    "0.1 M": ModelShape(2, 64, 256, 4, 4, 16, VOCABULARY, 4096, True),
+    "2 M": ModelShape(2, 256, 1024, 4, 4, 64, VOCABULARY, 4096, True),
+}
 Parts = list[tuple[np.ndarray, bool]]
 
 
@@ -107,12 +111,6 @@ def rows_of(shape: Shape, seed: int = 0) -> list[Row]:
 
 
 class Side:
-    """A learner with or without prefix sharing.
-
-    Attributes:
-        forwarded: tokens that passed through the policy's embedding.
-    """
-
     def __init__(self, folder: str, prefixes: bool) -> None:
         config = AgentConfig()
         config.agent = Settings.from_dict({
@@ -123,94 +121,45 @@ class Side:
         config.apply_settings()
         group = config.build_learner_group(rl_module_spec=config.get_multi_rl_module_spec())
         self.group: AgentLearnerGroup = group  # type: ignore[assignment]
-        self.policy, self.settings, self.forwarded = self.group._learner.policy, config.agent, 0  # type: ignore[union-attr]
-        self.policy.lm.get_input_embeddings().register_forward_hook(self._count)  # type: ignore[operator]
-
-    def _count(self, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        self.forwarded += inputs[0].numel()
+        self.learner: Any = self.group._learner
+        self.settings = config.agent
 
     def learn(self, rows: list[Row]) -> None:
         self.group.learn(AgentTrainingData.build(rows, self.settings, np.random.default_rng(0)))
 
-    def score(self, rows: list[Row]) -> None:
-        self.group.score(rows, POLICY)
-
-    def gradient(self) -> torch.Tensor:
-        return torch.cat([p.grad.flatten() for p in self.policy.parameters() if p.grad is not None])
-
-    def kept(self, rows: list[Row]) -> int:
-        """Return the peak bytes that autograd keeps, without the weights."""
-        weights = {p.untyped_storage().data_ptr() for p in self.policy.parameters()}
-        alive, peak = dict[int, int](), 0
-
-        def pack(tensor: torch.Tensor) -> torch.Tensor:
-            nonlocal peak
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in weights:
-                alive[storage.data_ptr()] = storage.nbytes()
-                peak = max(peak, sum(alive.values()))
-            return tensor
-
-        def backward_done(module: torch.nn.Module, inputs: Any) -> None:
-            alive.clear()
-
-        handle = self.policy.lm.register_forward_pre_hook(backward_done)  # type: ignore[operator]
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    def judged(self, rows: list[Row]) -> tuple[int, torch.Tensor]:
+        """Return the tokens of an update's forward passes, and its gradient."""
+        before = self.learner.forwarded
+        with mock.patch.object(self.learner.optimizers, "zero_grad"):  # there is no gradient before, and one after
             self.learn(rows)
-        handle.remove()
-        return peak
+        gradient = torch.cat([p.grad.flatten() for p in self.learner.policy.parameters() if p.grad is not None])
+        self.learner.optimizers.zero_grad()
+        return self.learner.forwarded - before, gradient
 
 
 def measure(flat: Side, shared: Side, shape: Shape, rounds: int) -> dict[str, Any]:
     """Return the numbers of one shape; ratios are medians over alternating rounds, after one warm-up."""
-    rows, times = rows_of(shape), list[tuple[float, ...]]()
+    rows, ratios = rows_of(shape), list[float]()
     for _ in range(rounds + 1):
-        works = (flat.learn, shared.learn, flat.score, shared.score)
-        times.append(tuple(spent(lambda work=work: work(rows))[1] for work in works))
-    counts = []
-    for side in (flat, shared):
-        side.forwarded = 0
-        side.learn(rows)
-        counts.append(side.forwarded)
-    difference = (flat.gradient() - shared.gradient()).norm() / flat.gradient().norm()
-    update, score = ([t[i] / t[i + 1] for t in times[1:]] for i in (0, 2))
+        before, after = (spent(lambda side=side: side.learn(rows))[1] for side in (flat, shared))
+        ratios.append(round(before / after, 2))
+    (flat_tokens, exact), (shared_tokens, found) = (side.judged(rows) for side in (flat, shared))
     return {
         "shape": shape.name,
-        "tokens_flat": counts[0],
-        "tokens_shared": counts[1],
-        "token_ratio": round(counts[0] / counts[1], 2),
-        "flat_ms": round(1000 * statistics.median(t[0] for t in times[1:]), 1),
-        "update_ratio": round(statistics.median(update), 2),
-        "update_ratios": [round(ratio, 2) for ratio in update],
-        "score_ratio": round(statistics.median(score), 2),
-        "kept_mib_flat": round(flat.kept(rows) / 2**20, 1),
-        "kept_mib_shared": round(shared.kept(rows) / 2**20, 1),
-        "gradient_error": float(f"{float(difference):.1e}"),
+        "token_ratio": round(flat_tokens / shared_tokens, 2),
+        "update_ratio": round(statistics.median(ratios[1:]), 2),
+        "update_ratios": ratios[1:],
+        "gradient_error": float(f"{float((exact - found).norm() / exact.norm()):.1e}"),
     }
 
 
-def small_model(width: int, layers: int) -> Any:
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=VOCABULARY, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=layers,
-        num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=True, max_position_embeddings=4096,
-    )  # fmt: skip
-    return Qwen2ForCausalLM(config)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument("--name", default="shared_rows")
-    args = parser.parse_args()
+    args = command_line(__doc__, {"rounds": 4, "models": list(MODELS)}).parse_args()
     torch.set_num_threads(1)
     results: dict[str, list[dict[str, Any]]] = {}
     for name in args.models:
         with tempfile.TemporaryDirectory() as folder:
-            small_model(*MODELS[name]).save_pretrained(folder)
+            random_model(MODELS[name]).save_pretrained(folder)
             flat, shared = Side(folder, prefixes=False), Side(folder, prefixes=True)
             results[name] = []
             for shape in SHAPES:
@@ -218,7 +167,7 @@ def main() -> None:
                 results[name].append(found)
                 print(f"{name:6}", *(f"{k}={v}" for k, v in found.items() if k != "update_ratios"), flush=True)
     command = f"python -m benchmarks.shared_rows --rounds {args.rounds}"
-    write_figures(args.name, command, {"rounds": args.rounds, "models": results})
+    write_figures("shared_rows", command, {"rounds": args.rounds, "models": results})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Engines that answer after the time that a GPU would need, and an environment without cost.
 
-The engines of a run live in one process, each in its own `EngineActor`. `SimulatedGroup` takes the place of
-`InferenceGroup`, so that all code around an engine is that of a run.
+`SimulatedGroup` takes the place of `InferenceGroup`, so that all code around an engine is that of a run.
 """
 
 from __future__ import annotations
@@ -83,7 +82,6 @@ class EngineHost:
         return await getattr(self.engines[engine], method)(*args)
 
     async def counts(self) -> tuple[int, int]:
-        """Return the process id, and the number of exchanges so far."""
         return os.getpid(), self.exchanges
 
 

@@ -1,7 +1,6 @@
 """GuessNumbers whose steps take as long as a call of a search API, an MCP server or a judge.
 
-`install` makes the environment's ``step`` a coroutine that first sleeps for a log-normal time, which depends only on
-the task, the turn and the episode's seed.
+The time is log-normal and depends only on the task, the turn and the episode's seed.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ def latency_s(task: str, seed: int | None, turn: int) -> float:
 
 
 def install() -> None:
-    """Make GuessNumbers slow in this process, if `SWITCH` is set."""
     if SWITCH not in os.environ:
         return
     from rl_agents.envs.guess_numbers.env import GuessNumbersEnv

@@ -5,23 +5,24 @@ python -m benchmarks.speed_page
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS
+from benchmarks.report import RESULTS, drawn, load, markdown
 from benchmarks.vs_trl.__main__ import table as trl_table
 
+Data = Mapping[str, Any]
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "research" / "speed.md"
 PICTURE = DOCS / "images" / "speed.png"
 APPENDIX = RESULTS / "speed.md"
 MARKED = re.compile(r"(<!-- speed -->\n).*?(<!-- end of speed -->)", re.DOTALL)
-HEAD = "| what | compared with | ratio | aim | lowest to highest round |\n|---|---|---|---|---|\n"
+HEAD = ("what", "compared with", "ratio", "aim", "lowest to highest round")
 PREFACE = """# Speed: all measurements
 
 This appendix lists every measurement of the page on speed, by the command that repeats it. `python -m
@@ -40,11 +41,6 @@ SHOWN = (
     ("update, 2 M: 3SPO siblings, prompt 200", "`prefix_sharing=false`"),
     ("an environment step of 3SPO, SmolLM2-135M", "one of GRPO"),
 )
-ROLLOUTS = {
-    "rollout_efficiency": "0.1 M parameters",
-    "rollout_efficiency_256x4": "2.6 M",
-    "rollout_efficiency_512x8": "21 M",
-}
 SIDES = {
     "local": ("in one process, torch engine", "3"),
     "auto": ("actors, `engine=auto` (torch)", "1.5"),
@@ -55,19 +51,21 @@ SIDES = {
 
 @dataclass(frozen=True)
 class Line:
-    """A row; ``low`` and ``high`` are 0 if the file has only the median."""
+    """A row; ``figure`` has median, min and max, or the median alone."""
 
     what: str
     against: str
-    ratio: float
-    low: float
-    high: float
-    command: str
+    figure: Mapping[str, float]
     aim: str = ""
+    command: str = ""
+
+    def cells(self) -> tuple[str, ...]:
+        own = self.figure
+        spread = f"{own['min']:.2f} to {own['max']:.2f}" if "min" in own else ""
+        return self.what, self.against, f"{own['median']:.2f}", self.aim, spread
 
     def __str__(self) -> str:
-        spread = f"{self.low:.2f} to {self.high:.2f}" if self.high else ""
-        return f"| {self.what} | {self.against} | {self.ratio:.2f} | {self.aim} | {spread} |"
+        return f"| {' | '.join(self.cells())} |"
 
 
 def main() -> None:
@@ -78,7 +76,11 @@ def main() -> None:
 
 
 def rows() -> list[Line]:
-    return [*rollouts(), *trl(), searched_step(), *engines(), *shared_rows()]
+    """Return the lines of each file of results, in the order of `READERS`."""
+    files = {name: load(name) for name in READERS}
+    return [
+        replace(line, command=files[name]["command"]) for name, read in READERS.items() for line in read(files[name])
+    ]
 
 
 def shown(found: Sequence[Line]) -> list[Line]:
@@ -89,13 +91,11 @@ def shown(found: Sequence[Line]) -> list[Line]:
 
 
 def filled(page: str, found: Sequence[Line]) -> str:
-    """The page with today's table between its marks."""
     return MARKED.sub(lambda mark: f"{mark[1]}{lines_of(shown(found))}{mark[2]}", page)
 
 
 def lines_of(found: Sequence[Line]) -> str:
-    """A table of rows."""
-    return HEAD + "".join(f"{line}\n" for line in found)
+    return markdown(HEAD, [line.cells() for line in found]) + "\n"
 
 
 def appendix(found: Sequence[Line]) -> str:
@@ -109,97 +109,82 @@ def appendix(found: Sequence[Line]) -> str:
 
 
 def picture(lines: Sequence[Line]) -> None:
-    """Draw a bar for each row; 1 means equal CPU time."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axis = pyplot.subplots(figsize=(8, 3.6), layout="constrained")
-    ratios = [line.ratio for line in lines]
     names = [f"{line.what.split(';')[0]}\nagainst {line.against}".replace("`", "") for line in lines]
-    axis.barh(range(len(lines)), ratios, color=["#0072B2" if ratio >= 1 else "#D55E00" for ratio in ratios])
-    axis.axvline(1, color="0.3", linewidth=1)
-    axis.set_yticks(range(len(lines)), names, fontsize=7)
-    axis.invert_yaxis()
-    axis.set_xlabel("ratio of CPU time; above 1 rl_agents needs less", fontsize=8)
-    figure.savefig(PICTURE, dpi=110)
-    pyplot.close(figure)
+    ratios = [line.figure["median"] for line in lines]
+    with drawn(PICTURE, figsize=(8, 3.6)) as (_, axis):
+        axis.barh(range(len(lines)), ratios, color=["#0072B2" if ratio >= 1 else "#D55E00" for ratio in ratios])
+        axis.axvline(1, color="0.3", linewidth=1)
+        axis.set_yticks(range(len(lines)), names, fontsize=7)
+        axis.invert_yaxis()
+        axis.set_xlabel("ratio of CPU time; above 1 rl_agents needs less", fontsize=8)
 
 
-def load(name: str) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    return data
-
-
-def line(what: str, against: str, figure: dict[str, float], command: str, aim: str = "") -> Line:
-    return Line(what, against, figure["median"], figure["min"], figure["max"], command, aim)
-
-
-def rollouts() -> Iterator[Line]:
+def rollouts(size: str, data: Data) -> Iterator[Line]:
     """Tokens per CPU-second of the rollout path, relative to raw vLLM."""
-    for name, size in ROLLOUTS.items():
-        data = load(name)
-        for key, words in (("", ""), ("together_", ", `placement=colocate`")):
-            figure = data["summary"][f"{key}ratio_to_turn_by_turn"]
-            yield line(f"rollouts, {size}{words}", "raw vLLM, turn by turn", figure, data["command"], "0.95")
+    for key, words in (("", ""), ("together_", ", `placement=colocate`")):
+        figure = data["summary"][f"{key}ratio_to_turn_by_turn"]
+        yield Line(f"rollouts, {size}{words}", "raw vLLM, turn by turn", figure, "0.95")
 
 
-def trl() -> Iterator[Line]:
+def trl(data: Data) -> Iterator[Line]:
     """CPU per sampled token of TRL, relative to ours, end to end and in the learner."""
-    data = load("vs_trl")
     for trl, against in (("trl", "TRL"), ("trl_vllm", "TRL, vLLM colocated")):
         for side, (words, aim) in SIDES.items():
             if figure := data["summary"].get(f"{trl}_over_{side}"):
-                yield line(
-                    f"GRPO end to end, 0.1 M, {words}", against, figure, data["command"], aim if trl == "trl" else ""
-                )
-    yield Line("GRPO, the learner alone, 0.1 M", "TRL", learner_ratio(data), 0, 0, data["command"])
-    data = load("vs_trl_treasure")
-    what, command = "SmolLM2-135M, in one process", data["command"]
-    yield line(f"GRPO end to end, {what}", "TRL", data["summary"]["trl_over_local"], command, "3")
-    yield Line(f"GRPO, the learner alone, {what}", "TRL", learner_ratio(data), 0, 0, command, "6")
+                yield Line(f"GRPO end to end, 0.1 M, {words}", against, figure, aim if trl == "trl" else "")
+    yield learner("0.1 M", data)
 
 
-def searched_step() -> Line:
-    """CPU time of a step of GRPO, relative to one of 3spo."""
-    data = load("searched_step")
-    figure = data["summary"]["grpo over 3spo"]
-    return line("an environment step of 3SPO, SmolLM2-135M", "one of GRPO", figure, data["command"], "0.83")
+def treasure(data: Data) -> Iterator[Line]:
+    """As `trl`, with a pretrained model."""
+    what = "SmolLM2-135M, in one process"
+    yield Line(f"GRPO end to end, {what}", "TRL", data["summary"]["trl_over_local"], "3")
+    yield replace(learner(what, data), aim="6")
 
 
-def learner_ratio(data: dict[str, Any]) -> float:
-    """TRL's CPU per sampled token in the learner, over ours."""
+def learner(what: str, data: Data) -> Line:
     theirs, ours = (data["sides"][side]["learner_us_per_token"]["median"] for side in ("TRL", "rl_agents local"))
-    return float(theirs / ours)
+    return Line(f"GRPO, the learner alone, {what}", "TRL", {"median": theirs / ours})
 
 
-def engines() -> Iterator[Line]:
+def searched_step(data: Data) -> Iterator[Line]:
+    """CPU time of a step of GRPO, relative to one of 3spo."""
+    yield Line("an environment step of 3SPO, SmolLM2-135M", "one of GRPO", data["summary"]["grpo over 3spo"], "0.83")
+
+
+def engines(data: Data) -> Iterator[Line]:
     """CPU per token of vLLM relative to the torch engine, and of separate placement relative to colocated.
 
     The busiest process is the lower bound of the wall time, with a free core for each process.
     """
-    data = load("engine_choice")
     for case, figures in data["cases"].items():
         name = case.replace("starter", "starter (taught)")
-        yield line(
-            f"torch engine: {name}", "vLLM, either where it is cheaper", figures["vllm over torch"], data["command"]
-        )
+        yield Line(f"torch engine: {name}", "vLLM, either where it is cheaper", figures["vllm over torch"])
         for what in ("", ", busiest process"):
             own = figures[f"apart over together, torch{what}"]
-            yield line(
-                f"torch engine, `placement=colocate`: {name}{what}", "`placement=separate`", own, data["command"]
-            )
+            yield Line(f"torch engine, `placement=colocate`: {name}{what}", "`placement=separate`", own)
 
 
-def shared_rows() -> Iterator[Line]:
-    """Speed of updates with prefix sharing, relative to flat rows."""
-    data = load("shared_rows")
+def shared_rows(data: Data) -> Iterator[Line]:
     for size, shapes in data["models"].items():
         for shape in shapes:
-            spread = (min(shape["update_ratios"]), max(shape["update_ratios"]))
+            ratios = shape["update_ratios"]
             what = f"update, {size}: {shape['shape']}; gradient's error {shape['gradient_error']:.0e}"
-            yield Line(what, "`prefix_sharing=false`", shape["update_ratio"], *spread, data["command"])
+            figure = {"median": shape["update_ratio"], "min": min(ratios), "max": max(ratios)}
+            yield Line(what, "`prefix_sharing=false`", figure)
+
+
+#: File of results -> function that reads its lines.
+READERS: Mapping[str, Callable[[Data], Iterator[Line]]] = {
+    "rollout_efficiency": partial(rollouts, "0.1 M parameters"),
+    "rollout_efficiency_256x4": partial(rollouts, "2.6 M"),
+    "rollout_efficiency_512x8": partial(rollouts, "21 M"),
+    "vs_trl": trl,
+    "vs_trl_treasure": treasure,
+    "searched_step": searched_step,
+    "engine_choice": engines,
+    "shared_rows": shared_rows,
+}
 
 
 if __name__ == "__main__":

@@ -53,7 +53,6 @@ def cpu_of(actor: Any) -> float:
 
 
 def private(pid: int) -> int:
-    """Return a process's own memory, in bytes."""
     found = re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
     return int(found[1]) * 1024 if found else 0
 

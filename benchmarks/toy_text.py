@@ -26,8 +26,7 @@ TAXI_ERRORS, LAKE_ERRORS = 0.45, 0.3
 class InWords(gymnasium.Env):
     """A toy-text environment whose actions are words; a snapshot holds its state and its random state.
 
-    Args:
-        goal_in_key: complete state keys: what is shown, together with what is said only once, at the beginning.
+    ``goal_in_key``: complete state keys, with what is said only once, at the beginning.
     """
 
     observation_space = action_space = Text(max_length=1000)
@@ -59,7 +58,6 @@ class InWords(gymnasium.Env):
         self.inner.s, self.inner.np_random.bit_generator.state = state[0], state[1]
 
     def demonstrate(self, observation: str, random: Random) -> str:
-        """A mediocre player: the expert, with random errors."""
         return random.choice(self.actions) if random.random() < self.errors else self.expert(observation, random)
 
     def first(self) -> str:
@@ -121,7 +119,6 @@ class Lake(InWords):
         return f"row {self.inner.s // 4} column {self.inner.s % 4}"
 
     def expert(self, observation: str, random: Random) -> str:
-        """Return the best action of value iteration."""
         return self.actions[int(self.best[self.inner.s])]
 
     def _policy(self) -> np.ndarray:

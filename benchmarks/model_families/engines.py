@@ -9,7 +9,7 @@ import asyncio
 import json
 import multiprocessing
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +80,6 @@ def main() -> None:
             said = {"error": f"no answer within {LIMIT_S:g} s, or its process died (exit code {child.exitcode})"}
             report.write_text(json.dumps(said), encoding="utf-8")
         print(job["name"], report.read_text(encoding="utf-8")[:120], flush=True)
-
-
-def read(report: Path) -> Mapping[str, Any]:
-    said: Mapping[str, Any] = json.loads(report.read_text(encoding="utf-8"))
-    return said
 
 
 if __name__ == "__main__":

@@ -10,40 +10,19 @@ from typing import Any
 
 #: Two layers with two heads of 32 (the smallest that vLLM's CPU attention supports) and one key-value head.
 SMALL: Mapping[str, Any] = {
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "max_position_embeddings": 512,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "max_position_embeddings": 512, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+}  # fmt: skip
 EXPERTS: Mapping[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 #: Multi-head latent attention as in DeepSeek V2 and V3.
 LATENT: Mapping[str, Any] = {
-    "num_key_value_heads": 2,
-    "kv_lora_rank": 512,
-    "q_lora_rank": 24,
-    "qk_nope_head_dim": 32,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 32,
-    "n_routed_experts": 4,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 32,
-    "first_k_dense_replace": 1,
-    "n_group": 2,
-    "topk_group": 1,
-}
+    "num_key_value_heads": 2, "kv_lora_rank": 512, "q_lora_rank": 24, "qk_nope_head_dim": 32, "qk_rope_head_dim": 64,
+    "v_head_dim": 32, "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1,
+}  # fmt: skip
 VISION: Mapping[str, Any] = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_attention_heads": 2,
-    "image_size": 32,
-    "patch_size": 8,
-}
+    "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "image_size": 32, "patch_size": 8,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,7 +30,6 @@ class Family:
     """A model family.
 
     Attributes:
-        name: key in the results.
         kind: ``model_type`` of its configuration.
         models: its public models.
         keys: of the configuration, in addition to `SMALL`.
@@ -156,10 +134,7 @@ def small_config(family: Family, vocabulary: int, **changes: Any) -> Any:
 
 
 def save_model(family: Family, folder: Path, tokenizer: Any, seed: int = 0, **changes: Any) -> Path:
-    """Write a model with random weights and a tokenizer into a folder.
-
-    Weights are normal with standard deviation 0.2, so that distributions are far from uniform and softcaps matter.
-    """
+    """Write a model with random weights, far from uniform distributions, and a tokenizer into a folder."""
     import torch
 
     torch.manual_seed(seed)
@@ -174,7 +149,6 @@ def save_model(family: Family, folder: Path, tokenizer: Any, seed: int = 0, **ch
 
 
 def new_model(config: Any) -> Any:
-    """Return an untrained model, including the vision part of multimodal models."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     kind = (

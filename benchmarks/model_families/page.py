@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.report import RESULTS
+from benchmarks.report import load
 from rl_agents.chat.tool_parsing import FAMILIES, REASONING, SAME_CALLS
 
-FILE = RESULTS / "model_families.json"
 #: Largest difference of logprobs, in float32, that counts as agreement.
 AGREES = 1e-3
 COLUMNS = {
@@ -19,8 +17,7 @@ COLUMNS = {
 
 
 def stored() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-    return found
+    return load("model_families")
 
 
 def measured_with() -> str:
@@ -30,13 +27,13 @@ def measured_with() -> str:
 
 def families() -> str:
     heads = ["family", "models", *COLUMNS.values(), "tools"]
-    lines = [_row(heads), _row(["---"] * len(heads))]
+    rows = []
     for name, family in stored()["families"].items():
         checks = family["checks"]
         whole = None if "learner" in checks else checks["loads"]
         tools = "no" if "no tools" in checks["template"]["said"] else "yes"
-        lines.append(_row([name, family["models"], *(_cell(whole or checks.get(column)) for column in COLUMNS), tools]))
-    return "\n".join(lines)
+        rows.append([name, family["models"], *(_cell(whole or checks.get(column)) for column in COLUMNS), tools])
+    return _table(heads, rows)
 
 
 def refusals() -> str:
@@ -53,8 +50,7 @@ def parsers() -> str:
          ", ".join(f"`{other}`" for other, same in SAME_CALLS.items() if same == name)]
         for name, family in FAMILIES.items()
     ]  # fmt: skip
-    head = _row(["`tool_parser`", "models", "a call begins with", "vLLM's other names"])
-    return "\n".join([head, _row(["---"] * 4), *map(_row, rows)])
+    return _table(["`tool_parser`", "models", "a call begins with", "vLLM's other names"], rows)
 
 
 def thoughts() -> str:
@@ -74,8 +70,8 @@ def _cell(finding: Mapping[str, Any] | None) -> str:
     return f"{number}, {said}" if said.startswith(("within", "no gradient")) else number
 
 
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
 
 
 #: Name in the page's mark -> function that makes the table.

@@ -7,7 +7,6 @@ side. Needs ``sh benchmarks/vs_trl/setup.sh`` once.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -16,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.real_model import start_of
-from benchmarks.report import RESULTS, markdown, median_table, summarize, write_result
+from benchmarks.report import command_line, load, markdown, median_table, summarize, write_result
 from benchmarks.vs_trl.common import JOBS, MARK, Iteration
 from rl_agents.algorithms import Settings
 from rl_agents.trainer.algorithm import AgentAlgorithm
@@ -78,7 +77,6 @@ class Side:
 
 
 def run(job: str, names: Sequence[str], warm_up: int, iterations: int) -> list[Side]:
-    """Start the sides, let them take turns, and stop them."""
     small = job == "small"
     model_dir = str(ensure_model(Settings(), AgentAlgorithm.from_settings) if small else start_of(job))
     sides: list[Side] = []
@@ -101,7 +99,7 @@ def run(job: str, names: Sequence[str], warm_up: int, iterations: int) -> list[S
 
 def table() -> str:
     """Return the table of sides, of the figures on file: medians."""
-    sides = json.loads((RESULTS / "vs_trl.json").read_text(encoding="utf-8"))["sides"]
+    sides = load("vs_trl")["sides"]
     digits = {column: 2 if column == "mean_return" else 0 for column in COLUMNS}
     rows = [
         (words, *(f"{sides[name][column]['median']:.{count}f}" for column, count in digits.items()))
@@ -111,10 +109,8 @@ def table() -> str:
 
 
 def main() -> None:
-    """Print the tables and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = command_line(__doc__, {"iterations": 12})
     parser.add_argument("--job", default="small", choices=list(JOBS))
-    parser.add_argument("--iterations", type=int, default=12, help="measured iterations of each side")
     options = parser.parse_args()
     job, iterations = options.job, options.iterations
     if not TRL_PYTHON.exists():
@@ -125,7 +121,7 @@ def main() -> None:
     for name, figures in sides.items():
         print(f"\n{name}\n{median_table(figures)}")
     ratios = [over_ours({name: figures[turn] for name, figures in sides.items()}) for turn in range(iterations)]
-    print(f"\nCPU per sampled token, TRL over ours\n{median_table(ratios)}")
+    print("\nCPU per sampled token, TRL over ours")
     details = {name: summarize(figures) for name, figures in sides.items()}
     command = f"python -m benchmarks.vs_trl --job {job} --iterations {iterations}"
     write_result("vs_trl" if job == "small" else f"vs_trl_{job}", command, ratios, sides=details)

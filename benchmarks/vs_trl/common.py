@@ -18,14 +18,11 @@ class Job:
     """What both sides train.
 
     Attributes:
-        env: the environment's name, as run.py reads it.
-        options: of the environment.
+        env, options: the environment's name, as run.py reads it, and its options.
         groups, group_size: tasks of an iteration, and episodes of a task.
-        lr: learning rate.
         dtype: ``bfloat16`` computes under autocast with float32 weights.
         max_response_tokens, max_model_len: limits of a turn and of an episode.
         micro_episodes: episodes in a micro-batch of TRL; ours has ``tokens_per_microbatch``.
-        tokens_per_microbatch: of ours.
     """
 
     env: str
@@ -65,7 +62,6 @@ class Iteration:
     learner_cpu_s: float
 
     def figures(self) -> dict[str, float]:
-        """Return what is reported: microseconds per sampled token, and what was sampled."""
         return {
             "us_per_token": self.cpu_s / self.tokens * 1e6,
             "rollout_us_per_token": self.rollout_cpu_s / self.tokens * 1e6,

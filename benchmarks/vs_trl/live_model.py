@@ -1,8 +1,7 @@
 """The starter's model class for vLLM's CPU build, such that TRL can push weights into it.
 
-TRL's colocated mode calls ``load_weights`` on the running model. vLLM's CPU build has by then packed the linear layers'
-weights for its kernels and thrown the parameters away, so that this fails. This class, registered by vLLM's public
-`ModelRegistry`, keeps them.
+TRL's colocated mode calls ``load_weights`` on the running model. By then vLLM's CPU build has packed the linear
+layers' weights and thrown the parameters away. This class keeps them.
 """
 
 from __future__ import annotations

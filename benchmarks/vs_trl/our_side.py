@@ -9,6 +9,7 @@ from typing import Any
 import ray
 import torch
 
+from benchmarks.timing import cpu_of
 from benchmarks.vs_trl import common
 from rl_agents.trainer.algorithm import AgentConfig
 
@@ -35,7 +36,6 @@ class Run:
         self.algo._learn = self.timed_learn
 
     def timed_learn(self, *args: Any) -> Any:
-        """`AgentAlgorithm._learn` under a clock: rows, credit, loss and optimizer step."""
         started = time.process_time()
         metrics = self._learn(*args)
         self.learner_s = time.process_time() - started
@@ -45,7 +45,6 @@ class Run:
         return sum(ray.get([actor.apply.remote(cpu_of) for actor in self.actors])) if self.actors else 0.0
 
     def iterate(self) -> common.Iteration:
-        """One training iteration, measured from turn to turn."""
         actors, started = self.actors_s(), common.await_turn()
         self.algo.train()
         cpu_s = time.process_time() - started + self.actors_s() - actors
@@ -55,11 +54,6 @@ class Run:
             reward=sum(t.episode_return for t in episodes) / len(episodes), cpu_s=cpu_s,
             rollout_cpu_s=cpu_s - self.learner_s, learner_cpu_s=self.learner_s,
         )  # fmt: skip
-
-
-def cpu_of(actor: Any) -> float:
-    """Return the CPU seconds of an actor's process so far; called in the actor."""
-    return time.process_time()
 
 
 def main() -> None:

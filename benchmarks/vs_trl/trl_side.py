@@ -33,7 +33,7 @@ from rl_agents.chat.template import Append, ChatTemplate, Dialogue, load_tokeniz
 from rl_agents.data.tasks import training_specs
 from rl_agents.envs.base import TextEnv, make_env, task_ids
 
-GENERATE, VLLM, STOCK_VLLM = "generate", "vllm", "stock-vllm"
+GENERATE = "generate"
 #: TRL's figure of vLLM's log-probabilities against the learner's, nats per token; 0.003 is seen.
 DIFFERENCE, LARGEST_DIFFERENCE = "sampling/sampling_logp_difference/mean", 0.01
 #: Sampled ids and their log-probabilities, if there are any.
@@ -54,7 +54,6 @@ class Episode:
         self.reward, self.done = 0.0, False
 
     def answer(self, response: list[int], logprobs: Sequence[float]) -> None:
-        """Take the sampled ids and let the environment answer."""
         action = self.context.template.decode(response)
         observation, reward, terminated, truncated, _ = self.env.step(action)
         self.reward += float(reward)
@@ -98,7 +97,6 @@ class Rollouts:
 
     @contextmanager
     def plain(self, trainer: GRPOTrainer) -> Iterator[Callable[[list[Episode]], list[Response]]]:
-        """Sample with the learner's model."""
         with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model, torch.no_grad():
             model.eval()
             yield partial(self.generate, model)
@@ -116,7 +114,6 @@ class Rollouts:
         yield sample
 
     def generate(self, model: Any, episodes: list[Episode]) -> list[Response]:
-        """Sample one response for every episode."""
         stop, width = self.context.template.stop_token_ids, max(len(episode.ids) for episode in episodes)
         padding = [width - len(episode.ids) for episode in episodes]
         ids = torch.tensor([[0] * pad + episode.ids for pad, episode in zip(padding, episodes, strict=True)])
@@ -131,10 +128,9 @@ class Rollouts:
         """Return the fields of `GRPOConfig` with which TRL samples with vLLM."""
         if path == GENERATE:
             return {}
-        if path == VLLM:
-            from benchmarks.vs_trl import live_model
+        from benchmarks.vs_trl import live_model
 
-            live_model.register()
+        live_model.register()
         one_turn = {
             "max_tokens": self.job.max_response_tokens, "detokenize": False,
             "stop_token_ids": list(self.context.template.stop_token_ids),
@@ -177,12 +173,11 @@ class TakeTurns(TrainerCallback):
 
 
 def reward(completions: list[str], episode_return: list[float], **kwargs: Any) -> list[float]:
-    """Return what the environment gave."""
     return list(episode_return)
 
 
 def main() -> None:
-    """``trl_side MODEL_DIR ITERATIONS generate|vllm|stock-vllm JOB``; stock-vllm is vLLM without `live_model`."""
+    """``trl_side MODEL_DIR ITERATIONS generate|vllm JOB``."""
     torch.set_num_threads(1)
     model_dir, iterations, path, job = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], common.JOBS[sys.argv[4]]
     rollouts = Rollouts(model_dir, job)
