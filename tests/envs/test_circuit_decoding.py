@@ -109,14 +109,7 @@ def test_parsing(response: str, kind: str, content: str, problem: str) -> None:
     assert (parsed.kind, parsed.content, parsed.problem) == (kind, content, problem)
 
 
-@pytest.mark.parametrize(
-    ("content", "chosen"),
-    [
-        (" 3 7 ", (2, 6)),
-        ("3,11", (2, -1)),
-        ("0, 03", (-1, -1)),
-    ],
-)
+@pytest.mark.parametrize(("content", "chosen"), [(" 3 7 ", (2, 6)), ("3,11", (2, -1)), ("0, 03", (-1, -1))])
 def test_reading_answers(content: str, chosen: tuple[int, ...]) -> None:
     assert prompts.read_answer(content, tasks.find_task(TASK), "paper") == chosen
 

@@ -165,10 +165,7 @@ def test_long_passages_are_cut_and_results_bounded(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"questions": "smal"}, r"env\.questions=smal: no such file or folder; valid: generated, small"),
-        (
-            {"questions": "small", "passages": "x"},
-            "'env.passages' has no effect without env.questions other than",
-        ),
+        ({"questions": "small", "passages": "x"}, "'env.passages' has no effect without env.questions other than"),
     ],
 )
 def test_wrong_options_are_one_line(options: dict[str, Any], message: str) -> None:
@@ -288,10 +285,7 @@ def test_supporting_passages_that_the_corpus_lacks_are_not_waited_for(tmp_path: 
     [
         ({"question": "q"}, "line 2: no 'answer' in the question; it has: question"),
         ({"question": " ", "answer": "a"}, "line 2: 'question' should be a text"),
-        (
-            {"question": "q", "answer": []},
-            "line 2: answer has no text; 1 of 2 questions cannot be used",
-        ),
+        ({"question": "q", "answer": []}, "line 2: answer has no text; 1 of 2 questions cannot be used"),
         ({"question": "q", "answer": 7}, "line 2: answer is int"),
         ({**HOTPOT, "context": [["Ada"]]}, r"line 2: context is not a list of \[title, \[sentences\]\]"),
         ({**HOTPOT, "supporting_facts": [3]}, "line 2: supporting_facts is not a list of"),

@@ -220,14 +220,7 @@ def test_calls_that_do_not_fit_are_answered_and_the_others_done() -> None:
     assert "there is no tool 'fly'" in observation and "do not fit its schema" in observation and reward > 0
 
 
-@pytest.mark.parametrize(
-    "action",
-    [
-        "",
-        "<tool_call>{</tool_call>",
-        "<answer>done</answer><answer>x</answer>",
-    ],
-)
+@pytest.mark.parametrize("action", ["", "<tool_call>{</tool_call>", "<answer>done</answer><answer>x</answer>"])
 def test_turns_that_cannot_be_read(action: str) -> None:
     observation, reward, terminated, _, info = started().step(action)
     assert observation.startswith("Your last response was not valid: ") and "Turns left: 4." in observation

@@ -231,11 +231,7 @@ def test_bad_records_are_named(tmp_path: Path, bad: object, message: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[{]", r"a value cannot be read \(Expecting property name"),
-        (b"\xff\xfe", "not UTF-8"),
-    ],
+    ("text", "message"), [("[{]", r"a value cannot be read \(Expecting property name"), (b"\xff\xfe", "not UTF-8")]
 )
 def test_bad_files_are_named(tmp_path: Path, text: str | bytes, message: str) -> None:
     (tmp_path / "test.json").write_bytes(text if isinstance(text, bytes) else text.encode())

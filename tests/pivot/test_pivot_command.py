@@ -180,14 +180,8 @@ def test_traces_of_the_mediocre_player(tmp_path: Path, capsys) -> None:
     ("argv", "message"),
     [
         (["pivot", "profile", "--traces", "x", "--model", "y", "--rollouts", "1"], "--rollouts 1: must be at least 2"),
-        (
-            ["pivot", "profile", "--traces", "x", "--model", "y", "--set", "algo=grpo"],
-            "--set algo=grpo: use the flag",
-        ),
-        (
-            ["pivot", "demo-traces", "--output", "x.jsonl", "--mediocre"],
-            "environment pivot only has an expert",
-        ),
+        (["pivot", "profile", "--traces", "x", "--model", "y", "--set", "algo=grpo"], "--set algo=grpo: use the flag"),
+        (["pivot", "demo-traces", "--output", "x.jsonl", "--mediocre"], "environment pivot only has an expert"),
     ],
 )
 def test_bad_input_is_one_line(argv: list[str], message: str, tmp_path: Path, monkeypatch, capsys) -> None:

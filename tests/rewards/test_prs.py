@@ -8,13 +8,7 @@ import yaml
 
 from rl_agents.algorithms import Settings
 from rl_agents.envs.base import make_env
-from rl_agents.rewards.prs import (
-    judge_needed,
-    long_form_reward,
-    normalize_answer,
-    progressive_reward,
-    short_form_bleu,
-)
+from rl_agents.rewards.prs import judge_needed, long_form_reward, normalize_answer, progressive_reward, short_form_bleu
 
 RECIPES = Path(__file__).parents[2] / "tune_configs" / "recipes"
 

@@ -298,10 +298,7 @@ def test_embedder_folders_are_checked(tmp_path):
     ("keys", "message"),
     [
         ({"truncation": "t4"}, "unknown truncation 't4': did you mean 't3'"),
-        (
-            {"truncation_window": 2},
-            "'truncation_window' has no effect without truncation=t3",
-        ),
+        ({"truncation_window": 2}, "'truncation_window' has no effect without truncation=t3"),
         ({"truncation": "random", "truncation_stall": "cumulative"}, "no effect without truncation=t3"),
         ({"truncation": "t3", "truncation_beta": 0.5}, "no effect without truncation=random"),
         ({"truncation": "random", "truncation_beta": 1.5}, "must be at most 1"),

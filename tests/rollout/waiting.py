@@ -153,12 +153,9 @@ class Broken(Waiting):
     def stepped(self, action: str) -> Step:
         answer = super().stepped(action)
         if self.said.count("\n") == 2:
-            {
-                "task-1": self.raise_it,
-                "task-2": self.sleep,
-                "task-3": self.spin,
-                "task-6": self.exit,
-            }.get(self.task, lambda: None)()
+            {"task-1": self.raise_it, "task-2": self.sleep, "task-3": self.spin, "task-6": self.exit}.get(
+                self.task, lambda: None
+            )()
         return answer if self.task != "task-7" else (*answer[:4], {"lock": threading.Lock()})
 
     def raise_it(self) -> None:

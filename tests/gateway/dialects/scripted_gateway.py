@@ -18,14 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from rl_agents.gateway.calls import AnsweredCall, Delta, Finish, ModelAnswer, ModelCall, Piece, Start
-from rl_agents.gateway.dialects import (
-    DIALECTS,
-    dialect_of,
-    messages,
-    model_body,
-    models_body,
-    primed,
-)
+from rl_agents.gateway.dialects import DIALECTS, dialect_of, messages, model_body, models_body, primed
 from rl_agents.tools.strict_json import strict_json
 from rl_agents.web.errors import ApiError
 

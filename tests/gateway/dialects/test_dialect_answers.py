@@ -12,13 +12,7 @@ import pytest
 from scripted_gateway import CREATED, answered
 
 from rl_agents.gateway.calls import Delta, ModelCall, Piece, Start
-from rl_agents.gateway.dialects import (
-    DIALECTS,
-    chat_completions,
-    dialect_of,
-    messages,
-    responses,
-)
+from rl_agents.gateway.dialects import DIALECTS, chat_completions, dialect_of, messages, responses
 from rl_agents.gateway.dialects.stream import primed
 from rl_agents.web.errors import ApiError, bad_request, overloaded
 

@@ -46,12 +46,7 @@ def near(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 NEAR = st.recursive(SCALARS | st.sampled_from([*TYPES.split(), *ROLES]), near, max_leaves=12)
-GOOD: dict[str, Any] = {
-    "model": "m",
-    "messages": [{"role": "user", "content": "x"}],
-    "input": "x",
-    "max_tokens": 5,
-}
+GOOD: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x"}], "input": "x", "max_tokens": 5}
 BODIES = JSON | st.dictionaries(st.sampled_from(NAMES.split()), NEAR | JSON, max_size=8).map(
     lambda fields: {**GOOD, **fields}
 )

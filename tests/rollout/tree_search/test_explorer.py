@@ -116,13 +116,7 @@ def test_replay_and_snapshot_give_the_same_tree() -> None:
     assert runs[0] == runs[1] == runs[2]
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {},
-        {"reading": "learned", "group_size": 3, "search_max_finished": 8},
-    ],
-)
+@pytest.mark.parametrize("keys", [{}, {"reading": "learned", "group_size": 3, "search_max_finished": 8}])
 def test_a_search_goes_on_exactly_after_a_stop_between_any_two_ticks(keys: dict) -> None:
     def ticks(explorer: Explorer, number: int) -> list:
         # A world remembers what it said to a prompt; a fresh one for every tick has nothing to remember.
