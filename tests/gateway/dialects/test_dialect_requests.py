@@ -18,28 +18,25 @@ ADD = Tool("add", "Adds.", SCHEMA)
 BRIEF = "Be\nbrief."
 ASKED = {"role": "user", "content": "2 + 3?"}
 CALLED = {
-    "role": "assistant",
-    "content": "Let me see.",
-    "reasoning_content": "Small.",
+    "role": "assistant", "content": "Let me see.", "reasoning_content": "Small.",
     "tool_calls": [
         {"id": "c1", "type": "function", "function": {"name": "add", "arguments": {"a": 2}}},
         {"id": "c2", "type": "function", "function": {"name": "add", "arguments": {}}},
     ],
-}
+}  # fmt: skip
 RESULTS = [
     {"role": "tool", "content": text, "tool_call_id": name} for text, name in (("5", "c1"), ("Error: no a", "c2"))
 ]
 HISTORY = ({"role": "system", "content": BRIEF}, ASKED, CALLED, *RESULTS, {"role": "user", "content": "Well?"})
 
 CHAT: dict[str, Any] = {
-    "model": "m",
+    "model": "m", "max_completion_tokens": 9, "stream": True, "stop": "END", "temperature": 0.2, "seed": 4,
+    "color": "red",
     "messages": [
         {"role": "developer", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "brief."}]},
         {"role": "user", "content": "2 + 3?", "name": "ann"},
         {
-            "role": "assistant",
-            "content": [{"type": "text", "text": "Let me see."}],
-            "reasoning_content": "Small.",
+            "role": "assistant", "content": [{"type": "text", "text": "Let me see."}], "reasoning_content": "Small.",
             "refusal": None,
             "tool_calls": [
                 {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2}'}},
@@ -51,26 +48,14 @@ CHAT: dict[str, Any] = {
         {"role": "user", "content": "Well?"},
     ],
     "tools": [{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": SCHEMA}}],
-    "max_completion_tokens": 9,
-    "stream": True,
-    "stop": "END",
-    "temperature": 0.2,
-    "seed": 4,
-    "color": "red",
-}
+}  # fmt: skip
+WORDS = [{"type": "output_text", "text": "Let me see.", "annotations": []}]
 RESPONSES: dict[str, Any] = {
-    "model": "m",
-    "instructions": BRIEF,
+    "model": "m", "instructions": BRIEF, "max_output_tokens": 9, "stream": True, "temperature": 0.2, "color": "red",
     "input": [
         {"role": "user", "content": [{"type": "input_text", "text": "2 + 3?"}]},
         {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Small."}], "phase": "x"},
-        {
-            "type": "message",
-            "id": "msg_1",
-            "role": "assistant",
-            "status": "completed",
-            "content": [{"type": "output_text", "text": "Let me see.", "annotations": []}],
-        },
+        {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": WORDS},
         {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "add", "arguments": '{"a": 2}'},
         {"type": "function_call", "id": "fc_2", "call_id": "c2", "name": "add", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "5"}]},
@@ -78,54 +63,31 @@ RESPONSES: dict[str, Any] = {
         {"type": "message", "role": "user", "content": "Well?"},
     ],
     "tools": [{"type": "function", "name": "add", "description": "Adds.", "parameters": SCHEMA, "strict": True}],
-    "max_output_tokens": 9,
-    "stream": True,
-    "temperature": 0.2,
-    "text": {"format": {"type": "json_object"}, "verbosity": "low"},
-    "store": False,
-    "metadata": {"who": "me"},
+    "text": {"format": {"type": "json_object"}, "verbosity": "low"}, "store": False, "metadata": {"who": "me"},
     "prompt_cache_key": "k",
-    "color": "red",
-}
+}  # fmt: skip
+FAILED = [{"type": "text", "text": "no a"}]
 MESSAGES: dict[str, Any] = {
-    "model": "m",
+    "model": "m", "max_tokens": 9, "stop_sequences": ["END"], "stream": True, "temperature": 0.2, "top_k": 3,
+    "metadata": {"user_id": "u"}, "thinking": {"type": "enabled", "budget_tokens": 5}, "color": "red",
     "system": [{"type": "text", "text": BRIEF, "cache_control": {"type": "ephemeral"}}],
     "messages": [
         {"role": "user", "content": "2 + 3?"},
-        {
-            "role": "assistant",
-            "content": [
-                {"type": "thinking", "thinking": "Small.", "signature": "s"},
-                {"type": "redacted_thinking", "data": "xx"},
-                {"type": "text", "text": "Let me see."},
-                {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": 2}},
-                {"type": "tool_use", "id": "c2", "name": "add", "input": {}},
-            ],
-        },
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": "c1", "content": "5"},
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "c2",
-                    "is_error": True,
-                    "content": [{"type": "text", "text": "no a"}],
-                },
-                {"type": "text", "text": "Well?"},
-            ],
-        },
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "Small.", "signature": "s"},
+            {"type": "redacted_thinking", "data": "xx"},
+            {"type": "text", "text": "Let me see."},
+            {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": 2}},
+            {"type": "tool_use", "id": "c2", "name": "add", "input": {}},
+        ]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "c1", "content": "5"},
+            {"type": "tool_result", "tool_use_id": "c2", "is_error": True, "content": FAILED},
+            {"type": "text", "text": "Well?"},
+        ]},
     ],
     "tools": [{"name": "add", "description": "Adds.", "input_schema": SCHEMA}],
-    "max_tokens": 9,
-    "stop_sequences": ["END"],
-    "stream": True,
-    "temperature": 0.2,
-    "top_k": 3,
-    "metadata": {"user_id": "u"},
-    "thinking": {"type": "enabled", "budget_tokens": 5},
-    "color": "red",
-}
+}  # fmt: skip
 FULL = [(chat_completions, CHAT), (responses, RESPONSES), (messages, MESSAGES)]
 
 
@@ -176,28 +138,26 @@ def test_chat_options_are_read() -> None:
     assert chat_completions.read({**said(ASKED), "max_tokens": 5}).max_tokens == 5
 
 
+def user(content: str) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def turn(content: str, *calls: tuple[str, dict[str, Any]], **more: Any) -> dict[str, Any]:
+    made = [
+        {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for number, (name, arguments) in enumerate(calls, 1)
+    ]
+    return {"role": "assistant", "content": content, **({"tool_calls": made} if made else {}), **more}
+
+
+FAILURE = {"type": "tool_result", "tool_use_id": "c", "is_error": True}
+THOUGHT = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}], "summary": []}
 LAX = [
-    (chat_completions, {"role": "assistant", "content": None}, {"role": "assistant", "content": ""}),
-    (
-        chat_completions,
-        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
-        {"role": "assistant", "content": "No."},
-    ),
-    (
-        chat_completions,
-        {"role": "assistant", "content": "<think>Hm.</think>Yes."},
-        {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."},
-    ),
-    (
-        responses,
-        {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}], "summary": []},
-        {"role": "assistant", "content": "", "reasoning_content": "Hm."},
-    ),
-    (
-        messages,
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "is_error": True}]},
-        {"role": "tool", "content": "Error: ", "tool_call_id": "c"},
-    ),
+    (chat_completions, {"role": "assistant", "content": None}, turn("")),
+    (chat_completions, {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}, turn("No.")),
+    (chat_completions, turn("<think>Hm.</think>Yes."), turn("Yes.", reasoning_content="Hm.")),
+    (responses, THOUGHT, turn("", reasoning_content="Hm.")),
+    (messages, {"role": "user", "content": [FAILURE]}, {"role": "tool", "content": "Error: ", "tool_call_id": "c"}),
 ]
 
 
@@ -233,18 +193,6 @@ def asked(**fields: Any) -> dict[str, Any]:
     return {**said(ASKED), **fields}
 
 
-def user(content: str) -> dict[str, Any]:
-    return {"role": "user", "content": content}
-
-
-def turn(content: str, *calls: tuple[str, dict[str, Any]]) -> dict[str, Any]:
-    made = [
-        {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
-        for number, (name, arguments) in enumerate(calls, 1)
-    ]
-    return {"role": "assistant", "content": content, **({"tool_calls": made} if made else {})}
-
-
 def called(arguments: Any, form: str = "function", name: str = "f") -> dict[str, Any]:
     """A call as chat completions and responses have it, in one item."""
     body = {"name": name, ("input" if form == "custom" else "arguments"): arguments}
@@ -252,14 +200,8 @@ def called(arguments: Any, form: str = "function", name: str = "f") -> dict[str,
     return {**chat, "type": "custom_tool_call" if form == "custom" else "function_call", "call_id": "c1", **body}
 
 
-RESULT = {
-    "role": "tool",
-    "tool_call_id": "c1",
-    "content": "5",
-    "type": "function_call_output",
-    "call_id": "c1",
-    "output": "5",
-}
+RESULT = {"role": "tool", "tool_call_id": "c1", "content": "5", "type": "function_call_output", "call_id": "c1",
+          "output": "5"}  # fmt: skip
 OURS = {"role": "tool", "content": "5", "tool_call_id": "c1"}
 BROKEN = ['{"cmd": "ls', "[1]", '{"a": 1, "a": 2}', "7"]
 NO_IMAGE = "excluded: the model reads text only]"
