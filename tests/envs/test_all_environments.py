@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import rl_agents.envs  # noqa: F401  (registers)
-from rl_agents.envs.base import (
-    ENVIRONMENTS,
-    TextEnv,
-    env_spec,
-    make_env,
-    plain_options,
-    read_env_options,
-    starter_spec,
-    task_ids,
-)
+from rl_agents.envs import base
+from rl_agents.envs.base import ENVIRONMENTS, env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
 from rl_agents.rollout.branching_check import MAX_SNAPSHOT_BYTES
 
@@ -51,7 +42,7 @@ def unusable(name: str) -> str:
     return ""
 
 
-def made(name: str) -> TextEnv:
+def made(name: str) -> base.TextEnv:
     """The environment with its default options; skips the test when it needs data or packages that are not here."""
     if unusable(name):
         pytest.skip(f"{name} cannot run here: {unusable(name)}")
@@ -86,27 +77,14 @@ def fuzzed_actions(rng: random.Random, admissible: list[str]) -> list[str]:
 def check_info(info: dict[str, Any]) -> None:
     """The keys that the rest of the library reads have the types that `rl_agents.envs.base` promises."""
 
-    def is_text_list(value: object) -> bool:
-        return isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value)
-
-    def is_metrics(value: object) -> bool:
-        return isinstance(value, dict) and all(
-            isinstance(key, str) and isinstance(number, (int, float)) and np.isfinite(number)
-            for key, number in value.items()
-        )
-
-    checks: dict[str, Callable[[Any], bool]] = {
-        "success": lambda value: isinstance(value, bool),
-        "valid": lambda value: isinstance(value, bool),
-        "progress": lambda value: value is None or isinstance(value, bool),
-        "anchor": lambda value: isinstance(value, str) and value != "",
-        "query": lambda value: isinstance(value, str),
-        "admissible_actions": is_text_list,
-        "references": is_text_list,
-        "metrics": is_metrics,
-    }
-    for key, holds in checks.items():
-        assert key not in info or holds(info[key]), (key, info[key])
+    kinds = {"success": bool, "valid": bool, "progress": bool | None, "anchor": str, "query": str,
+             "admissible_actions": list | tuple, "references": list | tuple, "metrics": dict}  # fmt: skip
+    for key in kinds.keys() & info:
+        assert isinstance(info[key], kinds[key]), (key, info[key])
+    assert info.get("anchor") != ""
+    texts = [*info.get("admissible_actions", ()), *info.get("references", ()), *info.get("metrics", ())]
+    assert all(isinstance(text, str) for text in texts)
+    assert np.isfinite(list(info.get("metrics", {}).values())).all()
 
 
 @every_environment
@@ -124,7 +102,7 @@ def test_the_registry_and_the_constructor_agree(name: str) -> None:
     made(name)
     spec = env_spec(name)
     assert spec.name == name and spec.summary and spec.reference
-    assert make_env(name, plain_options(spec.options())).reset(seed=5) == make_env(name, {}).reset(seed=5)
+    assert make_env(name, base.plain_options(spec.options())).reset(seed=5) == make_env(name, {}).reset(seed=5)
     assert gymnasium.make(spec.gym_id, max_turns=1).reset(seed=5) == make_env(name, {}, 1).reset(seed=5)
     with pytest.raises(InputError, match="no_such_option"):
         read_env_options(spec, {"no_such_option": 1})
@@ -141,6 +119,8 @@ def test_the_environment_ends_with_the_turns_of_the_run(name: str) -> None:
     env.reset(options={"task_id": some_tasks(name)[0]})
     ends = [any(env.step("nothing that could be read")[2:4]) for _ in range(1 if name == "pivot" else 2)]
     assert ends[-1] and not any(ends[:-1])
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step("nothing that could be read")
 
 
 LAZY = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -18,8 +17,6 @@ from rl_agents.envs.preferences import Movie, best_movies, cosine, preference
 from rl_agents.errors import InputError
 
 make = partial(named_env, "movie_recommendation")
-task_ids = with_keywords("movie_recommendation", tasks.task_ids)
-demonstrate = with_keywords("movie_recommendation", replace(STARTER.demonstrate, spare=False))
 starter_play = with_keywords("movie_recommendation", STARTER.demonstrate)
 
 TASK = "5-10-10-11-11-uniform/0042"
@@ -121,8 +118,6 @@ def test_a_whole_session_in_the_papers_words() -> None:
     assert info["metrics"] == {
         "turns": 5.0, "questions": 4.0, "repeated_questions": 0.0, "similarity": pytest.approx(1.0), "satisfaction": 1.0
     }  # fmt: skip
-    with pytest.raises(RuntimeError, match="reset"):
-        env.step("")
 
 
 def test_wrong_recommendations() -> None:

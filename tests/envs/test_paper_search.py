@@ -17,7 +17,7 @@ from rl_agents.envs.base import env_spec, named_env, read_env_options
 from rl_agents.envs.options import RetrieverKeys
 from rl_agents.envs.paper_search import PaperSearchOptions, demonstrations, selectors, tasks
 from rl_agents.envs.paper_search import env as prompts
-from rl_agents.envs.paper_search.demonstrations import SMALL, STARTER, written
+from rl_agents.envs.paper_search.demonstrations import SMALL, written
 from rl_agents.envs.paper_search.env import PaperSearchEnv
 from rl_agents.envs.paper_search.library import Library, Paper, Task
 from rl_agents.envs.paper_search.selectors import PROMPT, ServerSelector, facet_relevance, make_selector
@@ -38,7 +38,6 @@ from rl_agents.rewards.judges import JudgeError
 make = partial(named_env, "paper_search")
 task_ids = with_keywords("paper_search", tasks.task_ids)
 play = with_keywords("paper_search", demonstrations.EXPERT.play)
-demonstrate = with_keywords("paper_search", STARTER.demonstrate)
 
 STYLES = ("paper", "compact")
 TASK = "generated/test/0004"

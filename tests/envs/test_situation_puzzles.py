@@ -36,7 +36,6 @@ from rl_agents.rewards.wording import FUNCTION_WORDS
 
 make = partial(named_env, "situation_puzzles")
 task_ids = with_keywords("situation_puzzles", tasks.task_ids)
-demonstrate = with_keywords("situation_puzzles", STARTER.demonstrate)
 
 TASK = "lighthouse/0/raiders.pigeon.oath.reef"
 started = starts("situation_puzzles", TASK)
@@ -167,8 +166,6 @@ def test_a_whole_episode() -> None:
         "turns": 5.0, "questions": 4.0, "unknown_replies": 1.0, "repeated_questions": 0.0, "f1_word": expected,
         "f1_char": rules.f1_score(STORY, tasks.find_puzzle(TASK).bottom, "char"),
     }  # fmt: skip
-    with pytest.raises(RuntimeError, match="reset"):
-        env.step("")
 
 
 def test_reward_units_and_threshold() -> None:

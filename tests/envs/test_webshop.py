@@ -19,7 +19,7 @@ from rl_agents.envs.base import named_env
 from rl_agents.envs.webshop import demonstrations, generated, pages, tasks
 from rl_agents.envs.webshop import store as store_writer
 from rl_agents.envs.webshop.catalogue import find_catalogue
-from rl_agents.envs.webshop.demonstrations import STARTER, in_style
+from rl_agents.envs.webshop.demonstrations import in_style
 from rl_agents.envs.webshop.pages import Move, State, act, split_command, view
 from rl_agents.envs.webshop.prompts import MAX_PAGE, problem_text, read_command, window
 from rl_agents.envs.webshop.records import Entry, Instruction, goal_at, goal_count, product_from_record
@@ -29,7 +29,6 @@ from rl_agents.errors import InputError
 
 make = partial(named_env, "webshop")
 play = with_keywords("webshop", demonstrations.EXPERT.play)
-demonstrate = with_keywords("webshop", STARTER.demonstrate)
 
 STYLES = ("3spo", "steppo", "compact")
 TASK = "human/00002"
