@@ -42,13 +42,10 @@ DOCUMENTS = (
 )
 QUESTIONS = (
     {"question": "What does the grey heron eat?", "points": ["The grey heron eats fish."], "id": "heron"},
-    {
-        "question": "When does the barn owl hunt, and what does it eat?",
-        "points": ["The barn owl hunts at night.", "The barn owl eats voles."],
-        "answers": ["At night the barn owl hunts; the barn owl eats voles."],
-        "split": "test",
-    },
-)
+    {"question": "When does the barn owl hunt, and what does it eat?", "split": "test",
+     "points": ["The barn owl hunts at night.", "The barn owl eats voles."],
+     "answers": ["At night the barn owl hunts; the barn owl eats voles."]},
+)  # fmt: skip
 
 
 def search(*queries: str) -> str:
@@ -185,10 +182,9 @@ def test_a_bad_line_is_named(own: dict[str, str], line: str, problem: str) -> No
 
 
 def test_missing_and_empty_files(own: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"env\.questions=nowhere\.jsonl: no such file"):
-        make(**{**own, "questions": "nowhere.jsonl"})
-    with pytest.raises(InputError, match=r"nowhere\.jsonl: no such file"):
-        make(**{**own, "documents": "nowhere.jsonl"})
+    for name in ("questions", "documents"):
+        with pytest.raises(InputError, match=r"nowhere\.jsonl: no such file"):
+            make(**{**own, name: "nowhere.jsonl"})
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(InputError, match="no questions in it"):
         make(**{**own, "questions": str(tmp_path / "empty.jsonl")})

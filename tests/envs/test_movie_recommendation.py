@@ -14,7 +14,6 @@ from rl_agents.envs.movie_recommendation import tasks
 from rl_agents.envs.movie_recommendation.demonstrations import STARTER
 from rl_agents.envs.movie_recommendation.env import parse_action, read_question
 from rl_agents.envs.preferences import Movie, best_movies, cosine, preference
-from rl_agents.errors import InputError
 
 make = partial(named_env, "movie_recommendation")
 starter_play = with_keywords("movie_recommendation", STARTER.demonstrate)
@@ -48,12 +47,6 @@ def test_progress_by_similarity() -> None:
     assert not rules.progresses([near, near], truth)  # no gain is no progress
 
 
-@pytest.mark.parametrize("number", ["1000", "spare/0001"])
-def test_unknown_tasks_are_named(number: str) -> None:
-    with pytest.raises(InputError, match="unknown movie_recommendation task"):
-        make().reset(options={"task_id": f"5-10-10-11-11-uniform/{number}"})
-
-
 @pytest.mark.parametrize(
     ("response", "problem"),
     [
@@ -61,14 +54,11 @@ def test_unknown_tasks_are_named(number: str) -> None:
         ("<think>hm</think>" + ask("[0,1,0,1,.5]", "Movie_10", "Movie_3"), ""),
         ("<interact> guess: 0,0,0,0,0 QUESTION: would you prefer Movie_1 OVER Movie_2</interact>", ""),
         (ask("0.5,0.5"), "not-a-vector"),
-        (ask("0.5,0.5,0.5,0.5,2"), "not-a-vector"),
         (ask("0.5,0.5,0.5,nan,0.5"), "not-a-vector"),
         (ask(first="Movie_11"), "unknown-movie"),
         (ask(first="Movie_2"), "unknown-movie"),
         (ask(first="movie_1"), "unknown-movie"),
         ("<interact>Would you prefer Movie_1 over Movie_2?</interact>", "not-a-question"),
-        ("<interact>Guess: 0,0,0,0,0</interact>", "not-a-question"),
-        ("<interact></interact>", "not-a-question"),
         ("<interact>" + "Guess: " * 10_000 + "</interact>", "not-a-question"),
     ],
 )
@@ -151,10 +141,9 @@ def test_forced_answers_know_the_unseen_movies() -> None:
     assert compact.answer_instruction.split()[0] == "best" and len(compact.answer_instruction.split()) == 5
 
 
-@pytest.mark.parametrize("action", [ask(), "?", "<answer>0,0,0,0,0</answer>" * 2])
-def test_turn_limit_truncates(action: str) -> None:
+def test_turn_limit_truncates() -> None:
     env = started(max_turns=7)
-    results = [env.step(action) for _ in range(7)]
+    results = [env.step(action) for action in (ask(), "?", "<answer>0,0,0,0,0</answer>" * 2, *["?"] * 4)]
     assert [r[3] for r in results] == [False] * 6 + [True]
     assert ["Final Turn" in r[0] for r in results] == [False] * 5 + [True, False]
     assert not any(r[2] for r in results) and sum(r[1] for r in results) == 0.0

@@ -51,7 +51,6 @@ def searches(*queries: str) -> str:
         ("yes", ["yes it is"], 0.0, 0.0),  # official: yes, no and noanswer are all or nothing
         ("no way", ["no"], 0.0, 0.0),
         ("Rome", ["Paris", "rome"], 1.0, 1.0),
-        ("", ["x"], 0.0, 0.0),
         ("the", ["x"], 0.0, 0.0),
         ("", ["A"], 0.0, 0.0),  # a gold that normalizes to nothing
         ("the  the", ["The The"], 1.0, 0.0),
@@ -100,10 +99,7 @@ def test_only_four_calls_of_a_turn_are_run() -> None:
     ("response", "told"),
     [
         ('<tool_call>{"name": "search", "arguments": {"q": "x"}}</tool_call>', "do not fit its schema"),
-        ('<tool_call>{"name": "find", "arguments": {"query": "x"}}</tool_call>', "there is no tool 'find'"),
-        ('<tool_call>{"name": "search"', "without its </tool_call>"),
         (searches("x") + "<answer>y</answer>", "tool calls and an answer in one turn"),
-        ("<answer>a</answer><answer>b</answer>", "more than one <answer>"),
     ],
 )
 def test_what_is_wrong_is_told(response: str, told: str) -> None:
@@ -117,8 +113,7 @@ def test_what_is_wrong_is_told(response: str, told: str) -> None:
     compact = make(questions="small", prompt="compact")
     compact.reset(options={"task_id": "test/000/00"})
     observation, _, terminated, *_ = compact.step(response)
-    assert "invalid" in observation and told not in observation
-    assert not terminated
+    assert "invalid" in observation and told not in observation and not terminated
 
 
 def test_half_right_answers_earn_f1_where_it_is_asked_for() -> None:
@@ -156,17 +151,14 @@ def test_long_passages_are_cut_and_results_bounded(tmp_path: Path) -> None:
     assert "[...]" in observation and len(observation) < 4 * 20 * 2000
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_wrong_options_are_one_line() -> None:
+    for options, message in (
         ({"questions": "smal"}, r"env\.questions=smal: no such file or folder; valid: generated, small"),
         ({"questions": "small", "passages": "x"}, "'env.passages' has no effect without env.questions other than"),
-    ],
-)
-def test_wrong_options_are_one_line(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message) as error:
-        make(**options).reset(seed=0)
-    assert "\n" not in str(error.value)
+    ):
+        with pytest.raises(InputError, match=message) as error:
+            make(**options).reset(seed=0)
+        assert "\n" not in str(error.value)
 
 
 def source_of(questions: str, test_questions: str = "", passages: str = "") -> Source:
@@ -178,17 +170,11 @@ needs_shared_data = pytest.mark.skipif(not SHARED.is_dir(), reason="no shared da
 
 
 HOTPOT = {
-    "_id": "h1",
-    "question": "Which river flows through the birthplace of Ada?",
-    "answer": "Oder",
-    "type": "bridge",
-    "level": "hard",
-    "supporting_facts": [["Ada", 0], ["Kelm", 1]],
-    "context": [
-        ["Ada", ["Ada was born in Kelm.", " She was a potter."]],
-        ["Kelm", ["Kelm is old.", " The Oder flows there."]],
-    ],
-}
+    "_id": "h1", "question": "Which river flows through the birthplace of Ada?", "answer": "Oder", "type": "bridge",
+    "level": "hard", "supporting_facts": [["Ada", 0], ["Kelm", 1]],
+    "context": [["Ada", ["Ada was born in Kelm.", " She was a potter."]],
+                ["Kelm", ["Kelm is old.", " The Oder flows there."]]],
+}  # fmt: skip
 FLAT = {
     **{key: HOTPOT[key] for key in ("question", "answer", "type")},
     "id": "h2",
@@ -196,17 +182,13 @@ FLAT = {
     "context": {"title": ["Ada", "Bo"], "sentences": [["Ada was born in Kelm.", " She was a potter."], ["Bo."]]},
 }
 MUSIQUE = {
-    "id": "m1",
-    "question": "Who founded the town of Ada's birth?",
-    "answer": "Cy",
-    "answer_aliases": ["Cyrus", "Cy"],
+    "id": "m1", "question": "Who founded the town of Ada's birth?", "answer": "Cy", "answer_aliases": ["Cyrus", "Cy"],
     "answerable": True,
-    "paragraphs": [
-        {"idx": 0, "title": "Kelm", "paragraph_text": "Cy founded Kelm.", "is_supporting": True},
-        {"idx": 1, "title": "Kelm", "paragraph_text": "Kelm has a mill.", "is_supporting": False},
-    ],
-}
-PLAIN = {"question": "Q?", "golden_answers": ["A", "B"], "passages": [{"id": "p", "text": "t"}], "supporting": ["p"]}
+    "paragraphs": [{"idx": 0, "title": "Kelm", "paragraph_text": "Cy founded Kelm.", "is_supporting": True},
+                   {"idx": 1, "title": "Kelm", "paragraph_text": "Kelm has a mill.", "is_supporting": False}],
+}  # fmt: skip
+PLAIN = {"Question": "Q?", "golden_answers": ["A", " ", "B"], "passages": [{"id": "p", "text": "t"}],
+         "supporting": ["p"]}  # fmt: skip
 
 
 def written(path: Path, *records: Any) -> Path:
@@ -307,12 +289,6 @@ def test_few_bad_questions_are_named_and_left_out(tmp_path: Path, capsys: pytest
         find_source(MultihopQAOptions(questions=str(path), max_bad_share=0.0))
     with pytest.raises(InputError, match=r"line 4: .*; 2 of 200 questions cannot be used, more than env"):
         find_source(MultihopQAOptions(questions=str(path), max_bad_share=0.005))
-
-
-def test_blank_aliases_are_dropped_and_question_may_have_a_capital(tmp_path: Path) -> None:
-    record = {"Question": "Who?", "answer": "Cy", "answer_aliases": ["", "Cyrus", " "], "passages": PLAIN["passages"]}
-    (entry,) = [entry for entry, _ in read_questions(written(tmp_path / "q.jsonl", record))]
-    assert (entry.question.question, entry.question.answers) == ("Who?", ("Cy", "Cyrus"))
 
 
 def test_a_state_in_a_file_s_question_can_be_pickled(tmp_path: Path) -> None:

@@ -15,23 +15,13 @@ from loopback import Loopback, loopback, saying, together
 from rl_agents.background import wait
 from rl_agents.envs.base import env_spec, named_env, read_env_options
 from rl_agents.envs.options import RetrieverKeys
-from rl_agents.envs.paper_search import PaperSearchOptions, demonstrations, selectors, tasks
+from rl_agents.envs.paper_search import PaperSearchOptions, demonstrations, selectors, state, tasks
 from rl_agents.envs.paper_search import env as prompts
 from rl_agents.envs.paper_search.demonstrations import SMALL, written
 from rl_agents.envs.paper_search.env import PaperSearchEnv
 from rl_agents.envs.paper_search.library import Library, Paper, Task
 from rl_agents.envs.paper_search.selectors import PROMPT, ServerSelector, facet_relevance, make_selector
-from rl_agents.envs.paper_search.state import (
-    EMPTY_QUERY,
-    REPEATED_EXPANSION,
-    REPEATED_QUERY,
-    UNKNOWN_PAPER,
-    CallRunner,
-    Refused,
-    SearchState,
-    discovery_reward,
-    measures,
-)
+from rl_agents.envs.paper_search.state import CallRunner, Refused, SearchState, discovery_reward, measures
 from rl_agents.errors import InputError
 from rl_agents.rewards.judges import JudgeError
 
@@ -72,8 +62,8 @@ SCORES = {"a": 0.9, "b": 0.25, "c": 0.5, "d": 0.75, "e": 0.125, "f": 1.0, "g": 0
 def hand_turn(**prices: float) -> tuple[CallRunner, Scores]:
     selector = Scores(SCORES)
     library = Library.in_memory(PAPERS, RetrieverKeys())
-    state = SearchState(Task("t", "moss", frozenset("acdf")))
-    return CallRunner(state, library, selector, PaperSearchOptions(**prices)), selector
+    begun = SearchState(Task("t", "moss", frozenset("acdf")))
+    return CallRunner(begun, library, selector, PaperSearchOptions(**prices)), selector
 
 
 def small_env(**options: object) -> PaperSearchEnv:
@@ -84,32 +74,16 @@ def calls(*pairs: tuple[str, str]) -> str:
     return written(pairs, compact=False)
 
 
-@pytest.mark.parametrize(
-    ("scores", "cost", "reward"),
-    [
-        ([], 0.1, -0.1),
-        ([0.3], 0.0, 0.3),
-        ([0.25, 1.0, 0.5, 0.75], 0.0, 2.25),  # 1 + 0.75 + 0.5
-        ([1.0, 1.0, 1.0, 1.0], 0.25, 2.75),
-    ],
-)
-def test_what_one_call_earns(scores: list[float], cost: float, reward: float) -> None:
-    assert discovery_reward(scores, cost) == pytest.approx(reward)
-
-
-@pytest.mark.parametrize(
-    ("kept", "annotated", "precision", "recall", "f1"),
-    [
-        ("", "ab", 0, 0, 0),
-        ("ab", "", 0, 0, 0),
-        ("ab", "ab", 1, 1, 1),
-        ("abx", "abcd", 2 / 3, 1 / 2, 4 / 7),
-        ("a", "abcd", 1, 1 / 4, 2 / 5),
-    ],
-)
-def test_the_pool_is_measured(kept: str, annotated: str, precision: float, recall: float, f1: float) -> None:
-    found = measures(set(kept), set(annotated))
-    assert (found.precision, found.recall, found.f1) == pytest.approx((precision, recall, f1))
+def test_what_one_call_earns_and_how_the_pool_is_measured() -> None:
+    assert discovery_reward([], 0.1) == -0.1
+    assert discovery_reward([0.25, 1.0, 0.5, 0.75], 0.0) == 2.25  # 1 + 0.75 + 0.5
+    assert discovery_reward([1.0, 1.0, 1.0, 1.0], 0.25) == 2.75
+    for kept, annotated, expected in (
+        ("", "ab", (0, 0, 0)), ("ab", "", (0, 0, 0)), ("abx", "abcd", (2 / 3, 1 / 2, 4 / 7)),
+        ("a", "abcd", (1, 1 / 4, 2 / 5)),
+    ):  # fmt: skip
+        found = measures(set(kept), set(annotated))
+        assert (found.precision, found.recall, found.f1) == pytest.approx(expected)
 
 
 def test_relevance_of_generated_papers() -> None:
@@ -131,10 +105,10 @@ def test_an_episode_by_hand() -> None:
     assert turn.reward == pytest.approx(1.65 + 1.75)
     # everything again, in other letters: -0.5; nothing else changes
     for call, reason in (
-        (lambda: wait(turn.search({"query": "  MOSS "})), REPEATED_QUERY),
-        (lambda: wait(turn.search({"query": " \n"})), EMPTY_QUERY),
-        (lambda: wait(turn.expand({"paper_id": "a"})), REPEATED_EXPANSION),
-        (lambda: wait(turn.expand({"paper_id": "g"})), UNKNOWN_PAPER),
+        (lambda: wait(turn.search({"query": "  MOSS "})), state.REPEATED_QUERY),
+        (lambda: wait(turn.search({"query": " \n"})), state.EMPTY_QUERY),
+        (lambda: wait(turn.expand({"paper_id": "a"})), state.REPEATED_EXPANSION),
+        (lambda: wait(turn.expand({"paper_id": "g"})), state.UNKNOWN_PAPER),
     ):
         with pytest.raises(Refused) as refused:
             call()
@@ -167,16 +141,13 @@ def test_limits_of_expansions() -> None:
     assert "a\0" not in library and "a" * 1000 not in library
 
 
-@pytest.mark.parametrize("papers", ["generated:99", "no/such/folder"])
-def test_papers_that_do_not_exist(papers: str) -> None:
-    with pytest.raises(InputError, match=r"env\.papers="):
-        make(papers=papers)
-
-
-@pytest.mark.parametrize("task_id", ["small/test/006-99", "generated/test/9999", ""])
-def test_tasks_that_do_not_exist(task_id: str) -> None:
-    with pytest.raises(InputError, match="unknown paper_search task"):
-        make(papers=(task_id or "small").split("/")[0]).reset(options={"task_id": task_id})
+def test_papers_and_tasks_that_do_not_exist() -> None:
+    for papers in ("generated:99", "no/such/folder"):
+        with pytest.raises(InputError, match=r"env\.papers="):
+            make(papers=papers)
+    for papers, task_id in (("small", "small/test/006-99"), ("generated", "generated/test/9999")):
+        with pytest.raises(InputError, match="unknown paper_search task"):
+            make(papers=papers).reset(options={"task_id": task_id})
 
 
 def test_the_first_observation_says_what_the_paper_says() -> None:
@@ -219,12 +190,11 @@ def test_calls_that_do_not_fit_are_answered_and_the_others_done() -> None:
     assert "there is no tool 'fly'" in observation and "do not fit its schema" in observation and reward > 0
 
 
-@pytest.mark.parametrize("action", ["", "<tool_call>{</tool_call>", "<answer>done</answer><answer>x</answer>"])
-def test_turns_that_cannot_be_read(action: str) -> None:
-    observation, reward, terminated, _, info = started().step(action)
+def test_turns_that_cannot_be_read() -> None:
+    observation, reward, terminated, _, info = started().step("<answer>done</answer><answer>x</answer>")
     assert observation.startswith("Your last response was not valid: ") and "Turns left: 4." in observation
     assert reward == 0 and not terminated and not info["valid"] and info["metrics"]["malformed"] == 1
-    assert small_env().step(action)[0] == "invalid"
+    assert small_env().step("<tool_call>{</tool_call>")[0] == "invalid"
 
 
 def test_the_anchor_names_the_pool_in_whatever_order_it_was_found() -> None:
@@ -257,15 +227,10 @@ def test_a_rebuilt_prompt_holds_the_whole_state(style: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"retriever": "dense"}, "env.retriever_model"),
-        ({"search_cost": float("nan")}, "env.search_cost"),
-        ({"selector": "openai"}, "needs env.selector_url"),
-    ],
+    ("options", "key"), [({"retriever": "dense"}, "retriever_model"), ({"selector": "openai"}, "selector_url")]
 )
-def test_bad_options_have_one_clear_line(options: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message.replace(".", r"\.")) as error:
+def test_bad_options_have_one_clear_line(options: dict[str, object], key: str) -> None:
+    with pytest.raises(InputError, match=rf"env\.{key}") as error:
         env = make(**options)
         env.reset(seed=0)
         env.step(calls(("search", "moss")))
@@ -281,17 +246,12 @@ def test_the_expert_finds_nearly_everything() -> None:
 
 
 RECORDS = [
-    {
-        "paperId": "aa11",
-        "title": "Moss  clocks",
-        "abstract": "We date walls by moss.",
-        "externalIds": {"ArXiv": "1706.00001", "DOI": "10/x"},
-        "references": [{"paperId": "bb22"}, {"paperId": None}, None, "elsewhere"],
-        "year": 2017,
-    },
+    {"paperId": "aa11", "title": "Moss  clocks", "abstract": "We date walls by moss.", "year": 2017,
+     "externalIds": {"ArXiv": "1706.00001", "DOI": "10/x"},
+     "references": [{"paperId": "bb22"}, {"paperId": None}, None, "elsewhere"]},
     {"paperId": "bb22", "title": "Walls", "abstract": None, "references": ["aa11", "1706.00001", "bb22"]},
     {"paperId": "cc33", "title": "Moss and ferns", "abstract": "Ferns.", "externalIds": None, "references": None},
-]
+]  # fmt: skip
 TRAIN = [{"id": "q1", "query": "How old is moss?", "relevant": ["1706.00001", "cc33", "absent"]}]
 TEST = [{"qid": 7, "question": "What is a wall?", "answer_arxiv_id": ["bb22"], "answer": ["Walls"]}]
 
@@ -417,10 +377,7 @@ def selector(server: Loopback, **options: Any) -> ServerSelector:
         (said(" False\nReason: no"), 0.0),
         (said("Decision: true, as"), 1.0),
         (with_logprobs(("True", {"True": -0.5, "False": -1.5})), 0.7311),
-        (
-            with_logprobs(("Decision", {}), (":", {}), (" False", {" True": -2.0, " False": -1.0, " true": -4.0})),
-            0.2946,
-        ),
+        (with_logprobs(("Well", {}), (":", {}), (" False", {" True": -2.0, " False": -1.0, " true": -4.0})), 0.2946),
     ],
 )
 def test_scores_of_the_server(server: Loopback, reply: dict[str, Any], score: float) -> None:
@@ -440,11 +397,11 @@ def test_the_server_is_asked_once_about_a_paper_and_about_several_at_once(server
     assert selector(server) is one
 
 
-@pytest.mark.parametrize("reply", [said("Perhaps"), {"message": {}}, {"nothing": 1}])
-def test_replies_that_say_nothing_end_the_episode(server: Loopback, reply: dict[str, Any]) -> None:
-    server.answer = saying(lambda prompt: reply)
-    with pytest.raises(JudgeError, match=r"pasa at http.*asked about: Where is \{moss\}\? -> Moss"):
-        wait(selector(server).scores(MOSS, LIBRARY, ["a"]))
+def test_replies_that_say_nothing_end_the_episode(server: Loopback) -> None:
+    for reply in (said("Perhaps"), {"message": {}}):
+        server.answer = saying(lambda prompt, reply=reply: reply)
+        with pytest.raises(JudgeError, match=r"pasa at http.*asked about: Where is \{moss\}\? -> Moss"):
+            wait(selector(server).scores(MOSS, LIBRARY, ["a"]))
 
 
 def test_an_episode_with_a_server(server: Loopback) -> None:

@@ -66,16 +66,10 @@ def test_balanced_movies_add_up_to_half_the_highest_sum() -> None:
         tasks.Setting(3, 28, 6, "balanced")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"sampling": "minmax"}, "env.sampling='minmax': valid: uniform, min-max, max, balanced"),
-        ({"threshold": 1.0}, "below 1"),
-    ],
-)
-def test_bad_options_are_named(options: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        make(**options)
+def test_bad_options_are_named() -> None:
+    for options in ({"sampling": "minmax"}, {"threshold": 1.0}):
+        with pytest.raises(InputError, match=f"env.{next(iter(options))}="):
+            make(**options)
 
 
 @pytest.mark.parametrize(

@@ -20,17 +20,7 @@ from rl_agents.envs.situation_puzzles import tasks
 from rl_agents.envs.situation_puzzles import tasks as rules
 from rl_agents.envs.situation_puzzles.demonstrations import STARTER
 from rl_agents.envs.situation_puzzles.env import SituationPuzzlesEnv, parse_action
-from rl_agents.envs.situation_puzzles.tasks import (
-    NO,
-    NOT_A_QUESTION,
-    UNKNOWN,
-    YES,
-    Fact,
-    Puzzle,
-    Reply,
-    key_questions,
-    rule_reply,
-)
+from rl_agents.envs.situation_puzzles.tasks import NO, UNKNOWN, YES, Fact, Puzzle, Reply, key_questions, rule_reply
 from rl_agents.errors import InputError
 from rl_agents.rewards.wording import FUNCTION_WORDS
 
@@ -86,7 +76,7 @@ PUZZLE = Puzzle(
         ("Did nobody hear the storm?", YES, ("key question 1",)),
         ("Did somebody hear the storm?", NO, ("key question 1",)),
         ("Was there a bell?", UNKNOWN, ()),
-        ("Who did it?", NOT_A_QUESTION, ()),
+        ("Who did it?", rules.NOT_A_QUESTION, ()),
     ],
 )
 def test_the_rule_judge(question: str, reply: str, topics: tuple[str, ...]) -> None:
@@ -112,12 +102,10 @@ def test_demo_puzzles_answer_what_they_list() -> None:
         assert rule_reply(puzzle, "Is it about elephants?").text == UNKNOWN
 
 
-@pytest.mark.parametrize("rest", ["٠/raiders.pigeon.oath.reef", "raiders.pigeon"])
-def test_unknown_tasks_are_named(rest: str) -> None:
-    with pytest.raises(InputError, match="unknown situation_puzzles task"):
-        make().reset(options={"task_id": f"lighthouse/{rest}"})
-    with pytest.raises(InputError, match="did you mean"):
-        make().reset(options={"task_id": f"{TASK}s"})
+def test_unknown_tasks_are_named() -> None:
+    for task in ("lighthouse/٠/raiders.pigeon.oath.reef", f"{TASK}s"):
+        with pytest.raises(InputError, match="unknown situation_puzzles task"):
+            make().reset(options={"task_id": task})
 
 
 @pytest.mark.parametrize(
@@ -207,13 +195,9 @@ def record(**changes: object) -> dict[str, object]:
     return {"surface": "A strange scene.", "bottom": "The lamp went out.", "story_tree": tree, **changes}
 
 
-def without(key: str) -> dict[str, object]:
-    return {name: value for name, value in record().items() if name != key}
-
-
 BAD_RECORDS = [
-    (without("surface"), "has no 'surface'"),
-    (without("story_tree"), "'story_tree' is not a tree"),
+    ({"bottom": "x"}, "has no 'surface'"),
+    ({"surface": "x", "bottom": "y"}, "'story_tree' is not a tree"),
     (record(surface="x" * 20_001), "'surface' is not a text of 1 to 20000 characters"),
     (record(story_tree={"children": []}), "has no key_question"),
     (["text"], "is a list, not an object"),
@@ -227,13 +211,11 @@ def test_bad_records_are_named(tmp_path: Path, bad: object, message: str) -> Non
         task_ids("train", data=str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"), [("[{]", r"a value cannot be read \(Expecting property name"), (b"\xff\xfe", "not UTF-8")]
-)
-def test_bad_files_are_named(tmp_path: Path, text: str | bytes, message: str) -> None:
-    (tmp_path / "test.json").write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(InputError, match=rf"test(\.json)?: {message}"):
-        task_ids("test", data=str(tmp_path))
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    for text in (b"[{]", b"\xff\xfe"):
+        (tmp_path / "test.json").write_bytes(text)
+        with pytest.raises(InputError, match=r"test(\.json)?: (a value cannot be read|not UTF-8)"):
+            task_ids("test", data=str(tmp_path))
 
 
 def test_missing_data_is_named(tmp_path: Path) -> None:
@@ -241,19 +223,14 @@ def test_missing_data_is_named(tmp_path: Path) -> None:
         task_ids("train", data=str(tmp_path / "absent"))
     with pytest.raises(InputError, match="no data in it"):
         task_ids("train", data=str(tmp_path))
-    (tmp_path / "test.json").write_text(json.dumps([record()]))
+    for count in (2, 1):  # a changed file is read again
+        (tmp_path / "test.json").write_text(json.dumps([record()] * count))
+        assert len(task_ids("test", data=str(tmp_path))) == count
     env = started("test/0000", data=str(tmp_path))
     assert env.step("<interact>Did the lamp go out?</interact>")[0] == "Yes"
     assert env.step("<answer>lamp</answer>")[1] > 0
     with pytest.raises(InputError, match="unknown situation_puzzles task 'test/0001'"):
         started("test/0001", data=str(tmp_path))
-
-
-def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
-    path = tmp_path / "train.json"
-    for count in (1, 2):
-        path.write_text(json.dumps([record()] * count))
-        assert len(task_ids("train", data=str(tmp_path))) == count
 
 
 @needs_ar_bench
