@@ -43,19 +43,16 @@ def options(**keys) -> BlackboxOptions:
     return BlackboxOptions(**{"agent_command": sys.executable, **keys})
 
 
-@pytest.mark.parametrize(
-    ("keys", "problem"),
-    [
+def test_what_is_missing_is_said_in_one_line():
+    for keys, problem in (
         ({"agent_command": ""}, "environment blackbox needs an agent: env.agent_command="),
         ({"agent": "a:b"}, "set env.agent_command or env.agent, not both"),
         ({}, "environment blackbox needs env.tasks: a JSONL file, or an environment such as guess_numbers"),
         ({"tasks": "guess_number"}, "env.tasks=guess_number: no such file, and as an environment: did you mean"),
-    ],
-)
-def test_what_is_missing_is_said_in_one_line(keys, problem):
-    with pytest.raises(InputError) as error:
-        task_ids("train", options(**keys))
-    assert problem in str(error.value) and "\n" not in str(error.value)
+    ):
+        with pytest.raises(InputError, match=problem) as error:
+            task_ids("train", options(**keys))
+        assert "\n" not in str(error.value)
 
 
 def test_tasks_of_another_environment_are_taken_with_its_model_and_limits():
@@ -83,20 +80,16 @@ def test_a_file_of_tasks_is_split_by_its_records_or_by_hash(tmp_path):
         task_payload("t99", chosen, 5)
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
+def test_a_wrong_line_is_named(tmp_path):
+    for text, problem in (
         ('{"id": "a"}\n{"id"', "tasks.jsonl, line 2: not JSON"),
         ('{"id": "a"}\n{"id": "a"}', "tasks.jsonl: the task id 'a' occurs twice"),
         ('{"id": "a", "split": "tset"}', "tasks.jsonl, line 1: split is 'tset': did you mean 'test'"),
         ("\n", "tasks.jsonl: no tasks in it"),
-    ],
-)
-def test_a_wrong_line_is_named(tmp_path, text, problem):
-    (tmp_path / "tasks.jsonl").write_text(text)
-    with pytest.raises(InputError) as error:
-        task_ids("train", options(tasks=str(tmp_path / "tasks.jsonl")))
-    assert problem in str(error.value)
+    ):
+        (tmp_path / "tasks.jsonl").write_text(text)
+        with pytest.raises(InputError, match=problem):
+            task_ids("train", options(tasks=str(tmp_path / "tasks.jsonl")))
 
 
 def test_agents_that_are_coroutines_are_found_in_the_current_folder(tmp_path, monkeypatch):
@@ -227,7 +220,7 @@ def tasks(tmp_path):
     return task_file(tmp_path)
 
 
-def inside_out(agent, tasks, max_turns=5, monkeypatch=None, **keys) -> BlackboxEnv:
+def inside_out(agent, tasks, max_turns=5, **keys) -> BlackboxEnv:
     keys = {"agent_timeout_s": 60.0, **keys}
     env = BlackboxEnv(BlackboxOptions(agent_command=sys.executable, tasks=tasks, **keys), max_turns)
     env.agent = FunctionAgent(agent) if callable(agent) else agent
@@ -258,13 +251,8 @@ def test_calls_beyond_the_turn_limit_are_refused_and_the_agents_end_is_waited_fo
     env = inside_out(chatty, tasks, max_turns=2)
     env.reset(options={"task_id": "task-0"})
     assert env.step("a")[2:4] == (False, False)
-    assert env.step("b") == (
-        "the agent has ended",
-        0.5,
-        False,
-        True,
-        {"metrics": {"status": 403.0}, "references": [], "points": []},
-    )
+    ends = {"metrics": {"status": 403.0}, "references": [], "points": []}
+    assert env.step("b") == ("the agent has ended", 0.5, False, True, ends)
     with pytest.raises(RuntimeError, match="call reset"):
         env.step("c")
 
@@ -341,16 +329,12 @@ def test_a_retry_is_the_same_request(tasks):
     assert env.step("only once")[4]["references"] == ["only once"]
 
 
-def checked(agent, tasks):
-    engine = TorchEngine(tiny_model(), max_model_len=400)
-    pool = EnvPool(lambda: inside_out(agent, tasks))
-    check = check_branching(specs(2), pool, Player(engine, CONTEXT, LIMITS), "auto", "blackbox")
-    return asyncio.run(check)
-
-
 def test_agents_that_replay_are_branched_by_replay(tasks):
-    check = checked(player(Countdown), tasks)
-    assert not check.input_error and len(check.checked) == 2
+    engine = TorchEngine(tiny_model(), max_model_len=400)
+    pool = EnvPool(lambda: inside_out(player(Countdown), tasks))
+    check = check_branching(specs(2), pool, Player(engine, CONTEXT, LIMITS), "auto", "blackbox")
+    found = asyncio.run(check)
+    assert not found.input_error and len(found.checked) == 2
 
 
 DESK = [tool for tool in desk.TOOLS if tool["function"]["name"] == "get_order"]

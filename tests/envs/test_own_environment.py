@@ -102,10 +102,8 @@ def test_its_demonstrator_makes_a_starter(folder: Path) -> None:
     wins = sum(solves(make_env(LOCK, {}), task, [a for _, a in turns]) for task, turns in dialogues.items())
     assert 5 < wins < 40, "mediocre"
     tokenizer = starter.build_tokenizer()
-    spoken = {
-        token for turns in dialogues.values() for turn in turns for text in turn for token in tokenizer(text).input_ids
-    }
-    assert tokenizer.unk_token_id not in spoken
+    texts = [text for turns in dialogues.values() for turn in turns for text in turn]
+    assert not any(tokenizer.unk_token_id in tokenizer(text).input_ids for text in texts)
     assert tokenizer.tokenize("<think> 1 to 60 </think> 30") == ["<think>", "1", "to", "60", "</think>", "30"]
     assert starter.defaults["max_response_tokens"] < starter.defaults["max_model_len"] == tokenizer.model_max_length
     before = starter.version
@@ -141,13 +139,10 @@ def test_a_snapshot_takes_step_limit_and_return_along(folder: Path) -> None:
 
 def test_success_without_the_environments_word(folder: Path) -> None:
     write(folder, "")
-    assert [won(returns) for returns in (None, 0.5, 0.6)] == [[True, True], [False, True], [False, False]]
-
-
-def won(success_return: float | None) -> list[bool]:
-    env = make_env("gymnasium:mine:Mine", {"success_return": success_return})
-    env.reset(seed=0)
-    return [env.step("x")[4]["success"] for _ in range(2)]
+    for wanted, won in ((None, [True, True]), (0.5, [False, True]), (0.6, [False, False])):
+        env = make_env("gymnasium:mine:Mine", {"success_return": wanted})
+        env.reset(seed=0)
+        assert [env.step("x")[4]["success"] for _ in range(2)] == won
 
 
 def test_an_unreadable_last_action_keeps_the_judgement(folder: Path) -> None:
@@ -179,8 +174,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_line_and_exit_code_2(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_and_exit_code_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, "")
     with (folder / "mine.py").open("a") as file:
         file.write("gymnasium.register('Lost-v0', entry_point='mine:Lost')\n")
@@ -188,9 +182,10 @@ def test_a_line_and_exit_code_2(name: str, folder: Path, capsys: pytest.CaptureF
     write(folder, "@staticmethod\ndef task_ids(split): return {}[split]", "tasks")
     write(folder, "def __init__(self): raise ValueError('no data')", "raising")
     before = {path.name for path in folder.iterdir()}
-    assert main(["--local", "--env", name, "--set", "model=m"]) == 2
-    error = capsys.readouterr().err
-    assert BROKEN[name].replace("FOLDER", str(folder)) in error and error.count("\n") == 1
+    for name, problem in BROKEN.items():
+        assert main(["--local", "--env", name, "--set", "model=m"]) == 2
+        error = capsys.readouterr().err
+        assert problem in error and error.count("\n") == 1
     assert {path.name for path in folder.iterdir()} - before <= {"__pycache__"}
     gymnasium.registry.pop("Lost-v0", None)
 

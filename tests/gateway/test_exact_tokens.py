@@ -6,21 +6,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from gateway.models import (
-    ADD,
-    MAX_LEN,
-    Rig,
-    Scripted,
-    letters,
-    model_call,
-    opening,
-    reply,
-    result,
-    sent_of,
-    system,
-    tokenizer,
-    user,
-)
+from gateway import models
+from gateway.models import ADD, Rig, Scripted, letters, model_call, opening, reply, result, sent_of, system, user
 
 from rl_agents.chat.template import Append, ChatTemplate
 from rl_agents.data.tasks import step_seed
@@ -54,8 +41,8 @@ def extends(prompt, step):
 
 
 async def test_a_linear_agent_has_the_built_in_loops_prompts_tokens_and_seeds():
-    engine, context = Scripted(), Append(ChatTemplate(tokenizer()))
-    spec, limits = EpisodeSpec("t", 0, 0, seed=7), Limits(4, 12, MAX_LEN)
+    engine, context = Scripted(), Append(ChatTemplate(models.tokenizer()))
+    spec, limits = EpisodeSpec("t", 0, 0, seed=7), Limits(4, 12, models.MAX_LEN)
     expected = (await Episode(spec, Talk(), engine, context, limits).play()).steps
     rig = Rig()
     history = [user("begin with this")]

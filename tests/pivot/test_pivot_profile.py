@@ -8,20 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rl_agents import pivot
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.errors import InputError
-from rl_agents.pivot import (
-    Outcomes,
-    Rule,
-    choose_at_random,
-    choose_pivots,
-    claim_folder,
-    profile_summary,
-    profile_turns,
-    read_profile,
-    write_profile,
-)
+from rl_agents.pivot import Outcomes, Rule, choose_pivots, profile_turns
 from rl_agents.traces.store import write_turns
 
 TURNS = desk_turns()[:10]
@@ -81,15 +72,15 @@ def test_seeds_are_those_of_the_turn_whatever_the_chunk(tmp_path: Path) -> None:
 
 
 def test_a_folder_belongs_to_one_profile(tmp_path: Path) -> None:
-    claim_folder(tmp_path / "p", {"rollouts": 8, "model": "abc"})
-    claim_folder(tmp_path / "p", {"rollouts": 8, "model": "abc"})
+    pivot.claim_folder(tmp_path / "p", {"rollouts": 8, "model": "abc"})
+    pivot.claim_folder(tmp_path / "p", {"rollouts": 8, "model": "abc"})
     with pytest.raises(InputError, match="holds a profile with rollouts=8, not 16"):
-        claim_folder(tmp_path / "p", {"rollouts": 16, "model": "abc"})
+        pivot.claim_folder(tmp_path / "p", {"rollouts": 16, "model": "abc"})
 
 
 def test_the_figures_of_a_profile(tmp_path: Path) -> None:
     outcomes = profiled(Player(), tmp_path)
-    summary = profile_summary(outcomes)
+    summary = pivot.profile_summary(outcomes)
     assert summary["turns"] == 9 and summary["turns_without_scores"] == 1
     assert summary["rollout_turns"] == 72 and summary["sampled_tokens"] == 144 and summary["judge_failures"] == 9
     assert summary["mean_score"] == pytest.approx((36 / 8 + 1) / 9)
@@ -97,7 +88,7 @@ def test_the_figures_of_a_profile(tmp_path: Path) -> None:
     assert summary["failed_share"] == 0
     # 36 + 8 acceptable rollouts, of which 9 are the demonstration.
     assert summary["exact_miss_rate"] == pytest.approx(1 - 9 / 44)
-    table, mean, variance = read_profile(write_profile(tmp_path, TURNS, outcomes))
+    table, mean, variance = pivot.read_profile(pivot.write_profile(tmp_path, TURNS, outcomes))
     assert table.num_rows == 9
     assert mean == pytest.approx([min(n + 1, 8) / 8 for n in range(9)])
     assert variance == pytest.approx(mean * (1 - mean))
@@ -117,13 +108,13 @@ def test_pivots_have_open_outcomes_and_are_hard() -> None:
 
 
 def test_the_random_arm_does_not_look() -> None:
-    drawn = [choose_at_random(1000, 100, seed) for seed in (0, 0, 1)]
+    drawn = [pivot.choose_at_random(1000, 100, seed) for seed in (0, 0, 1)]
     assert all(keep.sum() == 100 for keep in drawn)
     assert (drawn[0] == drawn[1]).all() and (drawn[0] != drawn[2]).any()
-    assert choose_at_random(5, 100, 0).all()
+    assert pivot.choose_at_random(5, 100, 0).all()
 
 
 def test_a_profile_that_is_none(tmp_path: Path) -> None:
     write_turns(tmp_path / "turns.parquet", TURNS)
     with pytest.raises(InputError, match="turns without a profile"):
-        read_profile(tmp_path / "turns.parquet")
+        pivot.read_profile(tmp_path / "turns.parquet")

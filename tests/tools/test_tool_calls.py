@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.tools.calls import (
-    MAX_CALLS,
-    MAX_RESPONSE_CHARACTERS,
-    ToolCall,
-    check_call,
-    read_response,
-    read_tools,
-    write_response,
-)
+from rl_agents.tools import calls as reading
+from rl_agents.tools.calls import ToolCall, check_call, read_response, read_tools, write_response
 from rl_agents.tools.strict_json import strict_json
 
 SCHEMA = {
@@ -70,8 +63,8 @@ def test_other_text_is_content(text: str) -> None:
             "<tool_call>" + '{"name": "w", "arguments": ' + '{"a":' * 70 + "1" + "}" * 71 + "</tool_call>",
             "deeper than 64",
         ),
-        (CALL * (MAX_CALLS + 1), f"{MAX_CALLS + 1} tool calls"),
-        ("x" * (MAX_RESPONSE_CHARACTERS + 1), "longer than"),
+        (CALL * (reading.MAX_CALLS + 1), f"{reading.MAX_CALLS + 1} tool calls"),
+        ("x" * (reading.MAX_RESPONSE_CHARACTERS + 1), "longer than"),
         ("<think>and so on", "</think> is missing"),
         ("<tool_call>" * 20_000, "without its </tool_call>"),
     ],

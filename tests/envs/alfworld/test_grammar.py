@@ -6,21 +6,8 @@ import json
 
 import pytest
 
-from rl_agents.envs.alfworld.grammar import (
-    Each,
-    QueryAtom,
-    Reference,
-    Renderer,
-    Symbol,
-    Text,
-    Value,
-    parse_expression,
-    parse_grammar,
-    parse_query,
-    parse_text,
-    subtype_places,
-    symbols_below,
-)
+from rl_agents.envs.alfworld import grammar
+from rl_agents.envs.alfworld.grammar import Each, QueryAtom, Reference, Renderer, Symbol, Text, Value
 from rl_agents.envs.alfworld.world import StaticRelation, World
 from rl_agents.errors import InputError
 
@@ -46,18 +33,18 @@ from rl_agents.errors import InputError
     ],
 )  # fmt: skip
 def test_texts_are_read_as_the_real_parser_reads_them(text: str, symbols: tuple[Symbol, ...]) -> None:
-    assert parse_text(text) == symbols
+    assert grammar.parse_text(text) == symbols
 
 
 def test_queries() -> None:
-    assert parse_query(" in( o:object , r : receptacle)& !lit(r:receptacle) & done()") == (
+    assert grammar.parse_query(" in( o:object , r : receptacle)& !lit(r:receptacle) & done()") == (
         QueryAtom("in", (("o", "object"), ("r", "receptacle"))),
         QueryAtom("not_lit", (("r", "receptacle"),)),
         QueryAtom("done", ()),
     )
     for bad in ("", "in(o:object", "in(o object)", "in(o:object) | lit(o:object)", "in(,)"):
         with pytest.raises(InputError, match="not a"):
-            parse_query(bad)
+            grammar.parse_query(bad)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +52,7 @@ def test_queries() -> None:
 )
 def test_expressions_are_never_code(source: str) -> None:
     with pytest.raises(InputError, match="unsupported expression"):
-        parse_expression(source)
+        grammar.parse_expression(source)
 
 
 def grammar_text(productions: dict[str, object], actions: str = "") -> str:
@@ -77,9 +64,9 @@ def test_a_file() -> None:
     more = (
         'action b { template :: "b"; feedback :: "#y#"; grammar :: """\n# no\n{"y": [{"rhs": "Y", "weight": 3}]}"""; }'
     )
-    grammar = parse_grammar(grammar_text({"x": [{"rhs": "X"}], "y": []}, action + more))
-    assert grammar.actions["go"].template == (Text("go "), Each(Value("r"), None, False))
-    assert [p.symbols for p in grammar.productions["y"]] == [(Text("Y"),)]
+    found = grammar.parse_grammar(grammar_text({"x": [{"rhs": "X"}], "y": []}, action + more))
+    assert found.actions["go"].template == (Text("go "), Each(Value("r"), None, False))
+    assert [p.symbols for p in found.productions["y"]] == [(Text("Y"),)]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +80,7 @@ def test_a_file() -> None:
 )
 def test_bad_files(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
-        parse_grammar(text)
+        grammar.parse_grammar(text)
     assert str(error.value).startswith(message)
 
 
@@ -114,9 +101,9 @@ def rendered(text: str, productions: dict[str, object] | None = None, **mapping:
     )
     words = {"list_empty": "nothing", "list_separator": ", ", "list_last_separator": ", and "}
     separators = {symbol: [{"rhs": word}] for symbol, word in words.items()}
-    grammar = parse_grammar(grammar_text({**separators, **(productions or {})}))
+    found = grammar.parse_grammar(grammar_text({**separators, **(productions or {})}))
     seen = {(name, "thing"): (number, types[number]) for name, number in mapping.items()}
-    return Renderer(grammar, world).render(parse_text(text), (frozenset([(2,), (0,)]),), seen)
+    return Renderer(found, world).render(grammar.parse_text(text), (frozenset([(2,), (0,)]),), seen)
 
 
 def test_writing() -> None:
@@ -136,7 +123,7 @@ def test_subtypes_come_after_the_type_asked_for() -> None:
     # What is reached directly and through a subtype comes twice, as in the real engine.
     assert rendered("[{x | on(x:thing, y:object)}]") == "cup 1, pot 1, mug 1, cup 1, and pot 1"
     assert rendered("[{x | on(x:object, y:thing)}]") == "mug 1, mug 1, cup 1, and pot 1"
-    places = subtype_places(("object",), SUPERTYPES)
+    places = grammar.subtype_places(("object",), SUPERTYPES)
     assert places == {("object",): [0], ("cup",): [1, 3], ("thing",): [2]}
 
 
@@ -157,6 +144,6 @@ def test_the_first_production_that_applies() -> None:
 
 
 def test_unknown_symbols_are_found_before_they_are_written() -> None:
-    grammar = parse_grammar(grammar_text({"look": [{"rhs": "#lok#"}]}))
+    found = grammar.parse_grammar(grammar_text({"look": [{"rhs": "#lok#"}]}))
     with pytest.raises(InputError, match="symbol '#lok#' has no productions: did you mean 'look'"):
-        list(symbols_below(grammar, parse_text("#look#")))
+        list(grammar.symbols_below(found, grammar.parse_text("#look#")))

@@ -11,14 +11,8 @@ import pytest
 from rollout.tree_search.drawn import CONTEXT, LIMITS, Copied, Drawn, World, explorer_of
 
 from rl_agents.algorithms.three_spo import StateStatistics
-from rl_agents.rollout.tree_search.explorer import (
-    PATIENCE,
-    Explorer,
-    SearchError,
-    explorer_to_json,
-    load_explorer,
-    run_iteration,
-)
+from rl_agents.rollout.tree_search import explorer as explorers
+from rl_agents.rollout.tree_search.explorer import Explorer, SearchError, explorer_to_json, load_explorer
 from rl_agents.rollout.tree_search.states import Outcomes, state_key
 from rl_agents.rollout.tree_search.tree import Search
 
@@ -311,10 +305,10 @@ def test_when_start_states_break_in_a_row_the_iteration_gives_up_and_their_cause
     tasks = [f"house {number}" for number in range(1000)]
     explorer = explorer_of(tasks, tasks_per_iteration=2)
     for iteration in (1, 2):
-        finished, metrics = run_iteration(explorer, lambda: False, World(Unbuilt).expand, lambda *_: {})
-        assert len(finished) == PATIENCE and all(t.failed for t in finished), "not a thousand tasks"
+        finished, metrics = explorers.run_iteration(explorer, lambda: False, World(Unbuilt).expand, lambda *_: {})
+        assert len(finished) == explorers.PATIENCE and all(t.failed for t in finished), "not a thousand tasks"
         assert {t.end_cause.partition(" (")[0] for t in finished} == {"env_error: OSError: no such game file"}
-        assert len({t.task_id for t in finished}) == PATIENCE and explorer.iteration == iteration
+        assert len({t.task_id for t in finished}) == explorers.PATIENCE and explorer.iteration == iteration
         assert metrics["actor/skipped_iterations"] == 1.0 and explorer.metrics()["search/sampled_steps"] == 0.0
 
 
@@ -331,10 +325,10 @@ class Moody(Copied):
 
 
 def test_a_few_broken_start_states_only_cost_their_tasks() -> None:
-    Moody.left = PATIENCE - 1
+    Moody.left = explorers.PATIENCE - 1
     explorer = explorer_of(["house", "home"], search_steps=6)
-    finished, _ = run_iteration(explorer, lambda: False, World(Moody).expand, lambda *_: {})
-    assert sum(t.failed for t in finished) == PATIENCE - 1 and explorer.metrics()["search/sampled_steps"] >= 6
+    finished, _ = explorers.run_iteration(explorer, lambda: False, World(Moody).expand, lambda *_: {})
+    assert sum(t.failed for t in finished) == explorers.PATIENCE - 1 and explorer.metrics()["search/sampled_steps"] >= 6
 
 
 class Once(Drawn):
@@ -351,8 +345,8 @@ class Once(Drawn):
 
 def test_an_iteration_in_which_nothing_can_be_sampled_ends_as_well() -> None:
     explorer = explorer_of([f"house {number}" for number in range(100)], tasks_per_iteration=2)
-    finished, _ = run_iteration(explorer, lambda: False, World(Once).expand, lambda *_: {})
-    assert PATIENCE <= len(finished) <= PATIENCE + 2 and all(t.failed for t in finished)
+    finished, _ = explorers.run_iteration(explorer, lambda: False, World(Once).expand, lambda *_: {})
+    assert explorers.PATIENCE <= len(finished) <= explorers.PATIENCE + 2 and all(t.failed for t in finished)
 
 
 def test_metrics_say_what_the_search_did() -> None:
