@@ -10,7 +10,7 @@ import pytest
 from gateway.models import MemoryPool, Rig, model_call, opening, reply, sent_of, user
 
 from rl_agents.data.tasks import step_seed
-from rl_agents.gateway.calls import Delta, ModelAnswer, Start
+from rl_agents.gateway.calls import Delta
 from rl_agents.gateway.gateway import Gateway
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import Call, Exchange, Opening
@@ -106,21 +106,6 @@ async def test_a_client_that_left_gets_the_answer_that_was_sampled_for_it(retry)
     again = await rig.ask(user("task"), retry=retry)
     fresh = await rig.ask(user("task"), retry=0)
     assert again.call == step_seed(7, 0) and fresh.call != again.call and len(rig.engine.seen) == 2
-
-
-async def test_a_stream_says_what_the_whole_says_and_a_broken_one_is_given_again():
-    rig = Rig({"task": "one two three"}, max_response_tokens=40)
-    call = model_call(user("task"), stream=True)
-    stream = rig.gateway.stream("s", call, sent_of(call))
-    begun = [await anext(stream) for _ in range(4)]
-    await stream.aclose()
-    again = [piece async for piece in rig.gateway.stream("s", call, sent_of(call, 1))]
-    assert isinstance(begun[0], Start) and isinstance(again[0], Start) and begun[0].id == again[0].id
-    deltas = [piece for piece in again if isinstance(piece, Delta)]
-    (answer,) = (piece for piece in again if isinstance(piece, ModelAnswer))
-    assert "".join(delta.content for delta in deltas) == answer.content == "one two three"
-    assert answer.content.startswith("".join(piece.content for piece in begun[1:])) and begun[1].content
-    assert len(rig.engine.seen) == 1
 
 
 async def test_tokens_are_passed_on_while_they_are_sampled():
@@ -277,20 +262,6 @@ def test_a_question_that_takes_the_place_of_one_without_an_answer_is_itself_afte
     told = {step.observation: step.call for step in trace.steps}
     assert [told[step.observation] for step in expected.steps] == [step.call for step in expected.steps]
     assert set(told) == {"task", "two", "three", "four"}
-
-
-async def test_two_agents_on_one_key_are_two_conversations():
-    rig = Rig()
-    histories = [[user("agent one begins")], [user("agent two begins")]]
-    for turn in range(3):
-        answers = await asyncio.gather(*(rig.ask(*history) for history in histories))
-        for history, answer in zip(histories, answers, strict=True):
-            history += [reply(answer), user(f"turn {turn}")]
-    trace = await rig.trace()
-    one, two = trace.steps[:3], trace.steps[3:]
-    assert [step.observation for step in one] == ["agent one begins", "turn 0", "turn 1"]
-    assert [step.observation for step in two] == ["agent two begins", "turn 0", "turn 1"]
-    assert len({step.call for step in trace.steps}) == 6 and one[-1].next_step == -1
 
 
 async def test_a_session_cannot_be_opened_twice_or_with_a_seed_below_zero():

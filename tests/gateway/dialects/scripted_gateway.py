@@ -38,6 +38,19 @@ def answered(
     )
 
 
+#: Every kind of answer.
+ANSWERS = {
+    "words": answered("Five is the sum."),
+    "calls": answered("Let me see.", ("add", {"a": 2}), ("add", {"a": 3}), thoughts="Hm, two."),
+    "call only": answered("", ("add", {"a": 2})),
+    "cut": answered("Five is", finish="length"),
+    "cut thoughts": answered("", thoughts="Two and three", finish="length"),
+    "stopped": answered("Five", stop="END"),
+    "other scripts": answered("Fünf – 五 🙂\n\ndata: x\u2028y\x85z", thoughts="è"),
+    "nothing": answered(""),
+}
+
+
 def cut(text: str) -> list[str]:
     """Pieces as a model would stream them: not by words."""
     return [text[place : place + LETTERS] for place in range(0, len(text), LETTERS)]
@@ -64,10 +77,9 @@ async def pieces_of(answers: Sequence[ModelAnswer], breaks: ApiError | None = No
 
 @dataclass
 class Script:
-    """What is answered, in order; a problem is raised before the stream, or in its middle with ``breaks``."""
+    """What is answered, in order; a problem is raised before the stream."""
 
     answers: list[ModelAnswer | ApiError] = field(default_factory=list)
-    breaks: ApiError | None = None
     seen: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     calls: list[ModelCall] = field(default_factory=list)
 
@@ -95,7 +107,7 @@ def application(script: Script) -> Starlette:
             answers = script.next(call)
             if not call.stream:
                 return JSONResponse(dialect.whole(call, answers))
-            pieces = await primed(pieces_of(answers, script.breaks))
+            pieces = await primed(pieces_of(answers))
             return StreamingResponse(dialect.events(call, pieces), media_type="text/event-stream")
         except ApiError as error:
             return JSONResponse(dialect_of(path, request.headers).error(error), error.status, dict(error.headers()))

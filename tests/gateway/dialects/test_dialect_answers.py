@@ -62,21 +62,17 @@ def test_a_call_without_words_has_no_content_and_an_empty_answer_has() -> None:
 
 
 def test_a_whole_response() -> None:
+    """What the SDK's own test does not look at: what is told again of the request."""
     tools = [{"type": "function", "name": "add", "parameters": {"type": "object"}}]
     notes = {"metadata": {"who": "me"}, "previous_response_id": "resp_a0", "tool_choice": "required"}
     body = responses.whole(call_of(responses, tools=tools, max_output_tokens=9, **notes), [CALLING])
-    assert [item["type"] for item in body["output"]] == ["reasoning", "message", "function_call", "function_call"]
-    assert body["output"][0]["summary"] == [{"type": "summary_text", "text": "Hm, two."}]
-    assert body["output"][1]["content"][0]["text"] == "Let me see."
-    assert [item["call_id"] for item in body["output"][2:]] == [called.id for called in CALLING.tool_calls]
     assert (body["id"], body["previous_response_id"], body["status"]) == ("resp_a1", "resp_a0", "completed")
     used = body["usage"]
-    assert (used["input_tokens"], used["output_tokens"], used["total_tokens"]) == (11, 11, 22)
+    assert (used["input_tokens"], used["total_tokens"]) == (11, 22)
     assert used["output_tokens_details"] == {"reasoning_tokens": 2}
     about = {"type": "function", "name": "add", "description": "", "parameters": {"type": "object"}, "strict": False}
     assert body["tools"] == [about] and body["metadata"] == {"who": "me"} and body["tool_choice"] == "required"
-    assert body["incomplete_details"] is None and body["error"] is None and body["max_output_tokens"] == 9
-    assert body["temperature"] is None  # sampling is set by the run
+    assert body["max_output_tokens"] == 9 and body["temperature"] is None  # sampling is set by the run
 
 
 def failing(dialect: ModuleType, *pieces: Piece | ApiError) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from anthropic.types import ErrorResponse, Message, MessageTokensCount, RawMessa
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
-from scripted_gateway import answered, pieces_of
+from scripted_gateway import ANSWERS, answered, pieces_of
 
 from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.dialects import chat_completions, messages, responses
@@ -36,15 +36,6 @@ TYPES: dict[str, tuple[ModuleType, Any, Any]] = {
     "responses": (responses, Response, ResponseStreamEvent),
     "messages": (messages, Message, RawMessageStreamEvent),
 }
-ANSWERS = {
-    "words": answered("Five is the sum."),
-    "calls": answered("See.", ("add", {"a": 2}), ("edit", {"input": "x"}), ("n.go", {}), thoughts="Hm, two."),
-    "call only": answered("", ("add", {"a": 2})),
-    "cut": answered("Five is", finish="length"),
-    "cut thoughts": answered("", thoughts="Two and three", finish="length"),
-    "stopped": answered("Five", stop="END"),
-    "nothing": answered(""),
-}
 
 
 async def events(dialect: ModuleType, call: ModelCall, *pieces: Any) -> list[Any]:
@@ -53,7 +44,10 @@ async def events(dialect: ModuleType, call: ModelCall, *pieces: Any) -> list[Any
     return [json.loads(line) for line in lines if line != "[DONE]"]
 
 
-@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+KINDS = answered("See.", ("add", {"a": 2}), ("edit", {"input": "x"}), ("n.go", {}), thoughts="Hm, two.")
+
+
+@pytest.mark.parametrize("answer", [*ANSWERS.values(), KINDS], ids=[*ANSWERS, "kinds of tools"])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_answers_validate_as_the_clients_types(call: ModelCall, answer: Any) -> None:
     dialect, whole, event = TYPES[call.dialect]
