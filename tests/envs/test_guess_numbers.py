@@ -23,12 +23,11 @@ started = starts("guess_numbers", TASK)
 
 
 def test_feedback_by_hand() -> None:
-    assert rules.feedback("231", "123") == (0, 3)
-    assert rules.feedback("231", "241") == (2, 0)
-    assert rules.feedback("312", "231") == (0, 3)
-    assert rules.feedback("4321", "1325") == (2, 1)
-    assert rules.feedback("345", "345") == (3, 0)
-    assert rules.feedback("345", "412") == (0, 1)
+    for secret, guess, expected in (
+        ("231", "123", (0, 3)), ("231", "241", (2, 0)), ("4321", "1325", (2, 1)), ("345", "345", (3, 0)),
+        ("345", "412", (0, 1)),
+    ):  # fmt: skip
+        assert rules.feedback(secret, guess) == expected
 
 
 def test_hypotheses_of_the_worked_example() -> None:
@@ -117,6 +116,8 @@ def test_progress_rules() -> None:
     assert strict.step("<interact>145</interact>")[4]["progress"] is True
     assert soft.step("<interact>145</interact>")[4]["progress"] is True
     assert soft.step("<interact>154</interact>")[4]["progress"] is False
+    split = "<interact>412</interact>"  # no hypothesis, but its feedback leaves 312 alone
+    assert [started(progress=rule).step(split)[4]["progress"] for rule in ("consistent", "shrunk")] == [False, True]
 
 
 def test_malformed_responses_are_told_what_is_wrong() -> None:

@@ -24,15 +24,8 @@ from rl_agents.trainer.resolve import resolve
 
 # The first guess 123 was answered 0A3B, so that 231 and 312 are left; the secret is 312.
 TASK = "3-4-0-3/123/312"
-STALL, MOVE, WIN, LOSE, JUNK = (
-    "<interact> 213 </interact>",
-    "<interact> 231 </interact>",
-    "<answer> 312 </answer>",
-    "<answer> 231 </answer>",
-    "<think> 213",
-)
-
-
+STALL, MOVE, JUNK = "<interact> 213 </interact>", "<interact> 231 </interact>", "<think> 213"
+WIN, LOSE = "<answer> 312 </answer>", "<answer> 231 </answer>"
 make_game = partial(named_env, "guess_numbers")
 
 
@@ -87,27 +80,6 @@ def test_a_consistent_guess_is_never_punished():
     assert t == play([MOVE, WIN])
 
 
-@pytest.mark.parametrize("rule", ["consistent", "shrunk"])
-def test_a_set_of_one_cannot_shrink_and_naming_it_is_progress(rule):
-    def env():
-        return make_game(prompt="compact", progress=rule)
-
-    t = play([MOVE, "<interact> 312 </interact>", "<interact> 312 </interact>", WIN], truncation(), env)
-    assert t.end_cause == "terminated" and len(t.steps) == 4
-
-
-def test_the_softer_rule_lets_inconsistent_guesses_pass_that_narrow_the_set():
-    split = "<interact> 412 </interact>"  # no hypothesis, but its feedback leaves 312 alone
-    strict = play([split, WIN], truncation())
-    soft = play([split, WIN], truncation(), lambda: make_game(prompt="compact", progress="shrunk"))
-    assert (outcome(strict), soft.end_cause, soft.success) == ("answered", "terminated", True)
-
-
-def test_a_repeated_question_is_a_stall():
-    t = play([MOVE, MOVE, WIN], truncation())
-    assert t.facts["truncation"]["turn"] == 2 and outcome(t) == "answered"
-
-
 @pytest.mark.parametrize(("forced", "success"), [(WIN, True), (LOSE, False)])
 def test_a_forced_answer_is_scored_like_any_other(forced, success):
     t = play([STALL, forced], truncation())
@@ -154,12 +126,9 @@ def test_what_becomes_of_step_rewards(after, rewards, success):
     [
         ({"truncation_window": 2}, [STALL, WIN], None),
         ({"truncation_window": 2}, [STALL, STALL, WIN], 2),
-        ({"truncation_window": 2}, [STALL, "<interact> 312 </interact>", STALL, WIN], None),
-        (
-            {"truncation_window": 2, "truncation_stall": "cumulative"},
-            [STALL, "<interact> 312 </interact>", STALL, WIN],
-            3,
-        ),
+        ({"truncation_window": 2}, [STALL, MOVE, STALL, WIN], None),
+        ({"truncation_window": 2, "truncation_stall": "cumulative"}, [STALL, MOVE, STALL, WIN], 3),
+        ({"truncation_window": 2}, [STALL, JUNK, STALL, WIN], 3),
         ({"truncation_window": 3}, [STALL, STALL, STALL, WIN], 3),
         ({"truncation_window": 1, "truncation_min_turns": 3}, [STALL, STALL, STALL, WIN], 3),
         ({"truncation_window": 1, "truncation_min_turns": 3}, [STALL, JUNK, STALL, WIN], 3),
@@ -182,17 +151,9 @@ def test_a_malformed_action_has_the_same_consequences_with_and_without(name):
     assert play(actions, rule, env) == play(actions, None, env)
 
 
-def test_malformed_actions_neither_stall_nor_reset():
-    t = play([STALL, JUNK, STALL, WIN], truncation(truncation_window=2))
-    assert t.facts["truncation"]["turn"] == 3
-    assert play([STALL, JUNK, WIN], truncation(truncation_window=2)).end_cause == "terminated"
-
-
 def test_on_the_last_allowed_turn_the_limit_ends_the_episode():
-    for t, cause in (
-        (play([STALL, WIN], truncation(), max_turns=1), "max_turns"),
-        (play([STALL, WIN], truncation(), lambda: make_game(prompt="compact", max_turns=1)), "env_truncated"),
-    ):
+    own = play([STALL, WIN], truncation(), lambda: make_game(prompt="compact", max_turns=1))
+    for t, cause in ((play([STALL, WIN], truncation(), max_turns=1), "max_turns"), (own, "env_truncated")):
         assert (t.end_cause, t.truncated, t.terminated, t.facts.get("truncation")) == (cause, True, False, None)
 
 
@@ -228,20 +189,21 @@ def test_environments_word_the_instruction_or_leave_it_to_us():
 
 
 @pytest.mark.parametrize(
-    ("info", "cause"),
+    ("key", "value", "kind"),
     [
-        ({"progress": "yes"}, "info['progress'] is str 'yes', not a bool"),
-        ({"query": 7}, "info['query'] is int 7, not a str"),
-        ({"references": "312"}, "info['references'] is str '312', not a list of str"),
-        ({"references": [312]}, "info['references'] is int 312, not a str"),
+        ("progress", "yes", "bool"),
+        ("query", 7, "str"),
+        ("references", "312", "list of str"),
+        ("references", [3], "str"),
     ],
 )
-def test_what_environments_report_is_checked(info, cause):
+def test_what_environments_report_is_checked(key, value, kind):
     class Garbled(Countdown):
         def step(self, action):
-            return "x", 0.0, False, False, info
+            return "x", 0.0, False, False, {key: value}
 
-    assert play(["231"], truncation(), Garbled, "task-2").end_cause == f"env_garbage: {cause}"
+    end = play(["231"], truncation(), Garbled, "task-2").end_cause
+    assert end.startswith(f"env_garbage: info['{key}'] is ") and end.endswith(f", not a {kind}")
 
 
 def test_evaluations_never_truncate():
@@ -284,25 +246,17 @@ def test_character_ngrams_know_repetition_from_news():
 def test_embedder_folders_are_checked(tmp_path):
     with pytest.raises(InputError, match="neither `ngrams` nor a model folder"):
         make_embedder("no/such/folder")
-    try:
-        import sentence_transformers  # noqa: F401
-    except ImportError:
-        with pytest.raises(InputError, match=r"needs sentence-transformers: pip install -e '.\[similarity\]'"):
-            make_embedder(str(tmp_path))
-    else:
-        with pytest.raises(InputError, match="cannot be loaded"):
-            make_embedder(str(tmp_path))
+    with pytest.raises(InputError, match=r"needs sentence-transformers: pip install|cannot be loaded"):
+        make_embedder(str(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
         ({"truncation": "t4"}, "unknown truncation 't4': did you mean 't3'"),
-        ({"truncation_window": 2}, "'truncation_window' has no effect without truncation=t3"),
         ({"truncation": "random", "truncation_stall": "cumulative"}, "no effect without truncation=t3"),
         ({"truncation": "t3", "truncation_beta": 0.5}, "no effect without truncation=random"),
         ({"truncation": "random", "truncation_beta": 1.5}, "must be at most 1"),
-        ({"truncation": "similarity", "truncation_similarity": 2}, "must be at most 1"),
         ({"truncation": "similarity", "truncation_embedder": "nowhere"}, "neither `ngrams`"),
         ({"truncation": "t3", "truncation_window": -1}, "must be at least 0"),
         ({"truncation": "t3", "algo": "sft"}, "'truncation' has no effect with algo sft"),
@@ -330,14 +284,10 @@ def test_truncation_metrics():
     metrics = truncation_metrics([whole, cut, silent, broken])
     tokens = 2 * whole.response_tokens - cut.response_tokens - silent.response_tokens
     assert metrics == {
-        "truncation/ratio": pytest.approx(2 / 3),
-        "truncation/turn_mean": 1.0,
-        "truncation/success_rate": 0.5,
-        "truncation/answered_share": 0.5,
-        "truncation/no_answer_share": 0.5,
-        "truncation/turns_saved": 4.0,
+        "truncation/ratio": pytest.approx(2 / 3), "truncation/turn_mean": 1.0, "truncation/success_rate": 0.5,
+        "truncation/answered_share": 0.5, "truncation/no_answer_share": 0.5, "truncation/turns_saved": 4.0,
         "truncation/tokens_saved": tokens,
-    }
+    }  # fmt: skip
     assert rollout_metrics([whole, cut, silent])["end_cause/truncated_by_rule"] == pytest.approx(2 / 3)
     assert truncation_metrics([whole]) == {
         "truncation/ratio": 0.0, "truncation/turns_saved": 0.0, "truncation/tokens_saved": 0.0,

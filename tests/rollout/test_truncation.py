@@ -3,13 +3,6 @@
 import pytest
 from rollout.stalls import fires_at
 
-from rl_agents.envs.preference_estimation.env import progresses
-
-
-def test_equal_estimates_are_stalls_and_the_first_is_progress():
-    assert not progresses(0.5, 0.5) and not progresses(0.5, 0.0)
-    assert progresses(None, 0.0) and progresses(0.0, 0.2)
-
 
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_fires_after_exactly_k_stalls_even_before_any_progress(k):
