@@ -23,18 +23,10 @@ def test_calls_and_answers() -> None:
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [
-        ("hello", NEITHER),
-        ("", NEITHER),
-        ("<interact>x</interact>", NEITHER),
-        (f"{CALL}<answer>x</answer>", BOTH),
-        (f"<answer>{CALL}</answer>", BOTH),
-        ("<answer>a</answer><answer>b</answer>", SEVERAL),
-        ("<answer> </answer>", EMPTY),
-        ("<answer>x", NEITHER),
-        ("<tool_call>", "a <tool_call> without its </tool_call>"),
-    ],
-)
+    [("hello", NEITHER), ("", NEITHER), ("<interact>x</interact>", NEITHER), (f"{CALL}<answer>x</answer>", BOTH),
+     (f"<answer>{CALL}</answer>", BOTH), ("<answer>a</answer><answer>b</answer>", SEVERAL),
+     ("<answer> </answer>", EMPTY), ("<answer>x", NEITHER), ("<tool_call>", "a <tool_call> without its </tool_call>")],
+)  # fmt: skip
 def test_what_cannot_be_played_says_why(text: str, problem: str) -> None:
     turn = read_turn(text)
     assert (turn.kind, turn.problem) == (MALFORMED, problem)

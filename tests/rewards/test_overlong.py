@@ -15,12 +15,9 @@ def test_continuous_at_the_boundary_and_scaled_by_the_factor():
     assert overlong_penalty(18, 20, 4, factor=0.2) == pytest.approx(-0.1)
 
 
-@pytest.mark.parametrize("cache", [0, 21])
-def test_impossible_cache_is_an_error(cache):
-    with pytest.raises(ValueError, match=rf"1\.\.20, got {cache}"):
-        overlong_penalty(1, 20, cache)
-
-
-def test_negative_factor_is_an_error():
+def test_impossible_values_are_errors():
+    for cache in (0, 21):
+        with pytest.raises(ValueError, match=rf"1\.\.20, got {cache}"):
+            overlong_penalty(1, 20, cache)
     with pytest.raises(ValueError, match="factor"):
         overlong_penalty(1, 20, 4, factor=-1.0)

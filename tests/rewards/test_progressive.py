@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import Iterator
 from contextlib import closing
 from importlib.util import find_spec
@@ -47,14 +46,12 @@ def score(trajectory, **keys):
 @pytest.mark.parametrize(
     ("trajectory", "keys", "expected"),
     [
-        (episode(CALL, ANSWER), {}, 2.1),
         (episode(ANSWER), {}, 2.1),
         (episode(ANSWER), {"prs_require_tool_call": True}, -0.9),
         (episode(CALL, ANSWER), {"prs_require_tool_call": True}, 2.1),
         (episode(CALL, UNTAGGED), {}, 2.1),
         (episode(UNTAGGED), {}, 2.0),
         (episode(CALL, ANSWER, invalid=[0]), {}, -0.9),
-        (episode("junk", CALL, ANSWER, invalid=[0]), {}, -0.9),
         (episode("junk", invalid=[0]), {}, -1.0),
         (episode(CALL, THINK + "<answer> </answer>"), {}, 0.1),
         (episode(CALL, THINK + "<answer> Paris"), {}, 0.0),
@@ -66,7 +63,6 @@ def score(trajectory, **keys):
         (episode(CALL, ANSWER), {"prs_form": "long"}, 3.1),
         (episode(CALL, ANSWER.replace("Paris", "Rome")), {"prs_form": "long"}, 1.1),
         (episode(CALL, ANSWER.replace("Paris", "It is Paris")), {"prs_form": "long"}, 2.1),
-        (episode(CALL, CALL), {"prs_form": "long"}, 0.0),
         (episode(CALL, ANSWER), {"prs_form": "general"}, 1.1 + 2 * 0.7310585786),
         (episode(CALL, ANSWER.replace("Paris", "Rome")), {"prs_form": "general"}, 1.6),
         (episode(CALL, ANSWER), {"prs_form": "general", "prs_thresholds": [2.0, 1.0]}, 1.1),
@@ -94,19 +90,12 @@ def test_the_environments_return_is_kept_beside_the_parts():
 
 @pytest.mark.parametrize(
     ("texts", "complete"),
-    [
-        ([THINK + UNTAGGED], True),
-        ([THINK, UNTAGGED], True),
-        ([UNTAGGED], False),
-        (["<think> a", "</think>" + UNTAGGED], False),
-        (["</think> <think>" + UNTAGGED], False),
-        (["<think> <think> a </think> </think>" + UNTAGGED], False),
-        (["<think> <answer> </think> </answer>"], False),
-        ([THINK + "<answer> a </answer> <answer> b </answer>"], True),
-        ([THINK + UNTAGGED, "<think>"], False),
-        ([THINK + "<other>" + UNTAGGED], True),
-    ],
-)
+    [([THINK + UNTAGGED], True), ([THINK, UNTAGGED], True), ([UNTAGGED], False),
+     (["<think> a", "</think>" + UNTAGGED], False), (["</think> <think>" + UNTAGGED], False),
+     (["<think> <think> a </think> </think>" + UNTAGGED], False), (["<think> <answer> </think> </answer>"], False),
+     ([THINK + "<answer> a </answer> <answer> b </answer>"], True), ([THINK + UNTAGGED, "<think>"], False),
+     ([THINK + "<other>" + UNTAGGED], True)],
+)  # fmt: skip
 def test_tags(texts, complete):
     assert tags_complete(texts, ["think", "answer"]) is complete
     assert tags_complete(texts, []) is True
@@ -116,10 +105,8 @@ def test_which_answer_counts():
     assert final_answer("<answer>Rome</answer> or <answer>Paris</answer>") == "Paris"
     assert final_answer("<answer><answer>Rome</answer></answer>") == "<answer>Rome"
     assert read_episode(episode("<think> <answer>Rome</answer> </think> hm"), []).answer == ""
-    assert (
-        read_episode(episode("<reasoning> <answer>Rome</answer> </reasoning> <answer>Oslo</answer>"), []).answer
-        == "Oslo"
-    )
+    thought = episode("<reasoning> <answer>Rome</answer> </reasoning> <answer>Oslo</answer>")
+    assert read_episode(thought, []).answer == "Oslo"
     reading = read_episode(episode(ANSWER, CALL, ANSWER, invalid=[0]), [])
     assert reading.calls_parsed == (False, True) and reading.question == "observation 0"
     assert reading.evidence == ("observation 1", "observation 2")
@@ -177,13 +164,8 @@ LONG = Reading((), "An answer.", True, ("A reference.",), "Who?", ("One.", "Two.
 @pytest.mark.parametrize("form", ["short", "long", "general"])
 def test_the_judge_is_asked_only_where_its_stage_is_reached(server, form):
     keys = {} if form == "short" else {"judge": "openai", "judge_url": server.url, "judge_model": "grader"}
-    batch = [
-        episode(CALL, ANSWER),
-        episode(CALL, CALL),
-        episode(CALL, ANSWER, invalid=[0]),
-        episode(CALL, THINK + "<answer> </answer>"),
-        episode(CALL, ANSWER.replace("Paris", "Rome")),
-    ]
+    batch = [episode(CALL, ANSWER), episode(CALL, CALL), episode(CALL, ANSWER, invalid=[0])]
+    batch += [episode(CALL, THINK + "<answer> </answer>"), episode(CALL, ANSWER.replace("Paris", "Rome"))]
     metrics = make_reward(settings(prs_form=form, **keys)).apply(batch)
     asked = [request.body["messages"][0]["content"] for request in server.requests]
     expected = 0 if form == "short" else 2
@@ -232,28 +214,19 @@ def test_the_key_is_sent_and_never_shown(server, monkeypatch):
         make_judge(openai(server, judge_key_env="GRADER_KEY"))
 
 
-def test_retries_are_bounded_and_only_for_what_may_pass(server):
+def test_retries_are_only_for_what_may_pass(server):
+    """How often a server is asked: `web.test_model_server`."""
     judge = make_judge(openai(server))
     server.status = [500, 429]
     assert wait(judge.verdict(READING)) == 1.0 and len(server.requests) == 3
-    server.status = [500] * 3
-    with pytest.raises(JudgeError, match=r"HTTP 500"):
-        wait(judge.verdict(READING))
-    assert len(server.requests) == 6
     server.status = [404]
     with pytest.raises(JudgeError, match="HTTP 404"):
         wait(judge.verdict(READING))
-    assert len(server.requests) == 7
     for reply, problem in (("perhaps", "neither yes"), ("<think>Yes, it", "neither yes"), (None, "no chat completion")):
         server.reply = lambda text, reply=reply: reply
         with pytest.raises(JudgeError, match=problem):
             wait(judge.verdict(READING))
-    assert len(server.requests) == 10
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(JudgeError, match="ConnectError"):
-        wait(make_judge(openai(server, judge_url=nobody)).verdict(READING))
+    assert len(server.requests) == 7
 
 
 def test_a_short_answer_may_say_twelve_words_besides_the_reference() -> None:
@@ -270,9 +243,7 @@ def test_what_a_judge_of_completeness_is_asked(server: Server) -> None:
     assert wait(judge.complete(LONG)) == 0.0
     text = server.requests[0].body["messages"][0]["content"]
     assert "[Question]\nWho?\n\n[Reference answer]\nA reference.\n\n" in text
-    assert (
-        "[Points that the answer has to state]\n- A point.\n- Another.\n\n[The agent's answer]\nAn answer.\n\n" in text
-    )
+    assert "state]\n- A point.\n- Another.\n\n[The agent's answer]\nAn answer.\n\n" in text
     server.reply = lambda text: "well"
     with pytest.raises(JudgeError, match=r"replied 'well', neither yes nor no; asked about: Who\? -> An answer\."):
         wait(judge.complete(LONG))
@@ -290,9 +261,7 @@ def test_the_question_of_the_prs_paper(server: Server, reply: str, expected: flo
     text = server.requests[0].body["messages"][0]["content"]
     assert text.startswith("Role and Background\nYou are an experienced AI capability evaluation expert, with rig")
     assert "Does the [Q&A Agents Response] match the [Reference Answer]?\n" in text
-    assert text.endswith(
-        "[Merchants Question]: Who?\n[Q&A Agents Response]: An answer.\n[Reference Answer]: A reference."
-    )
+    assert text.endswith("Question]: Who?\n[Q&A Agents Response]: An answer.\n[Reference Answer]: A reference.")
     server.reply = lambda text: "yes"
     with pytest.raises(JudgeError, match="replied 'yes', neither Match nor Mismatch"):
         wait(judge.verdict(LONG))

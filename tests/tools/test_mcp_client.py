@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from rl_agents.tools import mcp_client
 from rl_agents.tools.calls import check_call, read_response
 from rl_agents.tools.mcp_client import McpClient, McpServerError, name_tools
 from rl_agents.tools.mcp_servers import ServerSpec
-from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolError
+from rl_agents.tools.toolbox import ToolError
 
 pytestmark = pytest.mark.servers
 
@@ -100,14 +99,6 @@ def test_a_late_answer_names_tool_and_server_and_harms_nothing(
     with pytest.raises(ToolError, match="tool 'wait' of server 'home' did not answer within 3 s"):
         call(home, "wait", seconds=30)
     assert call(home, "echo", text="on") == "on"
-
-
-def test_calls_of_one_turn_run_at_the_same_time(home: McpClient) -> None:
-    wait = next(tool for tool in home.tools if tool.name == "wait")
-    box = Toolbox([BoundTool(wait.tool, partial(home.ask, wait))], together=True)
-    text = '<tool_call>{"name": "wait", "arguments": {"seconds": 1}}</tool_call>' * 4
-    assert [result.content for result in asyncio.run(box.run(read_response(text)))] == ["at last"] * 4
-    assert int(call(home, "most_waiting")) > 1
 
 
 def test_a_server_that_dies_is_started_once_more(tmp_path: Path) -> None:

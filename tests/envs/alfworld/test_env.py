@@ -219,16 +219,10 @@ def test_reading(response: str, bare: bool, command: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("text", "command"),
-    [
-        (" Go To  Desk 1.", "go to desk 1"),
-        ("put mug 1 in/on desk 1", "move mug 1 to desk 1"),
-        ("move cup 1 to desk 1", "put cup 1 in/on desk 1"),
-        ("move mug-1", "move mug 1 to desk 1"),
-        ("go desk-1", "go to desk 1"),
-        ("go desk 1", None),
-        ("put mug 2 in desk 1", None),
-    ],
-)
+    [(" Go To  Desk 1.", "go to desk 1"), ("put mug 1 in/on desk 1", "move mug 1 to desk 1"),
+     ("move cup 1 to desk 1", "put cup 1 in/on desk 1"), ("move mug-1", "move mug 1 to desk 1"),
+     ("go desk-1", "go to desk 1"), ("go desk 1", None), ("put mug 2 in desk 1", None)],
+)  # fmt: skip
 def test_finding(text: str, command: str | None) -> None:
     admissible = ("go to desk 1", "look", "move mug 1 to desk 1", "put cup 1 in/on desk 1")
     assert find_command(text, admissible) == command

@@ -41,13 +41,9 @@ def test_where_a_dialogue_begins_anew_nothing_before_it_is_read_again() -> None:
 
 @pytest.mark.parametrize(
     ("cause", "failed", "terminated", "truncated"),
-    [
-        ("terminated", False, True, False),
-        ("max_turns", False, False, True),
-        ("context_length", False, False, True),
-        ("env_error: OSError", True, False, False),
-    ],
-)
+    [("terminated", False, True, False), ("max_turns", False, False, True), ("context_length", False, False, True),
+     ("env_error: OSError", True, False, False)],
+)  # fmt: skip
 def test_a_finished_path_is_an_episode_like_any_other(
     cause: str, failed: bool, terminated: bool, truncated: bool
 ) -> None:

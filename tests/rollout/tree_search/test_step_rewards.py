@@ -118,18 +118,11 @@ def test_novelty_pays_until_the_first_success_anywhere() -> None:
 
 @pytest.mark.parametrize(
     ("keys", "state", "expected"),
-    [
-        ({}, "here", 8 * 2**-0.5),
-        ({}, "hopeless", 0),
-        ({}, "unseen", 8),
-        ({"score_alpha": 50.0}, "here", 1),
-        ({"score_gate": "count"}, "hopeless", 0),
-        ({"score_gate": "score"}, "hopeless", 0),
-        ({"score_gate": "off"}, "hopeless", 8),
-        ({"score_gate": "count"}, "here", 8 * 2**-0.5),
-        ({"search_rollouts": "uniform"}, "hopeless", 8),
-    ],
-)
+    [({}, "here", 8 * 2**-0.5), ({}, "hopeless", 0), ({}, "unseen", 8), ({"score_alpha": 50.0}, "here", 1),
+     ({"score_gate": "count"}, "hopeless", 0), ({"score_gate": "score"}, "hopeless", 0),
+     ({"score_gate": "off"}, "hopeless", 8), ({"score_gate": "count"}, "here", 8 * 2**-0.5),
+     ({"search_rollouts": "uniform"}, "hopeless", 8)],
+)  # fmt: skip
 def test_rollouts_of_a_state(keys: dict, state: str, expected: float) -> None:
     found, rollouts = counts_of(**keys).allocation(state, 2, 8)
     assert rollouts == math.ceil(expected) and 0.0 <= found <= 1.0
