@@ -139,20 +139,16 @@ def test_a_dialogue_goes_on_from_its_chat(tokenizer, context: str) -> None:
     assert "and then?" in tokenizer.decode(following)
 
 
-@pytest.mark.parametrize(
-    ("info", "problem"),
-    [
-        ({"messages": "hello"}, "info['messages'] is str 'hello', not a list of dicts"),
-        ({"messages": [3]}, "not a list of dicts"),
-        ({"messages": [{"role": "user", "content": b"x"}]}, "is not JSON"),
-        ({"messages": [{"role": "user", "content": "x"}], "tools": [float("nan")]}, "info['tools'] is list"),
-        ({"messages": [{"role": "user", "content": "\ud800"}]}, "not valid Unicode"),
-    ],
-)
-def test_messages_that_are_none_end_the_episode(info: dict, problem: str) -> None:
-    with pytest.raises(EnvFailure, match="env_garbage") as caught:
-        read_reset(("x", info))
-    assert problem in str(caught.value)
+def test_messages_that_are_none_end_the_episode() -> None:
+    user = {"role": "user", "content": "x"}
+    for messages, tools, problem in (
+        ("hello", [], "info['messages'] is str 'hello', not a list of dicts"), ([3], [], "not a list of dicts"),
+        ([{**user, "content": b"x"}], [], "is not JSON"), ([user], [float("nan")], "info['tools'] is list"),
+        ([{**user, "content": "\ud800"}], [], "not valid Unicode"),
+    ):  # fmt: skip
+        with pytest.raises(EnvFailure, match="env_garbage") as caught:
+            read_reset(("x", {"messages": messages, "tools": tools}))
+        assert problem in str(caught.value)
 
 
 def test_an_episode_reads_the_state_and_is_scored(tokenizer) -> None:
