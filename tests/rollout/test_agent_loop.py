@@ -129,9 +129,7 @@ def test_no_response_begins_where_the_context_leaves_no_room_for_one():
 
 def test_first_prompts_that_do_not_fit():
     first = len(CONTEXT.template.opening("task 2 begins"))
-    with pytest.raises(
-        InputError, match=rf"prompt of {first} tokens does not fit max_model_len={first} \(task task-2\)"
-    ):
+    with pytest.raises(InputError, match=rf"of {first} tokens does not fit max_model_len={first} \(task task-2\)"):
         play([2, 3], limits=dataclasses.replace(LIMITS, max_model_len=first))
 
     class Wordy(Countdown):
@@ -146,17 +144,13 @@ def test_first_prompts_that_do_not_fit():
 
 @pytest.mark.parametrize(
     ("number", "cause", "steps"),
-    [
-        (10, "env_error: KeyError: 'no such game'", 0),
-        (11, "env_garbage: reset returned str, not a tuple of 2", 0),
-        (12, "env_garbage: reward is str 'one', not a finite number", 2),
-        (13, "env_garbage: reward is float nan, not a finite number", 2),
-        (17, r"env_garbage: observation is not valid Unicode: str '\ud800'", 2),
-        (20, "env_timeout: step: no answer within 0.5 s", 2),
-        (22, "env_error: SystemExit: 3", 2),
-        (23, "env_garbage: reward is int 1000", 2),
-    ],
-)
+    [(10, "env_error: KeyError: 'no such game'", 0), (11, "env_garbage: reset returned str, not a tuple of 2", 0),
+     (12, "env_garbage: reward is str 'one', not a finite number", 2),
+     (13, "env_garbage: reward is float nan, not a finite number", 2),
+     (17, r"env_garbage: observation is not valid Unicode: str '\ud800'", 2),
+     (20, "env_timeout: step: no answer within 0.5 s", 2), (22, "env_error: SystemExit: 3", 2),
+     (23, "env_garbage: reward is int 1000", 2)],
+)  # fmt: skip
 def test_a_failing_environment_ends_its_own_episode_only(number, cause, steps):
     Broken.closed, started = 0, time.monotonic()
     pool = EnvPool(Broken)
@@ -237,10 +231,8 @@ def test_windows_use_the_environments_own_format():
 
     window = make_context("window(1)", qwen())
     good, failed = play([2, 19], Formatting, context=window).trajectories
-    texts = [qwen().decode(step.prompt_ids) for step in good.steps]
-    assert ["0 before task 2 begins" in texts[0], "1 before turn 1" in texts[1], "1 before turn 2" in texts[2]] == [
-        True
-    ] * 3
+    for step, shown in zip(good.steps, ("0 before task 2 begins", "1 before turn 1", "1 before turn 2"), strict=True):
+        assert shown in qwen().decode(step.prompt_ids)
     assert failed.end_cause == "env_garbage: render_window returned int, not a str"
 
 

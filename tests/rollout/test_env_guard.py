@@ -48,25 +48,21 @@ def test_a_seed_that_the_environment_sets_is_kept_between_its_calls() -> None:
         random.seed(5)
         np.random.seed(5)
 
-    first, second = EnvGuard("t", 1, 1.0), EnvGuard("t", 2, 1.0)
-    for guard in (first, second):
-        called(guard, reset)
-    assert called(first, draw) == called(second, draw)
-    assert called(first, draw) == called(second, draw)
+    guards = EnvGuard("t", 1, 1.0), EnvGuard("t", 2, 1.0)
+    drawn = [[called(guard, call) for guard in guards] for call in (reset, draw, draw)]
+    assert all(first == second for first, second in drawn)
 
 
 def test_the_process_keeps_its_own_generators() -> None:
-    def outside() -> tuple[float, float]:
-        return random.random(), np.random.random()
+    def outside(*between: EnvGuard) -> list[tuple[float, int, float]]:
+        random.seed(3)
+        np.random.seed(3)
+        first = draw()
+        for guard in between:
+            called(guard, draw)
+        return [first, draw()]
 
-    random.seed(3)
-    np.random.seed(3)
-    expected = outside(), outside()
-    random.seed(3)
-    np.random.seed(3)
-    first = outside()
-    called(EnvGuard("t", 1, 1.0), draw)
-    assert (first, outside()) == expected
+    assert outside(EnvGuard("t", 1, 1.0)) == outside()
 
 
 def test_generators_begin_again_with_the_seed() -> None:
