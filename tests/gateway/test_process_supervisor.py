@@ -115,15 +115,12 @@ def test_exit_code_matters_only_without_a_result():
     assert run_code("pass") == AgentEnd()
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
+def test_result_that_cannot_be_used_is_an_error():
+    for line, problem in (
         ('{"reward": NaN}', "reward is float nan, not a finite number"),
         ('{"success": 1}', "success is int 1, not true or false"),
-    ],
-)
-def test_result_that_cannot_be_used_is_an_error(line, problem):
-    assert run_code(f"print({line!r})").error == f"its result cannot be used: {problem}"
+    ):
+        assert run_code(f"print({line!r})").error == f"its result cannot be used: {problem}"
 
 
 def test_output_is_bounded_and_its_end_is_kept():
@@ -273,31 +270,34 @@ def test_template_is_read_without_a_shell(tmp_path):
     assert not mark.exists()
 
 
-@pytest.mark.parametrize(
-    ("command", "problem"),
-    [
-        ("", "env.agent_command is empty"),
-        ("sh 'x", "No closing quotation"),
+def test_template_that_cannot_be_read():
+    for command, problem in (
+        ("", "env.agent_command is empty"), ("sh 'x", "No closing quotation"),
         ("sh {tsk}", r"unknown placeholder in env.agent_command '\{tsk\}': did you mean '\{task\}'"),
-    ],
-)
-def test_template_that_cannot_be_read(command, problem):
-    with pytest.raises(InputError, match=problem):
-        CommandAgent.read(command)
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=problem):
+            CommandAgent.read(command)
 
 
 def test_task_larger_than_an_environment_variable_is_an_error():
-    given = Given("s", "k", "http://x", {"id": "1", "text": "é" * 70_000}, 0)
-    end = asyncio.run(CommandAgent(("/bin/true",)).run(given, 60.0))
-    assert "does not fit an environment variable" in end.error
-    end = asyncio.run(CommandAgent(("/bin/true",)).run(Given("s", "k", "http://x", {"id": "\0"}, 0), 60.0))
-    assert end.error == ""  # JSON writes it in other characters
-    end = asyncio.run(CommandAgent(("/bin/true", "{task_id}")).run(Given("s", "k", "http://x", {"id": "\0"}, 0), 60.0))
-    assert end.error.startswith("cannot be started: ")
+    def run(*more: str, **task: str) -> str:
+        given = Given("s", "k", "http://x", {"id": "\0", **task}, 0)
+        return asyncio.run(CommandAgent(("/bin/true", *more)).run(given, 60.0)).error
+
+    assert "does not fit an environment variable" in run(text="é" * 70_000)
+    assert run() == "", "JSON writes a zero byte in other characters"
+    assert run("{task_id}").startswith("cannot be started: ")
 
 
 def run_function(function, timeout_s: float = 5.0) -> AgentEnd:
     return asyncio.run(FunctionAgent(function).run(GIVEN, timeout_s))
+
+
+def returning(value):
+    async def agent(task, client):
+        return value
+
+    return agent
 
 
 def test_coroutine_is_given_the_client_and_returns_a_result():
@@ -305,22 +305,13 @@ def test_coroutine_is_given_the_client_and_returns_a_result():
         assert client.base_url == GIVEN.base_url and client.api_key == "secret" and client.seed == 7
         return {"reward": 0.5, "metrics": {"letters": len(task["question"])}}
 
-    async def number(task, client):
-        return 0.25
-
-    async def nothing(task, client):
-        return None
-
     assert run_function(agent) == AgentEnd(AgentResult(0.5, metrics={"letters": 9.0}))
-    assert run_function(number) == AgentEnd(AgentResult(0.25))
-    assert run_function(nothing) == AgentEnd()
+    assert run_function(returning(0.25)) == AgentEnd(AgentResult(0.25))
+    assert run_function(returning(None)) == AgentEnd()
 
 
 def test_coroutine_that_fails_hangs_or_returns_nonsense():
     cleaned = []
-
-    async def fails(task, client):
-        raise KeyError("door")
 
     async def hangs(task, client):
         try:
@@ -328,16 +319,17 @@ def test_coroutine_that_fails_hangs_or_returns_nonsense():
         finally:
             cleaned.append(True)
 
-    async def lies(task, client):
-        return "fine"
+    def raising(error):
+        async def fails(task, client):
+            raise error
 
-    async def leaves(task, client):
-        raise SystemExit(2)
+        return fails
 
-    assert run_function(fails).error.startswith("KeyError: 'door' (test_process_supervisor.py:")
+    assert run_function(raising(KeyError("door"))).error.startswith("KeyError: 'door' (test_process_supervisor.py:")
+    assert run_function(raising(SystemExit(2))).error.startswith("SystemExit: 2 (")
     assert run_function(hangs, 0.1) == AgentEnd(timed_out=True) and cleaned == [True]
-    assert run_function(lies).error == "its result cannot be used: the result is str 'fine', not a finite number"
-    assert run_function(leaves).error.startswith("SystemExit: 2 (")
+    nonsense = "its result cannot be used: the result is str 'fine', not a finite number"
+    assert run_function(returning("fine")).error == nonsense
 
 
 def test_numbers_of_numpy_are_numbers():
