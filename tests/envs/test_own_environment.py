@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import linecache
 import pickle
@@ -23,6 +24,7 @@ from rl_agents.errors import InputError
 from rl_agents.rollout.branching import takes_snapshots
 from rl_agents.rollout.demonstrations import solves
 from rl_agents.rollout.env_calls import EnvFailure, read_step
+from rl_agents.trainer.warm_start_folder import starter_dir
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "environments" / "gymnasium.md").read_text(encoding="utf-8")
@@ -106,12 +108,28 @@ def test_its_demonstrator_makes_a_starter(folder: Path) -> None:
     assert not any(tokenizer.unk_token_id in tokenizer(text).input_ids for text in texts)
     assert tokenizer.tokenize("<think> 1 to 60 </think> 30") == ["<think>", "1", "to", "60", "</think>", "30"]
     assert starter.defaults["max_response_tokens"] < starter.defaults["max_model_len"] == tokenizer.model_max_length
-    before = starter.version
-    source = (folder / "lock.py").read_text()
-    del sys.modules["lock"]
-    (folder / "lock.py").write_text(source.replace("1 to 60 opens", "1 to 60 really opens"))
-    linecache.clearcache()
-    assert starter_spec(LOCK).version != before, "an edited class gets a new starter"
+
+
+def test_a_starter_is_kept_until_a_file_of_its_class_changes(folder: Path) -> None:
+    (folder / "own.py").write_text(
+        "from mine import Mine\nWORD = 'open'\nclass Door(Mine):\n    max_turns = 2\n"
+        "    def demonstrate(self, observation, random): return WORD\n"
+    )
+
+    def starter(body: str, word: str) -> Path:
+        """Where the starter lies when the two modules say this, as a new process finds it."""
+        write(folder, body)
+        (folder / "own.py").write_text((folder / "own.py").read_text().replace("'open'", f"'{word}'"))
+        for name in ("mine", "own"):
+            sys.modules.pop(name, None)
+        linecache.clearcache()
+        importlib.invalidate_caches()
+        return starter_dir("gymnasium:own:Door")
+
+    first = starter("pass", "open")
+    assert starter("pass", "open") == first
+    others = {starter("shown = 'other'", "open"), starter("pass", "shut")}
+    assert len(others | {first}) == 3, "of its base, and of its own"
 
 
 def test_what_only_some_environments_have_is_passed_on(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import gymnasium
@@ -51,6 +52,17 @@ class Countdown(gymnasium.Env):
         return f"turn {self.turn}", float(done and won), done, False, info
 
 
+def spin():
+    """Never end, and swallow the first interruption, as careless code does."""
+    try:
+        while True:
+            pass
+    except:  # noqa: E722
+        pass
+    while True:
+        pass
+
+
 class Broken(Countdown):
     """Misbehaves in the way that its task's number names, at its second step (or its reset)."""
 
@@ -73,8 +85,10 @@ class Broken(Countdown):
             17: lambda: ("\ud800", 0.0, terminated, truncated, info),
             19: lambda: 1 / 0,
             20: lambda: time.sleep(60),
+            21: spin,
             22: lambda: exit(3),
             23: lambda: (observation, 10**400, terminated, truncated, info),
+            24: lambda: (*good[:4], {"lock": threading.Lock()}),
         }
         return answers.get(self.number, lambda: good)() if self.turn == 2 else good
 
