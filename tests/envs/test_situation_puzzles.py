@@ -1,9 +1,10 @@
-"""SituationPuzzles: rules by hand, our puzzles, AR-Bench's files, the episode."""
+"""SituationPuzzles: rules by hand, our puzzles, AR-Bench's files, the episode, a judge behind a server."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -11,18 +12,23 @@ from pathlib import Path
 
 import pytest
 from environments import starts, with_keywords
+from loopback import Loopback, loopback, saying
 from rollout.stalls import fires_at
 
+from rl_agents.background import wait
 from rl_agents.envs import base
-from rl_agents.envs.base import named_env
+from rl_agents.envs.base import env_spec, named_env, read_env_options
+from rl_agents.envs.options import JudgeKeys
 from rl_agents.envs.panels import stored_words
 from rl_agents.envs.situation_puzzles import tasks
 from rl_agents.envs.situation_puzzles import tasks as rules
 from rl_agents.envs.situation_puzzles.demonstrations import STARTER
-from rl_agents.envs.situation_puzzles.env import SituationPuzzlesEnv, parse_action
+from rl_agents.envs.situation_puzzles.env import PROMPT, SituationPuzzlesEnv, make_judge, parse_action
 from rl_agents.envs.situation_puzzles.tasks import NO, UNKNOWN, YES, Fact, Puzzle, Reply, key_questions, rule_reply
 from rl_agents.errors import InputError
+from rl_agents.rewards.judges import JudgeError
 from rl_agents.rewards.wording import FUNCTION_WORDS
+from rl_agents.rollout.env_calls import EnvFailure, call_env
 
 make = partial(named_env, "situation_puzzles")
 task_ids = with_keywords("situation_puzzles", tasks.task_ids)
@@ -252,3 +258,63 @@ def test_ar_bench_puzzles() -> None:
 def test_key_questions_come_in_the_trees_order() -> None:
     tree = {"children": [{"key_question": "a", "children": [{"key_question": "b"}]}, {"key_question": "c"}]}
     assert key_questions(tree) == ("a", "b", "c")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with loopback(saying("Yes")) as server:
+        yield server
+
+
+def keys(server: Loopback) -> dict[str, str]:
+    return {"judge": "openai", "judge_url": server.url, "judge_model": "referee"}
+
+
+def test_what_the_server_is_asked(server: Loopback) -> None:
+    puzzle = tasks.find_puzzle(TASK)
+    question = "Did a {bird} tell him?"
+    assert wait(
+        make_judge(read_env_options(env_spec("situation_puzzles"), keys(server))).reply(puzzle, question)
+    ) == Reply(YES)
+    (request,) = server.requests
+    asked = request.body["messages"][0]["content"]
+    assert asked == PROMPT.format(surface=puzzle.surface, bottom=puzzle.bottom, question=question)
+    assert asked.count(puzzle.bottom) == 1 and question in asked
+
+
+@pytest.mark.parametrize(
+    ("said", "reply", "progress"),
+    [
+        ("**No**", "No", True),
+        ("<think>Yes?</think>\n unknown.", "Unknown", False),
+        ("Yes, I should check it.</think>\n\nno", "No", True),
+        ("YES, he did.", "Yes", True),
+        ("This is not a question, please propose your next question.", rules.NOT_A_QUESTION, True),
+    ],
+)
+def test_replies_of_the_server(server: Loopback, said: str, reply: str, progress: bool) -> None:
+    server.answer = saying(said)
+    observation, *_, info = started(**keys(server)).step("<interact>Was it night?</interact>")
+    assert (observation, info["progress"]) == (reply, progress)
+
+
+def test_a_silent_or_odd_server_ends_the_episode_with_its_cause(
+    server: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JudgeKeys, "judge_retries", 1)
+    env = started(**keys(server), judge_timeout_s=2.0)
+    before = env.snapshot()
+    ask = "<interact>Was it night?</interact>"
+    server.answer = saying("Perhaps")
+    with pytest.raises(EnvFailure, match=r"env_error: JudgeError: referee at .*: replied 'Perhaps', none of Yes, No"):
+        call_env(0, env.step, ask)
+    server.answer = saying("Unknown", statuses=[500, 500])
+    with pytest.raises(JudgeError, match=rf"HTTP 500: .*; asked about: {TASK} -> Was it night"):
+        env.step(ask)
+    server.answer = saying("Unknown", wait_s=30.0)
+    with pytest.raises(JudgeError, match=r"no answer within 2 s \(2 attempts\)"):
+        env.step(ask)
+    assert env.snapshot() == before
+    server.answer = saying("Unknown", statuses=[429])
+    assert env.step(ask)[0] == "Unknown" and env.snapshot() != before
