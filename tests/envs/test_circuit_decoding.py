@@ -45,20 +45,19 @@ def test_all_circuits_compute_the_table_that_they_are_listed_under() -> None:
             assert all(expression.count(f"x{i}") == 1 for i in range(rules.NUM_INPUTS))
 
 
-def test_survivors_by_hand() -> None:
+def test_rules_by_hand() -> None:
     tables = ["00000001", "00010111", "01111111"]  # and, majority-like, or: distinct at 001, 011, 111
     assert rules.output(tables[1], "011") == 1 and rules.output(tables[0], "011") == 0
     assert rules.survivors(tables, 2, []) == ((0, 1, 2), (0, 1, 2))
     after = rules.survivors(tables, 2, [(0, "011", 1), (1, "011", 0), (0, "001", 1)])
     assert after == ((2,), (0,)) and rules.total(after) == 2
     assert rules.best_input(tables, (1, 2)) == "001"
-
-
-def test_the_papers_stall_example() -> None:
     decreases = [6, 0, 2, 0, 0, 0]
     progress = [amount > 0 for amount in decreases]
     assert fires_at(progress, base.env_spec("circuit_decoding").progress_window) == 6
     assert fires_at(progress, 3, "cumulative") == 5
+    for content, chosen in ((" 3 7 ", (2, 6)), ("3,11", (2, -1)), ("0, 03", (-1, -1))):
+        assert prompts.read_answer(content, tasks.find_task(TASK), "paper") == chosen
 
 
 def test_bad_options_are_named() -> None:
@@ -85,11 +84,6 @@ def test_bad_options_are_named() -> None:
 def test_parsing(response: str, kind: str, content: str, problem: str) -> None:
     parsed = prompts.parse_action(response, tasks.find_task(TASK))
     assert (parsed.kind, parsed.content, parsed.problem) == (kind, content, problem)
-
-
-def test_reading_answers() -> None:
-    for content, chosen in ((" 3 7 ", (2, 6)), ("3,11", (2, -1)), ("0, 03", (-1, -1))):
-        assert prompts.read_answer(content, tasks.find_task(TASK), "paper") == chosen
 
 
 def test_prompts() -> None:

@@ -22,15 +22,12 @@ TASK = "3-4-0-3/123/312"
 started = starts("guess_numbers", TASK)
 
 
-def test_feedback_by_hand() -> None:
+def test_rules_by_hand() -> None:
     for secret, guess, expected in (
         ("231", "123", (0, 3)), ("231", "241", (2, 0)), ("4321", "1325", (2, 1)), ("345", "345", (3, 0)),
         ("345", "412", (0, 1)),
     ):  # fmt: skip
         assert rules.feedback(secret, guess) == expected
-
-
-def test_hypotheses_of_the_worked_example() -> None:
     history = [("123", (0, 3))]
     before = rules.hypotheses(3, 4, history)
     assert before == ("231", "312")
@@ -120,16 +117,13 @@ def test_progress_rules() -> None:
     assert [started(progress=rule).step(split)[4]["progress"] for rule in ("consistent", "shrunk")] == [False, True]
 
 
-def test_malformed_responses_are_told_what_is_wrong() -> None:
+def test_malformed_responses_and_answers_on_the_last_turn() -> None:
     env = started()
     observation, reward, terminated, truncated, info = env.step("<interact>555</interact>")
     assert "'555' has digits outside 1 to 4" in observation
     assert (reward, terminated, truncated, info["valid"], info["progress"]) == (0.0, False, False, False, None)
     assert info["metrics"]["turns"] == 1.0 and info["metrics"]["inconsistent_guesses"] == 0.0
     assert started(prompt="compact").step("?")[0] == "invalid no-action"
-
-
-def test_an_answer_on_the_last_turn_counts() -> None:
     env = started(max_turns=2)
     env.step("?")
     assert env.step("<answer>312</answer>")[1:4] == (1.0, True, False)

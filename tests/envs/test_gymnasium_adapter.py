@@ -136,15 +136,12 @@ def test_pictures_in_text():
     assert env.step("1")[0] == "Observation: 1\n[X]FG"
 
 
-def test_the_spec():
+def test_what_can_be_played():
     spec = adapter_spec("gymnasium:test/Door-v0")
     assert (spec.gym_id, spec.max_turns, spec.name) == ("test/Door-v0", 7, "gymnasium:test/Door-v0")
     assert env_spec("gymnasium:Taxi-v3").max_turns == 200
     with pytest.raises(InputError, match=r"did you mean 'env\.train_tasks'"):
         read_env_options(spec, {"train_task": 5})
-
-
-def test_unknown_ids():
     for name, message in (
         ("Taxi-v33", "did you mean 'Taxi-v3'"),
         ("", "unknown gymnasium environment ''"),
@@ -152,9 +149,6 @@ def test_unknown_ids():
     ):
         with pytest.raises(InputError, match=message):
             adapter_spec(f"gymnasium:{name}")
-
-
-def test_environments_that_text_cannot_play():
     with pytest.raises(InputError, match=r"actions are Box\(.*Text or Discrete is needed"):
         make_env("gymnasium:Pendulum-v1", {})
     with pytest.raises(InputError, match=r"FrozenLake-v1 cannot be created: .*nonsense"):

@@ -109,14 +109,10 @@ def test_rewards(said: str, rewards: tuple[float, ...], verdict: tuple[int, int]
         assert info["success"] == (verdict == (1, 1))
 
 
-def test_what_was_not_read_is_not_grounded() -> None:
+def test_evidence_is_what_was_read() -> None:
     env = started()
     _, reward, _, _, info = env.step(answer(" ".join(env.state.task.points)))
     assert (reward, info["metrics"]["grounded"], info["metrics"]["complete"]) == (0.0, 0.0, 1.0)
-
-
-def test_an_agents_own_words_are_no_evidence() -> None:
-    """Feedback quotes what a model wrote; a statement smuggled in that way must not support itself."""
     env = started()
     claim = env.state.task.points[0]
     call = json.dumps({"name": claim, "arguments": {}})

@@ -141,15 +141,12 @@ def test_forced_answers_know_the_unseen_movies() -> None:
     assert compact.answer_instruction.split()[0] == "best" and len(compact.answer_instruction.split()) == 5
 
 
-def test_turn_limit_truncates() -> None:
+def test_the_turn_limit() -> None:
     env = started(max_turns=7)
     results = [env.step(action) for action in (ask(), "?", "<answer>0,0,0,0,0</answer>" * 2, *["?"] * 4)]
     assert [r[3] for r in results] == [False] * 6 + [True]
     assert ["Final Turn" in r[0] for r in results] == [False] * 5 + [True, False]
     assert not any(r[2] for r in results) and sum(r[1] for r in results) == 0.0
-
-
-def test_a_single_turn_begins_with_the_last() -> None:
     env = make(max_turns=1)
     observation, _ = env.reset(options={"task_id": TASK})
     assert "Final Turn" in observation

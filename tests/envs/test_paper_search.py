@@ -74,7 +74,7 @@ def calls(*pairs: tuple[str, str]) -> str:
     return written(pairs, compact=False)
 
 
-def test_what_one_call_earns_and_how_the_pool_is_measured() -> None:
+def test_rules_by_hand() -> None:
     assert discovery_reward([], 0.1) == -0.1
     assert discovery_reward([0.25, 1.0, 0.5, 0.75], 0.0) == 2.25  # 1 + 0.75 + 0.5
     assert discovery_reward([1.0, 1.0, 1.0, 1.0], 0.25) == 2.75
@@ -84,9 +84,6 @@ def test_what_one_call_earns_and_how_the_pool_is_measured() -> None:
     ):  # fmt: skip
         found = measures(set(kept), set(annotated))
         assert (found.precision, found.recall, found.f1) == pytest.approx(expected)
-
-
-def test_relevance_of_generated_papers() -> None:
     wanted = ("moss", "kite", "island")
     assert facet_relevance(wanted, wanted) == 1
     assert facet_relevance(wanted, ("moss", "kite", "town")) == pytest.approx(8 / 27)
@@ -170,27 +167,18 @@ def test_a_turn_of_parallel_calls() -> None:
     assert info["valid"] and info["metrics"]["expansions"] == 1 and info["metrics"]["refused_calls"] == 2
 
 
-def test_calls_of_one_turn_see_each_other() -> None:
+def test_calls_of_one_turn() -> None:
     query = ("search", "bell metal fatigue")
     assert started().step(calls(query, query))[1] == pytest.approx(started().step(calls(query))[1] - 0.5)
-
-
-def test_surplus_calls_are_not_run() -> None:
     env = started(max_calls=2)
     observation, _, _, _, info = env.step(calls(*(("search", word) for word in ("moss", "bell", "kite", "dye"))))
     assert info["metrics"]["searches"] == 2 and info["valid"] and observation.count("not run") == 2
-
-
-def test_calls_that_do_not_fit_are_answered_and_the_others_done() -> None:
     env = started()
     broken = '<tool_call>{"name": "expand", "arguments": {"paper_id": 7}}</tool_call>'
     unknown = '<tool_call>{"name": "fly", "arguments": {}}</tool_call>'
     observation, reward, _, _, info = env.step(calls(("search", "moss calendars")) + broken + unknown)
     assert not info["valid"] and info["metrics"]["malformed"] == 2 and info["metrics"]["searches"] == 1
     assert "there is no tool 'fly'" in observation and "do not fit its schema" in observation and reward > 0
-
-
-def test_turns_that_cannot_be_read() -> None:
     observation, reward, terminated, _, info = started().step("<answer>done</answer><answer>x</answer>")
     assert observation.startswith("Your last response was not valid: ") and "Turns left: 4." in observation
     assert reward == 0 and not terminated and not info["valid"] and info["metrics"]["malformed"] == 1

@@ -40,19 +40,13 @@ def solution(task_id: str = TASK) -> str:
     return ",".join(str(weight / (task.levels - 1)) for weight in task.weights)
 
 
-def test_comparisons_are_the_same_whichever_way_round() -> None:
+def test_rules_by_hand() -> None:
     assert preferences.comparison(1, 3, "Yes") == preferences.comparison(3, 1, "No") == (1, 3, 1)
     assert preferences.comparison(1, 3, "Equal") == preferences.comparison(3, 1, "Equal") == (1, 3, 0)
-
-
-def test_agreement_by_hand() -> None:
     a, b, c = Movie("a", (10, 0)), Movie("b", (0, 10)), Movie("c", (5, 5))
     weights = np.array([(6, 3), (3, 6), (4, 4)])
     assert agreeing(weights, [(a, b, 1), (a, c, 1), (b, c, -1)]).tolist() == [[6, 3]]
     assert agreeing(weights, [(a, b, 0), (b, c, 0)]).tolist() == [[4, 4]]
-
-
-def test_the_papers_stall_example() -> None:
     similarities = [None, 0.70, 0.72, 0.71, 0.69]
     pairs = itertools.pairwise(similarities)
     progress = [rules.progresses(a, b) for a, b in pairs if b is not None]
@@ -60,13 +54,10 @@ def test_the_papers_stall_example() -> None:
     assert not rules.progresses(0.7, 0.7)
 
 
-def test_balanced_movies_add_up_to_half_the_highest_sum() -> None:
+def test_bad_options_are_named() -> None:
     assert tasks.Setting(3, 27, 6, "balanced").movies == 27  # of sum 7
     with pytest.raises(InputError, match=r"env\.movies is 28: only 27 balanced ones"):
         tasks.Setting(3, 28, 6, "balanced")
-
-
-def test_bad_options_are_named() -> None:
     for options in ({"sampling": "minmax"}, {"threshold": 1.0}):
         with pytest.raises(InputError, match=f"env.{next(iter(options))}="):
             make(**options)

@@ -44,20 +44,19 @@ def asked(env: SituationPuzzlesEnv, question: str) -> str:
     return env.step(f"<interact>{question}</interact>")[0]
 
 
-def test_f1_by_hand() -> None:
+def test_rules_by_hand() -> None:
     # {the, man, hid, a, key} and {a, key, was, hidden}: 2 * 2 / 9
     assert rules.f1_score("The man hid a key!", "a key, was hidden", "word") == pytest.approx(4 / 9)
     assert rules.f1_score("key key key", "key", "word") == pytest.approx(2 / 4)
     assert rules.f1_score("ab a", "ba c", "char") == pytest.approx(4 / 6)
     assert rules.f1_score("Don't", "dont", "word") == 1.0
     assert rules.f1_score("", "key", "word") == rules.f1_score("...", "...", "char") == 0.0
-
-
-def test_similarity_by_hand() -> None:
     bell, thief = frozenset({"bell", "stolen"}), frozenset({"bell", "stolen", "thief", "night"})
     assert rules.similarity(bell, thief) == rules.similarity(thief, bell) == pytest.approx(2 / 3)
     assert rules.similarity(bell, bell) == 1.0
     assert rules.similarity(bell, frozenset()) == rules.similarity(frozenset(), frozenset()) == 0.0
+    tree = {"children": [{"key_question": "a", "children": [{"key_question": "b"}]}, {"key_question": "c"}]}
+    assert key_questions(tree) == ("a", "b", "c")
 
 
 PUZZLE = Puzzle(
@@ -253,11 +252,6 @@ def test_ar_bench_puzzles() -> None:
         assert tasks.f1_score(puzzle.bottom, puzzle.bottom, "word") == 1.0
     observation, _ = make(data=str(AR_BENCH)).reset(options={"task_id": "test/0000"})
     assert observation.endswith(f"Puzzle: {records[0]['surface']}")
-
-
-def test_key_questions_come_in_the_trees_order() -> None:
-    tree = {"children": [{"key_question": "a", "children": [{"key_question": "b"}]}, {"key_question": "c"}]}
-    assert key_questions(tree) == ("a", "b", "c")
 
 
 @pytest.fixture

@@ -118,14 +118,11 @@ def test_attributes_and_options_of_the_published_cases() -> None:
     assert reward.option_hits((), wanted) == 0
 
 
-def test_the_quirk_of_pairs() -> None:
+def test_words_of_titles_and_colors() -> None:
     # A pair is a color only when its name or value is one: 'darkgreen' stays, while the chosen value becomes 'dark'.
     assert reward.option_hits(("darkgreen",), (("color", "darkgreen"),)) == 0
     assert reward.option_hits(("darkgreen",), ("darkgreen",)) == 1
     assert reward.reduce_color(("color", "red")) == "red"
-
-
-def test_nouns() -> None:
     found = nouns("Women's Solid Crew Neck Short-Sleeve T-Shirt, 2 Pack")
     assert found == ["women", "crew", "neck", "sleeve", "shirt", "pack"]
     assert nouns("") == nouns("12 3.5 & the for") == []
@@ -155,16 +152,13 @@ def test_similarity_agrees_with_the_pinned_librarys_definition() -> None:
         assert reward.similar(one, other) == (old_ratio(one, other) > 85), (one, other)
 
 
-def test_prices() -> None:
+def test_prices_and_their_limits() -> None:
     assert records.listed_prices("$19.99$27.99") == (19.99, 27.99)
     assert records.listed_prices("$2,418.74") == (2418.74,)
     assert records.listed_prices("") == records.listed_prices(None) == records.listed_prices("free") == (100.0,)
     price = records.purchase_price("B1", (10.0, 20.0))
     assert 10 <= price <= 20 and price == records.purchase_price("B1", (10.0, 20.0))
     assert price != records.purchase_price("B2", (10.0, 20.0))
-
-
-def test_price_limits_are_multiples_of_ten_above_the_price() -> None:
     limits = {records.price_limit(23.0, str(n)) for n in range(200)}
     assert limits == {40.0, 50.0, 60.0}  # of 30, 40, 50, 60 the larger of two
     assert records.price_limit(975.0, "x") == 990.0

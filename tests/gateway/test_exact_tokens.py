@@ -199,9 +199,6 @@ async def test_the_best_of_several_answers_leaves_the_others_behind():
     assert len({answer.call for answer in first}) == 3 and first[0].call == step_seed(7, 0)
     assert len({answer.content for answer in first}) == 3 and {answer.id for answer in first} == {first[0].id}
     assert trace.steps[0].call == first[1].call and len(trace.steps) == 2 and trace.abandoned == 2
-
-
-async def test_answers_without_a_follower_are_all_kept():
     rig = Rig()
     await rig.all(user("task"), count=3)
     trace = await rig.trace()

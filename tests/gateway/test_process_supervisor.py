@@ -96,7 +96,7 @@ def test_the_gateway_is_asked_without_a_proxy_and_sets_have_one_order(monkeypatc
     assert first.result.references[:2] == ["example.org,127.0.0.1,localhost"] * 2
 
 
-def test_last_result_line_counts_and_logs_in_json_do_not():
+def test_last_result_counts():
     end = run_code("""
         print('{"reward": 0.25}')
         print('{"reward": 0.5, "success": true, "metrics": {"em": 1}}')
@@ -105,6 +105,10 @@ def test_last_result_line_counts_and_logs_in_json_do_not():
         print("done", end="")
     """)
     assert end == AgentEnd(AgentResult(0.5, True, metrics={"em": 1.0}))
+    assert last_result(b'{"reward": 3}\n{"reward": ' + b"[" * 200_000 + b"}\n") == {"reward": 3}
+    import numpy as np
+
+    assert read_result({"reward": np.float32(0.5), "success": np.bool_(True)}) == AgentResult(0.5, True)
 
 
 def test_exit_code_matters_only_without_a_result():
@@ -137,10 +141,6 @@ def test_output_is_bounded_and_its_end_is_kept():
     assert end.result == AgentResult(2.0)
     end = run_code("import sys; sys.stderr.write('y' * 5_000_000); sys.exit(9)")
     assert end.error.startswith("exit code 9: yyy") and len(end.error) < 400
-
-
-def test_deeply_nested_line_is_no_result():
-    assert last_result(b'{"reward": 3}\n{"reward": ' + b"[" * 200_000 + b"}\n") == {"reward": 3}
 
 
 def test_timeout_kills_the_whole_tree(tmp_path):
@@ -255,11 +255,17 @@ def test_hundreds_of_launches_leak_nothing():
     assert not set(process.children(recursive=True)) - others
 
 
-def test_program_that_is_not_there():
+def test_commands_that_cannot_be_used():
     with pytest.raises(InputError, match="there is no program 'pyhton'"):
         CommandAgent.read("pyhton agent.py")
     end = asyncio.run(CommandAgent(("/nonexistent/agent",)).run(GIVEN, 60.0))
     assert end.error == "exit code 127: cannot start /nonexistent/agent: No such file or directory"
+    for command, problem in (
+        ("", "env.agent_command is empty"), ("sh 'x", "No closing quotation"),
+        ("sh {tsk}", r"unknown placeholder in env.agent_command '\{tsk\}': did you mean '\{task\}'"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=problem):
+            CommandAgent.read(command)
 
 
 def test_template_is_read_without_a_shell(tmp_path):
@@ -268,15 +274,6 @@ def test_template_is_read_without_a_shell(tmp_path):
     assert agent.argv(GIVEN)[1:4] == ['{"reward": 1}', ";", "touch"]
     asyncio.run(agent.run(GIVEN, 60.0))
     assert not mark.exists()
-
-
-def test_template_that_cannot_be_read():
-    for command, problem in (
-        ("", "env.agent_command is empty"), ("sh 'x", "No closing quotation"),
-        ("sh {tsk}", r"unknown placeholder in env.agent_command '\{tsk\}': did you mean '\{task\}'"),
-    ):  # fmt: skip
-        with pytest.raises(InputError, match=problem):
-            CommandAgent.read(command)
 
 
 def test_task_larger_than_an_environment_variable_is_an_error():
@@ -330,9 +327,3 @@ def test_coroutine_that_fails_hangs_or_returns_nonsense():
     assert run_function(hangs, 0.1) == AgentEnd(timed_out=True) and cleaned == [True]
     nonsense = "its result cannot be used: the result is str 'fine', not a finite number"
     assert run_function(returning("fine")).error == nonsense
-
-
-def test_numbers_of_numpy_are_numbers():
-    import numpy as np
-
-    assert read_result({"reward": np.float32(0.5), "success": np.bool_(True)}) == AgentResult(0.5, True)

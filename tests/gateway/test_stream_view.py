@@ -47,12 +47,9 @@ def test_pieces_of_any_size_add_up_to_the_answer(case, sizes):
     assert bool(shown.problem) == (text in ("<tool_call>{broken",))
 
 
-def test_text_before_a_call_does_not_wait_for_it():
+def test_text_before_a_call_does_not_wait_and_stop_strings_end_it():
     shown = Shown.of(TEMPLATE, [1], (), [ADD])
     assert shown.add(letters("I will add. <tool"))[0] == "I will add."
     assert shown.add(letters("_call>"))[0] == ""
-
-
-def test_stop_strings_end_thoughts_and_text():
     shown, said, _ = show("<think>a</think>one STOP two", False, False, [3], ("STOP",))
     assert said == shown.content == "one " and shown.stopped_by == "STOP"

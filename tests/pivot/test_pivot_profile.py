@@ -71,11 +71,14 @@ def test_seeds_are_those_of_the_turn_whatever_the_chunk(tmp_path: Path) -> None:
     assert seeds[0] == seeds[1] and len(set(seeds[0].values())) == 80
 
 
-def test_a_folder_belongs_to_one_profile(tmp_path: Path) -> None:
+def test_folders_of_profiles(tmp_path: Path) -> None:
     pivot.claim_folder(tmp_path / "p", {"rollouts": 8, "model": "abc"})
     pivot.claim_folder(tmp_path / "p", {"rollouts": 8, "model": "abc"})
     with pytest.raises(InputError, match="holds a profile with rollouts=8, not 16"):
         pivot.claim_folder(tmp_path / "p", {"rollouts": 16, "model": "abc"})
+    write_turns(tmp_path / "turns.parquet", TURNS)
+    with pytest.raises(InputError, match="turns without a profile"):
+        pivot.read_profile(tmp_path / "turns.parquet")
 
 
 def test_the_figures_of_a_profile(tmp_path: Path) -> None:
@@ -112,9 +115,3 @@ def test_the_random_arm_does_not_look() -> None:
     assert all(keep.sum() == 100 for keep in drawn)
     assert (drawn[0] == drawn[1]).all() and (drawn[0] != drawn[2]).any()
     assert pivot.choose_at_random(5, 100, 0).all()
-
-
-def test_a_profile_that_is_none(tmp_path: Path) -> None:
-    write_turns(tmp_path / "turns.parquet", TURNS)
-    with pytest.raises(InputError, match="turns without a profile"):
-        pivot.read_profile(tmp_path / "turns.parquet")

@@ -60,13 +60,10 @@ def test_recursive_comparison_at_the_search_threshold(expected: Any, actual: Any
     assert (found == "") is same
 
 
-def test_a_threshold_of_zero_still_holds_single_words_numbers_keys_and_types_equal() -> None:
+def test_a_threshold_of_zero_and_calls_in_any_order() -> None:
     assert difference("a b", "c d", 0.0) == ""
     for expected, actual in (("a", "b"), (1, 2), ({"x": "a b"}, {"y": "a b"}), ("a b", 3), ("a b", "c")):
         assert difference(expected, actual, 0.0) != ""
-
-
-def test_calls_are_matched_whatever_their_order() -> None:
     # Greedy pairing would give 2 to the first and leave the second without.
     edges = {0: {"a", "b"}, 1: {"a"}, 2: {"c"}}
     assert matched_pairs([0, 1, 2], ["a", "b", "c"], lambda i, name: name in edges[i]) == 3
@@ -131,9 +128,6 @@ def test_exact_matching_is_stricter_than_any_verifier() -> None:
         assert exact_match(gold, text) is same
         assert score("exact", gold, text) == float(same)
         assert not same or score("tool_call", gold, text) == 1.0
-
-
-def test_miss_rate_of_exact_matching() -> None:
     # Of three acceptable actions one is the demonstration; what is not acceptable does not count.
     assert exact_miss_rate([1, 1, 1, 0, 0], [1, 0, 0, 0, 0]) == pytest.approx(2 / 3)
     assert exact_miss_rate([0, 0], [0, 0]) != exact_miss_rate([0, 0], [0, 0])

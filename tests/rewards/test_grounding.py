@@ -55,12 +55,9 @@ def test_shares() -> None:
     assert grounded_share("Velmora", ()) == 0.0
 
 
-def test_sentences_are_split_and_bounded() -> None:
+def test_sentences_and_names() -> None:
     assert sentences('He said "Go!" Then 3.5 m... . \n\nEnd') == ['He said "Go!', "Then 3.5 m...", "End"]
     assert len(sentences("a b. " * 5 * MAX_SENTENCES)) <= MAX_SENTENCES + 1
-
-
-def test_names() -> None:
     assert Statement.of("Yesterday the US Navy's B2 met Ada in Rome.").names == {
         "yesterday", "navy", "b2", "ada", "rome",
     }  # fmt: skip

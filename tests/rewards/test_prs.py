@@ -24,13 +24,10 @@ def test_short_form_bleu(prediction, reference, expected):
     assert short_form_bleu(prediction, reference) == pytest.approx(expected, abs=1e-6)
 
 
-def test_order_never_exceeds_four_and_precisions_are_clipped():
+def test_bleu_of_long_answers_and_several_references():
     assert short_form_bleu("b c d e f", "b c d e g") == pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
     longer = short_form_bleu("b c d e f", "b c d e")
     assert longer == pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)  # no brevity penalty, and no bonus
-
-
-def test_best_of_several_references_and_normalization():
     assert short_form_bleu("The Beatles!", ["stones", "beatles"]) == 1.0
     assert short_form_bleu("x", []) == 0.0
     assert normalize_answer("  An Apple, a day. ") == ["apple", "day"]

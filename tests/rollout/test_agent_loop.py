@@ -53,14 +53,11 @@ def test_a_terminated_episode_is_recorded_step_by_step():
     assert Trajectory.from_json(json.loads(json.dumps(trajectory.to_json()))) == trajectory
 
 
-def test_prompts_contain_exactly_what_was_sampled():
+def test_prompts_contain_what_was_sampled_and_sampling_follows_limits_and_seed():
     (trajectory,) = play([2]).trajectories
     for step, following in zip(trajectory.steps, trajectory.steps[1:], strict=False):
         said = step.prompt_ids + step.response_ids
         assert following.prompt_ids[: len(said)] == said
-
-
-def test_sampling_follows_the_limits_and_the_episodes_seed():
     by = engine()
     play([2, 2], by=by)
     sampling = [s for _, s in by.requests]

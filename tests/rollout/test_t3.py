@@ -151,31 +151,22 @@ def test_a_malformed_action_has_the_same_consequences_with_and_without(name):
     assert play(actions, rule, env) == play(actions, None, env)
 
 
-def test_on_the_last_allowed_turn_the_limit_ends_the_episode():
+def test_the_forced_turn_may_be_the_last_allowed_one():
     own = play([STALL, WIN], truncation(), lambda: make_game(prompt="compact", max_turns=1))
     for t, cause in ((play([STALL, WIN], truncation(), max_turns=1), "max_turns"), (own, "env_truncated")):
         assert (t.end_cause, t.truncated, t.terminated, t.facts.get("truncation")) == (cause, True, False, None)
-
-
-def test_the_forced_turn_may_be_the_last_allowed_one():
     won = play([STALL, WIN], truncation(), max_turns=2)
     asked = play([STALL, MOVE], truncation(), lambda: make_game(prompt="compact", max_turns=2))
     assert (outcome(won), won.success) == ("answered", True)
     assert (outcome(asked), asked.terminated, asked.truncated) == ("no answer", True, False)
-
-
-def test_a_full_context_leaves_no_room_to_answer():
     whole = play([STALL, WIN], truncation())
     t = play([STALL, WIN], truncation(), max_model_len=len(whole.steps[1].prompt_ids))
     assert (outcome(t), len(t.steps), t.terminated, t.episode_return) == ("no room to answer", 1, True, 0.0)
 
 
-def test_windows_read_the_instruction_too():
+def test_environments_word_the_instruction_or_leave_it_to_us():
     t = play([STALL, WIN], truncation(), context="window(1)")
     assert "1A2B <answer>" in tokenizer().decode(t.steps[1].prompt_ids) and t.success
-
-
-def test_environments_word_the_instruction_or_leave_it_to_us():
     paper = make_game(prompt="paper").answer_instruction
     assert "<answer> and </answer>" in paper
     t = play(["231"] * 3, truncation(), Dense, "task-2")

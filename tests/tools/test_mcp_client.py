@@ -70,24 +70,18 @@ def home() -> Iterator[McpClient]:
     assert not servers_running()
 
 
-def test_tools_are_listed_with_their_schemas(home: McpClient) -> None:
+def test_tools_are_listed_and_called(home: McpClient) -> None:
     echo = next(tool for tool in home.tools if tool.name == "echo")
     assert echo.server == "home" and echo.tool.description == "Say a text some times."
     assert echo.tool.parameters["required"] == ["text"]
     bad = read_response('<tool_call>{"name": "echo", "arguments": {"text": 3}}</tool_call>').calls[0]
     assert "3 is not of type 'string'" in check_call(bad, [echo.tool])
-
-
-def test_calls_and_their_results(home: McpClient) -> None:
     assert call(home, "echo", text="hé", times=2) == "héhé"
     assert call(home, "parts") == "one\ntwo"
     with pytest.raises(ToolError, match="the shop is closed"):
         call(home, "refuse", reason="the shop is closed")
     with pytest.raises(ToolError, match="times"):
         call(home, "echo", text="x", times="many")
-
-
-def test_a_server_gets_its_variables_and_no_others(home: McpClient) -> None:
     assert call(home, "variable", name="SHOWN") == "yes"
     assert "PYTEST_CURRENT_TEST" in os.environ and call(home, "variable", name="PYTEST_CURRENT_TEST") == "(not set)"
 

@@ -56,9 +56,6 @@ def test_a_call_that_does_not_fit_is_told_why() -> None:
     ):
         (result,) = BOX.execute(read_response(text))
         assert feedback in result.content and not result.ok and not result.fits
-
-
-def test_feedback_is_one_line_of_ascii() -> None:
     (result,) = BOX.execute(read_response('<tool_call>{"name": "\n\u0000é🙂", "arguments": {}}</tool_call>'))
     assert result.content.isascii() and result.content.isprintable()
 

@@ -92,9 +92,6 @@ def test_anchors() -> None:
     here = by_situation.step("jump")[4]["anchor"]
     by_situation.step(places[1])
     assert by_situation.step("jump")[4]["anchor"] != here
-
-
-def test_the_role_anchor_says_what_a_text_means_to_the_task() -> None:
     env = started("small/heat/kitchen-3/17", anchor="role")
     said = [env.step(f"<action>{command}</action>")[4]["anchor"] for command in solution("small/heat/kitchen-3/17")]
     assert said[-1].startswith("heat nothing hot") and said[-1].endswith(": move object target")

@@ -228,16 +228,13 @@ def test_a_sibling_that_ended_does_not_end_the_path_of_a_better_one() -> None:
     assert place(search) == "attic" and search.ends == 0, "waiting is worth more than to be lost"
 
 
-def test_the_depth_limit_ends_a_path_as_a_failure() -> None:
+def test_limits_end_a_path_as_a_failure() -> None:
     says = {"hall": ["loop"], "attic": ["wait"]}
     explorer, world = explorer_of(), World(says=says, limits=dataclasses.replace(LIMITS, max_turns=2))
     world.tick(explorer)
     _, tick = world.tick(explorer)
     assert [(t.end_cause, t.truncated, t.success) for t in tick.finished] == [("max_turns", True, False)] * 3
     assert counts(explorer, "hall") == [(3, 0)]
-
-
-def test_a_full_context_ends_a_path_as_a_failure() -> None:
     room = len(CONTEXT.template.opening("hall")) + 8
     world = World(says={"hall": ["left"]}, limits=dataclasses.replace(LIMITS, max_model_len=room))
     explorer = explorer_of()
@@ -280,13 +277,6 @@ def test_the_budget_counts_sampled_actions_and_carries_over() -> None:
         explorer.end_iteration()
     assert sum(spent) - explorer.overdraft == 21 and 0 <= explorer.overdraft < 3
     assert explorer.iteration == 3
-
-
-def test_every_task_that_ends_is_counted() -> None:
-    explorer, world = explorer_of(("house", "home"), search_max_finished=1), World()
-    for _ in range(5):
-        world.tick(explorer)
-    assert explorer.counts.tasks_ended == 2 == explorer.position - 1
 
 
 def test_when_every_start_state_is_closed_the_run_says_so() -> None:

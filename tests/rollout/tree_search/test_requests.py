@@ -54,9 +54,6 @@ def test_tasks_and_their_worlds_follow_from_the_runs_seed() -> None:
     assert found == starts(again) and sorted(task for task, _ in found[: len(TASKS)]) == list(TASKS)
     assert len({seed for _, seed in found}) == len(found), "no two searches play the same world"
     assert not {seed for _, seed in found} & {seed for _, seed in starts(other)}
-
-
-def test_a_task_that_is_left_out_is_not_searched() -> None:
     explorer = explorer_of(TASKS, tasks_per_iteration=2, search_max_finished=1)
     explorer.left_out = {"a", "b", "c"}
     assert {task for task, _ in starts(explorer)} == {"d", "e", "f"}
@@ -69,9 +66,6 @@ def test_samples_are_one_step_episodes_of_their_task() -> None:
     found = [(t.member, t.end_cause, t.success, len(t.steps)) for t in tick.samples]
     assert found == [(0, "terminated", True, 1), (1, "terminated", False, 1), (2, "branched", False, 1)]
     assert {(t.task_id, t.seed) for t in tick.samples} == {("house", request.search.seed)}
-
-
-def test_a_sample_that_is_left_alone_is_compared_with_nothing() -> None:
     explorer, world = explorer_of(), World(says={"hall": ["left", "fall", "fall"], "attic": ["door"]})
     _, tick = world.tick(explorer)
     assert not tick.samples and len(tick.finished) == 2 and explorer.searches[0].current is not None

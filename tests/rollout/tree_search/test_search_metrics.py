@@ -38,9 +38,6 @@ def test_the_numbers_of_an_iteration() -> None:
     assert [found[f"search/{name}"] for name in kept] == [6.0, 7.0, 2.0, 9.0, 4.0, 3.0]
     assert (found["rollout/response_length_mean"], found["rollout/length_limited_share"]) == (5.0, 0.25)
     assert found["rollout/invalid_action_share"] == 0.25
-
-
-def test_without_steps_there_are_no_means() -> None:
     assert set(SearchCounts().metrics(0, 0).values()) == {0.0} and len(SearchCounts().metrics(0, 0)) == 9
 
 

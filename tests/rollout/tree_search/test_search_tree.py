@@ -32,9 +32,6 @@ def test_a_path_adds_up_rewards_and_is_reached_by_its_actions() -> None:
     assert node.path_keys() == ["key of hall", "key of attic", "key of the last"]
     expected = BranchPoint("house", 11, ("left", "door"), node.dialogue, "w", 2.25, "copy")
     assert search().point(node) == expected
-
-
-def test_where_a_dialogue_begins_anew_nothing_before_it_is_read_again() -> None:
     assert path(EnvReply("won", new_dialogue=True)).dialogue == Dialogue.start("won", "")
     assert path(EnvReply("won")).dialogue != Dialogue.start("won", "")
 

@@ -29,8 +29,13 @@ def look(states: StateStatistics, depth: int, state: str = "s") -> tuple[float, 
     return float(found.score[0]), bool(found.open[0])
 
 
-def test_an_unseen_state_is_open_with_score_one() -> None:
+def test_scores_by_hand() -> None:
     assert look(counted(0, 0), 5) == (1.0, True)
+    assert look(counted(10, 1, score_alpha=50.0), 2)[0] == pytest.approx(0.03125, rel=1e-4)
+    assert look(counted(10, 5, score_alpha=1.0), 7)[0] == pytest.approx(0.377965, rel=1e-5)
+    assert look(counted(10, 5, score_alpha=2.0), 7)[0] == pytest.approx(0.377965**2, rel=1e-5)
+    score, opened = look(counted(40, 40, score_alpha=50.0), 9)
+    assert opened and 0 < score < float(np.finfo(np.float32).tiny)
 
 
 @pytest.mark.parametrize(
@@ -51,24 +56,10 @@ def test_where_the_gate_is_in_n_alone_the_score_is_that_of_the_rate(total: int, 
     assert opened is look(counted(total, wins, score_gate="score"), 3)[1], "which states are closed does not change"
 
 
-def test_alpha_can_be_chosen() -> None:
-    assert look(counted(10, 1, score_alpha=50.0), 2)[0] == pytest.approx(0.03125, rel=1e-4)
-    assert look(counted(10, 5, score_alpha=1.0), 7)[0] == pytest.approx(0.377965, rel=1e-5)
-    assert look(counted(10, 5, score_alpha=2.0), 7)[0] == pytest.approx(0.377965**2, rel=1e-5)
-
-
-def test_scores_are_float64() -> None:
-    score, opened = look(counted(40, 40, score_alpha=50.0), 9)
-    assert opened and 0 < score < float(np.finfo(np.float32).tiny)
-
-
-def test_a_state_counts_once_per_trajectory() -> None:
+def test_counts_are_of_trajectories_and_fade() -> None:
     states = StateStatistics(settings_of())
     finish(states, ["a", "b", "a"], True)
     assert states.count("a") == states.count("b") == (1, 1) and states.finished == 1
-
-
-def test_counts_fade() -> None:
     states = counted(8, 4, state_decay=0.5)
     states.end_iteration()
     assert states.count("s") == (4.0, 2.0) and states.finished == 8, "the run's totals stay"

@@ -53,9 +53,6 @@ def test_progress_novelty_and_success_add_up() -> None:
         ],
         abs=1e-12,
     )
-
-
-def test_at_the_first_visit_only_novelty_and_success_count() -> None:
     assert rewards(["a", "b", "here", "won"], won="won", counts={}) == [0.5, 0.5, 0.0, 1.0]
 
 
@@ -81,11 +78,6 @@ def test_values_pay_for_what_a_state_is_worth() -> None:
         ["good", "bad", "won", "lost"], won="won", ended="lost", novelty="none", score_difference="value", gamma=0.9
     )
     assert found == pytest.approx([0.2, -0.1375, 0.25, -0.25], abs=1e-6)
-
-
-def test_a_hopeless_state_looks_mastered_by_equation_1() -> None:
-    (gated,) = rewards(["hopeless"], novelty="none", score_gate="score")
-    assert gated == pytest.approx(0.5 * score("here", 2)) and gated > 0
 
 
 def test_with_the_gate_in_n_alone_a_hopeless_state_is_no_progress() -> None:
