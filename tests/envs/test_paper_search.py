@@ -48,14 +48,9 @@ class Scores:
 
 #: Five papers answer "moss"; a cites d and e, f cites a.
 PAPERS = (
-    Paper("a", "moss one", "", ("d", "e", "elsewhere")),
-    Paper("b", "moss two", ""),
-    Paper("c", "moss three", ""),
-    Paper("d", "fern", ""),
-    Paper("e", "moss four", ""),
-    Paper("f", "fungus", "", ("a",)),
-    Paper("g", "moss five", ""),
-)
+    Paper("a", "moss one", "", ("d", "e", "elsewhere")), Paper("b", "moss two", ""), Paper("c", "moss three", ""),
+    Paper("d", "fern", ""), Paper("e", "moss four", ""), Paper("f", "fungus", "", ("a",)), Paper("g", "moss five", ""),
+)  # fmt: skip
 SCORES = {"a": 0.9, "b": 0.25, "c": 0.5, "d": 0.75, "e": 0.125, "f": 1.0, "g": 0.005}
 
 

@@ -60,12 +60,9 @@ def test_rules_by_hand() -> None:
 
 
 PUZZLE = Puzzle(
-    "p",
-    "surface",
-    "bottom",
-    (Fact((frozenset({"raider", "pirate"}),), True), Fact((frozenset({"plague"}),), False)),
+    "p", "surface", "bottom", (Fact((frozenset({"raider", "pirate"}),), True), Fact((frozenset({"plague"}),), False)),
     ("Was the bell stolen by a jealous rival?", "Did nobody hear the storm?"),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -77,13 +77,10 @@ async def test_tool_results_are_rendered_together_after_the_exact_ids_of_the_cal
 
 #: What clients make of an answer with calls, or with thoughts.
 CLIENTS = {
-    "as it was": {},
-    "no content beside calls": {"content": None},
-    "empty content": {"content": ""},
-    "spaces": {"content": "\n both  "},
-    "thoughts dropped": {"reasoning_content": None},
+    "as it was": {}, "no content beside calls": {"content": None}, "empty content": {"content": ""},
+    "spaces": {"content": "\n both  "}, "thoughts dropped": {"reasoning_content": None},
     "other thoughts": {"reasoning_content": "summary"},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("client", CLIENTS)

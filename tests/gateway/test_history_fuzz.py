@@ -41,21 +41,13 @@ ANSWERS = (
 )  # fmt: skip
 SCHEMA = {"type": "object", "properties": {"a": {"type": "number"}}}
 TOOLS: dict[str, list[dict[str, Any]]] = {
-    "chat_completions": [
-        {"type": "function", "function": {"name": "add", "parameters": SCHEMA}},
-        {"type": "custom", "custom": {"name": "edit"}},
-    ],
-    "responses": [
-        {"type": "function", "name": "add", "parameters": SCHEMA},
-        {"type": "custom", "name": "edit"},
-        {"type": "web_search"},
-    ],
-    "messages": [
-        {"name": "add", "input_schema": SCHEMA},
-        {"name": "edit", "input_schema": {"type": "object"}},
-        {"type": "web_search_20250305", "name": "web_search"},
-    ],
-}
+    "chat_completions": [{"type": "function", "function": {"name": "add", "parameters": SCHEMA}},
+                         {"type": "custom", "custom": {"name": "edit"}}],
+    "responses": [{"type": "function", "name": "add", "parameters": SCHEMA}, {"type": "custom", "name": "edit"},
+                  {"type": "web_search"}],
+    "messages": [{"name": "add", "input_schema": SCHEMA}, {"name": "edit", "input_schema": {"type": "object"}},
+                 {"type": "web_search_20250305", "name": "web_search"}],
+}  # fmt: skip
 ARGUMENTS = ("{}", '{"a": 2}', '{"a": ', "[1]", '{"a": 1, "a": 2}', "", "null", '"x"')
 IMAGES = {"chat_completions": "image_url", "responses": "input_image", "messages": "image"}
 

@@ -18,12 +18,10 @@ CASES = [
     ("a thought</think>word", False, True, "word", "a thought", 0),
     ("<think>never ends", True, False, "", "never ends", 0),
     (f"  first {CALL} then {CALL}", True, False, "first  then", "", 2),
-    (f"<think>hm</think>\n{CALL}", True, False, "", "hm", 1),
-    (CALL, False, False, CALL, "", 0),
+    (f"<think>hm</think>\n{CALL}", True, False, "", "hm", 1), (CALL, False, False, CALL, "", 0),
     ("<tool_call>{broken", True, False, "<tool_call>{broken", "", 0),
-    ('{"name": "add", "arguments": {}}', True, False, "", "", 1),
-    ('{"a": 1}', True, False, '{"a": 1}', "", 0),
-]
+    ('{"name": "add", "arguments": {}}', True, False, "", "", 1), ('{"a": 1}', True, False, '{"a": 1}', "", 0),
+]  # fmt: skip
 
 
 def show(text, offered, inside, sizes, stop=()):

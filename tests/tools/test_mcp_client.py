@@ -237,10 +237,8 @@ class Listed:
 def test_equal_names_of_two_servers_get_the_servers() -> None:
     found = name_tools([("a", [Listed("find", {}), Listed("add", {})]), ("b", [Listed("find", {})])])
     assert [(tool.tool.name, tool.server, tool.name) for tool in found] == [
-        ("a__find", "a", "find"),
-        ("add", "a", "add"),
-        ("b__find", "b", "find"),
-    ]
+        ("a__find", "a", "find"), ("add", "a", "add"), ("b__find", "b", "find"),
+    ]  # fmt: skip
     with pytest.raises(InputError, match="MCP server 'a': tool 'x': parameters is no JSON schema"):
         name_tools([("a", [Listed("x", {"type": "objekt"})])])
     with pytest.raises(InputError, match="MCP server 'a': a tool definition without a usable name"):

@@ -177,28 +177,12 @@ def malformed(rng: random.Random, admissible: Sequence[str], seen: Sequence[str]
     place = rng.randrange(len(command))
     return rng.choice(
         [
-            "",
-            "   \t\n",
-            command.upper(),
-            command.title(),
-            f"  {command}\n",
-            f"\u00a0{command}\u2003",
-            command.replace(" ", "  "),
-            command.replace(" ", "\t"),
-            command[:-1],
-            command + ".",
+            "", "   \t\n", command.upper(), command.title(), f"  {command}\n", f"\u00a0{command}\u2003",
+            command.replace(" ", "  "), command.replace(" ", "\t"), command[:-1], command + ".",
             command[:place] + chr(rng.choice((0, 0xE9, 0x3B1, 0x4E2D, 0x1F600, 0x200B))) + command[place:],
-            command * 500,
-            "go to " + "cabinet " * 4000 + "1",
-            " ".join(reversed(words)),
-            " ".join(words[:-1]),
-            f"{words[0]} unicorn {rng.randrange(100)}",
-            f"take unicorn 7 from {' '.join(words[-2:])}",
-            f"put {' '.join(words[1:])}",
-            f"<action>{command}</action>",
-            "{r.name} #intro# [x]",
-            rng.choice(list(seen)),
-            rng.choice(list(seen)),
-            rng.choice(list(seen)),
+            command * 500, "go to " + "cabinet " * 4000 + "1", " ".join(reversed(words)), " ".join(words[:-1]),
+            f"{words[0]} unicorn {rng.randrange(100)}", f"take unicorn 7 from {' '.join(words[-2:])}",
+            f"put {' '.join(words[1:])}", f"<action>{command}</action>", "{r.name} #intro# [x]", rng.choice(list(seen)),
+            rng.choice(list(seen)), rng.choice(list(seen)),
         ]
-    )
+    )  # fmt: skip

@@ -91,14 +91,10 @@ def rendered(text: str, productions: dict[str, object] | None = None, **mapping:
     """Write ``text`` in a world of three objects, of which numbers 0 and 2 are wet."""
     identifiers, types = ("a_1", "b_1", "c_1"), ("thing", "cup", "thing")
     world = World(
-        identifiers=identifiers,
-        names=("cup 1", "mug 1", "pot 1"),
-        types=types,
-        supertypes=SUPERTYPES,
-        static={"on": StaticRelation([(0, 1), (2, 1), (1, 0)]), "cold": StaticRelation([])},
-        slots={"wet": 0},
+        identifiers=identifiers, names=("cup 1", "mug 1", "pot 1"), types=types, supertypes=SUPERTYPES,
+        static={"on": StaticRelation([(0, 1), (2, 1), (1, 0)]), "cold": StaticRelation([])}, slots={"wet": 0},
         numbers={identifier: number for number, identifier in enumerate(identifiers)},
-    )
+    )  # fmt: skip
     words = {"list_empty": "nothing", "list_separator": ", ", "list_last_separator": ", and "}
     separators = {symbol: [{"rhs": word}] for symbol, word in words.items()}
     found = grammar.parse_grammar(grammar_text({**separators, **(productions or {})}))

@@ -104,11 +104,9 @@ def test_too_many_alternatives() -> None:
 def test_player_names_count_downwards() -> None:
     names = player_names(sorted(["mug_bar__plus_1", "mug_bar__minus_2", "sink_bar_1_bar_sinkbasin", "agent1"]))
     assert names == {
-        "mug_bar__minus_2": "mug 2",
-        "mug_bar__plus_1": "mug 1",
-        "sink_bar_1_bar_sinkbasin": "sinkbasin 1",
+        "mug_bar__minus_2": "mug 2", "mug_bar__plus_1": "mug 1", "sink_bar_1_bar_sinkbasin": "sinkbasin 1",
         "agent1": "agent1 ",
-    }
+    }  # fmt: skip
 
 
 _VARIABLES = ("?a", "?b", "?c")
@@ -167,11 +165,8 @@ def test_compiled_cases_mean_what_the_formula_says(formula: Formula, clean: set[
     problem = pddl.parse_problem(f"{PROBLEM[:head]}(:init {text})\n{PROBLEM[tail:]}", domain)
     world, state = build_world(domain, problem, frozenset(["clean", "in"]))
     objects = {
-        "object": set(problem.objects),
-        "thing": {"cup1", "cup2", "jug"},
-        "cup": {"cup1", "cup2"},
-        "room": {"hall"},
-    }
+        "object": set(problem.objects), "thing": {"cup1", "cup2", "jug"}, "cup": {"cup1", "cup2"}, "room": {"hall"},
+    }  # fmt: skip
     free = [Typed(name, "object") for name in _VARIABLES]
     found = set()
     for case in pddl.cases(formula):

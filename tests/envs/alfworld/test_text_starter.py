@@ -26,15 +26,10 @@ from rl_agents.trainer.warm_start import build_starter, starter_dir
 
 RECIPES = Path(__file__).parents[3] / "tune_configs" / "recipes"
 HOSTILE = [
-    "",
-    " ",
-    "\n\n\t  two  blanks\r\n",
-    "<think><think></action> </think> <action>go to mug 1</action><action>",
-    "Überraschung: 麦 🜨 \u200b\u202e \x00\x07 \ufffd",
-    "mug 1mug 12 mug  1 mugs, 'mug 1', '', ', '', ', '",
-    "Your admissible actions of the current situation are: [" * 3,
-    "<unk> <pad> <|im_end <|im_start|",
-]
+    "", " ", "\n\n\t  two  blanks\r\n", "<think><think></action> </think> <action>go to mug 1</action><action>",
+    "Überraschung: 麦 🜨 \u200b\u202e \x00\x07 \ufffd", "mug 1mug 12 mug  1 mugs, 'mug 1', '', ', '', ', '",
+    "Your admissible actions of the current situation are: [" * 3, "<unk> <pad> <|im_end <|im_start|",
+]  # fmt: skip
 prompts = pytest.mark.parametrize("prompt", list(STEPS))
 
 

@@ -65,14 +65,9 @@ class Engine:
 
 def _answer(state: Any, reward: float, done: bool, cpu: float, expert: str | None) -> dict[str, Any]:
     return {
-        "feedback": state["feedback"],
-        "admissible": list(state["admissible_commands"]),
-        "won": bool(state["won"]),
-        "reward": reward,
-        "done": bool(done),
-        "cpu": cpu,
-        "expert": expert,
-    }
+        "feedback": state["feedback"], "admissible": list(state["admissible_commands"]), "won": bool(state["won"]),
+        "reward": reward, "done": bool(done), "cpu": cpu, "expert": expert,
+    }  # fmt: skip
 
 
 def private_output() -> TextIO:

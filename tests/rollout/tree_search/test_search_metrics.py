@@ -18,17 +18,10 @@ def step(length: int, finish: str = "stop", valid: bool = True) -> Step:
 
 def test_the_numbers_of_an_iteration() -> None:
     counts = SearchCounts(
-        scores=[0.0, 0.25, 0.5, 1.0, 0.4],
-        rollouts=[0, 0, 1, 8, 2],
-        states={"a", "b", "c"},
-        steps=[step(2), step(4, "length"), step(6), step(8, valid=False)],
-        env_steps=3,
-        replayed_steps=5,
-        backtracks=6,
-        skipped=7,
-        paths=2,
-        tasks_ended=9,
-    )
+        scores=[0.0, 0.25, 0.5, 1.0, 0.4], rollouts=[0, 0, 1, 8, 2], states={"a", "b", "c"},
+        steps=[step(2), step(4, "length"), step(6), step(8, valid=False)], env_steps=3, replayed_steps=5, backtracks=6,
+        skipped=7, paths=2, tasks_ended=9,
+    )  # fmt: skip
     assert counts.response_tokens == 20
     found = counts.metrics(states_known=11, frontier=12)
     assert found["search/score_mean"] == pytest.approx(0.43) and found["search/high_score_share"] == 0.4
@@ -46,13 +39,9 @@ def test_costs_of_updates_add_up_and_alarms_keep_the_largest() -> None:
     second = {"timing_s/update": 2.0, "rows/tokens": 20.0, "actor/gap_max": 0.25, "actor/skipped_steps": 0.0}
     merged = merge_updates([{**first, "actor/pg_loss": 1.0}, {**second, "actor/pg_loss": 4.0, "critic/lr": 3.0}])
     assert merged == {
-        "timing_s/update": 3.0,
-        "rows/tokens": 30.0,
-        "actor/gap_max": 0.5,
-        "actor/skipped_steps": 1.0,
-        "actor/pg_loss": 2.5,
-        "critic/lr": 3.0,
-    }
+        "timing_s/update": 3.0, "rows/tokens": 30.0, "actor/gap_max": 0.5, "actor/skipped_steps": 1.0,
+        "actor/pg_loss": 2.5, "critic/lr": 3.0,
+    }  # fmt: skip
     assert merge_updates([]) == {}
 
 

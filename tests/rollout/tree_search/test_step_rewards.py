@@ -46,13 +46,11 @@ def test_progress_novelty_and_success_add_up() -> None:
     progress = [score("here", 2) - score(key, 3) for key in ("good", "bad", "here")] + [score("here", 2)]
     assert found == pytest.approx(
         [
-            OMEGA + (0.5 - OMEGA) * progress[0],
-            OMEGA + (0.5 - OMEGA) * progress[1],
-            (0.5 - OMEGA) * progress[2],
+            OMEGA + (0.5 - OMEGA) * progress[0], OMEGA + (0.5 - OMEGA) * progress[1], (0.5 - OMEGA) * progress[2],
             OMEGA + (0.5 - OMEGA) * progress[3] + 0.5,
         ],
         abs=1e-12,
-    )
+    )  # fmt: skip
     assert rewards(["a", "b", "here", "won"], won="won", counts={}) == [0.5, 0.5, 0.0, 1.0]
 
 
