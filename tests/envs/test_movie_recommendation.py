@@ -49,19 +49,14 @@ def test_progress_by_similarity() -> None:
 
 @pytest.mark.parametrize(
     ("response", "problem"),
-    [
-        (ask(), ""),
-        ("<think>hm</think>" + ask("[0,1,0,1,.5]", "Movie_10", "Movie_3"), ""),
-        ("<interact> guess: 0,0,0,0,0 QUESTION: would you prefer Movie_1 OVER Movie_2</interact>", ""),
-        (ask("0.5,0.5"), "not-a-vector"),
-        (ask("0.5,0.5,0.5,nan,0.5"), "not-a-vector"),
-        (ask(first="Movie_11"), "unknown-movie"),
-        (ask(first="Movie_2"), "unknown-movie"),
-        (ask(first="movie_1"), "unknown-movie"),
-        ("<interact>Would you prefer Movie_1 over Movie_2?</interact>", "not-a-question"),
-        ("<interact>" + "Guess: " * 10_000 + "</interact>", "not-a-question"),
-    ],
-)
+    [(ask(), ""), ("<think>hm</think>" + ask("[0,1,0,1,.5]", "Movie_10", "Movie_3"), ""),
+     ("<interact> guess: 0,0,0,0,0 QUESTION: would you prefer Movie_1 OVER Movie_2</interact>", ""),
+     (ask("0.5,0.5"), "not-a-vector"), (ask("0.5,0.5,0.5,nan,0.5"), "not-a-vector"),
+     (ask(first="Movie_11"), "unknown-movie"), (ask(first="Movie_2"), "unknown-movie"),
+     (ask(first="movie_1"), "unknown-movie"),
+     ("<interact>Would you prefer Movie_1 over Movie_2?</interact>", "not-a-question"),
+     ("<interact>" + "Guess: " * 10_000 + "</interact>", "not-a-question")],
+)  # fmt: skip
 def test_parsing(response: str, problem: str) -> None:
     parsed = parse_action(response, tasks.find_task(TASK), "paper", final=False)
     assert getattr(parsed, "problem", "") == problem

@@ -65,15 +65,11 @@ def test_bad_options_are_named() -> None:
 
 @pytest.mark.parametrize(
     ("response", "problem"),
-    [
-        ("<interact>Would you prefer Movie_1 over Movie_2?</interact>", "not-a-question"),
-        ("<interact>Guess: 0,0,0,0,0\nQuestion: Which is better?</interact>", "not-a-question"),
-        (ask("0.5,0.5"), "not-a-vector"),
-        (ask("0.5,0.5,0.5,0.5,1.5"), "not-a-vector"),
-        (ask(second="Movie_11"), "unknown-movie"),
-        (ask(second="Movie_1"), "same-movie"),
-    ],
-)
+    [("<interact>Would you prefer Movie_1 over Movie_2?</interact>", "not-a-question"),
+     ("<interact>Guess: 0,0,0,0,0\nQuestion: Which is better?</interact>", "not-a-question"),
+     (ask("0.5,0.5"), "not-a-vector"), (ask("0.5,0.5,0.5,0.5,1.5"), "not-a-vector"),
+     (ask(second="Movie_11"), "unknown-movie"), (ask(second="Movie_1"), "same-movie")],
+)  # fmt: skip
 def test_unreadable_questions(response: str, problem: str) -> None:
     parsed = prompts.parse_action(response, tasks.find_task(TASK), "paper")
     assert not isinstance(parsed, prompts.Question) and (parsed.kind, parsed.problem) == ("malformed", problem)

@@ -67,20 +67,15 @@ PUZZLE = Puzzle(
 
 @pytest.mark.parametrize(
     ("question", "reply", "topics"),
-    [
-        ("Were there raiders?", YES, ("fact 0",)),
-        ("Was it the plague?", NO, ("fact 1",)),
-        ("Wasn't it the plague?", YES, ("fact 1",)),
-        ("Were there no raiders?", NO, ("fact 0",)),
-        ("Raiders or the plague?", NO, ("fact 0", "fact 1")),
-        ("Did a jealous rival steal the bell?", YES, ("key question 0",)),
-        ("Did a jealous rival not steal the bell?", NO, ("key question 0",)),
-        ("Did nobody hear the storm?", YES, ("key question 1",)),
-        ("Did somebody hear the storm?", NO, ("key question 1",)),
-        ("Was there a bell?", UNKNOWN, ()),
-        ("Who did it?", rules.NOT_A_QUESTION, ()),
-    ],
-)
+    [("Were there raiders?", YES, ("fact 0",)), ("Was it the plague?", NO, ("fact 1",)),
+     ("Wasn't it the plague?", YES, ("fact 1",)), ("Were there no raiders?", NO, ("fact 0",)),
+     ("Raiders or the plague?", NO, ("fact 0", "fact 1")),
+     ("Did a jealous rival steal the bell?", YES, ("key question 0",)),
+     ("Did a jealous rival not steal the bell?", NO, ("key question 0",)),
+     ("Did nobody hear the storm?", YES, ("key question 1",)),
+     ("Did somebody hear the storm?", NO, ("key question 1",)), ("Was there a bell?", UNKNOWN, ()),
+     ("Who did it?", rules.NOT_A_QUESTION, ())],
+)  # fmt: skip
 def test_the_rule_judge(question: str, reply: str, topics: tuple[str, ...]) -> None:
     assert rule_reply(PUZZLE, question) == Reply(reply, topics)
 
@@ -276,14 +271,10 @@ def test_what_the_server_is_asked(server: Loopback) -> None:
 
 @pytest.mark.parametrize(
     ("said", "reply", "progress"),
-    [
-        ("**No**", "No", True),
-        ("<think>Yes?</think>\n unknown.", "Unknown", False),
-        ("Yes, I should check it.</think>\n\nno", "No", True),
-        ("YES, he did.", "Yes", True),
-        ("This is not a question, please propose your next question.", rules.NOT_A_QUESTION, True),
-    ],
-)
+    [("**No**", "No", True), ("<think>Yes?</think>\n unknown.", "Unknown", False),
+     ("Yes, I should check it.</think>\n\nno", "No", True), ("YES, he did.", "Yes", True),
+     ("This is not a question, please propose your next question.", rules.NOT_A_QUESTION, True)],
+)  # fmt: skip
 def test_replies_of_the_server(server: Loopback, said: str, reply: str, progress: bool) -> None:
     server.answer = saying(said)
     observation, *_, info = started(**keys(server)).step("<interact>Was it night?</interact>")

@@ -45,29 +45,22 @@ def score(trajectory, **keys):
 
 @pytest.mark.parametrize(
     ("trajectory", "keys", "expected"),
-    [
-        (episode(ANSWER), {}, 2.1),
-        (episode(ANSWER), {"prs_require_tool_call": True}, -0.9),
-        (episode(CALL, ANSWER), {"prs_require_tool_call": True}, 2.1),
-        (episode(CALL, UNTAGGED), {}, 2.1),
-        (episode(UNTAGGED), {}, 2.0),
-        (episode(CALL, ANSWER, invalid=[0]), {}, -0.9),
-        (episode("junk", invalid=[0]), {}, -1.0),
-        (episode(CALL, THINK + "<answer> </answer>"), {}, 0.1),
-        (episode(CALL, THINK + "<answer> Paris"), {}, 0.0),
-        (episode(CALL, CALL), {}, 0.0),
-        (episode(CALL, ANSWER, invalid=[1]), {}, 0.1),
-        (episode(CALL, ANSWER, references=("New York City", "Rome", "paris")), {}, 2.1),
-        (episode(CALL, ANSWER.replace("Paris", "new york"), references=("New York City",)), {}, 1.706531),
-        (episode(CALL, ANSWER.replace("Paris", "new york city usa"), references=("New York City",)), {}, 1.1),
-        (episode(CALL, ANSWER), {"prs_form": "long"}, 3.1),
-        (episode(CALL, ANSWER.replace("Paris", "Rome")), {"prs_form": "long"}, 1.1),
-        (episode(CALL, ANSWER.replace("Paris", "It is Paris")), {"prs_form": "long"}, 2.1),
-        (episode(CALL, ANSWER), {"prs_form": "general"}, 1.1 + 2 * 0.7310585786),
-        (episode(CALL, ANSWER.replace("Paris", "Rome")), {"prs_form": "general"}, 1.6),
-        (episode(CALL, ANSWER), {"prs_form": "general", "prs_thresholds": [2.0, 1.0]}, 1.1),
-    ],
-)
+    [(episode(ANSWER), {}, 2.1), (episode(ANSWER), {"prs_require_tool_call": True}, -0.9),
+     (episode(CALL, ANSWER), {"prs_require_tool_call": True}, 2.1), (episode(CALL, UNTAGGED), {}, 2.1),
+     (episode(UNTAGGED), {}, 2.0), (episode(CALL, ANSWER, invalid=[0]), {}, -0.9),
+     (episode("junk", invalid=[0]), {}, -1.0), (episode(CALL, THINK + "<answer> </answer>"), {}, 0.1),
+     (episode(CALL, THINK + "<answer> Paris"), {}, 0.0), (episode(CALL, CALL), {}, 0.0),
+     (episode(CALL, ANSWER, invalid=[1]), {}, 0.1),
+     (episode(CALL, ANSWER, references=("New York City", "Rome", "paris")), {}, 2.1),
+     (episode(CALL, ANSWER.replace("Paris", "new york"), references=("New York City",)), {}, 1.706531),
+     (episode(CALL, ANSWER.replace("Paris", "new york city usa"), references=("New York City",)), {}, 1.1),
+     (episode(CALL, ANSWER), {"prs_form": "long"}, 3.1),
+     (episode(CALL, ANSWER.replace("Paris", "Rome")), {"prs_form": "long"}, 1.1),
+     (episode(CALL, ANSWER.replace("Paris", "It is Paris")), {"prs_form": "long"}, 2.1),
+     (episode(CALL, ANSWER), {"prs_form": "general"}, 1.1 + 2 * 0.7310585786),
+     (episode(CALL, ANSWER.replace("Paris", "Rome")), {"prs_form": "general"}, 1.6),
+     (episode(CALL, ANSWER), {"prs_form": "general", "prs_thresholds": [2.0, 1.0]}, 1.1)],
+)  # fmt: skip
 def test_rewards_of_episodes(trajectory, keys, expected):
     assert score(trajectory, **keys)[0] == pytest.approx(expected, abs=1e-6)
 
@@ -192,13 +185,9 @@ def test_what_the_judge_is_asked(server):
 
 @pytest.mark.parametrize(
     ("reply", "verdict"),
-    [
-        ("<think> no? </think>\n\n**Yes**", 1.0),
-        ("Yes, I should check it.</think>\n\nno", 0.0),
-        ("no, wait</think>yes<think>really?</think>\nNo.", 0.0),
-        ("no<think>or yes", 0.0),
-    ],
-)
+    [("<think> no? </think>\n\n**Yes**", 1.0), ("Yes, I should check it.</think>\n\nno", 0.0),
+     ("no, wait</think>yes<think>really?</think>\nNo.", 0.0), ("no<think>or yes", 0.0)],
+)  # fmt: skip
 def test_a_verdict_is_what_follows_the_judges_thoughts(server, reply, verdict):
     server.reply = lambda text: reply
     assert wait(make_judge(openai(server)).verdict(READING)) == verdict

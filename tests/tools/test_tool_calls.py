@@ -69,14 +69,11 @@ def test_what_cannot_be_read_says_why(text: str, problem: str) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
-    [
-        ({"city": "Rome", "days": 2}, ""),
-        ({}, "'city' is a required property"),
-        ({"city": 3}, "at 'city': 3 is not of type 'string'"),
-        ({"city": "Rome", "days": 0}, "at 'days': 0 is less than the minimum of 1"),
-        ({"city": "Rome", "moon": True}, "'moon' was unexpected"),
-    ],
-)
+    [({"city": "Rome", "days": 2}, ""), ({}, "'city' is a required property"),
+     ({"city": 3}, "at 'city': 3 is not of type 'string'"),
+     ({"city": "Rome", "days": 0}, "at 'days': 0 is less than the minimum of 1"),
+     ({"city": "Rome", "moon": True}, "'moon' was unexpected")],
+)  # fmt: skip
 def test_a_call_is_held_to_its_schema(arguments: dict, problem: str) -> None:
     found = check_call(ToolCall("weather", arguments), TOOLS)
     assert problem in found and bool(found) == bool(problem)
@@ -91,16 +88,12 @@ def test_references_to_elsewhere_are_not_followed() -> None:
 
 @pytest.mark.parametrize(
     ("definition", "problem"),
-    [
-        ("weather", "tools is str"),
-        ([3], "a tool definition is int"),
-        ([{"function": {"parameters": {}}}], "without a usable name"),
-        ([{"name": "a b"}], "without a usable name"),
-        ([{"name": "t", "parameters": [1]}], "parameters is list"),
-        ([{"name": "t", "parameters": {"type": "objekt"}}], "parameters is no JSON schema"),
-        ([{"name": "t"}, {"name": "t"}], "tool 't' is defined twice"),
-    ],
-)
+    [("weather", "tools is str"), ([3], "a tool definition is int"),
+     ([{"function": {"parameters": {}}}], "without a usable name"), ([{"name": "a b"}], "without a usable name"),
+     ([{"name": "t", "parameters": [1]}], "parameters is list"),
+     ([{"name": "t", "parameters": {"type": "objekt"}}], "parameters is no JSON schema"),
+     ([{"name": "t"}, {"name": "t"}], "tool 't' is defined twice")],
+)  # fmt: skip
 def test_definitions_that_are_none(definition: object, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         read_tools(definition)

@@ -197,19 +197,13 @@ def test_windows_keep_what_stands_around_observations() -> None:
 
 @pytest.mark.parametrize(
     ("response", "bare", "command"),
-    [
-        ("<think>a <action>x</action></think> <action> go to\n desk 1 </action>", False, "go to desk 1"),
-        ("I go.\n\ngo to desk 1\n ", True, "go to desk 1"),
-        ("<think>go to desk 1", True, None),
-        ("<think>x</think> look", True, "look"),
-        ("<action> </action>", False, None),
-        ('<tool_call>{"name": "env_step", "arguments": {"command": "look"}}</tool_call>', False, "look"),
-        ('<tool_call>{"name": "other", "arguments": {"command": "look"}}</tool_call>', False, None),
-        ("<tool_call>look</tool_call>", True, None),
-        ("x" * 5000, True, "x" * 1000),
-        ("a \ud800", True, "a ?"),
-    ],
-)
+    [("<think>a <action>x</action></think> <action> go to\n desk 1 </action>", False, "go to desk 1"),
+     ("I go.\n\ngo to desk 1\n ", True, "go to desk 1"), ("<think>go to desk 1", True, None),
+     ("<think>x</think> look", True, "look"), ("<action> </action>", False, None),
+     ('<tool_call>{"name": "env_step", "arguments": {"command": "look"}}</tool_call>', False, "look"),
+     ('<tool_call>{"name": "other", "arguments": {"command": "look"}}</tool_call>', False, None),
+     ("<tool_call>look</tool_call>", True, None), ("x" * 5000, True, "x" * 1000), ("a \ud800", True, "a ?")],
+)  # fmt: skip
 def test_reading(response: str, bare: bool, command: str | None) -> None:
     assert read_command(response, bare) == command
 

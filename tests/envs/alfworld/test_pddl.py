@@ -46,13 +46,10 @@ def test_domain_and_problem() -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("(a\n(b)", "line 2: the text ends before the definition does (1 parentheses open)"),
-        ("(a)\n(b)", "line 2: text after the end"),
-        ("(a\n é)", "line 2: a character outside ASCII"),
-        ("(" * 65, "line 1: parentheses nested deeper than 64"),
-    ],
-)
+    [("(a\n(b)", "line 2: the text ends before the definition does (1 parentheses open)"),
+     ("(a)\n(b)", "line 2: text after the end"), ("(a\n é)", "line 2: a character outside ASCII"),
+     ("(" * 65, "line 1: parentheses nested deeper than 64")],
+)  # fmt: skip
 def test_unbalanced_text(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         pddl.read_expression(text)

@@ -136,12 +136,9 @@ class Named(Drawn):
 
 @pytest.mark.parametrize(
     ("keys", "task", "texts"),
-    [
-        ({"state_key": "anchor"}, "", ("start", "after left")),
-        ({"state_key": "observation"}, "", ("hall", "attic")),
-        ({"state_key": "anchor", "state_scope": "task"}, "house", ("start", "after left")),
-    ],
-)
+    [({"state_key": "anchor"}, "", ("start", "after left")), ({"state_key": "observation"}, "", ("hall", "attic")),
+     ({"state_key": "anchor", "state_scope": "task"}, "house", ("start", "after left"))],
+)  # fmt: skip
 def test_states_are_known_by_their_name_or_by_what_is_shown(
     keys: dict[str, str], task: str, texts: tuple[str, str]
 ) -> None:
