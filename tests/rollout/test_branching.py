@@ -199,14 +199,3 @@ def test_a_way_that_does_not_lead_back_is_named_with_what_differs(
     error = check(make_env, branching).input_error
     assert message in error and "\n" not in error
     assert make_env is Drawn or error.startswith("environment drawn cannot be branched by")
-
-
-def test_the_game_with_copies_of_its_own_passes() -> None:
-    from rl_agents.envs.base import make_env
-
-    player = Player(ScriptedEngine(qwen(), lambda text: "<interact> 231 </interact>"), CONTEXT, LIMITS)
-    specs = [EpisodeSpec("3-4-0-3/123/312", 0, 0, 5)]
-    for branching in ("snapshot", "replay"):
-        pool = EnvPool(lambda: make_env("guess_numbers", {}))
-        found = asyncio.run(check_branching(specs, pool, player, branching, "guess_numbers"))  # type: ignore[arg-type]
-        assert found.checked == specs and not found.input_error

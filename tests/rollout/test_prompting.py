@@ -13,9 +13,8 @@ from rl_agents.data.trajectory import Step
 from rl_agents.envs.base import make_env
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
 from rl_agents.rollout.env_calls import read_step
-from rl_agents.rollout.prompting import MEMORY_HEADING, REACT_INSTRUCTION, TRIALS, ReAct, Reflexion
+from rl_agents.rollout.prompting import MEMORY_HEADING, REACT_INSTRUCTION, ReAct, Reflexion
 from rl_agents.rollout.turns import next_dialogue
-from rl_agents.trainer.algorithm import AgentConfig
 
 TASK = {"task_id": "3-4-0-3/123/231"}
 WRONG, RIGHT = "<answer>312</answer>", "<answer>231</answer>"
@@ -70,29 +69,6 @@ def test_the_last_attempt_ends_the_episode_and_a_solved_one_too() -> None:
     short = Reflexion(GuessNumbersEnv(), max_turns=2)
     short.reset(options=TASK)
     assert "Do not act now" in [short.step(f"<interact>12{digit}</interact>")[0] for digit in (3, 4)][1]
-
-
-def test_reflexion_in_the_rollout_path(beginner_model_dir: Path) -> None:
-    """A small model that plays badly gets further attempts, each from a prompt without the past dialogue."""
-    keys = {"model": str(beginner_model_dir), "prompting": "reflexion", "max_model_len": 256}
-    config = AgentConfig().local()
-    config.agent.update({"env": "guess_numbers", **keys})
-    algo = config.build_algo()
-    try:
-        episodes = algo.evaluate_policy(episodes=16)
-    finally:
-        algo.stop()
-    retried = [t for t in episodes if t.metrics.get("trials", 1) > 1]
-    assert retried
-    for trajectory in retried:
-        requests = [i for i, step in enumerate(trajectory.steps) if "Do not act now" in step.observation]
-        assert len(requests) == trajectory.metrics["trials"] - 1 < TRIALS
-        reflection = requests[0]
-        again = trajectory.steps[reflection + 1]
-        assert MEMORY_HEADING in again.observation
-        first = trajectory.steps[0].prompt_ids
-        assert again.prompt_ids[: len(first) - 1] == first[:-1]
-        assert len(again.prompt_ids) < len(trajectory.steps[reflection].prompt_ids)
 
 
 def test_one_command_compares_prompting_with_a_model(

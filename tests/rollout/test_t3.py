@@ -287,12 +287,11 @@ def test_truncation_metrics():
     assert truncation_metrics([broken]) == {}
 
 
-@pytest.mark.parametrize("algo", ["grpo", "ppo"])
-def test_training_truncates_and_evaluation_does_not(beginner_model_dir, algo):
+def test_training_truncates_and_evaluation_does_not(beginner_model_dir):
     from rl_agents.trainer.algorithm import AgentConfig
 
     config = AgentConfig().training(
-        algo=algo, model=str(beginner_model_dir), truncation="t3", tasks_per_iteration=8, group_size=4, eval_episodes=8
+        algo="ppo", model=str(beginner_model_dir), truncation="t3", tasks_per_iteration=8, group_size=4, eval_episodes=8
     )
     agent = config.local().build_algo()
     history = [agent.train()["agent"] for _ in range(3)]

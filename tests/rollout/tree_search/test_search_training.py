@@ -80,11 +80,6 @@ def test_when_every_state_is_walked_through_nothing_is_updated(
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(algo).items())
 
 
-def test_a_prompt_longer_than_the_context_is_the_users_error(beginner_model_dir: Path) -> None:
-    with pytest.raises(InputError, match="does not fit max_model_len=6"):
-        build(beginner_model_dir, max_model_len=6, max_response_tokens=4).train()
-
-
 class Noisy(gymnasium.Env[str, str]):
     """No two episodes are alike."""
 
