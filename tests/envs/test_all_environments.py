@@ -1,7 +1,5 @@
 """What every built-in environment that runs without external data must keep."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import random

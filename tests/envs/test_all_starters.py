@@ -1,7 +1,5 @@
 """What the starter model of every environment that has one must keep."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any

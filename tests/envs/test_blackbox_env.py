@@ -1,7 +1,5 @@
 """Blackbox as an environment: its keys and tasks, and agents seen from inside out."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -1,7 +1,5 @@
 """CircuitDecoding: rules on hand-worked cases, the frozen panels, the episode, players and the starter."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """GuessNumbers: rules on hand-worked cases, the frozen panel, the episode, the demonstrator and the starter."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """long_form_qa: the almanac, files of one's own, the episode, judges with a server, PRS, the starter."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

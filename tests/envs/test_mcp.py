@@ -1,7 +1,5 @@
 """The environment mcp: the example of the docs, real servers, their deaths, and files that are wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

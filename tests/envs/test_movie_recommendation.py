@@ -1,7 +1,5 @@
 """MovieRecommendation: rules on hand-worked cases, the frozen panel, the episode, the scripted players, the starter."""
 
-from __future__ import annotations
-
 import random
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Multi-hop QA: scores, worlds, the episode, players, and question files in their published forms."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """An environment of the user's own, ``gymnasium:<module>:<id>``: its page's example as printed, and its errors."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import linecache

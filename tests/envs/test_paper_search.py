@@ -1,7 +1,5 @@
 """PaperSearch: rewards by hand, libraries, the episode, fuzzed calls, files, citations, the served selector."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """PreferenceEstimation: rules on hand-worked cases, the frozen panels, the episode, players and the starter."""
 
-from __future__ import annotations
-
 import itertools
 from functools import partial
 

@@ -1,7 +1,5 @@
 """SituationPuzzles: rules by hand, our puzzles, AR-Bench's files, the episode, a judge behind a server."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Responses with tags, whose reading takes linear time, and turns of an agent with tools: calls or an answer."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

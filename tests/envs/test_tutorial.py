@@ -1,7 +1,5 @@
 """docs/tutorials/your-own-environment.md: its environment works, and its code is the file's."""
 
-from __future__ import annotations
-
 import random
 import re
 import sys

@@ -1,7 +1,5 @@
 """WebShop: pages, prompts, the episode, players, catalogs, stores and retrieval."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """WebShop's reward: purchases worked by hand, the published code's own cases, and the real products where they are."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import os

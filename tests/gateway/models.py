@@ -1,7 +1,5 @@
 """A tiny real model that reads a chat template with tools, and what tests of the gateway share."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import hashlib

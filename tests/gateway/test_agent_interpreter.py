@@ -1,7 +1,5 @@
 """Agents in an interpreter of their own: many sessions in one process, and what ends them."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import textwrap

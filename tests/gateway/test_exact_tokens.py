@@ -1,7 +1,5 @@
 """The exact prompt of the next call, even if clients edit their history."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

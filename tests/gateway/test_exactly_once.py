@@ -1,7 +1,5 @@
 """Retries, broken deliveries, failures and restarts: one answer per question, and none that is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import Counter

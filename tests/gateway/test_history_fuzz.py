@@ -3,8 +3,6 @@
 PYTHONPATH=.:tests python tests/gateway/test_history_fuzz.py 10000
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json

@@ -1,7 +1,5 @@
 """kill -9 of a real gateway process: no answer that was sampled is lost, and no question has two."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

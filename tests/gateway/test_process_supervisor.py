@@ -1,7 +1,5 @@
 """Agents' processes: what they are given, what they leave, and that nothing of them lives on."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """OpenAI's and Anthropic's own SDKs on a real gateway: exact tokens over tool turns, and their retries."""
 
-from __future__ import annotations
-
 import asyncio
 
 import anthropic

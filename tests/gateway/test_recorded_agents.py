@@ -4,8 +4,6 @@ The recordings are what the released commands sent, with texts, tools and ids sh
 that the recorded histories hold.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a client sees of an answer, piece by piece and as a whole."""
 
-from __future__ import annotations
-
 import pytest
 from gateway.models import ADD, letters, tokenizer
 from hypothesis import given, settings

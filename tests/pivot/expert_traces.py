@@ -1,7 +1,5 @@
 """Traces for tests: a small dialogue to break in many ways, and the real files where they are at hand."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

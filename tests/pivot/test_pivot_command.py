@@ -1,7 +1,5 @@
 """From traces to training steps on the command line: the help desk, and real traces. Takes half a minute."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

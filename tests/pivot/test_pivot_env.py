@@ -1,7 +1,5 @@
 """The pivot environment: its tasks, its verdicts, and the chat that its dialogues begin with."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Profiling in parts that survive, the choice of pivots, the picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

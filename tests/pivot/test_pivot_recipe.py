@@ -1,7 +1,5 @@
 """PivotRL's recipe: advantages over the rollouts of one turn, and what it reports about pivots and verifier."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Verifiers: golden cases of the paper and of NeMo-Gym's rows, and what passes that exact matching refuses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

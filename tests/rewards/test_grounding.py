@@ -1,7 +1,5 @@
 """Long answers held against evidence and points, by hand."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """PRS on episodes: what their text says, which stage they reach, and judges: what they are asked, accept and cost."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

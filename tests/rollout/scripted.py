@@ -1,7 +1,5 @@
 """Stand-ins: an engine that says what a function tells it to, and environments that behave in known ways."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

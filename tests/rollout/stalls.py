@@ -1,7 +1,5 @@
 """Where T3's rule fires on a sequence of turns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from rl_agents.rollout.truncation import StallMode, StallRule, TurnFacts

@@ -1,7 +1,5 @@
 """Episodes of agents that nobody rewrote, through a real gateway: what they become, and what goes wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shlex

@@ -1,7 +1,5 @@
 """Branching at a state: siblings with one prompt, equal ways back, broken environments, and the check beforehand."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import random

@@ -1,7 +1,5 @@
 """What an environment does to its process stays with its episode."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

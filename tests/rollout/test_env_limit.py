@@ -1,7 +1,5 @@
 """Siblings, checks and prompting baselines wherever environments are called."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import threading

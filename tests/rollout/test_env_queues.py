@@ -1,7 +1,5 @@
 """Calls of environments that stand in line for a place at a judge or a tool: that time is not the server's."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Environments in coroutines and threads: the same results, within the same limits, and nothing is left."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

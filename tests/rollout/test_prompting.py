@@ -1,7 +1,5 @@
 """ReAct and Reflexion around a real environment, in the loop of a small model, and from the command line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Batches on a runner's event loop: what is done comes back, the rest goes on with the next exchange."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """T3 in the real agent loop: what it ends, when, with which reward, and what it leaves alone."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import json

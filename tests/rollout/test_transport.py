@@ -1,7 +1,5 @@
 """Episodes on their way from an env runner to the driver."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 

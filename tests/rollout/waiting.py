@@ -1,7 +1,5 @@
 """Environments that wait, compute, draw and hang, as ``gymnasium:rollout.waiting:NAME``."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """The MCP client against real servers on the official SDK: over pipes and over HTTP, well-behaved and not."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -1,7 +1,5 @@
 """The file of MCP servers: what it may say, and what is said about a bad one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Thoughts and words, for every form that chat templates give a response; and everyone who reads them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

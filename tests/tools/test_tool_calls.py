@@ -1,7 +1,5 @@
 """Tool calls in responses: every written form, every defect, and the feedback that names it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

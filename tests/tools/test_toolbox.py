@@ -1,7 +1,5 @@
 """The toolbox: every call gets one bounded answer, whatever the model wrote."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The real engine runs in a process of its own (``textworld_server.py``), started 
 ``RL_AGENTS_TEXTWORLD_PYTHON`` names, or with this one if it has TextWorld.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """Games for the tests: the reference data, where it is at hand, and the one real trial made playable."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The environment alfworld: prompts, actions, episodes on both engines, snapshots, options, bad data."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import random

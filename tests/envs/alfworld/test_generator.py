@@ -1,7 +1,5 @@
 """Generated games: the same everywhere, solvable, and split by layout."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Reading and writing the text grammar of ALFWorld games."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

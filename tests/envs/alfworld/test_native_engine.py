@@ -1,7 +1,5 @@
 """The native ALFWorld engine: game files, episodes, snapshots, errors. What it is held equal to: test_differential."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from pathlib import Path

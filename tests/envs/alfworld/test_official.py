@@ -1,7 +1,5 @@
 """Games in the layout of alfworld-download: what is listed, and one clear line for what is broken."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

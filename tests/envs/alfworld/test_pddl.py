@@ -1,7 +1,5 @@
 """Reading PDDL, normal forms, and loops over facts."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

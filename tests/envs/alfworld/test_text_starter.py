@@ -1,7 +1,5 @@
 """The starters of alfworld: tokenizers, demonstrations, lengths, and recipes on the papers' prompts that run."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 from pathlib import Path

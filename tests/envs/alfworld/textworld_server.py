@@ -6,8 +6,6 @@ TextWorld (whose dependencies are under the GPL) in rl_agents' processes. Reques
 ALFWorld's hand-coded expert would do next; null where it does not know).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -3,8 +3,6 @@
 They need ``make clients``. All of them live in one process, which imports every framework once (`hosted`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

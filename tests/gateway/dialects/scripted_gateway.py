@@ -1,7 +1,5 @@
 """A gateway without an engine: it answers from a list, through the real dialects, and keeps what clients sent."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """Answers in three dialects, whole and streamed; `test_dialect_clients` has what the SDKs make of them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence

@@ -1,7 +1,5 @@
 """The real SDKs read what the dialects write: whole, streamed, synchronous and asynchronous, and when it goes wrong."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

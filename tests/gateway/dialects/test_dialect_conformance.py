@@ -1,7 +1,5 @@
 """Every answer, whole and streamed, validates as the official clients' own types."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from types import ModuleType

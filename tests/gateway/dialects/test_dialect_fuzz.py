@@ -1,7 +1,5 @@
 """Whatever JSON comes: a call or a refusal with one line, never anything else."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

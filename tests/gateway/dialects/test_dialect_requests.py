@@ -1,7 +1,5 @@
 """Requests in three dialects become the same call; what cannot be served is refused by name."""
 
-from __future__ import annotations
-
 import copy
 from types import ModuleType
 from typing import Any

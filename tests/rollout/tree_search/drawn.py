@@ -1,7 +1,5 @@
 """A hand-drawn world: few states, named by their observation, and a policy that says what is written beside each."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence

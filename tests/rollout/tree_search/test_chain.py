@@ -1,7 +1,5 @@
 """The chain of sampled steps: its values against algebra, and against the search's own preferences."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

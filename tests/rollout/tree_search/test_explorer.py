@@ -1,7 +1,5 @@
 """The search on a hand-drawn world, node by node: order, counts, scores, rewards, bounds, and going on after a stop."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """What searches ask runners for, what they hand to the learner, and what is kept for the picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

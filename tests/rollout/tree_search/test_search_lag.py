@@ -1,7 +1,5 @@
 """Searches with a lag of 1: a tick is learned from while the next one is expanded; one thread has the same results."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an iteration of searching reports, on hand-made counts, and the loop that makes it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """3spo for real on guess_numbers: it learns, resumes exactly within searches, and refuses what it cannot do."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

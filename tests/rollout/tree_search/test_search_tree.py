@@ -1,7 +1,5 @@
 """Nodes and finished paths of one search, on hand-made steps."""
 
-from __future__ import annotations
-
 import pytest
 
 from rl_agents.chat.template import Dialogue

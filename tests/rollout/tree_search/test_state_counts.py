@@ -1,7 +1,5 @@
 """What is counted, under which name, for how long; and the cases of eq. 1 reached by counting."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Eq. 2 from statistics: the worked example, every switch, and both conventions for ends."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
