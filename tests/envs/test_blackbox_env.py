@@ -41,7 +41,7 @@ def options(**keys) -> BlackboxOptions:
     return BlackboxOptions(**{"agent_command": sys.executable, **keys})
 
 
-def test_what_is_missing_is_said_in_one_line():
+def test_bad_input_is_named_in_one_line(tmp_path):
     for keys, problem in (
         ({"agent_command": ""}, "environment blackbox needs an agent: env.agent_command="),
         ({"agent": "a:b"}, "set env.agent_command or env.agent, not both"),
@@ -51,6 +51,15 @@ def test_what_is_missing_is_said_in_one_line():
         with pytest.raises(InputError, match=problem) as error:
             task_ids("train", options(**keys))
         assert "\n" not in str(error.value)
+    for text, problem in (
+        ('{"id": "a"}\n{"id"', "tasks.jsonl, line 2: not JSON"),
+        ('{"id": "a"}\n{"id": "a"}', "tasks.jsonl: the task id 'a' occurs twice"),
+        ('{"id": "a", "split": "tset"}', "tasks.jsonl, line 1: split is 'tset': did you mean 'test'"),
+        ("\n", "tasks.jsonl: no tasks in it"),
+    ):
+        (tmp_path / "tasks.jsonl").write_text(text)
+        with pytest.raises(InputError, match=problem):
+            task_ids("train", options(tasks=str(tmp_path / "tasks.jsonl")))
 
 
 def test_tasks_of_another_environment_are_taken_with_its_model_and_limits():
@@ -76,18 +85,6 @@ def test_a_file_of_tasks_is_split_by_its_records_or_by_hash(tmp_path):
     assert len(train) == 45 and len(test) == 5 and not set(train) & set(test)
     with pytest.raises(InputError, match=r"unknown blackbox task 't99'"):
         task_payload("t99", chosen, 5)
-
-
-def test_a_wrong_line_is_named(tmp_path):
-    for text, problem in (
-        ('{"id": "a"}\n{"id"', "tasks.jsonl, line 2: not JSON"),
-        ('{"id": "a"}\n{"id": "a"}', "tasks.jsonl: the task id 'a' occurs twice"),
-        ('{"id": "a", "split": "tset"}', "tasks.jsonl, line 1: split is 'tset': did you mean 'test'"),
-        ("\n", "tasks.jsonl: no tasks in it"),
-    ):
-        (tmp_path / "tasks.jsonl").write_text(text)
-        with pytest.raises(InputError, match=problem):
-            task_ids("train", options(tasks=str(tmp_path / "tasks.jsonl")))
 
 
 def test_agents_that_are_coroutines_are_found_in_the_current_folder(tmp_path, monkeypatch):
@@ -171,7 +168,7 @@ def test_thoughts_that_a_client_drops_are_dropped_where_they_are_read_as_sent():
     assert not history.turn(call(user("begin"), kept, user("next"))).new_dialogue
 
 
-def test_a_client_that_sends_what_is_new_alone_goes_on_from_the_last_response():
+def test_what_is_new_alone_goes_on_and_equal_histories_have_equal_anchors():
     history = History()
     history.turn(call(user("begin")))
     answer = history.answer(call(user("begin")), "fine")
@@ -181,8 +178,6 @@ def test_a_client_that_sends_what_is_new_alone_goes_on_from_the_last_response():
     whole.answer(call(user("begin")), "fine")
     assert turn == whole.turn(call(user("begin"), said(answer), user("next")))
 
-
-def test_anchors_are_equal_for_equal_histories():
     def anchors(*actions):
         history, messages, found = History(), [user("begin")], []
         for action in actions:

@@ -123,9 +123,6 @@ def test_rewards() -> None:
     for answer in ("", first, "none", f"{first}, {second}, {first}"):
         _, reward, terminated, _, info = started().step(f"<answer>{answer}</answer>")
         assert (reward, terminated, info["success"], info["valid"]) == (0.0, True, False, True)
-
-
-def test_compact_answers_name_truth_tables() -> None:
     task = tasks.find_task(TASK)
     words = " ".join(task.tables[position] for position in task.hidden)
     assert started(prompt="compact").step(f"<answer> {words} </answer>")[1] == 1.0

@@ -74,13 +74,16 @@ def start(name, task="seed-3", seed=0, **options):
     return env, *env.reset(seed=seed, options={"task_id": task})
 
 
-def test_text_environments_pass_through():
+def test_text_and_pictures_in_text_pass_through():
     env, observation, info = start("test/Door-v0")
     assert observation == "A door with a code." and info["valid"] and info["anchor"] == observation
     assert env.inner.unwrapped.options is None
     assert env.step("no idea")[:4] == ("closed", 0.0, False, False)
     observation, reward, terminated, _, info = env.step(f" {env.inner.unwrapped.code}")
     assert (observation, reward, terminated, info["success"]) == ("open", 1.0, True, True)
+    env, observation, _ = start("test/Sketch-v0", kwargs={"mark": "X"})
+    assert observation == "Observation: 0\n[X]FG\nAnswer with a number from 0 to 1."
+    assert env.step("1")[0] == "Observation: 1\n[X]FG"
 
 
 def test_named_actions():
@@ -126,12 +129,6 @@ def test_task_sets():
         task_ids("gymnasium:test/Door-v0", "train", {"train_tasks": -1})
     with pytest.raises(InputError, match="seed-<number>"):
         task_seed("seed-³")
-
-
-def test_pictures_in_text():
-    env, observation, _ = start("test/Sketch-v0", kwargs={"mark": "X"})
-    assert observation == "Observation: 0\n[X]FG\nAnswer with a number from 0 to 1."
-    assert env.step("1")[0] == "Observation: 1\n[X]FG"
 
 
 def test_what_can_be_played():

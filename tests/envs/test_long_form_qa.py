@@ -145,9 +145,6 @@ def test_files_of_ones_own(own: dict[str, str]) -> None:
     assert started("heron", **own).state.task.references == ("The grey heron eats fish.",)
     with pytest.raises(InputError, match="is only for the almanac"):
         make(**own, prompt="compact")
-
-
-def test_a_drawn_share_is_the_test_set(own: dict[str, str]) -> None:
     path = Path(own["questions"])
     path.write_text("".join(json.dumps({"question": f"Q{i}?", "points": ["P."]}) + "\n" for i in range(20)))
     found = load_questions(str(path))

@@ -118,10 +118,6 @@ def test_environments_of_a_process_share_servers_until_the_last_one_closes(files
     own.close()
 
 
-def test_states_of_tools_cannot_be_copied(files: dict[str, str]) -> None:
-    assert not takes_snapshots(make(**files), "auto")
-
-
 def test_a_dead_server_ends_the_episode_with_a_cause(tmp_path: Path) -> None:
     broken = make(servers=servers_file(tmp_path, MISBEHAVING), tasks=TASKS)
     try:
@@ -178,7 +174,7 @@ def test_servers_that_do_not_start_are_told_to_all_who_wait_for_them(tmp_path: P
             make(**options).reset()
 
 
-def test_bad_options(files: dict[str, str]) -> None:
+def test_bad_options_and_states_that_cannot_be_copied(files: dict[str, str]) -> None:
     for options, problem in (
         ({}, "needs env.servers=FILE"),
         ({**files, "servers": "none.json"}, r"none\.json: cannot be read"),
@@ -186,6 +182,7 @@ def test_bad_options(files: dict[str, str]) -> None:
     ):
         with pytest.raises(InputError, match=problem):
             make(**options)
+    assert not takes_snapshots(make(**files), "auto")
 
 
 def test_an_unknown_tool_of_the_choice_is_named(files: dict[str, str], env: McpEnv) -> None:

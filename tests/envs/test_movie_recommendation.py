@@ -26,7 +26,7 @@ def ask(guess: str = "0.5,0.5,0.5,0.5,0.5", first: str = "Movie_1", second: str 
     return f"<interact>\nGuess: {guess}\nQuestion: Would you prefer {first} over {second}?\n</interact>"
 
 
-def test_preferences_by_hand() -> None:
+def test_rules_by_hand() -> None:
     a, b, c = Movie("a", (10, 0, 3)), Movie("b", (0, 10, 4)), Movie("c", (0, 10, 3))
     assert preference((2, 1, 0), a, b) == "Yes" and preference((1, 2, 0), a, b) == "No"
     assert preference((1, 1, 0), a, b) == "Equal" and preference((1, 1, 1), a, b) == "No"
@@ -34,9 +34,6 @@ def test_preferences_by_hand() -> None:
     assert best_movies((0, 0, 1), [a, b, c]) == (b,)
     assert cosine((1, 0), (2, 0)) == 1.0 and cosine((0, 0), (1, 0)) == 0.0
     assert cosine((3, 4), (4, 3)) == pytest.approx(0.96)
-
-
-def test_progress_by_similarity() -> None:
     truth = (10, 0)
     away, near, exact = (0.5, 0.5), (0.5, 0.1), (1.0, 0.0)
     assert rules.progresses([away], truth)

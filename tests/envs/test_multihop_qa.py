@@ -245,9 +245,6 @@ def test_a_corpus_of_its_own(tmp_path: Path) -> None:
     assert env.step("<answer>Bo</answer>")[1] == 1.0
     options = {"questions": str(questions), "test_questions": str(questions), "passages": str(corpus)}
     assert play("1", **options)[1]["success"] and not play("2", **options)[1]["success"]
-
-
-def test_supporting_passages_that_the_corpus_lacks_are_not_waited_for(tmp_path: Path) -> None:
     questions = written(tmp_path / "q.json", HOTPOT, {**HOTPOT, "_id": "h2"})
     corpus = written(tmp_path / "c.jsonl", {"id": "1", "title": "Ada", "text": "Ada was born in Kelm."})
     env = make(questions=str(questions), test_questions=str(questions), passages=str(corpus))

@@ -159,9 +159,6 @@ def test_success_without_the_environments_word(folder: Path) -> None:
         env = make_env("gymnasium:mine:Mine", {"success_return": wanted})
         env.reset(seed=0)
         assert [env.step("x")[4]["success"] for _ in range(2)] == won
-
-
-def test_an_unreadable_last_action_keeps_the_judgement(folder: Path) -> None:
     write(folder, "action_space = Discrete(2)")
     env = make_env("gymnasium:mine:Mine", {"success_return": 1.0})
     env.reset(seed=0)

@@ -206,14 +206,11 @@ def test_bad_records_are_named(tmp_path: Path, bad: object, message: str) -> Non
         task_ids("train", data=str(tmp_path))
 
 
-def test_bad_files_are_named(tmp_path: Path) -> None:
+def test_bad_and_missing_data_are_named(tmp_path: Path) -> None:
     for text in (b"[{]", b"\xff\xfe"):
         (tmp_path / "test.json").write_bytes(text)
         with pytest.raises(InputError, match=r"test(\.json)?: (a value cannot be read|not UTF-8)"):
             task_ids("test", data=str(tmp_path))
-
-
-def test_missing_data_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
         task_ids("train", data=str(tmp_path / "absent"))
     with pytest.raises(InputError, match="no data in it"):
@@ -279,9 +276,7 @@ def test_replies_of_the_server(server: Loopback, said: str, reply: str, progress
     assert (observation, info["progress"]) == (reply, progress)
 
 
-def test_a_silent_or_odd_server_ends_the_episode_with_its_cause(
-    server: Loopback, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_or_odd_server_ends_the_episode(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JudgeKeys, "judge_retries", 1)
     env = started(**keys(server), judge_timeout_s=2.0)
     before = env.snapshot()

@@ -343,16 +343,13 @@ def test_broken_official_files_are_named(tmp_path: Path, items: object, message:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["items_ins_v2_1000.json", "items_shuffle_1000.json"]
 
 
-def test_missing_catalogues_are_named(tmp_path: Path) -> None:
+def test_missing_catalogues_are_named_and_a_store_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, message in ((str(tmp_path / "none"), "valid: small, generated"), (str(tmp_path), "no items_shuffle")):
         with pytest.raises(InputError, match=re.escape(message)):
             find_catalogue(name)
     (tmp_path / "x.sqlite").write_bytes(b"no database at all, but long enough to be looked at" * 100)
     with pytest.raises(InputError, match="not a WebShop product store"):
         Store(tmp_path / "x.sqlite")
-
-
-def test_a_store_is_built_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path))
     path = find_catalogue("small").ensure_store()
     stamp = path.stat().st_mtime_ns

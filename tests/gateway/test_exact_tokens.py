@@ -210,7 +210,10 @@ async def test_stop_strings_cut_what_is_shown_and_never_the_ids():
     assert extends(trace.steps[1].prompt_ids, trace.steps[0])
 
 
-async def test_a_full_context_ends_the_session_and_cuts_nothing():
+async def test_the_budget_of_an_answer_and_of_a_session():
+    rig = Rig()
+    small, large = [await rig.ask(user(f"task {n}"), max_tokens=n) for n in (3, 1000)]
+    assert small.completion_tokens == 3 and small.finish == "length" and large.completion_tokens <= 12
     rig = Rig(max_model_len=60)
     await rig.ask(user("task"))
     problems = []
@@ -221,12 +224,6 @@ async def test_a_full_context_ends_the_session_and_cuts_nothing():
     trace = await rig.trace()
     assert {(p.status, p.code) for p in problems} == {(400, "context_length_exceeded")}
     assert len(rig.engine.seen) == 1 and trace.end == "context_length" and len(trace.steps) == 1
-
-
-async def test_a_smaller_budget_is_honored_and_a_larger_one_is_not():
-    rig = Rig()
-    small, large = [await rig.ask(user(f"task {n}"), max_tokens=n) for n in (3, 1000)]
-    assert small.completion_tokens == 3 and small.finish == "length" and large.completion_tokens <= 12
 
 
 async def test_a_template_that_cannot_render_messages_separately_renders_the_whole_prompt():
@@ -335,7 +332,7 @@ def test_of_answers_with_one_text_the_ids_of_their_calls_decide_then_the_later_o
     assert first[0].content == first[1].content and last.parent.id == first[1].call
 
 
-async def test_the_first_of_several_continuations_is_next_and_the_others_continue_later():
+async def test_the_first_continuation_is_next_and_the_last_word_stays():
     rig = Rig()
     a = await rig.ask(user("task"))
     b = await rig.ask(user("task"), reply(a), user("left"))
@@ -344,9 +341,6 @@ async def test_the_first_of_several_continuations_is_next_and_the_others_continu
     trace = await rig.trace()
     assert [step.call for step in trace.steps] == [c.call, a.call, b.call, d.call]
     assert [step.next_step for step in trace.steps] == [3, None, None, None] and trace.abandoned == 0
-
-
-async def test_the_last_word_is_never_abandoned():
     rig = Rig()
     first = await rig.all(user("task"), count=2)
     await rig.ask(user("task"), reply(first[0]), user("go on"))

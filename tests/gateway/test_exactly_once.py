@@ -116,7 +116,7 @@ async def test_tokens_are_passed_on_while_they_are_sampled():
     assert behind[0] < behind[-1] and len(set(behind)) > 10
 
 
-async def test_an_engine_that_dies_is_a_503_and_the_retry_has_the_same_seed():
+async def test_an_engine_that_dies_or_takes_too_long_is_a_503_or_a_504():
     pool = MemoryPool()
     rig = Rig(pool=pool)
     rig.engine.failures = 1
@@ -127,9 +127,6 @@ async def test_an_engine_that_dies_is_a_503_and_the_retry_has_the_same_seed():
     assert problem.status == 503 and "engine 0 died" in problem.message
     assert {seed for _, seed in rig.engine.seen} == {step_seed(7, 0)} and len(trace.steps) == 1
     assert [e.state for e in pool.of(Exchange)] == ["started", "failed", "started", "finished"]
-
-
-async def test_an_answer_that_takes_too_long_is_a_504():
     rig = Rig(request_timeout_s=0.05)
     rig.engine.gate = asyncio.Event()
     with pytest.raises(ApiError) as caught:
@@ -152,9 +149,6 @@ async def test_a_closed_session_waits_for_its_calls_and_then_refuses():
     first, problems = await first, [*problems, caught.value.status]
     assert [step.call for step in trace.steps] == [first.call] and trace.end == "done"
     assert problems == [410, 410, 404, 410]
-
-
-async def test_a_call_that_outlives_its_session_is_told_so():
     rig = Rig(close_wait_s=0.05)
     rig.engine.gate = asyncio.Event()
     asking = asyncio.create_task(rig.ask(user("task")))
@@ -179,13 +173,17 @@ async def test_rewards_of_a_call_add_up_and_one_that_is_sent_twice_counts_once()
     assert trace.steps[0].reward == 2.5 and trace.reward == 3.0
 
 
-async def test_more_calls_than_allowed_are_refused():
+async def test_sessions_have_a_number_of_calls_and_are_opened_once():
     rig = Rig(max_calls=2)
     await rig.all(user("task"), count=2)
     with pytest.raises(ApiError) as caught:
         await rig.ask(user("more"))
     problem, trace = caught.value, await rig.trace()
     assert problem.status == 410 and trace.end == "max_calls" and len(trace.steps) == 2
+    rig = Rig()
+    for problem in (opening("s"), opening("t", seed=-1)):
+        with pytest.raises(ApiError):
+            rig.gateway.open(problem)
 
 
 def test_a_gateway_that_is_started_again_knows_its_sessions(tmp_path):
@@ -260,10 +258,3 @@ def test_a_question_that_takes_the_place_of_one_without_an_answer_is_itself_afte
     told = {step.observation: step.call for step in trace.steps}
     assert [told[step.observation] for step in expected.steps] == [step.call for step in expected.steps]
     assert set(told) == {"task", "two", "three", "four"}
-
-
-async def test_a_session_cannot_be_opened_twice_or_with_a_seed_below_zero():
-    rig = Rig()
-    for problem in (opening("s"), opening("t", seed=-1)):
-        with pytest.raises(ApiError):
-            rig.gateway.open(problem)

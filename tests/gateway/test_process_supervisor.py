@@ -109,15 +109,12 @@ def test_last_result_counts():
     assert read_result({"reward": np.float32(0.5), "success": np.bool_(True)}) == AgentResult(0.5, True)
 
 
-def test_exit_code_matters_only_without_a_result():
+def test_exit_code_matters_only_without_a_result_that_can_be_used():
     assert run_code("print('{\"reward\": 1}'); raise SystemExit(3)").result == AgentResult(1.0)
     end = run_code("import sys; print('thinking'); print('no luck\\n\\n', file=sys.stderr); sys.exit(3)")
     assert end == AgentEnd(error="exit code 3: no luck")
     assert run_code("raise SystemExit(4)").error == "exit code 4: no output"
     assert run_code("pass") == AgentEnd()
-
-
-def test_result_that_cannot_be_used_is_an_error():
     for line, problem in (
         ('{"reward": NaN}', "reward is float nan, not a finite number"),
         ('{"success": 1}', "success is int 1, not true or false"),

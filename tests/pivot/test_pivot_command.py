@@ -62,9 +62,7 @@ def test_profiling_again_plays_nothing_and_says_the_same(profiled: Path, beginne
     assert "holds a profile with rollouts=6, not 8" in capsys.readouterr().err
 
 
-def test_with_a_lag_actors_learn_what_one_process_does(
-    ray_session: None, profiled: Path, beginner: Path, tmp_path: Path
-) -> None:
+def test_actors_learn_what_one_process_does(ray_session: None, profiled: Path, beginner: Path, tmp_path: Path) -> None:
     keys = [f"env.pivots={profiled / 'turns.parquet'}", f"model={beginner}", "async_level=1"]
     keys += ["rollout_correction=none", "engine=torch"]
     weights = []

@@ -64,7 +64,7 @@ def test_wordings_of_one_reason_are_equivalent_and_those_of_others_are_not() -> 
             assert (verdict.score == 1.0) is (written in group), (written, wording)
 
 
-def test_no_trace_is_in_both_sets() -> None:
+def test_the_desk_is_the_same_everywhere_and_no_trace_in_both_sets() -> None:
     turns = {turn.turn_id: turn.trace_id for turn in desk_turns()}
     train, test = task_ids("pivot", "train", {}), task_ids("pivot", "test", {})
     assert len(train) + len(test) == len(turns) and not {turns[t] for t in train} & {turns[t] for t in test}
@@ -72,6 +72,8 @@ def test_no_trace_is_in_both_sets() -> None:
     assert len(task_ids("pivot", "test", {"test_share": 0.5})) > len(test)
     both = split_by_trace(desk_turns()[:2], 0.5)
     assert both[0] == both[1], "one trace serves both"
+    assert desk_record(3) == desk_record(3) and desk_record(3) != desk_record(3, seed=1)
+    assert desk_turns()[0].turn_id == "d3c7a405d6167020" and len(desk_turns()) == 1196
 
 
 def test_errors_for_people(tmp_path: Path) -> None:
@@ -95,11 +97,6 @@ def test_a_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
         write_turns(path, desk_turns()[:count])
         ids = {split: task_ids("pivot", split, {"pivots": str(path)}) for split in ("train", "test")}
         assert len(ids["train"]) + len(ids["test"]) == count
-
-
-def test_the_desk_is_the_same_everywhere() -> None:
-    assert desk_record(3) == desk_record(3) and desk_record(3) != desk_record(3, seed=1)
-    assert desk_turns()[0].turn_id == "d3c7a405d6167020" and len(desk_turns()) == 1196
 
 
 # --- the chat that a dialogue begins with -------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def test_the_figures_of_a_profile(tmp_path: Path) -> None:
     assert variance == pytest.approx(mean * (1 - mean))
 
 
-def test_pivots_have_open_outcomes_and_are_hard() -> None:
+def test_pivots_have_open_outcomes_and_are_hard_and_the_random_arm_does_not_look() -> None:
     # Golden cases of two, eight, no and six successes in eight rollouts.
     mean, variance = np.array([0.25, 1.0, 0.0, 0.75, 0.6, 0.5]), np.array([0.1875, 0.0, 0.0, 0.1875, 0.24, 0.25])
     names = list("abcdef")
@@ -106,9 +106,6 @@ def test_pivots_have_open_outcomes_and_are_hard() -> None:
     ]  # fmt: skip
     noise = np.full(6, 1e-12)
     assert not choose_pivots(mean, noise, names, Rule()).any(), "what floats make of equal scores is no variance"
-
-
-def test_the_random_arm_does_not_look() -> None:
     drawn = [pivot.choose_at_random(1000, 100, seed) for seed in (0, 0, 1)]
     assert all(keep.sum() == 100 for keep in drawn)
     assert (drawn[0] == drawn[1]).all() and (drawn[0] != drawn[2]).any()

@@ -43,7 +43,7 @@ def test_what_follows_from_the_evidence(sentence: str, supported: bool) -> None:
     assert grounded_share(sentence, EVIDENCE) == float(supported)
 
 
-def test_shares() -> None:
+def test_shares_of_sentences_and_names() -> None:
     answer = "Velmora was founded by Ada Tarn. Velmora was founded in 1300. It is. It was. "
     assert grounded_share(answer, EVIDENCE) == 0.5  # sentences of function words state nothing
     points = ("Velmora was founded by Ada Tarn.", "Torhaven lies on the river Ister.")
@@ -51,9 +51,6 @@ def test_shares() -> None:
     assert stated_share("Torhaven lies on the river Ister and Velmora was founded by Ada Tarn.", points) == 1.0
     assert grounded_share("", EVIDENCE) == grounded_share("It is.", EVIDENCE) == stated_share("x", ()) == 0.0
     assert grounded_share("Velmora", ()) == 0.0
-
-
-def test_sentences_and_names() -> None:
     assert sentences('He said "Go!" Then 3.5 m... . \n\nEnd') == ['He said "Go!', "Then 3.5 m...", "End"]
     assert len(sentences("a b. " * 5 * MAX_SENTENCES)) <= MAX_SENTENCES + 1
     assert Statement.of("Yesterday the US Navy's B2 met Ada in Rome.").names == {

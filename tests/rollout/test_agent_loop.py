@@ -111,9 +111,6 @@ def test_the_context_limit_cuts_the_response_and_then_the_episode():
     (step,) = trajectory.steps
     assert (step.finish_reason, len(step.response_ids)) == ("length", 5)
     assert by.requests[0][1].max_tokens == 5
-
-
-def test_no_response_begins_where_the_context_leaves_no_room_for_one():
     (whole,) = play([2]).trajectories
     second = len(whole.steps[1].prompt_ids)
     for room, steps in ((1, 1), (4, 1), (5, 2)):
@@ -135,6 +132,11 @@ def test_first_prompts_that_do_not_fit():
     fits, too_long = play([2, 3], Wordy).trajectories
     assert fits.end_cause == "terminated"
     assert (too_long.end_cause, too_long.steps) == ("context_length", []) and too_long.truncated and not too_long.failed
+    rollouts = asyncio.run(
+        collect_episodes(specs(2), Countdown, engine(), CONTEXT, dataclasses.replace(LIMITS, max_model_len=5))
+    )
+    assert "does not fit max_model_len=5" in rollouts.input_error and len(rollouts.trajectories) == 1
+    assert asyncio.run(play_episodes([], Countdown, engine(), CONTEXT, LIMITS)).trajectories == []
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_an_environment_that_cannot_be_created():
         play([2], unconfigured)
 
 
-def test_engine_failures_are_not_the_episodes_fault():
+def test_engine_failures_are_not_the_episodes_fault_and_our_own_bugs_are_not_hidden():
     by = engine(fail=lambda text: "task 3" in text and "turn 1" in text)
     rollouts = play([2, 3, 4], by=by)
     assert [t.task_id for t in rollouts.trajectories] == ["task-2", "task-4"]
@@ -184,6 +186,12 @@ def test_engine_failures_are_not_the_episodes_fault():
     assert rollouts.engine_errors == ["engine 0 died during generate"]
     again = asyncio.run(play_episodes(rollouts.unfinished, Countdown, engine(), CONTEXT, LIMITS)).trajectories
     assert again == [play([2, 3, 4]).trajectories[1]]
+
+    def script(text):
+        raise AttributeError("a bug")
+
+    with pytest.raises(AttributeError, match="a bug"):
+        play([2, 3], by=engine(script))
 
 
 @pytest.mark.parametrize(
@@ -196,14 +204,6 @@ def test_malformed_completions_are_engine_errors(ids, logprobs):
 
     rollouts = play([2], by=Malformed())
     assert not rollouts.trajectories and rollouts.engine_errors[0].startswith("engine returned")
-
-
-def test_our_own_bugs_are_not_hidden():
-    def script(text):
-        raise AttributeError("a bug")
-
-    with pytest.raises(AttributeError, match="a bug"):
-        play([2, 3], by=engine(script))
 
 
 def test_environments_that_say_little():
@@ -229,11 +229,3 @@ def test_windows_use_the_environments_own_format():
     for step, shown in zip(good.steps, ("0 before task 2 begins", "1 before turn 1", "1 before turn 2"), strict=True):
         assert shown in qwen().decode(step.prompt_ids)
     assert failed.end_cause == "env_garbage: render_window returned int, not a str"
-
-
-def test_collect_reports_what_play_raises():
-    rollouts = asyncio.run(
-        collect_episodes(specs(2), Countdown, engine(), CONTEXT, dataclasses.replace(LIMITS, max_model_len=5))
-    )
-    assert "does not fit max_model_len=5" in rollouts.input_error and len(rollouts.trajectories) == 1
-    assert asyncio.run(play_episodes([], Countdown, engine(), CONTEXT, LIMITS)).trajectories == []

@@ -275,7 +275,7 @@ async def stalling(task, client):
     return 1.0
 
 
-def test_t3_asks_for_the_answer_and_takes_it(tasks):
+def test_t3_asks_for_the_answer_and_ends_with_nothing_without_one(tasks):
     def script(prompt):
         return "the answer" if ANSWER_INSTRUCTION in prompt else "w"
 
@@ -285,9 +285,6 @@ def test_t3_asks_for_the_answer_and_takes_it(tasks):
     assert trajectory.facts["truncation"] == fact
     assert [step.reward for step in trajectory.steps] == [0, 0, 0, 1] and trajectory.success
     assert trajectory.terminated and not trajectory.truncated
-
-
-def test_t3_ends_with_nothing_where_the_agent_goes_on(tasks):
     (trajectory,) = collect(stalling, tasks, limits=cutting("force_answer"), engine=scripted()).trajectories
     assert trajectory.end_cause == "truncated_by_rule: t3 after turn 3, no answer"
     assert len(trajectory.steps) == 4 and trajectory.steps[-1].observation.endswith(ANSWER_INSTRUCTION)

@@ -191,9 +191,7 @@ def test_ways_that_work_pass() -> None:
         (Drawn, "snapshot", "no snapshot() and restore()"),
     ],
 )
-def test_a_way_that_does_not_lead_back_is_named_with_what_differs(
-    make_env: Callable[[], Any], branching: str, message: str
-) -> None:
+def test_a_way_that_does_not_lead_back_is_named(make_env: Callable[[], Any], branching: str, message: str) -> None:
     error = check(make_env, branching).input_error
     assert message in error and "\n" not in error
     assert make_env is Drawn or error.startswith("environment drawn cannot be branched by")

@@ -39,6 +39,11 @@ def test_what_an_episode_draws_depends_on_its_seed_alone() -> None:
     alone = {seed: draws(seed)[seed] for seed in (1, 2)}
     assert draws(1, 2) == draws(2, 1) == alone
     assert alone[1] != alone[2] and len(set(alone[1])) == 3
+    guard = EnvGuard("t", 1, 1.0)
+    first = called(guard, draw)
+    assert called(guard, draw) != first
+    guard.generators.reset()
+    assert called(guard, draw) == first
 
 
 def test_a_seed_that_the_environment_sets_is_kept_between_its_calls() -> None:
@@ -61,14 +66,6 @@ def test_the_process_keeps_its_own_generators() -> None:
         return [first, draw()]
 
     assert outside(EnvGuard("t", 1, 1.0)) == outside()
-
-
-def test_generators_begin_again_with_the_seed() -> None:
-    guard = EnvGuard("t", 1, 1.0)
-    first = called(guard, draw)
-    assert called(guard, draw) != first
-    guard.generators.reset()
-    assert called(guard, draw) == first
 
 
 def test_the_runner_keeps_its_working_directory(tmp_path) -> None:

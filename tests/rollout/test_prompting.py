@@ -69,9 +69,7 @@ def test_the_last_attempt_ends_the_episode_and_a_solved_one_too() -> None:
     assert "Do not act now" in [short.step(f"<interact>12{digit}</interact>")[0] for digit in (3, 4)][1]
 
 
-def test_one_command_compares_prompting_with_a_model(
-    beginner_model_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_command_compares_prompting(beginner_model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(beginner_model_dir)
     policies = [model, f"react:{model}", f"reflexion:{model}"]
     keys = ["--episodes", "8", "--seeds", "1", "--local"]

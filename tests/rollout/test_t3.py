@@ -222,7 +222,7 @@ def test_random_truncation_follows_the_episodes_seed():
     assert play(guesses, truncation(truncation="random", truncation_beta=0.0)).end_cause == "terminated"
 
 
-def test_character_ngrams_know_repetition_from_news():
+def test_embedders(tmp_path):
     embed = HashedNgrams().embed
     question = "Is the first letter of the word a vowel?"
     assert embed(question) @ embed("is the FIRST letter of  the word a vowel?") == pytest.approx(1.0)
@@ -230,9 +230,6 @@ def test_character_ngrams_know_repetition_from_news():
     assert embed(question) @ embed("How many rooms does the hotel have?") < 0.5
     assert embed("").sum() == 0 and embed(question) @ embed("") == 0
     assert question_of("<think> 1 <interact> </think> <interact> 2 3 </interact>") == "2 3"
-
-
-def test_embedder_folders_are_checked(tmp_path):
     with pytest.raises(InputError, match="neither `ngrams` nor a model folder"):
         make_embedder("no/such/folder")
     with pytest.raises(InputError, match=r"needs sentence-transformers: pip install|cannot be loaded"):

@@ -97,11 +97,23 @@ def test_anchors() -> None:
     assert not any("-" in text.replace("placed-", "") for text in said), "no thing by its own name"
 
 
-def test_a_snapshot_is_small() -> None:
+def test_snapshots_are_small_and_games_shared() -> None:
     env = started("full/pick/kitchen-3/1", size="full")
     for _ in range(40):
         env.step(random.Random(0).choice(env.view.admissible))
     assert len(pickle.dumps(env.snapshot())) < 30_000
+    ids = task_ids("test")[:8]
+    started(ids[0]).step("look")
+    for task in ids:
+        tasks.compiled_game(task)
+    tracemalloc.start()
+    envs = [started(ids[i % 8]) for i in range(400)]
+    for env in envs:
+        env.step("look")
+    per_env = tracemalloc.get_traced_memory()[0] / len(envs)
+    tracemalloc.stop()
+    assert per_env < 20_000
+    assert tasks.compiled_game.cache_info().maxsize == tasks.KEPT_GAMES
 
 
 def played(prompt: str) -> AlfworldEnv:
@@ -240,18 +252,3 @@ def test_trials_without_a_game_are_left_out_and_counted(tmp_path: Path, capsys: 
     said = capsys.readouterr().err
     assert "1 of 4 trials can be used, 1 with movable receptacles or slices excluded, 1 without a game file" in said
     assert said.endswith("1 unsolvable excluded\n") and said.count("\n") == 1
-
-
-def test_many_environments_share_their_games() -> None:
-    ids = task_ids("test")[:8]
-    started(ids[0]).step("look")
-    for task in ids:
-        tasks.compiled_game(task)
-    tracemalloc.start()
-    envs = [started(ids[i % 8]) for i in range(400)]
-    for env in envs:
-        env.step("look")
-    per_env = tracemalloc.get_traced_memory()[0] / len(envs)
-    tracemalloc.stop()
-    assert per_env < 20_000
-    assert tasks.compiled_game.cache_info().maxsize == tasks.KEPT_GAMES

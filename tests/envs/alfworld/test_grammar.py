@@ -57,7 +57,7 @@ def grammar_text(productions: dict[str, object], actions: str = "") -> str:
     return f'# comment\ngrammar :: """{json.dumps(productions)}""";\n{actions}'
 
 
-def test_a_file() -> None:
+def test_a_file_and_unknown_symbols_in_it() -> None:
     action = 'action Go { feedback :: "#x#"; pddl :: """(:action)"""; template :: "go {r}"; }\n'
     more = (
         'action b { template :: "b"; feedback :: "#y#"; grammar :: """\n# no\n{"y": [{"rhs": "Y", "weight": 3}]}"""; }'
@@ -65,6 +65,9 @@ def test_a_file() -> None:
     found = grammar.parse_grammar(grammar_text({"x": [{"rhs": "X"}], "y": []}, action + more))
     assert found.actions["go"].template == (Text("go "), Each(Value("r"), None, False))
     assert [p.symbols for p in found.productions["y"]] == [(Text("Y"),)]
+    found = grammar.parse_grammar(grammar_text({"look": [{"rhs": "#lok#"}]}))
+    with pytest.raises(InputError, match="symbol '#lok#' has no productions: did you mean 'look'"):
+        list(grammar.symbols_below(found, grammar.parse_text("#look#")))
 
 
 @pytest.mark.parametrize(
@@ -129,9 +132,3 @@ def test_the_first_production_that_applies() -> None:
         rendered("#loop#", productions)
     with pytest.raises(InputError, match="variable 'z' has no value"):
         rendered("{z.name}")
-
-
-def test_unknown_symbols_are_found_before_they_are_written() -> None:
-    found = grammar.parse_grammar(grammar_text({"look": [{"rhs": "#lok#"}]}))
-    with pytest.raises(InputError, match="symbol '#lok#' has no productions: did you mean 'look'"):
-        list(grammar.symbols_below(found, grammar.parse_text("#look#")))

@@ -44,13 +44,10 @@ def test_every_text_is_encoded_and_comes_back(prompt: Prompt) -> None:
     assert tokenizer.unk_token is None and len(tokenizer) <= 2048
 
 
-def test_bytes_that_are_no_text_can_be_sampled_and_read() -> None:
+def test_tokens_are_bytes_and_the_same_in_prompt_and_action() -> None:
     template = ChatTemplate(tokenizer_of("3spo"))
     texts = [template.decode([token]) for token in range(len(template.tokenizer))]
     assert all(text.encode().decode() == text for text in texts) and "\ufffd" in texts
-
-
-def test_what_is_copied_has_the_same_ids_in_prompt_and_action() -> None:
     tokenizer = tokenizer_of("3spo")
     said = tokenizer.encode("</think> <action>take mug 1 from sinkbasin 2</action>", add_special_tokens=False)
     read = tokenizer.encode("are: ['look', 'take mug 1 from sinkbasin 2', 'inventory']", add_special_tokens=False)
@@ -60,9 +57,6 @@ def test_what_is_copied_has_the_same_ids_in_prompt_and_action() -> None:
         assert [ids[i : i + 2] for i in range(len(ids))].count(place) == 1
     goal = tokenizer.encode("Your task is to: put a clean mug in cabinet\n", add_special_tokens=False)
     assert thing[0] in goal, "the task names it by the same token"
-
-
-def test_the_tokenizer_is_always_the_same() -> None:
     again = starter_spec("alfworld", {"prompt": "3spo"}).build_tokenizer()
     assert again.get_vocab() == tokenizer_of("3spo").get_vocab()
 

@@ -53,10 +53,12 @@ async def given(*pieces: Piece | ApiError) -> AsyncIterator[Piece]:
         yield piece
 
 
-def test_a_call_without_words_has_no_content_and_an_empty_answer_has() -> None:
+def test_a_call_without_words_has_no_content_and_one_answer_of_two_is_a_failure() -> None:
     call = call_of(chat_completions)
     bodies = [chat_completions.whole(call, [answer]) for answer in (answered("", ("f", {})), answered(""))]
     assert [body["choices"][0]["message"]["content"] for body in bodies] == [None, ""]
+    found = streamed(chat_completions, call_of(chat_completions, n=2), given(Start("a1", CREATED), answered("Five.")))
+    assert found[-1]["error"]["code"] == "answer_broken_off"
 
 
 def test_a_whole_response() -> None:
@@ -93,11 +95,6 @@ def test_an_answer_that_never_comes_is_a_failure(dialect: ModuleType) -> None:
     text = json.dumps(failing(dialect, Start("a1", CREATED), Delta(0, "Fi")))
     assert "the answer broke off; send the request again" in text
     assert "message_stop" not in text and "completed" not in text.split("output_text.delta")[-1]
-
-
-def test_one_answer_of_two_is_a_failure() -> None:
-    found = streamed(chat_completions, call_of(chat_completions, n=2), given(Start("a1", CREATED), answered("Five.")))
-    assert found[-1]["error"]["code"] == "answer_broken_off"
 
 
 async def test_a_refusal_before_the_first_piece_is_raised() -> None:

@@ -87,7 +87,7 @@ def without_parsed(data: Any) -> Any:
     return data
 
 
-def test_several_choices(script: Script, oai: openai.OpenAI) -> None:
+def test_several_choices_and_usage_when_asked(script: Script, oai: openai.OpenAI) -> None:
     script.answers = [ANSWERS["words"]]
     whole = chat(oai, n=2)
     assert [choice.message.content for choice in whole.choices] == ["Five is the sum.", "Five is the sum.!"]
@@ -96,9 +96,6 @@ def test_several_choices(script: Script, oai: openai.OpenAI) -> None:
         for choice in chunk.choices:
             texts[choice.index] += choice.delta.content or ""
     assert texts == [choice.message.content for choice in whole.choices] and script.calls[-1].count == 2
-
-
-def test_raw_chunks_carry_usage_only_when_asked(script: Script, oai: openai.OpenAI) -> None:
     script.answers = [ANSWERS["words"]]
     assert all(chunk.usage is None and chunk.choices for chunk in chat(oai, stream=True))
     *chunks, last = chat(oai, stream=True, stream_options={"include_usage": True})

@@ -128,12 +128,15 @@ def test_null_is_as_good_as_nothing(dialect: ModuleType, body: dict[str, Any]) -
     assert {name for name in call.options if name not in ("instructions", "include_usage")} == set()
 
 
-def test_chat_options_are_read() -> None:
+def test_chat_options_are_read_and_counting_needs_no_limit() -> None:
     call = chat_completions.read(changed(CHAT, stream_options={"include_usage": True}, n=3, stop=["a", "b", "a"]))
     assert call.options["include_usage"] is True and call.count == 3 and call.stop == ("a", "b")
     both = chat_completions.read(changed(CHAT, max_tokens=5))
     assert both.max_tokens == 9  # the new name wins
     assert chat_completions.read({**said(ASKED), "max_tokens": 5}).max_tokens == 5
+    body = {name: value for name, value in MESSAGES.items() if name != "max_tokens"}
+    call = messages.read_count(body)
+    assert call.messages == HISTORY and call.max_tokens is None and messages.counted(7) == {"input_tokens": 7}
 
 
 def user(content: str) -> dict[str, Any]:
@@ -164,13 +167,10 @@ def test_what_clients_send_back_is_accepted(dialect: ModuleType, item: dict[str,
     assert dialect.read(said(item, ASKED)).messages == (message, ASKED)
 
 
-def test_thoughts_that_come_as_a_message_belong_to_the_words_after_them() -> None:
+def test_thoughts_come_as_a_message_and_responses_follow_others() -> None:
     items = [{"role": "assistant", "content": text} for text in ("<think>\nHm.\n</think>", "Yes.")]
     call = responses.read(said(ASKED, *items))
     assert call.messages == (ASKED, {"role": "assistant", "content": "Yes.", "reasoning_content": "\nHm.\n"})
-
-
-def test_a_response_that_follows_another_sends_only_what_is_new() -> None:
     output = {"type": "function_call_output", "call_id": "c1", "output": "5"}
     reference = {"type": "item_reference", "id": "fc_1"}
     body = {"model": "m", "input": [reference, output], "previous_response_id": "resp_a1"}
@@ -179,12 +179,6 @@ def test_a_response_that_follows_another_sends_only_what_is_new() -> None:
     assert responses.read({"model": "m", "input": [], "previous_response_id": "resp_resp_x"}).previous == "resp_x"
     alone = responses.read({"model": "m", "input": [reference, ASKED]})
     assert alone.messages == (ASKED,) and alone.ignored == {"input.item_reference": 1}
-
-
-def test_counting_needs_no_limit() -> None:
-    body = {name: value for name, value in MESSAGES.items() if name != "max_tokens"}
-    call = messages.read_count(body)
-    assert call.messages == HISTORY and call.max_tokens is None and messages.counted(7) == {"input_tokens": 7}
 
 
 def asked(**fields: Any) -> dict[str, Any]:
@@ -327,9 +321,7 @@ REFUSED: list[tuple[ModuleType, dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("dialect", "body", "param", "message"), REFUSED, ids=[row[3][:50] for row in REFUSED])
-def test_a_field_that_matters_is_refused_by_name(
-    dialect: ModuleType, body: dict[str, Any], param: str, message: str
-) -> None:
+def test_fields_that_matter_are_refused(dialect: ModuleType, body: dict[str, Any], param: str, message: str) -> None:
     with pytest.raises(ApiError) as refused:
         dialect.read(body)
     assert refused.value.status == 400 and refused.value.param == param and message in refused.value.message

@@ -40,16 +40,13 @@ def test_which_child_is_entered_does_not_matter() -> None:
     assert start == pytest.approx(0.25, abs=0.02) and bad < 0.02
 
 
-def test_unseen_states() -> None:
+def test_unseen_states_and_children_without_samples() -> None:
     chain = StateChain(1.0, 100)
     assert chain.values(["x"]).tolist() == [0.0] and chain.steps("x") == 0
     observe(chain, "a", ["-", "-"], [True, True], [True, False])
     assert chain.values(["x"], prior=0.3).tolist() == [0.3]
     assert chain.values(["x"])[0] == pytest.approx(0.5, abs=1e-3)
     assert chain.steps("a") == 2
-
-
-def test_each_child_without_samples_is_as_good_as_its_own_parent() -> None:
     chain = StateChain(1.0, 100)
     observe(chain, "a", ["new", "-", "-"], [False, True, True], [False, True, False])
     assert chain.values(["a"])[0] == pytest.approx(0.5, abs=1e-3)

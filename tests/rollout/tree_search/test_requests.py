@@ -81,7 +81,7 @@ class Flaky(Drawn):
         return super().reset(**keys)
 
 
-def test_a_task_that_cannot_be_opened_is_reported_and_another_one_taken() -> None:
+def test_tasks_and_states_that_cannot_be_reached_are_reported_and_never_counted() -> None:
     class First(Flaky):
         resets = 0
 
@@ -92,8 +92,6 @@ def test_a_task_that_cannot_be_opened_is_reported_and_another_one_taken() -> Non
     assert "OSError: no such game file" in broken.end_cause and broken.seed != request.search.seed
     assert {broken.task_id, request.search.task_id} == {"house", "home"} and request.search.number == 1
 
-
-def test_a_state_that_cannot_be_reached_again_is_reported_and_never_counted() -> None:
     class Second(Flaky):
         resets, broken = 0, 3
 
@@ -137,9 +135,7 @@ class Named(Drawn):
     [({"state_key": "anchor"}, "", ("start", "after left")), ({"state_key": "observation"}, "", ("hall", "attic")),
      ({"state_key": "anchor", "state_scope": "task"}, "house", ("start", "after left"))],
 )  # fmt: skip
-def test_states_are_known_by_their_name_or_by_what_is_shown(
-    keys: dict[str, str], task: str, texts: tuple[str, str]
-) -> None:
+def test_states_have_a_name_or_what_is_shown(keys: dict[str, str], task: str, texts: tuple[str, str]) -> None:
     explorer, world = explorer_of(**keys), World(Named)
     for _ in range(2):
         world.tick(explorer)

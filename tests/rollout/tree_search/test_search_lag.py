@@ -100,9 +100,7 @@ def test_scores_know_their_versions() -> None:
 
 
 @pytest.mark.parametrize("reading", ["learned", "published"])
-def test_samples_come_from_the_update_before_and_a_resumed_run_is_equal(
-    beginner_model_dir: Path, tmp_path: Path, reading: str
-) -> None:
+def test_samples_are_one_update_old_also_when_resumed(beginner_model_dir: Path, tmp_path: Path, reading: str) -> None:
     whole = build(beginner_model_dir, algo="3spo", reading=reading)
     learned: list[tuple[int, set[int]]] = []
     learn = whole._learn

@@ -39,9 +39,7 @@ def test_a_path_adds_up_rewards_and_is_reached_by_its_actions() -> None:
     [("terminated", False, True, False), ("max_turns", False, False, True), ("context_length", False, False, True),
      ("env_error: OSError", True, False, False)],
 )  # fmt: skip
-def test_a_finished_path_is_an_episode_like_any_other(
-    cause: str, failed: bool, terminated: bool, truncated: bool
-) -> None:
+def test_a_finished_path_is_an_episode(cause: str, failed: bool, terminated: bool, truncated: bool) -> None:
     last = path(EnvReply("won", metrics={"score": 0.5}, references=["Paris"]))
     ended = search()
     ended.finished = 3

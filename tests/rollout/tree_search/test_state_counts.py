@@ -79,7 +79,7 @@ def test_beyond_the_bound_the_states_least_recently_counted_are_forgotten() -> N
     assert len(states) == 2 and states.finished == 3
 
 
-def test_counts_survive_json_in_their_order() -> None:
+def test_counts_and_rates_survive_json() -> None:
     states = StateStatistics(settings_of(), max_states=3)
     for number, path in enumerate((["a", "b"], ["c", "a"], ["b"])):
         finish(states, path, number == 1)
@@ -90,6 +90,11 @@ def test_counts_survive_json_in_their_order() -> None:
     assert other.to_json() == states.to_json()
     assert states.count("c") == (0, 0), "the oldest went, in both"
     assert other.solved == states.solved == 2
+    states, other = chain_of_three(), StateStatistics(settings_of(score_rate="chain", gamma=0.5))
+    finish(states, ["a", "b", "won"], True)
+    other.load_json(json.loads(json.dumps(states.to_json())))
+    assert other.to_json() == states.to_json()
+    assert other.score(["a"], 4).score == pytest.approx(states.score(["a"], 4).score, abs=1e-12)
 
 
 def chain_of_three(**keys: object) -> StateStatistics:
@@ -129,14 +134,6 @@ def test_the_gate_of_rates_of_the_chain_is_that_of_the_counts(gate: str) -> None
     found = states.score(["a", "b"], 4)
     assert found.open.tolist() == [False, True]
     assert found.score == pytest.approx([4**-VALUE_A if gate == "count" else 0.0, 4**-VALUE_B], abs=1e-4)
-
-
-def test_rates_of_the_chain_survive_json() -> None:
-    states, other = chain_of_three(), StateStatistics(settings_of(score_rate="chain", gamma=0.5))
-    finish(states, ["a", "b", "won"], True)
-    other.load_json(json.loads(json.dumps(states.to_json())))
-    assert other.to_json() == states.to_json()
-    assert other.score(["a"], 4).score == pytest.approx(states.score(["a"], 4).score, abs=1e-12)
 
 
 def test_a_path_gains_where_it_went_better_than_the_chain_expected() -> None:
