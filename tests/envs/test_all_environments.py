@@ -114,20 +114,6 @@ def test_the_environment_ends_with_the_turns_of_the_run(name: str) -> None:
         env.step("nothing that could be read")
 
 
-LAZY = """
-import sys
-from rl_agents.envs.base import ENVIRONMENTS
-parts = {f"{spec.module}.{part}" for spec in ENVIRONMENTS.values() for part in ("env", "tasks", "starter")}
-print(len(ENVIRONMENTS), sorted((parts | {"torch", "transformers"}) & set(sys.modules)))
-"""
-
-
-def test_listing_environments_imports_none_of_them() -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", LAZY], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split(maxsplit=1) == [str(len(NAMES)), "[]\n"]
-
-
 @every_environment
 def test_panel_ids_are_unique_exist_and_are_split(name: str) -> None:
     env = made(name)

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 from environments import starts
-from rollout.stalls import fires_at
+from rollout.scripted import fires_at
 
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env

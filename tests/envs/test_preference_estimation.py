@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from environments import starts
-from rollout.stalls import fires_at
+from rollout.scripted import fires_at
 
 from rl_agents.envs import base, preferences
 from rl_agents.envs.base import named_env

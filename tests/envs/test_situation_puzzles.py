@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from environments import starts, with_keywords
 from loopback import Loopback, loopback, saying
-from rollout.stalls import fires_at
+from rollout.scripted import fires_at
 
 from rl_agents.background import wait
 from rl_agents.envs import base

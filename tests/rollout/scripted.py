@@ -1,12 +1,14 @@
-"""Stand-ins: an engine that says what a function tells it to, and environments that behave in known ways."""
+"""Stand-ins: an engine that says what a function says, environments that behave in known ways, and T3's rule."""
 
 import asyncio
 import threading
 import time
+from collections.abc import Iterable
 
 import gymnasium
 
 from rl_agents.inference.base import Completion, EngineError
+from rl_agents.rollout.truncation import StallMode, StallRule, TurnFacts
 
 
 class ScriptedEngine:
@@ -93,3 +95,12 @@ class Broken(Countdown):
     def close(self):
         type(self).closed += 1
         raise RuntimeError("cannot even close")
+
+
+def fires_at(
+    progress: Iterable[bool], k: int, mode: StallMode = "consecutive", *, minimum_turns: int = 0
+) -> int | None:
+    """1-based turn at which the rule of a fresh episode fires, or None."""
+    rule = StallRule(k, mode, minimum_turns)
+    turns = (TurnFacts(number, True, moved, "") for number, moved in enumerate(progress, start=1))
+    return next((turn.number for turn in turns if rule.fires(turn)), None)

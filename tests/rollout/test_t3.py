@@ -7,7 +7,7 @@ from functools import cache, partial
 
 import pytest
 from episodes import play_episodes
-from rollout.scripted import Countdown, ScriptedEngine
+from rollout.scripted import Countdown, ScriptedEngine, fires_at
 
 from rl_agents.algorithms import Settings
 from rl_agents.chat.template import make_context
@@ -52,6 +52,16 @@ def play(
         play_episodes(specs, make_env, engine, make_context(context, words), limits)
     ).trajectories
     return trajectory
+
+
+def test_the_rule_fires_after_exactly_k_stalls_and_never_before_its_first_turn():
+    for k in (1, 2, 5):
+        assert fires_at([False] * (k - 1), k) is None
+        assert fires_at([False] * k, k) == k
+        assert fires_at([False] * (k - 1) + [True] + [False] * k, k) == 2 * k
+        assert fires_at([False] * (k - 1) + [True] + [False], k, "cumulative") == k + 1
+    assert fires_at([False] * 9, 2, minimum_turns=6) == 6
+    assert fires_at([False] * 5 + [True] + [False] * 3, 2, minimum_turns=6) == 8
 
 
 def outcome(t):

@@ -143,25 +143,22 @@ def windows(prompt: str) -> tuple[str, str]:
 
 def test_prompt_of_3spo() -> None:
     opening, window = windows("3spo")
+    head = "You are an expert agent operating in the ALFRED Embodied Environment. Your task is to: look at pen under "
     commands = ", ".join(f"'{command}'" for command in COMMANDS)
-    head = (
-        "You are an expert agent operating in the ALFRED Embodied Environment. Your task is to: look at pen under "
-        "the desklamp\n"
-    )
     tail = (
         f"Your admissible actions of the current situation are: [{commands}].\nNow it's your turn to take an action.\n"
-        "You should first reason step-by-step about the current situation. This reasoning process MUST be enclosed "
-        "within <think> </think> tags. Once you've finished your reasoning, you should choose an admissible action "
-        "for current step and present it within <action> </action> tags."
     )
-    assert opening == f"{head}You are now at step 1 and your current observation is: {ROOM}\n{tail}"
-    assert window == (
-        f"{head}Prior to this step, you have already taken 2 step(s). Below are the most recent 1 observations and the "
-        "corresponding actions you took:\n"
+    assert opening.startswith(
+        f"{head}the desklamp\nYou are now at step 1 and your current observation is: {ROOM}\n{tail}"
+    )
+    assert opening.endswith("for current step and present it within <action> </action> tags.")
+    steps = (
+        "the desklamp\nPrior to this step, you have already taken 2 step(s). Below are the most recent 1 observations "
+        "and the corresponding actions you took:\n"
         "[Observation 2: You are in the middle of a room. Looking quickly around you, you see nothing.]\n"
-        "[Action 2: take me away]\n"
-        f"You are now at step 3 and your current observation is: Nothing happens.\n{tail}"
+        "[Action 2: take me away]\nYou are now at step 3 and your current observation is: Nothing happens.\n"
     )
+    assert window == head + steps + opening[opening.index(tail) :]
 
 
 def test_prompt_of_steppo() -> None:
