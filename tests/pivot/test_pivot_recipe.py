@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.algorithms.pivotrl import select
+from rl_agents.algorithms.base import LossInputs
+from rl_agents.algorithms.pivotrl import policy_loss, select
 from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.trainer.resolve import resolve
@@ -68,11 +70,6 @@ def test_defaults_are_those_of_the_public_recipes() -> None:
 
 
 def test_a_ratio_per_turn_clips_the_turn_as_one() -> None:
-    import torch
-
-    from rl_agents.algorithms.base import LossInputs
-    from rl_agents.algorithms.pivotrl import policy_loss
-
     old, mask = torch.zeros(1, 2), torch.ones(1, 2)
     logprobs = torch.tensor([[0.5, -0.1]], requires_grad=True)
     inputs = LossInputs(logprobs, old, torch.ones(1, 2), mask, torch.zeros(1, 2, dtype=torch.int64))

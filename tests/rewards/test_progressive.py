@@ -1,13 +1,11 @@
 """PRS on episodes: what their text says, which stage they reach, and judges: what they are asked, accept and cost."""
 
-import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from importlib.util import find_spec
 
 import pytest
-from loopback import Loopback, Reply, Request, completion
+from loopback import Loopback, loopback, saying
 
 from rl_agents.algorithms import Settings
 from rl_agents.background import wait
@@ -124,27 +122,10 @@ def test_the_rule_judge_looks_for_a_reference_in_the_answer() -> None:
     assert verdict("new york", "new york city") == 0.0
 
 
-class Server(Loopback):
-    """A judge on this machine that answers as it is told, and remembers what it was asked."""
-
-    def __init__(self) -> None:
-        super().__init__(self._answer)
-        self.reply = lambda prompt: "yes"
-        self.status: list[int] = []
-        self.delay = 0.0
-
-    async def _answer(self, request: Request) -> Reply:
-        await asyncio.sleep(self.delay)
-        content = self.reply(request.body["messages"][0]["content"])
-        return Reply(
-            b'{"odd": 1}' if content is None else completion(content), self.status.pop(0) if self.status else 200
-        )
-
-
 @pytest.fixture
-def server(monkeypatch) -> Iterator[Server]:
+def server(monkeypatch) -> Iterator[Loopback]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with closing(Server()) as server:
+    with loopback(saying("yes")) as server:
         yield server
 
 
@@ -170,7 +151,7 @@ def test_the_judge_is_asked_only_where_its_stage_is_reached(server, form):
 
 def test_what_the_judge_is_asked(server):
     judge = make_judge(openai(server))
-    server.reply = lambda text: "No." if "Lutetia" in text else "yes"
+    server.answer = saying(lambda text: "No." if "Lutetia" in text else "yes")
     assert wait(judge.verdict(READING)) == 0.0
     body = server.requests[0].body
     assert body == {
@@ -187,7 +168,7 @@ def test_what_the_judge_is_asked(server):
      ("no, wait</think>yes<think>really?</think>\nNo.", 0.0), ("no<think>or yes", 0.0)],
 )  # fmt: skip
 def test_a_verdict_is_what_follows_the_judges_thoughts(server, reply, verdict):
-    server.reply = lambda text: reply
+    server.answer = saying(lambda text: reply)
     assert wait(make_judge(openai(server)).verdict(READING)) == verdict
 
 
@@ -196,7 +177,7 @@ def test_the_key_is_sent_and_never_shown(server, monkeypatch):
     judge = make_judge(openai(server, judge_key_env="GRADER_KEY"))
     wait(judge.verdict(READING))
     assert server.requests[0].headers["authorization"] == "Bearer s3cret-key"
-    server.status = [401]
+    server.answer = saying("yes", statuses=[401])
     with pytest.raises(JudgeError, match="HTTP 401") as caught:
         wait(judge.verdict(READING))
     assert "s3cret" not in f"{caught.value} {judge!r}"
@@ -208,27 +189,27 @@ def test_the_key_is_sent_and_never_shown(server, monkeypatch):
 def test_retries_are_only_for_what_may_pass(server):
     """How often a server is asked: `web.test_model_server`."""
     judge = make_judge(openai(server))
-    server.status = [500, 429]
+    server.answer = saying("yes", statuses=[500, 429])
     assert wait(judge.verdict(READING)) == 1.0 and len(server.requests) == 3
-    server.status = [404]
+    server.answer = saying("yes", statuses=[404])
     with pytest.raises(JudgeError, match="HTTP 404"):
         wait(judge.verdict(READING))
     for reply, problem in (("perhaps", "neither yes"), ("<think>Yes, it", "neither yes"), (None, "no chat completion")):
-        server.reply = lambda text, reply=reply: reply
+        server.answer = saying(lambda text, reply=reply: reply)
         with pytest.raises(JudgeError, match=problem):
             wait(judge.verdict(READING))
     assert len(server.requests) == 7
 
 
-def test_what_a_judge_of_completeness_is_asked(server: Server) -> None:
+def test_what_a_judge_of_completeness_is_asked(server: Loopback) -> None:
     judge = make_judge(openai(server))
     assert wait(judge.complete(LONG)) == 1.0
-    server.reply = lambda text: "no"
+    server.answer = saying(lambda text: "no")
     assert wait(judge.complete(LONG)) == 0.0
     text = server.requests[0].body["messages"][0]["content"]
     assert "[Question]\nWho?\n\n[Reference answer]\nA reference.\n\n" in text
     assert "state]\n- A point.\n- Another.\n\n[The agent's answer]\nAn answer.\n\n" in text
-    server.reply = lambda text: "well"
+    server.answer = saying(lambda text: "well")
     with pytest.raises(JudgeError, match=r"replied 'well', neither yes nor no; asked about: Who\? -> An answer\."):
         wait(judge.complete(LONG))
 
@@ -237,22 +218,22 @@ def test_what_a_judge_of_completeness_is_asked(server: Server) -> None:
     ("reply", "expected"),
     [("Match", 1.0), ("<Evaluation Rating>: Mismatch", 0.0), ("<think>Mismatch?</think> **match**", 1.0)],
 )
-def test_the_question_of_the_prs_paper(server: Server, reply: str, expected: float) -> None:
+def test_the_question_of_the_prs_paper(server: Loopback, reply: str, expected: float) -> None:
     """Appendix B: the reference decides, whatever the tools returned, for the answer and for its completeness."""
     judge = make_judge(openai(server, judge="openai-prs"))
-    server.reply = lambda text: reply
+    server.answer = saying(lambda text: reply)
     assert wait(judge.verdict(LONG)) == wait(judge.complete(LONG)) == expected
     text = server.requests[0].body["messages"][0]["content"]
     assert text.startswith("Role and Background\nYou are an experienced AI capability evaluation expert, with rig")
     assert "Does the [Q&A Agents Response] match the [Reference Answer]?\n" in text
     assert text.endswith("Question]: Who?\n[Q&A Agents Response]: An answer.\n[Reference Answer]: A reference.")
-    server.reply = lambda text: "yes"
+    server.answer = saying(lambda text: "yes")
     with pytest.raises(JudgeError, match="replied 'yes', neither Match nor Mismatch"):
         wait(judge.verdict(LONG))
 
 
 def test_a_failed_judgment_is_a_failure_and_not_a_zero(server):
-    server.reply = lambda text: "perhaps" if "Rome" in text else "yes"
+    server.answer = saying(lambda text: "perhaps" if "Rome" in text else "yes")
     good, lost = episode(CALL, ANSWER), episode(CALL, ANSWER.replace("Paris", "Rome"))
     reward = make_reward(openai(server))
     metrics = reward.apply([good, lost])
@@ -271,7 +252,7 @@ def test_training_with_prs_and_t3(beginner_model_dir, server):
     keys = {"tasks_per_iteration": 4, "group_size": 4, "eval_episodes": 8, "truncation": "t3", "reward": "prs"}
     judge = {"prs_form": "long", "judge": "openai", "judge_url": server.url, "judge_model": "grader"}
     config = AgentConfig().training(model=str(beginner_model_dir), **keys, **judge)
-    server.reply = lambda text: "no" if "1" in text.rpartition("answer]\n")[2].split("\n")[0] else "yes"
+    server.answer = saying(lambda text: "no" if "1" in text.rpartition("answer]\n")[2].split("\n")[0] else "yes")
     agent = config.local().build_algo()
     for _ in range(2):
         metrics = agent.train()["agent"]

@@ -6,6 +6,7 @@ import shlex
 import sys
 import textwrap
 from dataclasses import replace
+from functools import partial
 
 import httpx
 import pytest
@@ -14,10 +15,14 @@ from rollout.black_boxes import CONTEXT, LIMITS, Asker, collect, player, specs, 
 from rollout.scripted import Countdown, ScriptedEngine
 
 from rl_agents.data.tasks import step_seed
+from rl_agents.data.trajectory import EpisodeSpec
+from rl_agents.envs.base import named_env, task_ids
+from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.gateway.process_supervisor import CommandAgent
 from rl_agents.inference.base import EngineError
 from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.orchestrator.rollout_batch import rollout_metrics
+from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, StallRule, Truncation
 from rl_agents.rollout.turns import Limits
@@ -306,13 +311,6 @@ def test_t3_stops_the_agent(tasks, after, outcome):
 @pytest.mark.servers
 def test_the_example_with_openais_client_plays_like_the_built_in_loop():
     pytest.importorskip("openai")
-    from functools import partial
-
-    from rl_agents.data.trajectory import EpisodeSpec
-    from rl_agents.envs.base import named_env, task_ids
-    from rl_agents.envs.blackbox import BlackboxOptions
-    from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
-
     limits = Limits(max_turns=3, max_response_tokens=6, max_model_len=400)
     asked = [EpisodeSpec(task, 0, n, 70 + n) for n, task in enumerate(task_ids("guess_numbers", "train", {})[:2])]
     engine = TorchEngine(tiny_model(), max_model_len=400)
