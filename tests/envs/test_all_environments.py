@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-import rl_agents.envs  # noqa: F401  (registers)
 from rl_agents.envs import base
 from rl_agents.envs.base import ENVIRONMENTS, env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError

@@ -8,7 +8,6 @@ import pytest
 import torch
 from environments import outcome
 
-import rl_agents.envs  # noqa: F401  (registers)
 from rl_agents.background import settled
 from rl_agents.envs.base import ENVIRONMENTS, StarterSpec, env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError

@@ -232,7 +232,7 @@ def test_the_built_in_loop_plays_an_agent_as_it_plays_the_agents_own_environment
         assert (a.end_cause, a.success, a.metrics) == (b.end_cause, b.success, b.metrics)
 
 
-def test_calls_beyond_the_turn_limit_are_refused_and_the_agents_end_is_waited_for(tasks):
+def test_calls_beyond_the_turn_limit_are_refused_and_time_that_is_over_truncates(tasks):
     async def chatty(task, client):
         async with Asker(client) as model:
             for number in itertools.count():
@@ -248,6 +248,16 @@ def test_calls_beyond_the_turn_limit_are_refused_and_the_agents_end_is_waited_fo
     assert env.step("b") == ("the agent has ended", 0.5, False, True, ends)
     with pytest.raises(RuntimeError, match="call reset"):
         env.step("c")
+
+    async def slow(task, client):
+        async with Asker(client) as model:
+            await model.say([user("a")])
+            await model.reward(0.25)
+            await asyncio.sleep(600)
+
+    env = inside_out(slow, tasks, agent_timeout_s=4.0)
+    env.reset(options={"task_id": "task-0"})
+    assert env.step("a")[1:4] == (0.25, False, True)
 
 
 def test_agents_that_fail_or_say_nothing_break_their_episode(tasks):
@@ -270,18 +280,6 @@ def test_agents_that_fail_or_say_nothing_break_their_episode(tasks):
         env.reset(options={"task_id": "task-0"})
         with pytest.raises(AgentFailed, match=problem):
             env.step("a")
-
-
-def test_time_that_is_over_truncates_the_episode(tasks):
-    async def slow(task, client):
-        async with Asker(client) as model:
-            await model.say([user("a")])
-            await model.reward(0.25)
-            await asyncio.sleep(600)
-
-    env = inside_out(slow, tasks, agent_timeout_s=4.0)
-    env.reset(options={"task_id": "task-0"})
-    assert env.step("a")[1:4] == (0.25, False, True)
 
 
 def test_closing_ends_the_agents_process(tasks):

@@ -8,7 +8,6 @@ from environments import starts
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rl_agents.envs  # noqa: F401  (registers)
 from rl_agents.envs.base import named_env
 from rl_agents.envs.guess_numbers import tasks as rules
 from rl_agents.envs.guess_numbers.demonstrations import STARTER

@@ -59,16 +59,7 @@ def test_parsing(response: str, problem: str) -> None:
         assert parse_action(response, tasks.find_task(TASK), "paper", final=True).problem == "final-turn"  # type: ignore[union-attr]
 
 
-def test_compact_questions() -> None:
-    task = tasks.find_task(SMALL_TASK)
-    first, second = make(**SMALL).reset(options={"task_id": SMALL_TASK})[0].split()[1:3]
-    question = read_question(f"0,0.5,1 {first} {second}", task, "compact")
-    assert question.estimate == (0.0, 0.5, 1.0) and question.first == 0  # type: ignore[union-attr]
-    assert read_question(f"0,0.5 {first} {second}", task, "compact").problem == "not-a-vector"  # type: ignore[union-attr]
-    assert read_question(f"0,0.5,1 {first}", task, "compact").problem == "not-a-question"  # type: ignore[union-attr]
-
-
-def test_prompts() -> None:
+def test_prompts_and_compact_questions() -> None:
     task = tasks.find_task(TASK)
     observation, info = make().reset(options={"task_id": TASK})
     assert "- You are given 10 movies with scores on 5 attributes (indexed 1...5):\nMovie_1: [" in observation
@@ -77,6 +68,12 @@ def test_prompts() -> None:
     assert info["references"] == [task.best.name]
     compact, _ = make(**SMALL).reset(options={"task_id": SMALL_TASK})
     assert compact.split()[0] == "seen" and len(compact.split()) == 6
+    task = tasks.find_task(SMALL_TASK)
+    first, second = make(**SMALL).reset(options={"task_id": SMALL_TASK})[0].split()[1:3]
+    question = read_question(f"0,0.5,1 {first} {second}", task, "compact")
+    assert question.estimate == (0.0, 0.5, 1.0) and question.first == 0  # type: ignore[union-attr]
+    assert read_question(f"0,0.5 {first} {second}", task, "compact").problem == "not-a-vector"  # type: ignore[union-attr]
+    assert read_question(f"0,0.5,1 {first}", task, "compact").problem == "not-a-question"  # type: ignore[union-attr]
 
 
 def test_a_whole_session_in_the_papers_words() -> None:

@@ -220,9 +220,6 @@ def test_what_a_cluster_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert shipped_modules() == shipped
     monkeypatch.setenv(JOB_CONFIG, json.dumps({"runtime_env": {"working_dir": "gcs://x.zip"}}))
     assert shipped_modules() == {}, "the job brought its folder"
-
-
-def test_a_file_that_a_jobs_folder_lacks_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rl_agents.trainer.ray_init import JOB_CONFIG
 
     package = folder / "own_words"

@@ -17,6 +17,7 @@ def test_calls_and_answers() -> None:
     assert turn.kind == CALLS and [call.name for call in turn.response.calls] == ["search", "search"]
     turn = read_turn(f"<think>{CALL}</think><answer> Rome. It is old. </answer>")
     assert (turn.kind, turn.answer) == (ANSWER, "Rome. It is old.")
+    assert read_tags("<answer>" * 30_000 + "<interact>x</interact>").content == "x"
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,3 @@ def test_the_walk_equals_the_expression(text: str) -> None:
     assert (action.kind == "malformed") == (len(found) != 1)
     if len(found) == 1:
         assert (action.kind, action.content) == (found[0][0], found[0][1].strip())
-
-
-def test_many_openings_take_no_time() -> None:
-    assert read_tags("<answer>" * 30_000 + "<interact>x</interact>").content == "x"

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from environments import starts, with_keywords
 
-import rl_agents.envs  # noqa: F401  (registers)
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
 from rl_agents.envs.webshop import demonstrations, generated, pages, tasks
@@ -191,16 +190,13 @@ def test_the_prompt_of_steppo() -> None:
     assert back[4]["valid"] and "Buy Now" in back[0]
 
 
-def test_compact_pages_name_products_by_place() -> None:
+def test_compact_pages_name_products_by_place_and_long_ones_are_cut(shop: Shop) -> None:
     env = started(prompt="compact")
     seen, _, _, _, _ = env.step("search[ lightweight elegant kettle ]")
     assert seen.startswith("page results 1 1 lightweight elegant kettle ")
     third = env.snapshot().turn.page.items[2].asin
     assert env.step("click[ 3 ]")[4]["valid"] and env.snapshot().turn.state.asin == third
     assert env.step("click[ 3 ]")[0].startswith("invalid not-on-page page item ")
-
-
-def test_long_pages_are_cut(shop: Shop) -> None:
     turn = shop.begin(tasks.find_goal(shop.store, TASK))
     page = replace(turn.page, texts=("x" * 100_000,), actions=tuple(f"click[{n}]" for n in range(50_000)))
     for style in ("3spo", "steppo"):

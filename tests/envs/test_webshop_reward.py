@@ -75,7 +75,7 @@ def of_type(name: str, title: str, query: str = "q", category: str = "a â€º b â€
 TEN = "lamp sofa chair desk vase bowl spoon fork knife plate"
 
 
-def test_type_score_thresholds() -> None:
+def test_type_and_title_scores() -> None:
     assert of_type(TEN, "lamp sofa chair", "other", "z") == 1.0  # 0.3
     assert of_type(TEN, "lamp sofa", "other", "z") == 0.5  # 0.2 is not above 0.2
     assert of_type(TEN, "lamp sofa", "q", "z") == 1.0  # same query
@@ -86,6 +86,10 @@ def test_type_score_thresholds() -> None:
     assert of_type(TEN, "mug", "q") == 0.0
     assert of_type("12 of 3", "lamp", "other", "z") == 0.5  # a title without nouns scores 0.2
     assert of_type("lamp lamp lamp mug", "lamp", "other", "z") == 1.0  # 1 / 4: repetitions count below the line alone
+    assert reward.title_score(CORD, f"{BAR} Home Theater System Subwoofer") == pytest.approx(0.3, abs=0.01)
+    assert reward.title_score(CORD, BAR) == pytest.approx(0.15, abs=0.01)
+    assert reward.title_score(TWEEZERS, "Rusticware 921ORB Kitchen and Bath Cabinet Knob") == 0.0
+    assert reward.title_score(SHOES, SNEAKERS) > 0.2  # spaCy: 0.333; our nouns fall on the same side
 
 
 #: Titles of the published test cases: bought, wanted, and the score with spaCy's nouns.
@@ -94,13 +98,6 @@ BAR = "Saireed UL Listed 2 Prong Power Cord for JBL Bar 3.1 Bar 2.1 Channel 4K U
 TWEEZERS = "Minkissy 2pcs Stainless Steel Eyebrow Tweezers Blackhead Acne Remover Portable Makeup Tweezers (Silver)"
 SHOES = "PEAK High Top Mens Basketball Shoes Lou Williams Streetball Master Breathable Non Slip Outdoor Sneakers"
 SNEAKERS = "Mens D.O.N. Issue 2 Gca Basketball Sneakers Shoes Casual - Off White"
-
-
-def test_title_scores_of_the_published_cases() -> None:
-    assert reward.title_score(CORD, f"{BAR} Home Theater System Subwoofer") == pytest.approx(0.3, abs=0.01)
-    assert reward.title_score(CORD, BAR) == pytest.approx(0.15, abs=0.01)
-    assert reward.title_score(TWEEZERS, "Rusticware 921ORB Kitchen and Bath Cabinet Knob") == 0.0
-    assert reward.title_score(SHOES, SNEAKERS) > 0.2  # spaCy: 0.333; our nouns fall on the same side
 
 
 def test_attributes_and_options_of_the_published_cases() -> None:

@@ -176,6 +176,12 @@ async def test_a_subagent_is_a_root_and_joins_the_call_that_reads_its_answer():
     assert calls == [left.call, right.call, a.call, b.call]
     assert [step.next_step for step in trace.steps] == [3, 3, None, None]
     assert a.call == step_seed(7, 0) and b.call == step_seed(7, 1) and trace.rewrites == 0
+    rig = Rig()
+    one, two = await asyncio.gather(rig.ask(user("agent one")), rig.ask(user("agent two")))
+    await rig.ask(user("agent two"), reply(two), user("go on"))
+    trace = await rig.trace()
+    assert [step.call for step in trace.steps][:2] == [one.call, two.call]
+    assert [step.next_step for step in trace.steps] == [-1, None, None]
 
 
 async def test_an_unquoted_answer_continues_in_the_next_conversation():
@@ -295,15 +301,6 @@ async def test_the_id_of_a_recorded_answer_to_another_prompt_is_not_used():
     first = await rig.ask(user("task"), session="s2")
     second = await rig.ask(user("task"), reply(first), user("one"), session="s2")
     assert first.call != step_seed(9, 0) and second.call == step_seed(9, 1)
-
-
-async def test_an_end_does_not_continue_in_a_concurrent_conversation():
-    rig = Rig()
-    one, two = await asyncio.gather(rig.ask(user("agent one")), rig.ask(user("agent two")))
-    await rig.ask(user("agent two"), reply(two), user("go on"))
-    trace = await rig.trace()
-    assert [step.call for step in trace.steps][:2] == [one.call, two.call]
-    assert [step.next_step for step in trace.steps] == [-1, None, None]
 
 
 async def test_a_response_that_follows_another_has_its_history():

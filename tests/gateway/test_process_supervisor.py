@@ -263,15 +263,13 @@ def test_commands_that_cannot_be_used():
             CommandAgent.read(command)
 
 
-def test_template_is_read_without_a_shell(tmp_path):
+def test_templates_are_read_without_a_shell_and_tasks_fit_a_variable(tmp_path):
     mark = tmp_path / "mark"
     agent = CommandAgent.read(f"/bin/echo '{{\"reward\": 1}}' ; touch {mark} `touch {mark}`")
     assert agent.argv(GIVEN)[1:4] == ['{"reward": 1}', ";", "touch"]
     asyncio.run(agent.run(GIVEN, 60.0))
     assert not mark.exists()
 
-
-def test_task_larger_than_an_environment_variable_is_an_error():
     def run(*more: str, **task: str) -> str:
         given = Given("s", "k", "http://x", {"id": "\0", **task}, 0)
         return asyncio.run(CommandAgent(("/bin/true", *more)).run(given, 60.0)).error

@@ -39,25 +39,14 @@ def profiled(beginner: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_profile_holds_means_variances_and_what_it_cost(profiled: Path) -> None:
-    table = read_table(profiled / "profile.parquet")
-    assert table.num_rows == 60
-    for row in table.to_pylist():
-        assert len(row["scores"]) == len(row["exact"]) == 6 and set(row["scores"]) <= {0.0, 1.0}
-        assert row["mean"] == pytest.approx(sum(row["scores"]) / 6)
-        assert row["variance"] == pytest.approx(row["mean"] * (1 - row["mean"]))
-        assert all(score >= exact for score, exact in zip(row["scores"], row["exact"], strict=True))
-    summary = json.loads((profiled / "profile.json").read_text())
-    assert summary["rollout_turns"] == 360 and 0 < summary["uninformative_share"] < 1
-    assert summary["solved_share"] + summary["failed_share"] == pytest.approx(summary["uninformative_share"])
-
-
 def test_profiling_again_plays_nothing_and_says_the_same(profiled: Path, beginner: Path, capsys) -> None:
     before = (profiled / "profile.parquet").read_bytes()
     argv = ["pivot", "profile", "--traces", str(profiled), "--model", str(beginner), "--local", "--limit", "60"]
     (profiled / "profile_parts" / "000000.json").touch()
     assert main([*argv, "--rollouts", "6"]) == 0
     assert (profiled / "profile.parquet").read_bytes() == before
+    assert read_table(profiled / "profile.parquet").num_rows == 60
+    assert json.loads((profiled / "profile.json").read_text())["rollout_turns"] == 360
     assert main([*argv, "--rollouts", "8"]) == 2
     assert "holds a profile with rollouts=6, not 8" in capsys.readouterr().err
 
@@ -130,15 +119,6 @@ def test_real_traces_from_file_to_training_step(tmp_path: Path, capsys) -> None:
     small = ["tasks_per_iteration=2", "group_size=2", "eval_episodes=1", "checkpoint_interval=0"]
     assert main([*argv, "--set", *keys, *small]) == 0
     assert (tmp_path / "run" / "checkpoints" / "000001" / "hf" / "model.safetensors").is_file()
-
-
-def test_imitation_of_the_same_turns(profiled: Path, beginner: Path, tmp_path: Path) -> None:
-    keys = [f"env.pivots={profiled / 'turns.parquet'}", f"model={beginner}", "demonstrations=32"]
-    argv = ["--algo", "sft", "--env", "pivot", "--local", "--iterations", "3", "--output", str(tmp_path / "run")]
-    assert main([*argv, "--set", *keys, *SMALL, "lr=1e-3"]) == 0
-    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    losses = [record["actor/pg_loss"] for record in records if "actor/pg_loss" in record]
-    assert losses[-1] < losses[0] < 2
 
 
 def test_traces_of_another_environments_demonstrator(tmp_path: Path, capsys) -> None:

@@ -59,9 +59,6 @@ def test_an_interrupted_profile_goes_on_where_it_stopped(tmp_path: Path) -> None
     assert len(second.specs) == 16
     third = Player()
     assert profiled(third, tmp_path / "parts") == expected and not third.specs
-
-
-def test_seeds_are_those_of_the_turn_whatever_the_chunk(tmp_path: Path) -> None:
     one, other = Player(), Player()
     profiled(one, tmp_path / "a")
     profile_turns(other, TURNS, tmp_path / "b", rollouts=8, chunk=10, seed=5, on_progress=lambda *_: None)

@@ -45,15 +45,12 @@ def test_advantages_against_numbers_worked_by_hand() -> None:
     assert advantages([[1, 1, 0, 0]], advantage_std="none") == [0.5, 0.5, -0.5, -0.5]
 
 
-def test_a_turn_that_has_become_uniform_teaches_nothing_and_stays_in_the_batch() -> None:
+def test_uniform_turns_teach_nothing_and_misses_of_exact_matches_are_counted() -> None:
     assert advantages([[1, 1, 1], [0, 0, 0]]) == [0.0] * 6
     assert advantages([[1, 1, 1], [0, 0, 0]], leave_one_out=True) == [0.0] * 6
     selected = select(turns([[1, 1, 1], [1, 0, 0], [0, 0, 0]]), Settings(), np.random.default_rng(0))
     assert selected.keep.all() and selected.keep.size == 9 and not selected.missing and not selected.weights
     assert selected.metrics["select/uniform_share"] == pytest.approx(2 / 3)
-
-
-def test_the_exact_match_miss_rate_of_an_iteration() -> None:
     episodes = turns([[1, 1, 0], [1, 0, 0]], [[1, 0, 0], [0, 0, 0]])
     metrics = select(episodes, Settings(), np.random.default_rng(0)).metrics
     assert metrics["select/exact_miss_rate"] == pytest.approx(2 / 3)

@@ -149,7 +149,7 @@ def test_the_judge_is_asked_only_where_its_stage_is_reached(server, form):
     assert sorted("Rome" in text for text in asked) == [False, True][:expected]
 
 
-def test_what_the_judge_is_asked(server):
+def test_what_the_judge_is_asked(server) -> None:
     judge = make_judge(openai(server))
     server.answer = saying(lambda text: "No." if "Lutetia" in text else "yes")
     assert wait(judge.verdict(READING)) == 0.0
@@ -160,6 +160,16 @@ def test_what_the_judge_is_asked(server):
     }  # fmt: skip
     assert "authorization" not in server.requests[0].headers
     assert all(part in prompt(READING) for part in ("capital of France?", "It is Paris.", "Paris\nLutetia"))
+    judge = make_judge(openai(server))
+    assert wait(judge.complete(LONG)) == 1.0
+    server.answer = saying(lambda text: "no")
+    assert wait(judge.complete(LONG)) == 0.0
+    text = server.requests[0].body["messages"][0]["content"]
+    assert "[Question]\nWho?\n\n[Reference answer]\nA reference.\n\n" in text
+    assert "state]\n- A point.\n- Another.\n\n[The agent's answer]\nAn answer.\n\n" in text
+    server.answer = saying(lambda text: "well")
+    with pytest.raises(JudgeError, match=r"replied 'well', neither yes nor no; asked about: Who\? -> An answer\."):
+        wait(judge.complete(LONG))
 
 
 @pytest.mark.parametrize(
@@ -199,19 +209,6 @@ def test_retries_are_only_for_what_may_pass(server):
         with pytest.raises(JudgeError, match=problem):
             wait(judge.verdict(READING))
     assert len(server.requests) == 7
-
-
-def test_what_a_judge_of_completeness_is_asked(server: Loopback) -> None:
-    judge = make_judge(openai(server))
-    assert wait(judge.complete(LONG)) == 1.0
-    server.answer = saying(lambda text: "no")
-    assert wait(judge.complete(LONG)) == 0.0
-    text = server.requests[0].body["messages"][0]["content"]
-    assert "[Question]\nWho?\n\n[Reference answer]\nA reference.\n\n" in text
-    assert "state]\n- A point.\n- Another.\n\n[The agent's answer]\nAn answer.\n\n" in text
-    server.answer = saying(lambda text: "well")
-    with pytest.raises(JudgeError, match=r"replied 'well', neither yes nor no; asked about: Who\? -> An answer\."):
-        wait(judge.complete(LONG))
 
 
 @pytest.mark.parametrize(

@@ -124,9 +124,6 @@ def test_threads_that_hang_do_not_stay() -> None:
         most = max(most, threading.active_count() - before)
     close(pool)
     assert most <= 150 and gone(lambda: threading.active_count() <= before), (most, threading.enumerate())
-
-
-def test_a_loop_is_interrupted_in_its_thread() -> None:
     pool = EnvPool(Broken, "thread")
     before = threading.active_count()
     (episode,) = play(pool, [21], limits=Limits(5, 6, 600, env_timeout_s=0.2))

@@ -12,7 +12,6 @@ import pytest
 from environments import starts, with_keywords
 from games import REAL_TRIAL_SOLUTION, SHARED_DATA, generate_game, real_trial, write_games
 
-import rl_agents.envs  # noqa: F401  (registers)
 from rl_agents.envs.alfworld import tasks
 from rl_agents.envs.alfworld.env import AlfworldEnv
 from rl_agents.envs.alfworld.prompts import STYLES, compact_text, find_command, read_command
