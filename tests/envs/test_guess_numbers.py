@@ -94,12 +94,6 @@ def test_a_won_game() -> None:
     assert info["metrics"] == {"turns": 3.0, "inconsistent_guesses": 1.0, "hypotheses_left": 1.0}
 
 
-def test_a_wrong_or_impossible_answer_ends_with_zero() -> None:
-    for answer in ("231", "9999", ""):
-        _, reward, terminated, _, info = started().step(f"<answer>{answer}</answer>")
-        assert (reward, terminated, info["success"], info["valid"]) == (0.0, True, False, True)
-
-
 def test_progress_rules() -> None:
     task = "3-5-1-0/123/145"
     outside = "<interact>321</interact>"
@@ -114,7 +108,7 @@ def test_progress_rules() -> None:
     assert [started(progress=rule).step(split)[4]["progress"] for rule in ("consistent", "shrunk")] == [False, True]
 
 
-def test_malformed_responses_and_answers_on_the_last_turn() -> None:
+def test_malformed_responses_and_answers() -> None:
     env = started()
     observation, reward, terminated, truncated, info = env.step("<interact>555</interact>")
     assert "'555' has digits outside 1 to 4" in observation
@@ -124,6 +118,9 @@ def test_malformed_responses_and_answers_on_the_last_turn() -> None:
     env = started(max_turns=2)
     env.step("?")
     assert env.step("<answer>312</answer>")[1:4] == (1.0, True, False)
+    for answer in ("231", "9999", ""):
+        _, reward, terminated, _, info = started().step(f"<answer>{answer}</answer>")
+        assert (reward, terminated, info["success"], info["valid"]) == (0.0, True, False, True)
 
 
 def test_starter_model_is_small_and_composed() -> None:

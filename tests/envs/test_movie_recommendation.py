@@ -97,7 +97,7 @@ def test_a_whole_session_in_the_papers_words() -> None:
     }  # fmt: skip
 
 
-def test_wrong_recommendations() -> None:
+def test_wrong_recommendations_and_forced_answers() -> None:
     task = tasks.find_task(TASK)
     wrong = next(movie for movie in task.unseen if movie != task.best)
     _, reward, terminated, _, info = started().step(f"<answer>{wrong.name}</answer>")
@@ -106,6 +106,12 @@ def test_wrong_recommendations() -> None:
     for answer in ("Movie_1", "", "Movie_999", "no such movie"):
         _, reward, terminated, _, info = started().step(f"<answer>{answer}</answer>")
         assert (reward, terminated, info["metrics"]["satisfaction"]) == (0.0, True, 0.0)
+    env, task = started(), tasks.find_task(TASK)
+    env.step(ask())
+    assert all(f"{movie.name}: [" in env.answer_instruction for movie in task.unseen)
+    assert env.step(f"<answer>{task.best.name}</answer>")[1] == 1.0
+    compact = started(SMALL_TASK, **SMALL)
+    assert compact.answer_instruction.split()[0] == "best" and len(compact.answer_instruction.split()) == 5
 
 
 def test_a_vector_as_answer_ends_the_questions() -> None:
@@ -117,15 +123,6 @@ def test_a_vector_as_answer_ends_the_questions() -> None:
     assert "no further question is possible" in observation and not info["valid"]
     _, reward, terminated, _, _ = env.step("<answer>0,0,0,0,1</answer>")  # now a vector is no movie
     assert (reward, terminated) == (0.0, True)
-
-
-def test_forced_answers_know_the_unseen_movies() -> None:
-    env, task = started(), tasks.find_task(TASK)
-    env.step(ask())
-    assert all(f"{movie.name}: [" in env.answer_instruction for movie in task.unseen)
-    assert env.step(f"<answer>{task.best.name}</answer>")[1] == 1.0
-    compact = started(SMALL_TASK, **SMALL)
-    assert compact.answer_instruction.split()[0] == "best" and len(compact.answer_instruction.split()) == 5
 
 
 def test_the_turn_limit() -> None:

@@ -1,7 +1,6 @@
 """Multi-hop QA: scores, worlds, the episode, players, and question files in their published forms."""
 
 import json
-import os
 import pickle
 from collections.abc import Iterator
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 from environments import with_keywords
+from envs.alfworld.games import SHARED_DATA
 
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
@@ -163,7 +163,7 @@ def source_of(questions: str, test_questions: str = "", passages: str = "") -> S
     return find_source(MultihopQAOptions(questions=questions, test_questions=test_questions, passages=passages))
 
 
-SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data") / "qa"
+SHARED = SHARED_DATA / "qa"
 needs_shared_data = pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data")
 
 
@@ -174,11 +174,10 @@ HOTPOT = {
                 ["Kelm", ["Kelm is old.", " The Oder flows there."]]],
 }  # fmt: skip
 FLAT = {
-    **{key: HOTPOT[key] for key in ("question", "answer", "type")},
-    "id": "h2",
+    **{key: HOTPOT[key] for key in ("question", "answer", "type")}, "id": "h2",
     "supporting_facts": {"title": ["Ada"], "sent_id": [0]},
     "context": {"title": ["Ada", "Bo"], "sentences": [["Ada was born in Kelm.", " She was a potter."], ["Bo."]]},
-}
+}  # fmt: skip
 MUSIQUE = {
     "id": "m1", "question": "Who founded the town of Ada's birth?", "answer": "Cy", "answer_aliases": ["Cyrus", "Cy"],
     "answerable": True,

@@ -137,9 +137,6 @@ def test_what_only_some_environments_have_is_passed_on(folder: Path) -> None:
     assert not hasattr(make_env(LOCK, {}), "render_window")
     with pytest.raises(InputError, match="no snapshot"):
         takes_snapshots(env, "snapshot")
-
-
-def test_a_snapshot_takes_step_limit_and_return_along(folder: Path) -> None:
     write(folder, "def snapshot(self): return None\ndef restore(self, state): pass")
     with (folder / "mine.py").open("a") as file:
         file.write("gymnasium.register('Limited-v0', entry_point='mine:Mine', max_episode_steps=3)\n")

@@ -144,7 +144,7 @@ def test_the_first_observation_says_what_the_paper_says() -> None:
     assert make(**SMALL).reset(options={"task_id": SMALL_TASK})[0].startswith("find ")
 
 
-def test_a_turn_of_parallel_calls() -> None:
+def test_calls_of_one_turn() -> None:
     env = started()
     observation, reward, terminated, truncated, info = env.step(
         "<analysis>two sides</analysis>" + calls(("search", "bell metal fatigue"), ("search", "choir listening"))
@@ -155,9 +155,6 @@ def test_a_turn_of_parallel_calls() -> None:
     listed = observation.split("[", 1)[1].split("]")[0]
     _, _, _, _, info = env.step(calls(("expand", listed), ("expand", listed), ("expand", "G99999")))
     assert info["valid"] and info["metrics"]["expansions"] == 1 and info["metrics"]["refused_calls"] == 2
-
-
-def test_calls_of_one_turn() -> None:
     query = ("search", "bell metal fatigue")
     assert started().step(calls(query, query))[1] == pytest.approx(started().step(calls(query))[1] - 0.5)
     env = started(max_calls=2)

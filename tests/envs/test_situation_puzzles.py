@@ -1,7 +1,6 @@
 """SituationPuzzles: rules by hand, our puzzles, AR-Bench's files, the episode, a judge behind a server."""
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from environments import starts, with_keywords
+from envs.alfworld.games import SHARED_DATA
 from loopback import Loopback, loopback, saying
 from rollout.scripted import fires_at
 
@@ -178,9 +178,7 @@ def test_anchors_meet_whatever_the_order_and_the_words() -> None:
     assert ends[0] == ends[1] == f"{TASK} | fact 0: Yes | fact 1: No"
 
 
-ROOT = Path(__file__).parents[2]
-SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA", ROOT.parent / "shared" / "data"))
-AR_BENCH = SHARED / "ar_bench" / "data" / "sp"
+AR_BENCH = SHARED_DATA / "ar_bench" / "data" / "sp"
 needs_ar_bench = pytest.mark.skipif(not AR_BENCH.is_dir(), reason="AR-Bench's situation puzzles are not here")
 
 
@@ -191,12 +189,10 @@ def record(**changes: object) -> dict[str, object]:
 
 
 BAD_RECORDS = [
-    ({"bottom": "x"}, "has no 'surface'"),
-    ({"surface": "x", "bottom": "y"}, "'story_tree' is not a tree"),
+    ({"bottom": "x"}, "has no 'surface'"), ({"surface": "x", "bottom": "y"}, "'story_tree' is not a tree"),
     (record(surface="x" * 20_001), "'surface' is not a text of 1 to 20000 characters"),
-    (record(story_tree={"children": []}), "has no key_question"),
-    (["text"], "is a list, not an object"),
-]
+    (record(story_tree={"children": []}), "has no key_question"), (["text"], "is a list, not an object"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("bad", "message"), BAD_RECORDS)

@@ -2,12 +2,11 @@
 
 import dataclasses
 import difflib
-import os
 import random
 import re
-from pathlib import Path
 
 import pytest
+from envs.alfworld.games import SHARED_DATA
 
 from rl_agents.envs.webshop import records, reward
 from rl_agents.envs.webshop.records import Goal, Product
@@ -160,15 +159,12 @@ def test_prices_and_their_limits() -> None:
     assert records.price_limit(980.0, "x") == records.NO_LIMIT
 
 
-SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data")
-
-
 @pytest.fixture(scope="module")
 def real_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     from rl_agents.envs.webshop.catalogue import find_catalogue
     from rl_agents.envs.webshop.store import build_store
 
-    items = SHARED / "webshop" / "items_real_394_reconstructed.json"
+    items = SHARED_DATA / "webshop" / "items_real_394_reconstructed.json"
     if not items.is_file():
         pytest.skip(f"no real products: {items}")
     path = tmp_path_factory.mktemp("webshop") / "real.sqlite"

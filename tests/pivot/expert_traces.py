@@ -25,8 +25,7 @@ def call(name: str, arguments: Any, call_id: str = "c1") -> dict[str, Any]:
 
 
 GOOD: dict[str, Any] = {
-    "id": "good",
-    "tools": [TOOL],
+    "id": "good", "tools": [TOOL],
     "messages": [
         {"role": "system", "content": "You help."},
         {"role": "user", "content": "Rain in Rome?"},
@@ -34,7 +33,7 @@ GOOD: dict[str, Any] = {
         {"role": "tool", "tool_call_id": "c1", "content": "dry"},
         {"role": "assistant", "content": "No rain in Rome.", "reasoning_content": "It says dry."},
     ],
-}
+}  # fmt: skip
 
 
 def changed(*path: Any, value: Any) -> dict[str, Any]:

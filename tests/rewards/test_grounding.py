@@ -62,16 +62,13 @@ def reading(answer: str, points: tuple[str, ...]) -> Reading:
     return Reading((), answer, True, ("Velmora was founded by Ada Tarn.",), "Who?", EVIDENCE, points)
 
 
-def test_the_rule_judge_reads_points_apart_from_grounds() -> None:
+def test_judges_of_long_answers_read_points_and_evidence_apart() -> None:
     judge, points = RuleJudge(), ("Torhaven lies on the river Ister.",)
     grounded = reading("Velmora was founded by Ada Tarn.", points)
     assert (wait(judge.verdict(grounded)), wait(judge.complete(grounded))) == (1.0, 0.0)
     complete = reading("Torhaven lies on the river Ister. It burns.", points)
     assert (wait(judge.verdict(complete)), wait(judge.complete(complete))) == (0.0, 1.0)
     assert wait(judge.verdict(reading("Velmora was founded by Ada Tarn.", ()))) == 1.0
-
-
-def test_a_served_judge_of_long_answers_reads_the_evidence_and_no_reference() -> None:
     text = prompt(reading("An answer with {braces}.", ("A point.",)))
     assert EVIDENCE[0] in text and "{braces}" in text and "[Reference" not in text
     assert "[Reference answers" in prompt(reading("An answer.", ()))

@@ -80,7 +80,7 @@ def test_the_runner_keeps_its_working_directory(tmp_path) -> None:
     assert os.getcwd() == here
 
 
-def test_a_task_that_hangs_is_not_waited_for_again() -> None:
+def test_a_task_that_hangs_is_tried_anew_only_by_a_batch_of_its_own() -> None:
     def reset() -> None:
         time.sleep(60)
 
@@ -91,9 +91,6 @@ def test_a_task_that_hangs_is_not_waited_for_again() -> None:
     assert called(EnvGuard("good", 1, 0.2, watch), len, "abc") == 3
     with watch.batch(["bad"]):
         assert called(EnvGuard("bad", 1, 0.2, watch), len, "abc") == 3
-
-
-def test_a_batch_beside_others_tries_only_its_own_tasks_anew() -> None:
     watch = TaskWatch()
     with watch.batch(["a", "b"]):
         for task in ("a", "b"):
@@ -108,7 +105,7 @@ def test_a_batch_beside_others_tries_only_its_own_tasks_anew() -> None:
         watch.check("a")
 
 
-def test_a_step_may_hang_a_few_times() -> None:
+def test_a_step_may_hang_a_few_times_and_when_nothing_ever_answers_none() -> None:
     watch, calls = TaskWatch(), []
 
     def step() -> None:
@@ -120,9 +117,6 @@ def test_a_step_may_hang_a_few_times() -> None:
         with pytest.raises(EnvFailure):
             called(EnvGuard("bad", 1, 0.1, watch), step)
     assert len(calls) == MAX_HANGS
-
-
-def test_when_nothing_ever_answers_the_rest_is_given_up() -> None:
     watch, calls = TaskWatch(), []
 
     def reset() -> None:

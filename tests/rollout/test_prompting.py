@@ -36,7 +36,7 @@ def test_messages_that_stand_for_the_task_are_told_alike() -> None:
     assert json.loads(again.chat)["tools"] == plain["tools"]
 
 
-def test_a_failed_attempt_is_reflected_on_and_played_again() -> None:
+def test_failed_attempts_are_reflected_on_and_the_last_or_a_solved_one_ends() -> None:
     env = Reflexion(GuessNumbersEnv(), max_turns=10)
     task, _ = env.reset(seed=1, options=TASK)
     request, reward, terminated, truncated, info = env.step(WRONG)
@@ -49,9 +49,6 @@ def test_a_failed_attempt_is_reflected_on_and_played_again() -> None:
     assert (reward, terminated, info["success"]) == (1.0, True, True)
     assert info["metrics"]["trials"] == 2
     assert info["metrics"]["solved_in_trial_1"] == 0
-
-
-def test_the_last_attempt_ends_the_episode_and_a_solved_one_too() -> None:
     env = Reflexion(GuessNumbersEnv(), max_turns=10)
     env.reset(options=TASK)
     for note in ("one", "two"):

@@ -82,10 +82,14 @@ def test_the_first_inconsistent_guess_asks_for_the_answer():
     assert Trajectory.from_json(json.loads(json.dumps(t.to_json()))) == t
 
 
-def test_a_consistent_guess_is_never_punished():
+def test_consistent_guesses_and_evaluations_are_never_truncated():
     t = play([MOVE, WIN], truncation())
     assert t.end_cause == "terminated" and t.success and "truncation" not in t.facts
     assert t == play([MOVE, WIN])
+    limits = Limits(10, 12, 400, truncation=truncation())
+    evaluation = limits.for_evaluation(0.5)
+    assert (evaluation.truncation, evaluation.temperature, evaluation.max_turns) == (None, 0.5, 10)
+    assert play([STALL, STALL, WIN]).end_cause == "terminated"
 
 
 @pytest.mark.parametrize(("forced", "success"), [(WIN, True), (LOSE, False)])
@@ -205,14 +209,7 @@ def test_what_environments_report_is_checked(key, value, kind):
     assert end.startswith(f"env_garbage: info['{key}'] is ") and end.endswith(f", not a {kind}")
 
 
-def test_evaluations_never_truncate():
-    limits = Limits(10, 12, 400, truncation=truncation())
-    evaluation = limits.for_evaluation(0.5)
-    assert (evaluation.truncation, evaluation.temperature, evaluation.max_turns) == (None, 0.5, 10)
-    assert play([STALL, STALL, WIN]).end_cause == "terminated"
-
-
-def test_similar_questions_truncate():
+def test_similar_questions_and_random_ones_truncate():
     rule = truncation(truncation="similarity")
     t = play([STALL, STALL, WIN], rule)
     because = {"cosine": pytest.approx(1.0), "like_turn": 1, "threshold": 0.93}
@@ -221,9 +218,6 @@ def test_similar_questions_truncate():
     assert play([STALL, STALL, WIN], truncation(truncation="similarity", truncation_min_turns=3)).success
     loose = truncation(truncation="similarity", truncation_similarity=0.0)
     assert play([STALL, MOVE, WIN], loose).facts["truncation"]["turn"] == 2
-
-
-def test_random_truncation_follows_the_episodes_seed():
     always = play([MOVE, WIN], truncation(truncation="random", truncation_beta=1.0))
     assert always.facts["truncation"]["turn"] == 1
     some = truncation(truncation="random", truncation_beta=0.3)

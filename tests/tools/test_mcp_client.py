@@ -230,7 +230,7 @@ class Listed:
         self.name, self.description, self.input_schema = name, None, schema
 
 
-def test_equal_names_of_two_servers_get_the_servers() -> None:
+def test_names_and_results_of_tools() -> None:
     found = name_tools([("a", [Listed("find", {}), Listed("add", {})]), ("b", [Listed("find", {})])])
     assert [(tool.tool.name, tool.server, tool.name) for tool in found] == [
         ("a__find", "a", "find"), ("add", "a", "add"), ("b__find", "b", "find"),
@@ -239,9 +239,6 @@ def test_equal_names_of_two_servers_get_the_servers() -> None:
         name_tools([("a", [Listed("x", {"type": "objekt"})])])
     with pytest.raises(InputError, match="MCP server 'a': a tool definition without a usable name"):
         name_tools([("a", [Listed("x y", {})])])
-
-
-def test_what_is_no_text_is_named() -> None:
     from mcp_types import CallToolResult, ImageContent, TextContent
 
     image = ImageContent(type="image", data="QUJD", mime_type="image/png")

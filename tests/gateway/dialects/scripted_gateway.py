@@ -40,13 +40,10 @@ def answered(
 ANSWERS = {
     "words": answered("Five is the sum."),
     "calls": answered("Let me see.", ("add", {"a": 2}), ("add", {"a": 3}), thoughts="Hm, two."),
-    "call only": answered("", ("add", {"a": 2})),
-    "cut": answered("Five is", finish="length"),
-    "cut thoughts": answered("", thoughts="Two and three", finish="length"),
-    "stopped": answered("Five", stop="END"),
-    "other scripts": answered("Fünf – 五 🙂\n\ndata: x\u2028y\x85z", thoughts="è"),
-    "nothing": answered(""),
-}
+    "call only": answered("", ("add", {"a": 2})), "cut": answered("Five is", finish="length"),
+    "cut thoughts": answered("", thoughts="Two and three", finish="length"), "stopped": answered("Five", stop="END"),
+    "other scripts": answered("Fünf – 五 🙂\n\ndata: x\u2028y\x85z", thoughts="è"), "nothing": answered(""),
+}  # fmt: skip
 
 
 def cut(text: str) -> list[str]:
@@ -127,10 +124,9 @@ def application(script: Script) -> Starlette:
 
     posts = [Route(path, ask, methods=["POST"]) for path in DIALECTS]
     rest = [
-        Route(messages.COUNT_PATH, count, methods=["POST"]),
-        Route("/v1/models", list_models),
+        Route(messages.COUNT_PATH, count, methods=["POST"]), Route("/v1/models", list_models),
         Route("/v1/models/{name}", one_model),
-    ]
+    ]  # fmt: skip
     return Starlette(routes=[*posts, *rest])
 
 

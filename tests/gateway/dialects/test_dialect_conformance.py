@@ -18,10 +18,9 @@ from rl_agents.web.errors import ApiError
 
 ASKED: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 9}
 FLAT = [
-    {"type": "function", "name": "add", "parameters": {"type": "object"}},
-    {"type": "custom", "name": "edit"},
+    {"type": "function", "name": "add", "parameters": {"type": "object"}}, {"type": "custom", "name": "edit"},
     {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "go", "parameters": {}}]},
-]
+]  # fmt: skip
 CHAT = [{"type": "function", "function": {"name": "add"}}, {"type": "custom", "custom": {"name": "edit"}}]
 CALLS = {
     "chat": chat_completions.read({**ASKED, "tools": CHAT, "stream_options": {"include_usage": True}}),

@@ -63,14 +63,11 @@ def test_counts_are_of_trajectories_and_fade() -> None:
     assert states.count("s") == (4.0, 2.0) and states.finished == 8, "the run's totals stay"
 
 
-def test_equal_observations_of_two_tasks_are_one_state_unless_the_task_is_part_of_the_name() -> None:
+def test_names_of_states_and_how_many_are_known() -> None:
     everywhere, per_task = settings_of(), settings_of(state_scope="task")
     names = {state_key(task, "You are in a room", everywhere) for task in ("one", "two")}
     assert len(names) == 1 and state_key("one", "Another room", everywhere) not in names
     assert state_key("one", "You are in a room", per_task) != state_key("two", "You are in a room", per_task)
-
-
-def test_beyond_the_bound_the_states_least_recently_counted_are_forgotten() -> None:
     states = StateStatistics(settings_of(), max_states=2)
     finish(states, ["a", "b"], True)
     finish(states, ["a"], False)

@@ -52,16 +52,13 @@ def test_progress_novelty_and_success_add_up() -> None:
     assert rewards(["a", "b", "here", "won"], won="won", counts={}) == [0.5, 0.5, 0.0, 1.0]
 
 
-def test_every_part_can_be_switched_off() -> None:
+def test_every_part_can_be_switched_off_and_what_is_novel() -> None:
     assert rewards(["good", "here"], score_difference="none") == pytest.approx([OMEGA, 0.0])
     half = [0.5 * (score("here", 2) - score(key, 3)) for key in ("good", "here")]
     assert rewards(["good", "here"], novelty="none") == pytest.approx(half)
     fixed = rewards(["good", "here"], novelty_fixed=0.25)
     assert fixed == pytest.approx([0.25 + 0.5 * half[0], 0.5 * half[1]])
     assert rewards(["good"], novelty_decay=0.0)[0] == pytest.approx(0.5)
-
-
-def test_what_is_novel() -> None:
     readings = {mode: rewards(["good", "start", "new", "here"], score_difference="none", novelty=mode) for mode in
                 ("changed", "unseen")}  # fmt: skip
     novel = {mode: [round(value / OMEGA, 9) for value in values] for mode, values in readings.items()}
