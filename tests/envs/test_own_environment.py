@@ -137,10 +137,10 @@ def test_what_only_some_environments_have_is_passed_on(folder: Path) -> None:
     assert not hasattr(make_env(LOCK, {}), "render_window")
     with pytest.raises(InputError, match="no snapshot"):
         takes_snapshots(env, "snapshot")
-    write(folder, "def snapshot(self): return None\ndef restore(self, state): pass")
-    with (folder / "mine.py").open("a") as file:
-        file.write("gymnasium.register('Limited-v0', entry_point='mine:Mine', max_episode_steps=3)\n")
-    env, other = (make_env("gymnasium:mine:Limited-v0", {"success_return": 0.75}) for _ in range(2))
+    write(folder, "def snapshot(self): return None\ndef restore(self, state): pass", "timed")
+    with (folder / "timed.py").open("a") as file:
+        file.write("gymnasium.register('Limited-v0', entry_point='timed:Mine', max_episode_steps=3)\n")
+    env, other = (make_env("gymnasium:timed:Limited-v0", {"success_return": 0.75}) for _ in range(2))
     env.reset(seed=0)
     env.step("a")
     env.step("b")
@@ -156,8 +156,8 @@ def test_success_without_the_environments_word(folder: Path) -> None:
         env = make_env("gymnasium:mine:Mine", {"success_return": wanted})
         env.reset(seed=0)
         assert [env.step("x")[4]["success"] for _ in range(2)] == won
-    write(folder, "action_space = Discrete(2)")
-    env = make_env("gymnasium:mine:Mine", {"success_return": 1.0})
+    write(folder, "action_space = Discrete(2)", "picks")
+    env = make_env("gymnasium:picks:Mine", {"success_return": 1.0})
     env.reset(seed=0)
     env.step("1")
     assert env.step("no idea")[4]["success"] is False
@@ -217,12 +217,9 @@ def test_what_a_cluster_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert shipped_modules() == shipped
     monkeypatch.setenv(JOB_CONFIG, json.dumps({"runtime_env": {"working_dir": "gcs://x.zip"}}))
     assert shipped_modules() == {}, "the job brought its folder"
-    from rl_agents.trainer.ray_init import JOB_CONFIG
-
     package = folder / "own_words"
     package.mkdir()
     (package / "__init__.py").write_text("")
-    monkeypatch.setenv(JOB_CONFIG, json.dumps({"runtime_env": {"working_dir": "gcs://x.zip"}}))
     (package / "more.py").write_text("import gen_more\n")
     with pytest.raises(InputError, match=r"needs gen_more, which is not installed; a \.gitignore may exclude it"):
         env_spec("gymnasium:own_words.more:Lock")
