@@ -99,8 +99,13 @@ def test_what_does_not_fit_is_told_and_not_valid(env: McpEnv, action: str, told:
     assert told in observation and not info["valid"] and not terminated
 
 
-def test_gymnasiums_checker_passes(env: McpEnv) -> None:
+def test_the_checker_passes_and_an_unknown_tool_of_the_choice_is_named(env: McpEnv, files: dict[str, str]) -> None:
     check_env(env, skip_render_check=True)
+    env.reset(options={"task_id": "city/ada"})
+    chosen = make(**files, tools=["ad"])
+    with pytest.raises(InputError, match=r"unknown tool in env.tools 'ad': did you mean 'add'"):
+        chosen.reset()
+    chosen.close()
 
 
 def test_environments_of_a_process_share_servers_until_the_last_one_closes(files: dict[str, str], env: McpEnv) -> None:
@@ -183,14 +188,6 @@ def test_bad_options_and_states_that_cannot_be_copied(files: dict[str, str]) -> 
         with pytest.raises(InputError, match=problem):
             make(**options)
     assert not takes_snapshots(make(**files), "auto")
-
-
-def test_an_unknown_tool_of_the_choice_is_named(files: dict[str, str], env: McpEnv) -> None:
-    env.reset(options={"task_id": "city/ada"})
-    chosen = make(**files, tools=["ad"])
-    with pytest.raises(InputError, match=r"unknown tool in env.tools 'ad': did you mean 'add'"):
-        chosen.reset()
-    chosen.close()
 
 
 def test_files_of_tasks(tmp_path: Path) -> None:

@@ -175,15 +175,6 @@ def test_observations_without_text_are_refused(folder: Path, nothing: str) -> No
         read_step(env.step("x"))
 
 
-BROKEN = {
-    "gymnasium:mine:Mien": "registers no environment 'Mien' and has no class of that name; it has: Lost-v0, Mine",
-    "gymnasium:mine:Lost-v0": "its entry point mine:Lost cannot be loaded",
-    "gymnasium:typo:Mine": "line 2) cannot be imported: NameError",
-    "gymnasium:tasks:Mine": "task_ids('train') failed: KeyError",
-    "gymnasium:raising:Mine": "cannot be created: ValueError: no data",
-}
-
-
 def test_a_line_and_exit_code_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, "")
     with (folder / "mine.py").open("a") as file:
@@ -192,7 +183,13 @@ def test_a_line_and_exit_code_2(folder: Path, capsys: pytest.CaptureFixture[str]
     write(folder, "@staticmethod\ndef task_ids(split): return {}[split]", "tasks")
     write(folder, "def __init__(self): raise ValueError('no data')", "raising")
     before = {path.name for path in folder.iterdir()}
-    for name, problem in BROKEN.items():
+    for name, problem in (
+        ("gymnasium:mine:Mien", "registers no environment 'Mien' and has no class of that name; it has: Lost-v0, Mine"),
+        ("gymnasium:mine:Lost-v0", "its entry point mine:Lost cannot be loaded"),
+        ("gymnasium:typo:Mine", "line 2) cannot be imported: NameError"),
+        ("gymnasium:tasks:Mine", "task_ids('train') failed: KeyError"),
+        ("gymnasium:raising:Mine", "cannot be created: ValueError: no data"),
+    ):
         assert main(["--local", "--env", name, "--set", "model=m"]) == 2
         error = capsys.readouterr().err
         assert problem in error and error.count("\n") == 1

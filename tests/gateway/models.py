@@ -98,7 +98,7 @@ def letters(text: str) -> list[int]:
 
 
 class MemoryPool:
-    """A sink that keeps records in a list; ``hold`` delays its futures."""
+    """A sink that keeps records in a list."""
 
     def __init__(self) -> None:
         self.records: list[Any] = []

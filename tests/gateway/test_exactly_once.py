@@ -1,6 +1,7 @@
 """Retries, broken deliveries, failures and restarts: one answer per question, and none that is lost."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 from collections import Counter
 
@@ -45,8 +46,6 @@ class SlowPool(MemoryPool):
 
     def add(self, *records):
         super().add(*records)
-        import concurrent.futures
-
         self.futures.append(concurrent.futures.Future())
         return self.futures[-1]
 

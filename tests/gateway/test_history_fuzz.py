@@ -168,9 +168,7 @@ async def session(seed: int, template: ChatTemplate) -> tuple[int, int]:
     return len(lineage.calls), sum(made.parent is not None for made in lineage.calls)
 
 
-@pytest.mark.parametrize(
-    ("number", "text"), [(0, QWEN_TOOLS), (1, STRICT)], ids=["lenient template", "strict template"]
-)
+@pytest.mark.parametrize(("number", "text"), [(0, QWEN_TOOLS), (1, STRICT)], ids=["lenient", "strict"])
 def test_no_broken_history_fails_or_changes_what_was_sampled(number: int, text: str) -> None:
     assert set(DIALECTS) == {"/v1/chat/completions", "/v1/responses", "/v1/messages"}
     words = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

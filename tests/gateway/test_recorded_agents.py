@@ -38,10 +38,9 @@ CLAUDE = [
 ]  # fmt: skip
 CODEX = [
     "Let me look." + called("exec_command", cmd="ls") + called("exec_command", cmd="wc -w words.txt"),
-    "<think>Again.</think>" + called("shell", command=["ls"]),
-    "Three words.",
+    "<think>Again.</think>" + called("shell", command=["ls"]), "Three words.",
     called("apply_patch", input="*** Begin Patch"),
-]
+]  # fmt: skip
 
 
 def requests(name: str) -> list[tuple[Any, dict[str, Any]]]:

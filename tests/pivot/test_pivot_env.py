@@ -96,9 +96,6 @@ def test_a_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
         assert len(ids["train"]) + len(ids["test"]) == count
 
 
-# --- the chat that a dialogue begins with -------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerFast:
     texts = [message["content"] for turn in desk_turns()[:50] for message in turn.messages]
@@ -155,9 +152,6 @@ def test_an_episode_reads_the_state_and_is_scored(tokenizer) -> None:
         assert (trajectory.success, trajectory.episode_return, trajectory.end_cause) == (True, 1.0, "terminated")
         assert tokenizer.decode(played.prompt_ids).count("<|im_start|>") == len(CALL.messages) + 1
         assert played.action == CALL.text
-
-
-# --- the starter --------------------------------------------------------------------------------------------------
 
 
 def test_the_starters_tokenizer_knows_every_word_and_loses_none() -> None:

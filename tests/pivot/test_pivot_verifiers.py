@@ -38,9 +38,6 @@ def score(name: str, demonstrated: Turn, response: str, **options: Any) -> float
     return assess(make_verifier(VerifierOptions(verifier=name, **options)), demonstrated, response).score
 
 
-# --- comparison ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("expected", "actual", "same"),
     [
@@ -67,8 +64,6 @@ def test_a_threshold_of_zero_and_calls_in_any_order() -> None:
     assert matched_pairs([0, 1, 2], ["a", "b", "c"], lambda i, name: name in edges[i]) == 3
     assert matched_pairs([0, 1], ["a"], lambda i, name: name in edges[i]) == 1
 
-
-# --- tool calls ---------------------------------------------------------------------------------------------------
 
 ROME, OSLO = ("weather", {"city": "Rome"}), ("weather", {"city": "Oslo"})
 
@@ -150,9 +145,6 @@ def test_commands_of_text_environments() -> None:
     assert score("text_action", turn(ROME), said(ROME)) == 1.0 and score("text_action", turn(ROME), "Rome") == 0.0
 
 
-# --- terminal -----------------------------------------------------------------------------------------------------
-
-
 def terminus(*keystrokes: str, complete: bool = False, **further: Any) -> str:
     commands = [{"keystrokes": text, "is_blocking": True, "timeout_sec": 5} for text in keystrokes]
     data = {"state_analysis": "a", "explanation": "b", "commands": commands, "is_task_complete": complete}
@@ -232,9 +224,6 @@ def test_messages_by_a_judge() -> None:
     assert assess(verifier, gold, " The capital  is Paris.").score == 1.0
     assert assess(verifier, gold, said(ROME)).score == 0.0 and assess(verifier, turn(ROME), said(ROME)).score == 1.0
     assert len(judge.asked) == asked, "equal messages and calls need no judge"
-
-
-# --- what all have in common --------------------------------------------------------------------------------------
 
 
 def test_unusable_options() -> None:

@@ -117,9 +117,6 @@ def test_what_a_person_has_to_mend() -> None:
         takes_snapshots(Drawn(), "snapshot")
 
 
-# --- the check ---------------------------------------------------------------------------------------------------
-
-
 def check(make_env: Callable[[], Any], branching: Any = "auto") -> BranchingCheck:
     says = {"hall": ["loop", "right"], "barn": ["left"], "attic": ["wait", "door"]}
     player = Player(ScriptedEngine(qwen(), speaker(says)), CONTEXT, LIMITS)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import children_running
+from processes import children_running, free_port
 
 pytest.importorskip("mcp", reason="the MCP SDK is not installed")
 
@@ -44,9 +44,7 @@ def opened(client: McpClient) -> McpClient:
 
 @contextmanager
 def http_server() -> Iterator[tuple[ServerSpec, subprocess.Popen[bytes]]]:
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen([sys.executable, SERVER, "http", str(port)], stderr=subprocess.DEVNULL)
     try:
         for _ in range(2400):

@@ -54,8 +54,16 @@ def test_unbalanced_text(text: str, message: str) -> None:
     assert str(error.value).startswith(message)
 
 
-def test_comments_may_hold_anything() -> None:
+def test_comments_alternatives_and_names() -> None:
     assert pddl.read_expression("; é (\n(a ?x) ; )") == ["a", "?x"]
+    either = Or((Atom("open", ("hall",)), Atom("clean", ("jug",))))
+    with pytest.raises(InputError, match="more than 256"):
+        pddl.cases(And((either,) * 9))
+    names = player_names(sorted(["mug_bar__plus_1", "mug_bar__minus_2", "sink_bar_1_bar_sinkbasin", "agent1"]))
+    assert names == {
+        "mug_bar__minus_2": "mug 2", "mug_bar__plus_1": "mug 1", "sink_bar_1_bar_sinkbasin": "sinkbasin 1",
+        "agent1": "agent1 ",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -88,20 +96,6 @@ def test_bad_problem(old: str, new: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         pddl.parse_problem(PROBLEM.replace(old, new), pddl.parse_domain(DOMAIN))
     assert str(error.value).startswith(message)
-
-
-def test_too_many_alternatives() -> None:
-    either = Or((Atom("open", ("hall",)), Atom("clean", ("jug",))))
-    with pytest.raises(InputError, match="more than 256"):
-        pddl.cases(And((either,) * 9))
-
-
-def test_player_names_count_downwards() -> None:
-    names = player_names(sorted(["mug_bar__plus_1", "mug_bar__minus_2", "sink_bar_1_bar_sinkbasin", "agent1"]))
-    assert names == {
-        "mug_bar__minus_2": "mug 2", "mug_bar__plus_1": "mug 1", "sink_bar_1_bar_sinkbasin": "sinkbasin 1",
-        "agent1": "agent1 ",
-    }  # fmt: skip
 
 
 _VARIABLES = ("?a", "?b", "?c")

@@ -139,9 +139,7 @@ def test_a_recipe_samples_and_learns_from_real_text(name: str, tmp_path: Path) -
     assert metrics["rollout/response_length_mean"] == 6
 
 
-def test_the_sft_command_makes_the_starter_that_the_prompt_asks_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sft_makes_the_prompts_starter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
     monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path))
     built: list[Any] = []
     monkeypatch.setattr("rl_agents.trainer.warm_start.build_starter", lambda *args, **_: built.append(args[2]))

@@ -153,16 +153,15 @@ def turn(content: str, *calls: tuple[str, dict[str, Any]], **more: Any) -> dict[
 
 FAILURE = {"type": "tool_result", "tool_use_id": "c", "is_error": True}
 THOUGHT = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}], "summary": []}
-LAX = [
+
+
+@pytest.mark.parametrize(("dialect", "item", "message"), [
     (chat_completions, {"role": "assistant", "content": None}, turn("")),
     (chat_completions, {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}, turn("No.")),
     (chat_completions, turn("<think>Hm.</think>Yes."), turn("Yes.", reasoning_content="Hm.")),
     (responses, THOUGHT, turn("", reasoning_content="Hm.")),
     (messages, {"role": "user", "content": [FAILURE]}, {"role": "tool", "content": "Error: ", "tool_call_id": "c"}),
-]
-
-
-@pytest.mark.parametrize(("dialect", "item", "message"), LAX)
+])  # fmt: skip
 def test_what_clients_send_back_is_accepted(dialect: ModuleType, item: dict[str, Any], message: dict[str, Any]) -> None:
     assert dialect.read(said(item, ASKED)).messages == (message, ASKED)
 
