@@ -164,7 +164,7 @@ def test_what_the_judge_is_asked(server) -> None:
     assert wait(judge.complete(LONG)) == 1.0
     server.answer = saying(lambda text: "no")
     assert wait(judge.complete(LONG)) == 0.0
-    text = server.requests[0].body["messages"][0]["content"]
+    text = server.requests[1].body["messages"][0]["content"]
     assert "[Question]\nWho?\n\n[Reference answer]\nA reference.\n\n" in text
     assert "state]\n- A point.\n- Another.\n\n[The agent's answer]\nAn answer.\n\n" in text
     server.answer = saying(lambda text: "well")
