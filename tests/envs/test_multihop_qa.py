@@ -245,7 +245,7 @@ def test_a_corpus_of_its_own(tmp_path: Path) -> None:
     options = {"questions": str(questions), "test_questions": str(questions), "passages": str(corpus)}
     assert play("1", **options)[1]["success"] and not play("2", **options)[1]["success"]
     questions = written(tmp_path / "q.json", HOTPOT, {**HOTPOT, "_id": "h2"})
-    corpus = written(tmp_path / "c.jsonl", {"id": "1", "title": "Ada", "text": "Ada was born in Kelm."})
+    corpus = written(tmp_path / "ada.jsonl", {"id": "1", "title": "Ada", "text": "Ada was born in Kelm."})
     env = make(questions=str(questions), test_questions=str(questions), passages=str(corpus))
     _, info = env.reset(options={"task_id": "h1"})
     assert env.state.task.question.supporting == () and "support_found" not in info["metrics"]

@@ -200,14 +200,14 @@ def test_bad_records_are_named(tmp_path: Path, bad: object, message: str) -> Non
 
 
 def test_bad_and_missing_data_are_named(tmp_path: Path) -> None:
-    for text in (b"[{]", b"\xff\xfe"):
-        (tmp_path / "test.json").write_bytes(text)
-        with pytest.raises(InputError, match=r"test(\.json)?: (a value cannot be read|not UTF-8)"):
-            task_ids("test", data=str(tmp_path))
     with pytest.raises(InputError, match="no such folder"):
         task_ids("train", data=str(tmp_path / "absent"))
     with pytest.raises(InputError, match="no data in it"):
         task_ids("train", data=str(tmp_path))
+    for text in (b"[{]", b"\xff\xfe"):
+        (tmp_path / "test.json").write_bytes(text)
+        with pytest.raises(InputError, match=r"test(\.json)?: (a value cannot be read|not UTF-8)"):
+            task_ids("test", data=str(tmp_path))
     for count in (2, 1):  # a changed file is read again
         (tmp_path / "test.json").write_text(json.dumps([record()] * count))
         assert len(task_ids("test", data=str(tmp_path))) == count
