@@ -363,13 +363,16 @@ def test_scores_of_the_server(server: Loopback, reply: dict[str, Any], score: fl
     assert request["model"] == "pasa" and request["logprobs"] is True and request["temperature"] == 0
 
 
-def test_the_server_is_asked_once_about_a_paper_and_has_to_say_something(server: Loopback) -> None:
+def test_the_server_is_asked_once_about_a_paper_and_about_several_at_once(server: Loopback) -> None:
     one = selector(server)
     server.answer = together(2, saying(lambda prompt: "True" if "Fern" in prompt else "False"))
     assert wait(one.scores(MOSS, LIBRARY, ["a", "b", "c"])) == [0.0, 1.0, 0.0]
     assert server.most_under_way >= 2
     assert wait(one.scores(MOSS, LIBRARY, ["c", "b"])) == [0.0, 1.0] and len(server.requests) == 3
     assert selector(server) is one
+
+
+def test_replies_that_say_nothing_end_the_episode(server: Loopback) -> None:
     for reply in (said("Perhaps"), {"message": {}}):
         server.answer = saying(lambda prompt, reply=reply: reply)
         with pytest.raises(JudgeError, match=r"pasa at http.*asked about: Where is \{moss\}\? -> Moss"):
