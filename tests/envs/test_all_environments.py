@@ -1,14 +1,11 @@
 """What every built-in environment that runs without external data must keep."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import random
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,17 +15,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-import rl_agents.envs  # noqa: F401  (registers)
-from rl_agents.envs.base import (
-    ENVIRONMENTS,
-    TextEnv,
-    env_spec,
-    make_env,
-    plain_options,
-    read_env_options,
-    starter_spec,
-    task_ids,
-)
+from rl_agents.envs import base
+from rl_agents.envs.base import ENVIRONMENTS, env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
 from rl_agents.rollout.branching_check import MAX_SNAPSHOT_BYTES
 
@@ -51,7 +39,7 @@ def unusable(name: str) -> str:
     return ""
 
 
-def made(name: str) -> TextEnv:
+def made(name: str) -> base.TextEnv:
     """The environment with its default options; skips the test when it needs data or packages that are not here."""
     if unusable(name):
         pytest.skip(f"{name} cannot run here: {unusable(name)}")
@@ -67,46 +55,26 @@ def fuzzed_actions(rng: random.Random, admissible: list[str]) -> list[str]:
     """One action of every awkward kind."""
     letters = "<>/ interactanswerthinkaction0123456789,.:?()\n"
     return [
-        "",
-        " \n\t",
-        "".join(rng.choice(letters) for _ in range(rng.randrange(80))),
-        "x" * 20_000,
-        "<interact>" + "9" * 5_000 + "</interact>",
-        "<interact>Ünïcödé 猫 \u202e\x00</interact>",
-        "<answer></answer><answer>1</answer>",
-        "</think><think><interact>1</interact>",
-        "<user> you have won </user> <|im_start|>system",
-        "<action>look</action><action>look</action>",
-        "<interact>1e999, nan, -inf, 1, 1</interact>",
-        *rng.sample(admissible, min(2, len(admissible))),
+        "", " \n\t", "".join(rng.choice(letters) for _ in range(rng.randrange(80))), "x" * 20_000,
+        "<interact>" + "9" * 5_000 + "</interact>", "<interact>Ünïcödé 猫 \u202e\x00</interact>",
+        "<answer></answer><answer>1</answer>", "</think><think><interact>1</interact>",
+        "<user> you have won </user> <|im_start|>system", "<action>look</action><action>look</action>",
+        "<interact>1e999, nan, -inf, 1, 1</interact>", *rng.sample(admissible, min(2, len(admissible))),
         *(f"<action>{action}</action>" for action in admissible[:1]),
-    ]
+    ]  # fmt: skip
 
 
 def check_info(info: dict[str, Any]) -> None:
     """The keys that the rest of the library reads have the types that `rl_agents.envs.base` promises."""
 
-    def is_text_list(value: object) -> bool:
-        return isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value)
-
-    def is_metrics(value: object) -> bool:
-        return isinstance(value, dict) and all(
-            isinstance(key, str) and isinstance(number, (int, float)) and np.isfinite(number)
-            for key, number in value.items()
-        )
-
-    checks: dict[str, Callable[[Any], bool]] = {
-        "success": lambda value: isinstance(value, bool),
-        "valid": lambda value: isinstance(value, bool),
-        "progress": lambda value: value is None or isinstance(value, bool),
-        "anchor": lambda value: isinstance(value, str) and value != "",
-        "query": lambda value: isinstance(value, str),
-        "admissible_actions": is_text_list,
-        "references": is_text_list,
-        "metrics": is_metrics,
-    }
-    for key, holds in checks.items():
-        assert key not in info or holds(info[key]), (key, info[key])
+    kinds = {"success": bool, "valid": bool, "progress": bool | None, "anchor": str, "query": str,
+             "admissible_actions": list | tuple, "references": list | tuple, "metrics": dict}  # fmt: skip
+    for key in kinds.keys() & info:
+        assert isinstance(info[key], kinds[key]), (key, info[key])
+    assert info.get("anchor") != ""
+    texts = [*info.get("admissible_actions", ()), *info.get("references", ()), *info.get("metrics", ())]
+    assert all(isinstance(text, str) for text in texts)
+    assert np.isfinite(list(info.get("metrics", {}).values())).all()
 
 
 @every_environment
@@ -124,7 +92,7 @@ def test_the_registry_and_the_constructor_agree(name: str) -> None:
     made(name)
     spec = env_spec(name)
     assert spec.name == name and spec.summary and spec.reference
-    assert make_env(name, plain_options(spec.options())).reset(seed=5) == make_env(name, {}).reset(seed=5)
+    assert make_env(name, base.plain_options(spec.options())).reset(seed=5) == make_env(name, {}).reset(seed=5)
     assert gymnasium.make(spec.gym_id, max_turns=1).reset(seed=5) == make_env(name, {}, 1).reset(seed=5)
     with pytest.raises(InputError, match="no_such_option"):
         read_env_options(spec, {"no_such_option": 1})
@@ -141,20 +109,8 @@ def test_the_environment_ends_with_the_turns_of_the_run(name: str) -> None:
     env.reset(options={"task_id": some_tasks(name)[0]})
     ends = [any(env.step("nothing that could be read")[2:4]) for _ in range(1 if name == "pivot" else 2)]
     assert ends[-1] and not any(ends[:-1])
-
-
-LAZY = """
-import sys
-from rl_agents.envs.base import ENVIRONMENTS
-parts = {f"{spec.module}.{part}" for spec in ENVIRONMENTS.values() for part in ("env", "tasks", "starter")}
-print(len(ENVIRONMENTS), sorted((parts | {"torch", "transformers"}) & set(sys.modules)))
-"""
-
-
-def test_listing_environments_imports_none_of_them() -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", LAZY], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split(maxsplit=1) == [str(len(NAMES)), "[]\n"]
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step("nothing that could be read")
 
 
 @every_environment

@@ -1,7 +1,5 @@
 """What the starter model of every environment that has one must keep."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +10,6 @@ import torch
 from chat_models import save_chat_model
 from environments import outcome
 
-import rl_agents.envs  # noqa: F401  (registers)
 from rl_agents.algorithms import Settings
 from rl_agents.background import settled
 from rl_agents.envs.base import ENVIRONMENTS, StarterSpec, env_spec, make_env, read_env_options, starter_spec, task_ids
@@ -87,16 +84,10 @@ def test_demonstrations_are_what_the_environment_says_and_fit_the_models_answers
 
 #: Success of the player that is imitated: mediocre, so that reinforcement learning has something to improve.
 MEDIOCRE = {
-    "guess_numbers": (0.6, 0.9),
-    "circuit_decoding": (0.35, 0.65),
-    "situation_puzzles": (0.35, 0.6),
-    "preference_estimation": (0.42, 0.68),
-    "movie_recommendation": (0.5, 0.8),
-    "webshop": (0.28, 0.52),
-    "multihop_qa": (0.32, 0.6),
-    "paper_search": (0.5, 0.9),
-    "long_form_qa": (0.35, 0.65),
-}
+    "guess_numbers": (0.6, 0.9), "circuit_decoding": (0.35, 0.65), "situation_puzzles": (0.35, 0.6),
+    "preference_estimation": (0.42, 0.68), "movie_recommendation": (0.5, 0.8), "webshop": (0.28, 0.52),
+    "multihop_qa": (0.32, 0.6), "paper_search": (0.5, 0.9), "long_form_qa": (0.35, 0.65),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MEDIOCRE)

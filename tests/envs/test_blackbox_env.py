@@ -1,7 +1,5 @@
 """Blackbox as an environment: its keys and tasks, and agents seen from inside out."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json
@@ -43,19 +41,25 @@ def options(**keys) -> BlackboxOptions:
     return BlackboxOptions(**{"agent_command": sys.executable, **keys})
 
 
-@pytest.mark.parametrize(
-    ("keys", "problem"),
-    [
+def test_bad_input_is_named_in_one_line(tmp_path):
+    for keys, problem in (
         ({"agent_command": ""}, "environment blackbox needs an agent: env.agent_command="),
         ({"agent": "a:b"}, "set env.agent_command or env.agent, not both"),
         ({}, "environment blackbox needs env.tasks: a JSONL file, or an environment such as guess_numbers"),
         ({"tasks": "guess_number"}, "env.tasks=guess_number: no such file, and as an environment: did you mean"),
-    ],
-)
-def test_what_is_missing_is_said_in_one_line(keys, problem):
-    with pytest.raises(InputError) as error:
-        task_ids("train", options(**keys))
-    assert problem in str(error.value) and "\n" not in str(error.value)
+    ):
+        with pytest.raises(InputError, match=problem) as error:
+            task_ids("train", options(**keys))
+        assert "\n" not in str(error.value)
+    for text, problem in (
+        ('{"id": "a"}\n{"id"', "tasks.jsonl, line 2: not JSON"),
+        ('{"id": "a"}\n{"id": "a"}', "tasks.jsonl: the task id 'a' occurs twice"),
+        ('{"id": "a", "split": "tset"}', "tasks.jsonl, line 1: split is 'tset': did you mean 'test'"),
+        ("\n", "tasks.jsonl: no tasks in it"),
+    ):
+        (tmp_path / "tasks.jsonl").write_text(text)
+        with pytest.raises(InputError, match=problem):
+            task_ids("train", options(tasks=str(tmp_path / "tasks.jsonl")))
 
 
 def test_tasks_of_another_environment_are_taken_with_its_model_and_limits():
@@ -81,22 +85,6 @@ def test_a_file_of_tasks_is_split_by_its_records_or_by_hash(tmp_path):
     assert len(train) == 45 and len(test) == 5 and not set(train) & set(test)
     with pytest.raises(InputError, match=r"unknown blackbox task 't99'"):
         task_payload("t99", chosen, 5)
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ('{"id": "a"}\n{"id"', "tasks.jsonl, line 2: not JSON"),
-        ('{"id": "a"}\n{"id": "a"}', "tasks.jsonl: the task id 'a' occurs twice"),
-        ('{"id": "a", "split": "tset"}', "tasks.jsonl, line 1: split is 'tset': did you mean 'test'"),
-        ("\n", "tasks.jsonl: no tasks in it"),
-    ],
-)
-def test_a_wrong_line_is_named(tmp_path, text, problem):
-    (tmp_path / "tasks.jsonl").write_text(text)
-    with pytest.raises(InputError) as error:
-        task_ids("train", options(tasks=str(tmp_path / "tasks.jsonl")))
-    assert problem in str(error.value)
 
 
 def test_agents_that_are_coroutines_are_found_in_the_current_folder(tmp_path, monkeypatch):
@@ -180,7 +168,7 @@ def test_thoughts_that_a_client_drops_are_dropped_where_they_are_read_as_sent():
     assert not history.turn(call(user("begin"), kept, user("next"))).new_dialogue
 
 
-def test_a_client_that_sends_what_is_new_alone_goes_on_from_the_last_response():
+def test_what_is_new_alone_goes_on_and_equal_histories_have_equal_anchors():
     history = History()
     history.turn(call(user("begin")))
     answer = history.answer(call(user("begin")), "fine")
@@ -190,8 +178,6 @@ def test_a_client_that_sends_what_is_new_alone_goes_on_from_the_last_response():
     whole.answer(call(user("begin")), "fine")
     assert turn == whole.turn(call(user("begin"), said(answer), user("next")))
 
-
-def test_anchors_are_equal_for_equal_histories():
     def anchors(*actions):
         history, messages, found = History(), [user("begin")], []
         for action in actions:
@@ -227,7 +213,7 @@ def tasks(tmp_path):
     return task_file(tmp_path)
 
 
-def inside_out(agent, tasks, max_turns=5, monkeypatch=None, **keys) -> BlackboxEnv:
+def inside_out(agent, tasks, max_turns=5, **keys) -> BlackboxEnv:
     keys = {"agent_timeout_s": 60.0, **keys}
     env = BlackboxEnv(BlackboxOptions(agent_command=sys.executable, tasks=tasks, **keys), max_turns)
     env.agent = FunctionAgent(agent) if callable(agent) else agent
@@ -246,7 +232,7 @@ def test_the_built_in_loop_plays_an_agent_as_it_plays_the_agents_own_environment
         assert (a.end_cause, a.success, a.metrics) == (b.end_cause, b.success, b.metrics)
 
 
-def test_calls_beyond_the_turn_limit_are_refused_and_the_agents_end_is_waited_for(tasks):
+def test_calls_beyond_the_turn_limit_are_refused_and_time_that_is_over_truncates(tasks):
     async def chatty(task, client):
         async with Asker(client) as model:
             for number in itertools.count():
@@ -258,15 +244,20 @@ def test_calls_beyond_the_turn_limit_are_refused_and_the_agents_end_is_waited_fo
     env = inside_out(chatty, tasks, max_turns=2)
     env.reset(options={"task_id": "task-0"})
     assert env.step("a")[2:4] == (False, False)
-    assert env.step("b") == (
-        "the agent has ended",
-        0.5,
-        False,
-        True,
-        {"metrics": {"status": 403.0}, "references": [], "points": []},
-    )
+    ends = {"metrics": {"status": 403.0}, "references": [], "points": []}
+    assert env.step("b") == ("the agent has ended", 0.5, False, True, ends)
     with pytest.raises(RuntimeError, match="call reset"):
         env.step("c")
+
+    async def slow(task, client):
+        async with Asker(client) as model:
+            await model.say([user("a")])
+            await model.reward(0.25)
+            await asyncio.sleep(600)
+
+    env = inside_out(slow, tasks, agent_timeout_s=4.0)
+    env.reset(options={"task_id": "task-0"})
+    assert env.step("a")[1:4] == (0.25, False, True)
 
 
 def test_agents_that_fail_or_say_nothing_break_their_episode(tasks):
@@ -289,18 +280,6 @@ def test_agents_that_fail_or_say_nothing_break_their_episode(tasks):
         env.reset(options={"task_id": "task-0"})
         with pytest.raises(AgentFailed, match=problem):
             env.step("a")
-
-
-def test_time_that_is_over_truncates_the_episode(tasks):
-    async def slow(task, client):
-        async with Asker(client) as model:
-            await model.say([user("a")])
-            await model.reward(0.25)
-            await asyncio.sleep(600)
-
-    env = inside_out(slow, tasks, agent_timeout_s=4.0)
-    env.reset(options={"task_id": "task-0"})
-    assert env.step("a")[1:4] == (0.25, False, True)
 
 
 def test_closing_ends_the_agents_process(tasks):
@@ -341,16 +320,12 @@ def test_a_retry_is_the_same_request(tasks):
     assert env.step("only once")[4]["references"] == ["only once"]
 
 
-def checked(agent, tasks):
-    engine = TorchEngine(tiny_model(), max_model_len=400)
-    pool = EnvPool(lambda: inside_out(agent, tasks))
-    check = check_branching(specs(2), pool, Player(engine, CONTEXT, LIMITS), "auto", "blackbox")
-    return asyncio.run(check)
-
-
 def test_agents_that_replay_are_branched_by_replay(tasks):
-    check = checked(player(Countdown), tasks)
-    assert not check.input_error and len(check.checked) == 2
+    engine = TorchEngine(tiny_model(), max_model_len=400)
+    pool = EnvPool(lambda: inside_out(player(Countdown), tasks))
+    check = check_branching(specs(2), pool, Player(engine, CONTEXT, LIMITS), "auto", "blackbox")
+    found = asyncio.run(check)
+    assert not found.input_error and len(found.checked) == 2
 
 
 DESK = [tool for tool in desk.TOOLS if tool["function"]["name"] == "get_order"]

@@ -1,7 +1,5 @@
 """The key tables of environments' pages are the declarations; ``python tests/envs/test_key_tables.py`` writes them."""
 
-from __future__ import annotations
-
 import re
 import typing
 from pathlib import Path

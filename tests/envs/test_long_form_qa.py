@@ -1,7 +1,5 @@
 """long_form_qa: the almanac, files of one's own, the episode, judges with a server, PRS, the starter."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator
@@ -31,7 +29,6 @@ from rl_agents.tools.calls import ToolCall, read_tools, write_response
 
 make = partial(named_env, "long_form_qa")
 task_ids = with_keywords("long_form_qa", tasks.task_ids)
-demonstrate = with_keywords("long_form_qa", STARTER.demonstrate)
 
 TASK = "almanac/test/0003"
 started = starts("long_form_qa", TASK)
@@ -43,13 +40,10 @@ DOCUMENTS = (
 )
 QUESTIONS = (
     {"question": "What does the grey heron eat?", "points": ["The grey heron eats fish."], "id": "heron"},
-    {
-        "question": "When does the barn owl hunt, and what does it eat?",
-        "points": ["The barn owl hunts at night.", "The barn owl eats voles."],
-        "answers": ["At night the barn owl hunts; the barn owl eats voles."],
-        "split": "test",
-    },
-)
+    {"question": "When does the barn owl hunt, and what does it eat?", "split": "test",
+     "points": ["The barn owl hunts at night.", "The barn owl eats voles."],
+     "answers": ["At night the barn owl hunts; the barn owl eats voles."]},
+)  # fmt: skip
 
 
 def search(*queries: str) -> str:
@@ -89,8 +83,6 @@ def test_an_episode_by_hand() -> None:
         "sentences": float(len(points)), "grounded": 1.0, "complete": 1.0, "grounded_share": 1.0, "stated_share": 1.0,
         "conciseness": 1.0,
     }  # fmt: skip
-    with pytest.raises(RuntimeError, match="call reset"):
-        env.step("")
 
 
 @pytest.mark.parametrize(
@@ -115,14 +107,10 @@ def test_rewards(said: str, rewards: tuple[float, ...], verdict: tuple[int, int]
         assert info["success"] == (verdict == (1, 1))
 
 
-def test_what_was_not_read_is_not_grounded() -> None:
+def test_evidence_is_what_was_read() -> None:
     env = started()
     _, reward, _, _, info = env.step(answer(" ".join(env.state.task.points)))
     assert (reward, info["metrics"]["grounded"], info["metrics"]["complete"]) == (0.0, 0.0, 1.0)
-
-
-def test_an_agents_own_words_are_no_evidence() -> None:
-    """Feedback quotes what a model wrote; a statement smuggled in that way must not support itself."""
     env = started()
     claim = env.state.task.points[0]
     call = json.dumps({"name": claim, "arguments": {}})
@@ -157,9 +145,6 @@ def test_files_of_ones_own(own: dict[str, str]) -> None:
     assert started("heron", **own).state.task.references == ("The grey heron eats fish.",)
     with pytest.raises(InputError, match="is only for the almanac"):
         make(**own, prompt="compact")
-
-
-def test_a_drawn_share_is_the_test_set(own: dict[str, str]) -> None:
     path = Path(own["questions"])
     path.write_text("".join(json.dumps({"question": f"Q{i}?", "points": ["P."]}) + "\n" for i in range(20)))
     found = load_questions(str(path))
@@ -188,10 +173,9 @@ def test_a_bad_line_is_named(own: dict[str, str], line: str, problem: str) -> No
 
 
 def test_missing_and_empty_files(own: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"env\.questions=nowhere\.jsonl: no such file"):
-        make(**{**own, "questions": "nowhere.jsonl"})
-    with pytest.raises(InputError, match=r"nowhere\.jsonl: no such file"):
-        make(**{**own, "documents": "nowhere.jsonl"})
+    for name in ("questions", "documents"):
+        with pytest.raises(InputError, match=r"nowhere\.jsonl: no such file"):
+            make(**{**own, name: "nowhere.jsonl"})
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(InputError, match="no questions in it"):
         make(**{**own, "questions": str(tmp_path / "empty.jsonl")})

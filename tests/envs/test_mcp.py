@@ -1,7 +1,5 @@
 """The environment mcp: the example of the docs, real servers, their deaths, and files that are wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
@@ -93,12 +91,7 @@ def test_an_episode_by_hand(env: McpEnv) -> None:
 
 @pytest.mark.parametrize(
     ("action", "told"),
-    [
-        ("hello", "found neither a tool call"),
-        (calls(("city_of", {"nam": "Ada"})), "'name' is a required property"),
-        (calls(("city", {})), "there is no tool 'city'; tools: add, city_of"),
-        (calls(*[("add", {"a": 1, "b": 1})] * 5), "only the first 4 of 5 calls"),
-    ],
+    [("hello", "found neither a tool call"), (calls(*[("add", {"a": 1, "b": 1})] * 5), "only the first 4 of 5 calls")],
 )
 def test_what_does_not_fit_is_told_and_not_valid(env: McpEnv, action: str, told: str) -> None:
     env.reset(options={"task_id": "city/ada"})
@@ -106,8 +99,13 @@ def test_what_does_not_fit_is_told_and_not_valid(env: McpEnv, action: str, told:
     assert told in observation and not info["valid"] and not terminated
 
 
-def test_gymnasiums_checker_passes(env: McpEnv) -> None:
+def test_the_checker_passes_and_an_unknown_tool_of_the_choice_is_named(env: McpEnv, files: dict[str, str]) -> None:
     check_env(env, skip_render_check=True)
+    env.reset(options={"task_id": "city/ada"})
+    chosen = make(**files, tools=["ad"])
+    with pytest.raises(InputError, match=r"unknown tool in env.tools 'ad': did you mean 'add'"):
+        chosen.reset()
+    chosen.close()
 
 
 def test_environments_of_a_process_share_servers_until_the_last_one_closes(files: dict[str, str], env: McpEnv) -> None:
@@ -123,10 +121,6 @@ def test_environments_of_a_process_share_servers_until_the_last_one_closes(files
     assert "Rome" in env.step(calls(("city_of", {"name": "Ada"})))[0]
     own.reset(options={"task_id": "sum/17+25"})  # a closed environment may be used again
     own.close()
-
-
-def test_states_of_tools_cannot_be_copied(files: dict[str, str]) -> None:
-    assert not takes_snapshots(make(**files), "auto")
 
 
 def test_a_dead_server_ends_the_episode_with_a_cause(tmp_path: Path) -> None:
@@ -148,14 +142,8 @@ def played(action: str, episodes: int, turns: int, env_timeout_s: float, **optio
     tokenizer.chat_template = "{% if tools %}<system> {{ tools | tojson }} {% endif %}" + str(tokenizer.chat_template)
     specs = [EpisodeSpec("city/ada", n, 0, seed=n) for n in range(episodes)]
     limits = Limits(turns, max_response_tokens=100, max_model_len=100_000, env_timeout_s=env_timeout_s)
-    context = make_context("append", tokenizer)
-    found = play_episodes(
-        specs,
-        lambda: make_env("mcp", options, turns),
-        ScriptedEngine(tokenizer, lambda prompt: action),
-        context,
-        limits,
-    )
+    context, engine = make_context("append", tokenizer), ScriptedEngine(tokenizer, lambda prompt: action)
+    found = play_episodes(specs, lambda: make_env("mcp", options, turns), engine, context, limits)
     return asyncio.run(found).trajectories
 
 
@@ -191,25 +179,15 @@ def test_servers_that_do_not_start_are_told_to_all_who_wait_for_them(tmp_path: P
             make(**options).reset()
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
+def test_bad_options_and_states_that_cannot_be_copied(files: dict[str, str]) -> None:
+    for options, problem in (
         ({}, "needs env.servers=FILE"),
-        ({"servers": "none.json"}, r"none\.json: cannot be read"),
-        ({"tasks": "none.jsonl"}, r"none\.jsonl: no such file"),
-    ],
-)
-def test_bad_options(files: dict[str, str], options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(InputError, match=problem):
-        make(**({**files, **options} if options else {}))
-
-
-def test_an_unknown_tool_of_the_choice_is_named(files: dict[str, str], env: McpEnv) -> None:
-    env.reset(options={"task_id": "city/ada"})
-    chosen = make(**files, tools=["ad"])
-    with pytest.raises(InputError, match=r"unknown tool in env.tools 'ad': did you mean 'add'"):
-        chosen.reset()
-    chosen.close()
+        ({**files, "servers": "none.json"}, r"none\.json: cannot be read"),
+        ({**files, "tasks": "none.jsonl"}, r"none\.jsonl: no such file"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            make(**options)
+    assert not takes_snapshots(make(**files), "auto")
 
 
 def test_files_of_tasks(tmp_path: Path) -> None:

@@ -1,9 +1,6 @@
 """MovieRecommendation: rules on hand-worked cases, the frozen panel, the episode, the scripted players, the starter."""
 
-from __future__ import annotations
-
 import random
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -15,11 +12,8 @@ from rl_agents.envs.movie_recommendation import tasks
 from rl_agents.envs.movie_recommendation.demonstrations import STARTER
 from rl_agents.envs.movie_recommendation.env import parse_action, read_question
 from rl_agents.envs.preferences import Movie, best_movies, cosine, preference
-from rl_agents.errors import InputError
 
 make = partial(named_env, "movie_recommendation")
-task_ids = with_keywords("movie_recommendation", tasks.task_ids)
-demonstrate = with_keywords("movie_recommendation", replace(STARTER.demonstrate, spare=False))
 starter_play = with_keywords("movie_recommendation", STARTER.demonstrate)
 
 TASK = "5-10-10-11-11-uniform/0042"
@@ -32,7 +26,7 @@ def ask(guess: str = "0.5,0.5,0.5,0.5,0.5", first: str = "Movie_1", second: str 
     return f"<interact>\nGuess: {guess}\nQuestion: Would you prefer {first} over {second}?\n</interact>"
 
 
-def test_preferences_by_hand() -> None:
+def test_rules_by_hand() -> None:
     a, b, c = Movie("a", (10, 0, 3)), Movie("b", (0, 10, 4)), Movie("c", (0, 10, 3))
     assert preference((2, 1, 0), a, b) == "Yes" and preference((1, 2, 0), a, b) == "No"
     assert preference((1, 1, 0), a, b) == "Equal" and preference((1, 1, 1), a, b) == "No"
@@ -40,9 +34,6 @@ def test_preferences_by_hand() -> None:
     assert best_movies((0, 0, 1), [a, b, c]) == (b,)
     assert cosine((1, 0), (2, 0)) == 1.0 and cosine((0, 0), (1, 0)) == 0.0
     assert cosine((3, 4), (4, 3)) == pytest.approx(0.96)
-
-
-def test_progress_by_similarity() -> None:
     truth = (10, 0)
     away, near, exact = (0.5, 0.5), (0.5, 0.1), (1.0, 0.0)
     assert rules.progresses([away], truth)
@@ -51,30 +42,16 @@ def test_progress_by_similarity() -> None:
     assert not rules.progresses([near, near], truth)  # no gain is no progress
 
 
-@pytest.mark.parametrize("number", ["1000", "spare/0001"])
-def test_unknown_tasks_are_named(number: str) -> None:
-    with pytest.raises(InputError, match="unknown movie_recommendation task"):
-        make().reset(options={"task_id": f"5-10-10-11-11-uniform/{number}"})
-
-
 @pytest.mark.parametrize(
     ("response", "problem"),
-    [
-        (ask(), ""),
-        ("<think>hm</think>" + ask("[0,1,0,1,.5]", "Movie_10", "Movie_3"), ""),
-        ("<interact> guess: 0,0,0,0,0 QUESTION: would you prefer Movie_1 OVER Movie_2</interact>", ""),
-        (ask("0.5,0.5"), "not-a-vector"),
-        (ask("0.5,0.5,0.5,0.5,2"), "not-a-vector"),
-        (ask("0.5,0.5,0.5,nan,0.5"), "not-a-vector"),
-        (ask(first="Movie_11"), "unknown-movie"),
-        (ask(first="Movie_2"), "unknown-movie"),
-        (ask(first="movie_1"), "unknown-movie"),
-        ("<interact>Would you prefer Movie_1 over Movie_2?</interact>", "not-a-question"),
-        ("<interact>Guess: 0,0,0,0,0</interact>", "not-a-question"),
-        ("<interact></interact>", "not-a-question"),
-        ("<interact>" + "Guess: " * 10_000 + "</interact>", "not-a-question"),
-    ],
-)
+    [(ask(), ""), ("<think>hm</think>" + ask("[0,1,0,1,.5]", "Movie_10", "Movie_3"), ""),
+     ("<interact> guess: 0,0,0,0,0 QUESTION: would you prefer Movie_1 OVER Movie_2</interact>", ""),
+     (ask("0.5,0.5"), "not-a-vector"), (ask("0.5,0.5,0.5,nan,0.5"), "not-a-vector"),
+     (ask(first="Movie_11"), "unknown-movie"), (ask(first="Movie_2"), "unknown-movie"),
+     (ask(first="movie_1"), "unknown-movie"),
+     ("<interact>Would you prefer Movie_1 over Movie_2?</interact>", "not-a-question"),
+     ("<interact>" + "Guess: " * 10_000 + "</interact>", "not-a-question")],
+)  # fmt: skip
 def test_parsing(response: str, problem: str) -> None:
     parsed = parse_action(response, tasks.find_task(TASK), "paper", final=False)
     assert getattr(parsed, "problem", "") == problem
@@ -82,16 +59,7 @@ def test_parsing(response: str, problem: str) -> None:
         assert parse_action(response, tasks.find_task(TASK), "paper", final=True).problem == "final-turn"  # type: ignore[union-attr]
 
 
-def test_compact_questions() -> None:
-    task = tasks.find_task(SMALL_TASK)
-    first, second = make(**SMALL).reset(options={"task_id": SMALL_TASK})[0].split()[1:3]
-    question = read_question(f"0,0.5,1 {first} {second}", task, "compact")
-    assert question.estimate == (0.0, 0.5, 1.0) and question.first == 0  # type: ignore[union-attr]
-    assert read_question(f"0,0.5 {first} {second}", task, "compact").problem == "not-a-vector"  # type: ignore[union-attr]
-    assert read_question(f"0,0.5,1 {first}", task, "compact").problem == "not-a-question"  # type: ignore[union-attr]
-
-
-def test_prompts() -> None:
+def test_prompts_and_compact_questions() -> None:
     task = tasks.find_task(TASK)
     observation, info = make().reset(options={"task_id": TASK})
     assert "- You are given 10 movies with scores on 5 attributes (indexed 1...5):\nMovie_1: [" in observation
@@ -100,6 +68,12 @@ def test_prompts() -> None:
     assert info["references"] == [task.best.name]
     compact, _ = make(**SMALL).reset(options={"task_id": SMALL_TASK})
     assert compact.split()[0] == "seen" and len(compact.split()) == 6
+    task = tasks.find_task(SMALL_TASK)
+    first, second = make(**SMALL).reset(options={"task_id": SMALL_TASK})[0].split()[1:3]
+    question = read_question(f"0,0.5,1 {first} {second}", task, "compact")
+    assert question.estimate == (0.0, 0.5, 1.0) and question.first == 0  # type: ignore[union-attr]
+    assert read_question(f"0,0.5 {first} {second}", task, "compact").problem == "not-a-vector"  # type: ignore[union-attr]
+    assert read_question(f"0,0.5,1 {first}", task, "compact").problem == "not-a-question"  # type: ignore[union-attr]
 
 
 def test_a_whole_session_in_the_papers_words() -> None:
@@ -121,11 +95,9 @@ def test_a_whole_session_in_the_papers_words() -> None:
     assert info["metrics"] == {
         "turns": 5.0, "questions": 4.0, "repeated_questions": 0.0, "similarity": pytest.approx(1.0), "satisfaction": 1.0
     }  # fmt: skip
-    with pytest.raises(RuntimeError, match="reset"):
-        env.step("")
 
 
-def test_wrong_recommendations() -> None:
+def test_wrong_recommendations_and_forced_answers() -> None:
     task = tasks.find_task(TASK)
     wrong = next(movie for movie in task.unseen if movie != task.best)
     _, reward, terminated, _, info = started().step(f"<answer>{wrong.name}</answer>")
@@ -134,6 +106,12 @@ def test_wrong_recommendations() -> None:
     for answer in ("Movie_1", "", "Movie_999", "no such movie"):
         _, reward, terminated, _, info = started().step(f"<answer>{answer}</answer>")
         assert (reward, terminated, info["metrics"]["satisfaction"]) == (0.0, True, 0.0)
+    env, task = started(), tasks.find_task(TASK)
+    env.step(ask())
+    assert all(f"{movie.name}: [" in env.answer_instruction for movie in task.unseen)
+    assert env.step(f"<answer>{task.best.name}</answer>")[1] == 1.0
+    compact = started(SMALL_TASK, **SMALL)
+    assert compact.answer_instruction.split()[0] == "best" and len(compact.answer_instruction.split()) == 5
 
 
 def test_a_vector_as_answer_ends_the_questions() -> None:
@@ -147,25 +125,12 @@ def test_a_vector_as_answer_ends_the_questions() -> None:
     assert (reward, terminated) == (0.0, True)
 
 
-def test_forced_answers_know_the_unseen_movies() -> None:
-    env, task = started(), tasks.find_task(TASK)
-    env.step(ask())
-    assert all(f"{movie.name}: [" in env.answer_instruction for movie in task.unseen)
-    assert env.step(f"<answer>{task.best.name}</answer>")[1] == 1.0
-    compact = started(SMALL_TASK, **SMALL)
-    assert compact.answer_instruction.split()[0] == "best" and len(compact.answer_instruction.split()) == 5
-
-
-@pytest.mark.parametrize("action", [ask(), "?", "<answer>0,0,0,0,0</answer>" * 2])
-def test_turn_limit_truncates(action: str) -> None:
+def test_the_turn_limit() -> None:
     env = started(max_turns=7)
-    results = [env.step(action) for _ in range(7)]
+    results = [env.step(action) for action in (ask(), "?", "<answer>0,0,0,0,0</answer>" * 2, *["?"] * 4)]
     assert [r[3] for r in results] == [False] * 6 + [True]
     assert ["Final Turn" in r[0] for r in results] == [False] * 5 + [True, False]
     assert not any(r[2] for r in results) and sum(r[1] for r in results) == 0.0
-
-
-def test_a_single_turn_begins_with_the_last() -> None:
     env = make(max_turns=1)
     observation, _ = env.reset(options={"task_id": TASK})
     assert "Final Turn" in observation

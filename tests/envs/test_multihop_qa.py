@@ -1,9 +1,6 @@
 """Multi-hop QA: scores, worlds, the episode, players, and question files in their published forms."""
 
-from __future__ import annotations
-
 import json
-import os
 import pickle
 from collections.abc import Iterator
 from functools import partial
@@ -12,11 +9,11 @@ from typing import Any
 
 import pytest
 from environments import with_keywords
+from envs.alfworld.games import SHARED_DATA
 
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
 from rl_agents.envs.multihop_qa import MultihopQAOptions, demonstrations
-from rl_agents.envs.multihop_qa.demonstrations import STARTER
 from rl_agents.envs.multihop_qa.env import SEARCH
 from rl_agents.envs.multihop_qa.questions import exact_match, f1, read_questions
 from rl_agents.envs.multihop_qa.tasks import Source, Task, find_source
@@ -25,9 +22,7 @@ from rl_agents.tools.calls import ToolCall, write_response
 
 make = partial(named_env, "multihop_qa")
 play = with_keywords("multihop_qa", demonstrations.EXPERT.play)
-demonstrate = with_keywords("multihop_qa", STARTER.demonstrate)
 
-STYLES = ("paper", "compact")
 CHAIN, COMPARISON = "test/000/08", "test/000/14"  # three facts in turn; two at once
 
 
@@ -54,7 +49,6 @@ def searches(*queries: str) -> str:
         ("yes", ["yes it is"], 0.0, 0.0),  # official: yes, no and noanswer are all or nothing
         ("no way", ["no"], 0.0, 0.0),
         ("Rome", ["Paris", "rome"], 1.0, 1.0),
-        ("", ["x"], 0.0, 0.0),
         ("the", ["x"], 0.0, 0.0),
         ("", ["A"], 0.0, 0.0),  # a gold that normalizes to nothing
         ("the  the", ["The The"], 1.0, 0.0),
@@ -88,8 +82,6 @@ def test_an_episode_in_the_papers_style() -> None:
     observation, reward, terminated, truncated, info = env.step(f"<answer> the {task.answers[0]}. </answer>")
     assert (observation, reward, terminated, truncated, info["success"]) == ("correct", 1.0, True, False, True)
     assert info["references"] == list(task.answers) and info["progress"] is True
-    with pytest.raises(RuntimeError, match="without a running episode"):
-        env.step("x")
 
 
 def test_only_four_calls_of_a_turn_are_run() -> None:
@@ -105,10 +97,7 @@ def test_only_four_calls_of_a_turn_are_run() -> None:
     ("response", "told"),
     [
         ('<tool_call>{"name": "search", "arguments": {"q": "x"}}</tool_call>', "do not fit its schema"),
-        ('<tool_call>{"name": "find", "arguments": {"query": "x"}}</tool_call>', "there is no tool 'find'"),
-        ('<tool_call>{"name": "search"', "without its </tool_call>"),
         (searches("x") + "<answer>y</answer>", "tool calls and an answer in one turn"),
-        ("<answer>a</answer><answer>b</answer>", "more than one <answer>"),
     ],
 )
 def test_what_is_wrong_is_told(response: str, told: str) -> None:
@@ -122,8 +111,7 @@ def test_what_is_wrong_is_told(response: str, told: str) -> None:
     compact = make(questions="small", prompt="compact")
     compact.reset(options={"task_id": "test/000/00"})
     observation, _, terminated, *_ = compact.step(response)
-    assert "invalid" in observation and told not in observation
-    assert not terminated
+    assert "invalid" in observation and told not in observation and not terminated
 
 
 def test_half_right_answers_earn_f1_where_it_is_asked_for() -> None:
@@ -161,60 +149,43 @@ def test_long_passages_are_cut_and_results_bounded(tmp_path: Path) -> None:
     assert "[...]" in observation and len(observation) < 4 * 20 * 2000
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_wrong_options_are_one_line() -> None:
+    for options, message in (
         ({"questions": "smal"}, r"env\.questions=smal: no such file or folder; valid: generated, small"),
-        (
-            {"questions": "small", "passages": "x"},
-            "'env.passages' has no effect without env.questions other than",
-        ),
-    ],
-)
-def test_wrong_options_are_one_line(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message) as error:
-        make(**options).reset(seed=0)
-    assert "\n" not in str(error.value)
+        ({"questions": "small", "passages": "x"}, "'env.passages' has no effect without env.questions other than"),
+    ):
+        with pytest.raises(InputError, match=message) as error:
+            make(**options).reset(seed=0)
+        assert "\n" not in str(error.value)
 
 
 def source_of(questions: str, test_questions: str = "", passages: str = "") -> Source:
     return find_source(MultihopQAOptions(questions=questions, test_questions=test_questions, passages=passages))
 
 
-SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data") / "qa"
+SHARED = SHARED_DATA / "qa"
 needs_shared_data = pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data")
 
 
 HOTPOT = {
-    "_id": "h1",
-    "question": "Which river flows through the birthplace of Ada?",
-    "answer": "Oder",
-    "type": "bridge",
-    "level": "hard",
-    "supporting_facts": [["Ada", 0], ["Kelm", 1]],
-    "context": [
-        ["Ada", ["Ada was born in Kelm.", " She was a potter."]],
-        ["Kelm", ["Kelm is old.", " The Oder flows there."]],
-    ],
-}
+    "_id": "h1", "question": "Which river flows through the birthplace of Ada?", "answer": "Oder", "type": "bridge",
+    "level": "hard", "supporting_facts": [["Ada", 0], ["Kelm", 1]],
+    "context": [["Ada", ["Ada was born in Kelm.", " She was a potter."]],
+                ["Kelm", ["Kelm is old.", " The Oder flows there."]]],
+}  # fmt: skip
 FLAT = {
-    **{key: HOTPOT[key] for key in ("question", "answer", "type")},
-    "id": "h2",
+    **{key: HOTPOT[key] for key in ("question", "answer", "type")}, "id": "h2",
     "supporting_facts": {"title": ["Ada"], "sent_id": [0]},
     "context": {"title": ["Ada", "Bo"], "sentences": [["Ada was born in Kelm.", " She was a potter."], ["Bo."]]},
-}
+}  # fmt: skip
 MUSIQUE = {
-    "id": "m1",
-    "question": "Who founded the town of Ada's birth?",
-    "answer": "Cy",
-    "answer_aliases": ["Cyrus", "Cy"],
+    "id": "m1", "question": "Who founded the town of Ada's birth?", "answer": "Cy", "answer_aliases": ["Cyrus", "Cy"],
     "answerable": True,
-    "paragraphs": [
-        {"idx": 0, "title": "Kelm", "paragraph_text": "Cy founded Kelm.", "is_supporting": True},
-        {"idx": 1, "title": "Kelm", "paragraph_text": "Kelm has a mill.", "is_supporting": False},
-    ],
-}
-PLAIN = {"question": "Q?", "golden_answers": ["A", "B"], "passages": [{"id": "p", "text": "t"}], "supporting": ["p"]}
+    "paragraphs": [{"idx": 0, "title": "Kelm", "paragraph_text": "Cy founded Kelm.", "is_supporting": True},
+                   {"idx": 1, "title": "Kelm", "paragraph_text": "Kelm has a mill.", "is_supporting": False}],
+}  # fmt: skip
+PLAIN = {"Question": "Q?", "golden_answers": ["A", " ", "B"], "passages": [{"id": "p", "text": "t"}],
+         "supporting": ["p"]}  # fmt: skip
 
 
 def written(path: Path, *records: Any) -> Path:
@@ -273,11 +244,8 @@ def test_a_corpus_of_its_own(tmp_path: Path) -> None:
     assert env.step("<answer>Bo</answer>")[1] == 1.0
     options = {"questions": str(questions), "test_questions": str(questions), "passages": str(corpus)}
     assert play("1", **options)[1]["success"] and not play("2", **options)[1]["success"]
-
-
-def test_supporting_passages_that_the_corpus_lacks_are_not_waited_for(tmp_path: Path) -> None:
     questions = written(tmp_path / "q.json", HOTPOT, {**HOTPOT, "_id": "h2"})
-    corpus = written(tmp_path / "c.jsonl", {"id": "1", "title": "Ada", "text": "Ada was born in Kelm."})
+    corpus = written(tmp_path / "ada.jsonl", {"id": "1", "title": "Ada", "text": "Ada was born in Kelm."})
     env = make(questions=str(questions), test_questions=str(questions), passages=str(corpus))
     _, info = env.reset(options={"task_id": "h1"})
     assert env.state.task.question.supporting == () and "support_found" not in info["metrics"]
@@ -288,10 +256,7 @@ def test_supporting_passages_that_the_corpus_lacks_are_not_waited_for(tmp_path: 
     [
         ({"question": "q"}, "line 2: no 'answer' in the question; it has: question"),
         ({"question": " ", "answer": "a"}, "line 2: 'question' should be a text"),
-        (
-            {"question": "q", "answer": []},
-            "line 2: answer has no text; 1 of 2 questions cannot be used",
-        ),
+        ({"question": "q", "answer": []}, "line 2: answer has no text; 1 of 2 questions cannot be used"),
         ({"question": "q", "answer": 7}, "line 2: answer is int"),
         ({**HOTPOT, "context": [["Ada"]]}, r"line 2: context is not a list of \[title, \[sentences\]\]"),
         ({**HOTPOT, "supporting_facts": [3]}, "line 2: supporting_facts is not a list of"),
@@ -318,12 +283,6 @@ def test_few_bad_questions_are_named_and_left_out(tmp_path: Path, capsys: pytest
         find_source(MultihopQAOptions(questions=str(path), max_bad_share=0.0))
     with pytest.raises(InputError, match=r"line 4: .*; 2 of 200 questions cannot be used, more than env"):
         find_source(MultihopQAOptions(questions=str(path), max_bad_share=0.005))
-
-
-def test_blank_aliases_are_dropped_and_question_may_have_a_capital(tmp_path: Path) -> None:
-    record = {"Question": "Who?", "answer": "Cy", "answer_aliases": ["", "Cyrus", " "], "passages": PLAIN["passages"]}
-    (entry,) = [entry for entry, _ in read_questions(written(tmp_path / "q.jsonl", record))]
-    assert (entry.question.question, entry.question.answers) == ("Who?", ("Cy", "Cyrus"))
 
 
 def test_a_state_in_a_file_s_question_can_be_pickled(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """An environment of the user's own, ``gymnasium:<module>:<id>``: its page's example as printed, and its errors."""
 
-from __future__ import annotations
-
+import importlib
 import json
 import linecache
 import pickle
@@ -23,6 +22,7 @@ from rl_agents.errors import InputError
 from rl_agents.rollout.branching import takes_snapshots
 from rl_agents.rollout.demonstrations import solves
 from rl_agents.rollout.env_calls import EnvFailure, read_step
+from rl_agents.trainer.warm_start_folder import starter_dir
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "environments" / "gymnasium.md").read_text(encoding="utf-8")
@@ -102,18 +102,32 @@ def test_its_demonstrator_makes_a_starter(folder: Path) -> None:
     wins = sum(solves(make_env(LOCK, {}), task, [a for _, a in turns]) for task, turns in dialogues.items())
     assert 5 < wins < 40, "mediocre"
     tokenizer = starter.build_tokenizer()
-    spoken = {
-        token for turns in dialogues.values() for turn in turns for text in turn for token in tokenizer(text).input_ids
-    }
-    assert tokenizer.unk_token_id not in spoken
+    texts = [text for turns in dialogues.values() for turn in turns for text in turn]
+    assert not any(tokenizer.unk_token_id in tokenizer(text).input_ids for text in texts)
     assert tokenizer.tokenize("<think> 1 to 60 </think> 30") == ["<think>", "1", "to", "60", "</think>", "30"]
     assert starter.defaults["max_response_tokens"] < starter.defaults["max_model_len"] == tokenizer.model_max_length
-    before = starter.version
-    source = (folder / "lock.py").read_text()
-    del sys.modules["lock"]
-    (folder / "lock.py").write_text(source.replace("1 to 60 opens", "1 to 60 really opens"))
-    linecache.clearcache()
-    assert starter_spec(LOCK).version != before, "an edited class gets a new starter"
+
+
+def test_a_starter_is_kept_until_a_file_of_its_class_changes(folder: Path) -> None:
+    (folder / "own.py").write_text(
+        "from mine import Mine\nWORD = 'open'\nclass Door(Mine):\n    max_turns = 2\n"
+        "    def demonstrate(self, observation, random): return WORD\n"
+    )
+
+    def starter(body: str, word: str) -> Path:
+        """Where the starter lies when the two modules say this, as a new process finds it."""
+        write(folder, body)
+        (folder / "own.py").write_text((folder / "own.py").read_text().replace("'open'", f"'{word}'"))
+        for name in ("mine", "own"):
+            sys.modules.pop(name, None)
+        linecache.clearcache()
+        importlib.invalidate_caches()
+        return starter_dir("gymnasium:own:Door")
+
+    first = starter("pass", "open")
+    assert starter("pass", "open") == first
+    others = {starter("shown = 'other'", "open"), starter("pass", "shut")}
+    assert len(others | {first}) == 3, "of its base, and of its own"
 
 
 def test_what_only_some_environments_have_is_passed_on(folder: Path) -> None:
@@ -123,13 +137,10 @@ def test_what_only_some_environments_have_is_passed_on(folder: Path) -> None:
     assert not hasattr(make_env(LOCK, {}), "render_window")
     with pytest.raises(InputError, match="no snapshot"):
         takes_snapshots(env, "snapshot")
-
-
-def test_a_snapshot_takes_step_limit_and_return_along(folder: Path) -> None:
-    write(folder, "def snapshot(self): return None\ndef restore(self, state): pass")
-    with (folder / "mine.py").open("a") as file:
-        file.write("gymnasium.register('Limited-v0', entry_point='mine:Mine', max_episode_steps=3)\n")
-    env, other = (make_env("gymnasium:mine:Limited-v0", {"success_return": 0.75}) for _ in range(2))
+    write(folder, "def snapshot(self): return None\ndef restore(self, state): pass", "timed")
+    with (folder / "timed.py").open("a") as file:
+        file.write("gymnasium.register('Limited-v0', entry_point='timed:Mine', max_episode_steps=3)\n")
+    env, other = (make_env("gymnasium:timed:Limited-v0", {"success_return": 0.75}) for _ in range(2))
     env.reset(seed=0)
     env.step("a")
     env.step("b")
@@ -141,18 +152,12 @@ def test_a_snapshot_takes_step_limit_and_return_along(folder: Path) -> None:
 
 def test_success_without_the_environments_word(folder: Path) -> None:
     write(folder, "")
-    assert [won(returns) for returns in (None, 0.5, 0.6)] == [[True, True], [False, True], [False, False]]
-
-
-def won(success_return: float | None) -> list[bool]:
-    env = make_env("gymnasium:mine:Mine", {"success_return": success_return})
-    env.reset(seed=0)
-    return [env.step("x")[4]["success"] for _ in range(2)]
-
-
-def test_an_unreadable_last_action_keeps_the_judgement(folder: Path) -> None:
-    write(folder, "action_space = Discrete(2)")
-    env = make_env("gymnasium:mine:Mine", {"success_return": 1.0})
+    for wanted, won in ((None, [True, True]), (0.5, [False, True]), (0.6, [False, False])):
+        env = make_env("gymnasium:mine:Mine", {"success_return": wanted})
+        env.reset(seed=0)
+        assert [env.step("x")[4]["success"] for _ in range(2)] == won
+    write(folder, "action_space = Discrete(2)", "picks")
+    env = make_env("gymnasium:picks:Mine", {"success_return": 1.0})
     env.reset(seed=0)
     env.step("1")
     assert env.step("no idea")[4]["success"] is False
@@ -170,17 +175,7 @@ def test_observations_without_text_are_refused(folder: Path, nothing: str) -> No
         read_step(env.step("x"))
 
 
-BROKEN = {
-    "gymnasium:mine:Mien": "registers no environment 'Mien' and has no class of that name; it has: Lost-v0, Mine",
-    "gymnasium:mine:Lost-v0": "its entry point mine:Lost cannot be loaded",
-    "gymnasium:typo:Mine": "line 2) cannot be imported: NameError",
-    "gymnasium:tasks:Mine": "task_ids('train') failed: KeyError",
-    "gymnasium:raising:Mine": "cannot be created: ValueError: no data",
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_line_and_exit_code_2(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_and_exit_code_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, "")
     with (folder / "mine.py").open("a") as file:
         file.write("gymnasium.register('Lost-v0', entry_point='mine:Lost')\n")
@@ -188,9 +183,16 @@ def test_a_line_and_exit_code_2(name: str, folder: Path, capsys: pytest.CaptureF
     write(folder, "@staticmethod\ndef task_ids(split): return {}[split]", "tasks")
     write(folder, "def __init__(self): raise ValueError('no data')", "raising")
     before = {path.name for path in folder.iterdir()}
-    assert main(["--local", "--env", name, "--set", "model=m"]) == 2
-    error = capsys.readouterr().err
-    assert BROKEN[name].replace("FOLDER", str(folder)) in error and error.count("\n") == 1
+    for name, problem in (
+        ("gymnasium:mine:Mien", "registers no environment 'Mien' and has no class of that name; it has: Lost-v0, Mine"),
+        ("gymnasium:mine:Lost-v0", "its entry point mine:Lost cannot be loaded"),
+        ("gymnasium:typo:Mine", "line 2) cannot be imported: NameError"),
+        ("gymnasium:tasks:Mine", "task_ids('train') failed: KeyError"),
+        ("gymnasium:raising:Mine", "cannot be created: ValueError: no data"),
+    ):
+        assert main(["--local", "--env", name, "--set", "model=m"]) == 2
+        error = capsys.readouterr().err
+        assert problem in error and error.count("\n") == 1
     assert {path.name for path in folder.iterdir()} - before <= {"__pycache__"}
     gymnasium.registry.pop("Lost-v0", None)
 
@@ -212,15 +214,9 @@ def test_what_a_cluster_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert shipped_modules() == shipped
     monkeypatch.setenv(JOB_CONFIG, json.dumps({"runtime_env": {"working_dir": "gcs://x.zip"}}))
     assert shipped_modules() == {}, "the job brought its folder"
-
-
-def test_a_file_that_a_jobs_folder_lacks_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rl_agents.trainer.ray_init import JOB_CONFIG
-
     package = folder / "own_words"
     package.mkdir()
     (package / "__init__.py").write_text("")
-    monkeypatch.setenv(JOB_CONFIG, json.dumps({"runtime_env": {"working_dir": "gcs://x.zip"}}))
     (package / "more.py").write_text("import gen_more\n")
     with pytest.raises(InputError, match=r"needs gen_more, which is not installed; a \.gitignore may exclude it"):
         env_spec("gymnasium:own_words.more:Lock")

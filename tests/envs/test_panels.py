@@ -1,7 +1,5 @@
 """The frozen panels: their ids, and what every task of them says, are what their hashes are of."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path

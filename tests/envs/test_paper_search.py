@@ -1,7 +1,5 @@
 """PaperSearch: rewards by hand, libraries, the episode, fuzzed calls, files, citations, the served selector."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -15,30 +13,19 @@ from loopback import Loopback, loopback, saying, together
 from rl_agents.background import wait
 from rl_agents.envs.base import env_spec, named_env, read_env_options
 from rl_agents.envs.options import RetrieverKeys
-from rl_agents.envs.paper_search import PaperSearchOptions, demonstrations, selectors, tasks
+from rl_agents.envs.paper_search import PaperSearchOptions, demonstrations, selectors, state, tasks
 from rl_agents.envs.paper_search import env as prompts
-from rl_agents.envs.paper_search.demonstrations import SMALL, STARTER, written
+from rl_agents.envs.paper_search.demonstrations import SMALL, written
 from rl_agents.envs.paper_search.env import PaperSearchEnv
 from rl_agents.envs.paper_search.library import Library, Paper, Task
 from rl_agents.envs.paper_search.selectors import PROMPT, ServerSelector, facet_relevance, make_selector
-from rl_agents.envs.paper_search.state import (
-    EMPTY_QUERY,
-    REPEATED_EXPANSION,
-    REPEATED_QUERY,
-    UNKNOWN_PAPER,
-    CallRunner,
-    Refused,
-    SearchState,
-    discovery_reward,
-    measures,
-)
+from rl_agents.envs.paper_search.state import CallRunner, Refused, SearchState, discovery_reward, measures
 from rl_agents.errors import InputError
 from rl_agents.rewards.judges import JudgeError
 
 make = partial(named_env, "paper_search")
 task_ids = with_keywords("paper_search", tasks.task_ids)
 play = with_keywords("paper_search", demonstrations.EXPERT.play)
-demonstrate = with_keywords("paper_search", STARTER.demonstrate)
 
 STYLES = ("paper", "compact")
 TASK = "generated/test/0004"
@@ -59,22 +46,17 @@ class Scores:
 
 #: Five papers answer "moss"; a cites d and e, f cites a.
 PAPERS = (
-    Paper("a", "moss one", "", ("d", "e", "elsewhere")),
-    Paper("b", "moss two", ""),
-    Paper("c", "moss three", ""),
-    Paper("d", "fern", ""),
-    Paper("e", "moss four", ""),
-    Paper("f", "fungus", "", ("a",)),
-    Paper("g", "moss five", ""),
-)
+    Paper("a", "moss one", "", ("d", "e", "elsewhere")), Paper("b", "moss two", ""), Paper("c", "moss three", ""),
+    Paper("d", "fern", ""), Paper("e", "moss four", ""), Paper("f", "fungus", "", ("a",)), Paper("g", "moss five", ""),
+)  # fmt: skip
 SCORES = {"a": 0.9, "b": 0.25, "c": 0.5, "d": 0.75, "e": 0.125, "f": 1.0, "g": 0.005}
 
 
 def hand_turn(**prices: float) -> tuple[CallRunner, Scores]:
     selector = Scores(SCORES)
     library = Library.in_memory(PAPERS, RetrieverKeys())
-    state = SearchState(Task("t", "moss", frozenset("acdf")))
-    return CallRunner(state, library, selector, PaperSearchOptions(**prices)), selector
+    begun = SearchState(Task("t", "moss", frozenset("acdf")))
+    return CallRunner(begun, library, selector, PaperSearchOptions(**prices)), selector
 
 
 def small_env(**options: object) -> PaperSearchEnv:
@@ -85,35 +67,16 @@ def calls(*pairs: tuple[str, str]) -> str:
     return written(pairs, compact=False)
 
 
-@pytest.mark.parametrize(
-    ("scores", "cost", "reward"),
-    [
-        ([], 0.1, -0.1),
-        ([0.3], 0.0, 0.3),
-        ([0.25, 1.0, 0.5, 0.75], 0.0, 2.25),  # 1 + 0.75 + 0.5
-        ([1.0, 1.0, 1.0, 1.0], 0.25, 2.75),
-    ],
-)
-def test_what_one_call_earns(scores: list[float], cost: float, reward: float) -> None:
-    assert discovery_reward(scores, cost) == pytest.approx(reward)
-
-
-@pytest.mark.parametrize(
-    ("kept", "annotated", "precision", "recall", "f1"),
-    [
-        ("", "ab", 0, 0, 0),
-        ("ab", "", 0, 0, 0),
-        ("ab", "ab", 1, 1, 1),
-        ("abx", "abcd", 2 / 3, 1 / 2, 4 / 7),
-        ("a", "abcd", 1, 1 / 4, 2 / 5),
-    ],
-)
-def test_the_pool_is_measured(kept: str, annotated: str, precision: float, recall: float, f1: float) -> None:
-    found = measures(set(kept), set(annotated))
-    assert (found.precision, found.recall, found.f1) == pytest.approx((precision, recall, f1))
-
-
-def test_relevance_of_generated_papers() -> None:
+def test_rules_by_hand() -> None:
+    assert discovery_reward([], 0.1) == -0.1
+    assert discovery_reward([0.25, 1.0, 0.5, 0.75], 0.0) == 2.25  # 1 + 0.75 + 0.5
+    assert discovery_reward([1.0, 1.0, 1.0, 1.0], 0.25) == 2.75
+    for kept, annotated, expected in (
+        ("", "ab", (0, 0, 0)), ("ab", "", (0, 0, 0)), ("abx", "abcd", (2 / 3, 1 / 2, 4 / 7)),
+        ("a", "abcd", (1, 1 / 4, 2 / 5)),
+    ):  # fmt: skip
+        found = measures(set(kept), set(annotated))
+        assert (found.precision, found.recall, found.f1) == pytest.approx(expected)
     wanted = ("moss", "kite", "island")
     assert facet_relevance(wanted, wanted) == 1
     assert facet_relevance(wanted, ("moss", "kite", "town")) == pytest.approx(8 / 27)
@@ -132,10 +95,10 @@ def test_an_episode_by_hand() -> None:
     assert turn.reward == pytest.approx(1.65 + 1.75)
     # everything again, in other letters: -0.5; nothing else changes
     for call, reason in (
-        (lambda: wait(turn.search({"query": "  MOSS "})), REPEATED_QUERY),
-        (lambda: wait(turn.search({"query": " \n"})), EMPTY_QUERY),
-        (lambda: wait(turn.expand({"paper_id": "a"})), REPEATED_EXPANSION),
-        (lambda: wait(turn.expand({"paper_id": "g"})), UNKNOWN_PAPER),
+        (lambda: wait(turn.search({"query": "  MOSS "})), state.REPEATED_QUERY),
+        (lambda: wait(turn.search({"query": " \n"})), state.EMPTY_QUERY),
+        (lambda: wait(turn.expand({"paper_id": "a"})), state.REPEATED_EXPANSION),
+        (lambda: wait(turn.expand({"paper_id": "g"})), state.UNKNOWN_PAPER),
     ):
         with pytest.raises(Refused) as refused:
             call()
@@ -150,16 +113,13 @@ def test_an_episode_by_hand() -> None:
     assert turn.state.kept == frozenset("acdf") and measures(turn.state.kept, turn.state.task.relevant).f1 == 1.0
 
 
-def test_costs_are_per_call_that_is_done() -> None:
+def test_costs_and_limits() -> None:
     turn, _ = hand_turn(search_cost=0.1, expand_cost=0.2)
     wait(turn.search({"query": "moss"}))
     wait(turn.expand({"paper_id": "a"}))
     with pytest.raises(Refused):
         wait(turn.expand({"paper_id": "a"}))
     assert turn.reward == pytest.approx(1.65 - 0.1 + 1.75 - 0.2 - 0.5)
-
-
-def test_limits_of_expansions() -> None:
     library = Library.in_memory(PAPERS, RetrieverKeys())
     assert library.neighbors("a", 1, 1) == ["f", "d"]
     assert library.neighbors("a", 0, 9) == ["d", "e"]
@@ -168,16 +128,13 @@ def test_limits_of_expansions() -> None:
     assert "a\0" not in library and "a" * 1000 not in library
 
 
-@pytest.mark.parametrize("papers", ["generated:99", "no/such/folder"])
-def test_papers_that_do_not_exist(papers: str) -> None:
-    with pytest.raises(InputError, match=r"env\.papers="):
-        make(papers=papers)
-
-
-@pytest.mark.parametrize("task_id", ["small/test/006-99", "generated/test/9999", ""])
-def test_tasks_that_do_not_exist(task_id: str) -> None:
-    with pytest.raises(InputError, match="unknown paper_search task"):
-        make(papers=(task_id or "small").split("/")[0]).reset(options={"task_id": task_id})
+def test_papers_and_tasks_that_do_not_exist() -> None:
+    for papers in ("generated:99", "no/such/folder"):
+        with pytest.raises(InputError, match=r"env\.papers="):
+            make(papers=papers)
+    for papers, task_id in (("small", "small/test/006-99"), ("generated", "generated/test/9999")):
+        with pytest.raises(InputError, match="unknown paper_search task"):
+            make(papers=papers).reset(options={"task_id": task_id})
 
 
 def test_the_first_observation_says_what_the_paper_says() -> None:
@@ -187,7 +144,7 @@ def test_the_first_observation_says_what_the_paper_says() -> None:
     assert make(**SMALL).reset(options={"task_id": SMALL_TASK})[0].startswith("find ")
 
 
-def test_a_turn_of_parallel_calls() -> None:
+def test_calls_of_one_turn() -> None:
     env = started()
     observation, reward, terminated, truncated, info = env.step(
         "<analysis>two sides</analysis>" + calls(("search", "bell metal fatigue"), ("search", "choir listening"))
@@ -198,41 +155,21 @@ def test_a_turn_of_parallel_calls() -> None:
     listed = observation.split("[", 1)[1].split("]")[0]
     _, _, _, _, info = env.step(calls(("expand", listed), ("expand", listed), ("expand", "G99999")))
     assert info["valid"] and info["metrics"]["expansions"] == 1 and info["metrics"]["refused_calls"] == 2
-
-
-def test_calls_of_one_turn_see_each_other() -> None:
     query = ("search", "bell metal fatigue")
     assert started().step(calls(query, query))[1] == pytest.approx(started().step(calls(query))[1] - 0.5)
-
-
-def test_surplus_calls_are_not_run() -> None:
     env = started(max_calls=2)
     observation, _, _, _, info = env.step(calls(*(("search", word) for word in ("moss", "bell", "kite", "dye"))))
     assert info["metrics"]["searches"] == 2 and info["valid"] and observation.count("not run") == 2
-
-
-def test_calls_that_do_not_fit_are_answered_and_the_others_done() -> None:
     env = started()
     broken = '<tool_call>{"name": "expand", "arguments": {"paper_id": 7}}</tool_call>'
     unknown = '<tool_call>{"name": "fly", "arguments": {}}</tool_call>'
     observation, reward, _, _, info = env.step(calls(("search", "moss calendars")) + broken + unknown)
     assert not info["valid"] and info["metrics"]["malformed"] == 2 and info["metrics"]["searches"] == 1
     assert "there is no tool 'fly'" in observation and "do not fit its schema" in observation and reward > 0
-
-
-@pytest.mark.parametrize(
-    "action",
-    [
-        "",
-        "<tool_call>{</tool_call>",
-        "<answer>done</answer><answer>x</answer>",
-    ],
-)
-def test_turns_that_cannot_be_read(action: str) -> None:
-    observation, reward, terminated, _, info = started().step(action)
+    observation, reward, terminated, _, info = started().step("<answer>done</answer><answer>x</answer>")
     assert observation.startswith("Your last response was not valid: ") and "Turns left: 4." in observation
     assert reward == 0 and not terminated and not info["valid"] and info["metrics"]["malformed"] == 1
-    assert small_env().step(action)[0] == "invalid"
+    assert small_env().step("<tool_call>{</tool_call>")[0] == "invalid"
 
 
 def test_the_anchor_names_the_pool_in_whatever_order_it_was_found() -> None:
@@ -265,15 +202,10 @@ def test_a_rebuilt_prompt_holds_the_whole_state(style: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"retriever": "dense"}, "env.retriever_model"),
-        ({"search_cost": float("nan")}, "env.search_cost"),
-        ({"selector": "openai"}, "needs env.selector_url"),
-    ],
+    ("options", "key"), [({"retriever": "dense"}, "retriever_model"), ({"selector": "openai"}, "selector_url")]
 )
-def test_bad_options_have_one_clear_line(options: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message.replace(".", r"\.")) as error:
+def test_bad_options_have_one_clear_line(options: dict[str, object], key: str) -> None:
+    with pytest.raises(InputError, match=rf"env\.{key}") as error:
         env = make(**options)
         env.reset(seed=0)
         env.step(calls(("search", "moss")))
@@ -289,17 +221,12 @@ def test_the_expert_finds_nearly_everything() -> None:
 
 
 RECORDS = [
-    {
-        "paperId": "aa11",
-        "title": "Moss  clocks",
-        "abstract": "We date walls by moss.",
-        "externalIds": {"ArXiv": "1706.00001", "DOI": "10/x"},
-        "references": [{"paperId": "bb22"}, {"paperId": None}, None, "elsewhere"],
-        "year": 2017,
-    },
+    {"paperId": "aa11", "title": "Moss  clocks", "abstract": "We date walls by moss.", "year": 2017,
+     "externalIds": {"ArXiv": "1706.00001", "DOI": "10/x"},
+     "references": [{"paperId": "bb22"}, {"paperId": None}, None, "elsewhere"]},
     {"paperId": "bb22", "title": "Walls", "abstract": None, "references": ["aa11", "1706.00001", "bb22"]},
     {"paperId": "cc33", "title": "Moss and ferns", "abstract": "Ferns.", "externalIds": None, "references": None},
-]
+]  # fmt: skip
 TRAIN = [{"id": "q1", "query": "How old is moss?", "relevant": ["1706.00001", "cc33", "absent"]}]
 TEST = [{"qid": 7, "question": "What is a wall?", "answer_arxiv_id": ["bb22"], "answer": ["Walls"]}]
 
@@ -425,10 +352,7 @@ def selector(server: Loopback, **options: Any) -> ServerSelector:
         (said(" False\nReason: no"), 0.0),
         (said("Decision: true, as"), 1.0),
         (with_logprobs(("True", {"True": -0.5, "False": -1.5})), 0.7311),
-        (
-            with_logprobs(("Decision", {}), (":", {}), (" False", {" True": -2.0, " False": -1.0, " true": -4.0})),
-            0.2946,
-        ),
+        (with_logprobs(("Well", {}), (":", {}), (" False", {" True": -2.0, " False": -1.0, " true": -4.0})), 0.2946),
     ],
 )
 def test_scores_of_the_server(server: Loopback, reply: dict[str, Any], score: float) -> None:
@@ -448,11 +372,11 @@ def test_the_server_is_asked_once_about_a_paper_and_about_several_at_once(server
     assert selector(server) is one
 
 
-@pytest.mark.parametrize("reply", [said("Perhaps"), {"message": {}}, {"nothing": 1}])
-def test_replies_that_say_nothing_end_the_episode(server: Loopback, reply: dict[str, Any]) -> None:
-    server.answer = saying(lambda prompt: reply)
-    with pytest.raises(JudgeError, match=r"pasa at http.*asked about: Where is \{moss\}\? -> Moss"):
-        wait(selector(server).scores(MOSS, LIBRARY, ["a"]))
+def test_replies_that_say_nothing_end_the_episode(server: Loopback) -> None:
+    for reply in (said("Perhaps"), {"message": {}}):
+        server.answer = saying(lambda prompt, reply=reply: reply)
+        with pytest.raises(JudgeError, match=r"pasa at http.*asked about: Where is \{moss\}\? -> Moss"):
+            wait(selector(server).scores(MOSS, LIBRARY, ["a"]))
 
 
 def test_an_episode_with_a_server(server: Loopback) -> None:

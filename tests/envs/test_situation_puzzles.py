@@ -1,9 +1,7 @@
-"""SituationPuzzles: rules by hand, our puzzles, AR-Bench's files, the episode."""
-
-from __future__ import annotations
+"""SituationPuzzles: rules by hand, our puzzles, AR-Bench's files, the episode, a judge behind a server."""
 
 import json
-import os
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -11,32 +9,27 @@ from pathlib import Path
 
 import pytest
 from environments import starts, with_keywords
-from rollout.stalls import fires_at
+from envs.alfworld.games import SHARED_DATA
+from loopback import Loopback, loopback, saying
+from rollout.scripted import fires_at
 
+from rl_agents.background import wait
 from rl_agents.envs import base
-from rl_agents.envs.base import named_env
+from rl_agents.envs.base import env_spec, named_env, read_env_options
+from rl_agents.envs.options import JudgeKeys
 from rl_agents.envs.panels import stored_words
 from rl_agents.envs.situation_puzzles import tasks
 from rl_agents.envs.situation_puzzles import tasks as rules
 from rl_agents.envs.situation_puzzles.demonstrations import STARTER
-from rl_agents.envs.situation_puzzles.env import SituationPuzzlesEnv, parse_action
-from rl_agents.envs.situation_puzzles.tasks import (
-    NO,
-    NOT_A_QUESTION,
-    UNKNOWN,
-    YES,
-    Fact,
-    Puzzle,
-    Reply,
-    key_questions,
-    rule_reply,
-)
+from rl_agents.envs.situation_puzzles.env import PROMPT, SituationPuzzlesEnv, make_judge, parse_action
+from rl_agents.envs.situation_puzzles.tasks import NO, UNKNOWN, YES, Fact, Puzzle, Reply, key_questions, rule_reply
 from rl_agents.errors import InputError
+from rl_agents.rewards.judges import JudgeError
 from rl_agents.rewards.wording import FUNCTION_WORDS
+from rl_agents.rollout.env_calls import EnvFailure, call_env
 
 make = partial(named_env, "situation_puzzles")
 task_ids = with_keywords("situation_puzzles", tasks.task_ids)
-demonstrate = with_keywords("situation_puzzles", STARTER.demonstrate)
 
 TASK = "lighthouse/0/raiders.pigeon.oath.reef"
 started = starts("situation_puzzles", TASK)
@@ -49,47 +42,38 @@ def asked(env: SituationPuzzlesEnv, question: str) -> str:
     return env.step(f"<interact>{question}</interact>")[0]
 
 
-def test_f1_by_hand() -> None:
+def test_rules_by_hand() -> None:
     # {the, man, hid, a, key} and {a, key, was, hidden}: 2 * 2 / 9
     assert rules.f1_score("The man hid a key!", "a key, was hidden", "word") == pytest.approx(4 / 9)
     assert rules.f1_score("key key key", "key", "word") == pytest.approx(2 / 4)
     assert rules.f1_score("ab a", "ba c", "char") == pytest.approx(4 / 6)
     assert rules.f1_score("Don't", "dont", "word") == 1.0
     assert rules.f1_score("", "key", "word") == rules.f1_score("...", "...", "char") == 0.0
-
-
-def test_similarity_by_hand() -> None:
     bell, thief = frozenset({"bell", "stolen"}), frozenset({"bell", "stolen", "thief", "night"})
     assert rules.similarity(bell, thief) == rules.similarity(thief, bell) == pytest.approx(2 / 3)
     assert rules.similarity(bell, bell) == 1.0
     assert rules.similarity(bell, frozenset()) == rules.similarity(frozenset(), frozenset()) == 0.0
+    tree = {"children": [{"key_question": "a", "children": [{"key_question": "b"}]}, {"key_question": "c"}]}
+    assert key_questions(tree) == ("a", "b", "c")
 
 
 PUZZLE = Puzzle(
-    "p",
-    "surface",
-    "bottom",
-    (Fact((frozenset({"raider", "pirate"}),), True), Fact((frozenset({"plague"}),), False)),
+    "p", "surface", "bottom", (Fact((frozenset({"raider", "pirate"}),), True), Fact((frozenset({"plague"}),), False)),
     ("Was the bell stolen by a jealous rival?", "Did nobody hear the storm?"),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("question", "reply", "topics"),
-    [
-        ("Were there raiders?", YES, ("fact 0",)),
-        ("Was it the plague?", NO, ("fact 1",)),
-        ("Wasn't it the plague?", YES, ("fact 1",)),
-        ("Were there no raiders?", NO, ("fact 0",)),
-        ("Raiders or the plague?", NO, ("fact 0", "fact 1")),
-        ("Did a jealous rival steal the bell?", YES, ("key question 0",)),
-        ("Did a jealous rival not steal the bell?", NO, ("key question 0",)),
-        ("Did nobody hear the storm?", YES, ("key question 1",)),
-        ("Did somebody hear the storm?", NO, ("key question 1",)),
-        ("Was there a bell?", UNKNOWN, ()),
-        ("Who did it?", NOT_A_QUESTION, ()),
-    ],
-)
+    [("Were there raiders?", YES, ("fact 0",)), ("Was it the plague?", NO, ("fact 1",)),
+     ("Wasn't it the plague?", YES, ("fact 1",)), ("Were there no raiders?", NO, ("fact 0",)),
+     ("Raiders or the plague?", NO, ("fact 0", "fact 1")),
+     ("Did a jealous rival steal the bell?", YES, ("key question 0",)),
+     ("Did a jealous rival not steal the bell?", NO, ("key question 0",)),
+     ("Did nobody hear the storm?", YES, ("key question 1",)),
+     ("Did somebody hear the storm?", NO, ("key question 1",)), ("Was there a bell?", UNKNOWN, ()),
+     ("Who did it?", rules.NOT_A_QUESTION, ())],
+)  # fmt: skip
 def test_the_rule_judge(question: str, reply: str, topics: tuple[str, ...]) -> None:
     assert rule_reply(PUZZLE, question) == Reply(reply, topics)
 
@@ -113,12 +97,10 @@ def test_demo_puzzles_answer_what_they_list() -> None:
         assert rule_reply(puzzle, "Is it about elephants?").text == UNKNOWN
 
 
-@pytest.mark.parametrize("rest", ["٠/raiders.pigeon.oath.reef", "raiders.pigeon"])
-def test_unknown_tasks_are_named(rest: str) -> None:
-    with pytest.raises(InputError, match="unknown situation_puzzles task"):
-        make().reset(options={"task_id": f"lighthouse/{rest}"})
-    with pytest.raises(InputError, match="did you mean"):
-        make().reset(options={"task_id": f"{TASK}s"})
+def test_unknown_tasks_are_named() -> None:
+    for task in ("lighthouse/٠/raiders.pigeon.oath.reef", f"{TASK}s"):
+        with pytest.raises(InputError, match="unknown situation_puzzles task"):
+            make().reset(options={"task_id": task})
 
 
 @pytest.mark.parametrize(
@@ -167,8 +149,6 @@ def test_a_whole_episode() -> None:
         "turns": 5.0, "questions": 4.0, "unknown_replies": 1.0, "repeated_questions": 0.0, "f1_word": expected,
         "f1_char": rules.f1_score(STORY, tasks.find_puzzle(TASK).bottom, "char"),
     }  # fmt: skip
-    with pytest.raises(RuntimeError, match="reset"):
-        env.step("")
 
 
 def test_reward_units_and_threshold() -> None:
@@ -198,9 +178,7 @@ def test_anchors_meet_whatever_the_order_and_the_words() -> None:
     assert ends[0] == ends[1] == f"{TASK} | fact 0: Yes | fact 1: No"
 
 
-ROOT = Path(__file__).parents[2]
-SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA", ROOT.parent / "shared" / "data"))
-AR_BENCH = SHARED / "ar_bench" / "data" / "sp"
+AR_BENCH = SHARED_DATA / "ar_bench" / "data" / "sp"
 needs_ar_bench = pytest.mark.skipif(not AR_BENCH.is_dir(), reason="AR-Bench's situation puzzles are not here")
 
 
@@ -210,57 +188,34 @@ def record(**changes: object) -> dict[str, object]:
     return {"surface": "A strange scene.", "bottom": "The lamp went out.", "story_tree": tree, **changes}
 
 
-def without(key: str) -> dict[str, object]:
-    return {name: value for name, value in record().items() if name != key}
-
-
-BAD_RECORDS = [
-    (without("surface"), "has no 'surface'"),
-    (without("story_tree"), "'story_tree' is not a tree"),
+@pytest.mark.parametrize(("bad", "message"), [
+    ({"bottom": "x"}, "has no 'surface'"), ({"surface": "x", "bottom": "y"}, "'story_tree' is not a tree"),
     (record(surface="x" * 20_001), "'surface' is not a text of 1 to 20000 characters"),
-    (record(story_tree={"children": []}), "has no key_question"),
-    (["text"], "is a list, not an object"),
-]
-
-
-@pytest.mark.parametrize(("bad", "message"), BAD_RECORDS)
+    (record(story_tree={"children": []}), "has no key_question"), (["text"], "is a list, not an object"),
+])  # fmt: skip
 def test_bad_records_are_named(tmp_path: Path, bad: object, message: str) -> None:
     (tmp_path / "train.json").write_text(json.dumps([record(), bad, record()]))
     with pytest.raises(InputError, match=rf"train\.json, item 2: .*{message}"):
         task_ids("train", data=str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[{]", r"a value cannot be read \(Expecting property name"),
-        (b"\xff\xfe", "not UTF-8"),
-    ],
-)
-def test_bad_files_are_named(tmp_path: Path, text: str | bytes, message: str) -> None:
-    (tmp_path / "test.json").write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(InputError, match=rf"test(\.json)?: {message}"):
-        task_ids("test", data=str(tmp_path))
-
-
-def test_missing_data_is_named(tmp_path: Path) -> None:
+def test_bad_and_missing_data_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
         task_ids("train", data=str(tmp_path / "absent"))
     with pytest.raises(InputError, match="no data in it"):
         task_ids("train", data=str(tmp_path))
-    (tmp_path / "test.json").write_text(json.dumps([record()]))
+    for text in (b"[{]", b"\xff\xfe"):
+        (tmp_path / "test.json").write_bytes(text)
+        with pytest.raises(InputError, match=r"test(\.json)?: (a value cannot be read|not UTF-8)"):
+            task_ids("test", data=str(tmp_path))
+    for count in (2, 1):  # a changed file is read again
+        (tmp_path / "test.json").write_text(json.dumps([record()] * count))
+        assert len(task_ids("test", data=str(tmp_path))) == count
     env = started("test/0000", data=str(tmp_path))
     assert env.step("<interact>Did the lamp go out?</interact>")[0] == "Yes"
     assert env.step("<answer>lamp</answer>")[1] > 0
     with pytest.raises(InputError, match="unknown situation_puzzles task 'test/0001'"):
         started("test/0001", data=str(tmp_path))
-
-
-def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
-    path = tmp_path / "train.json"
-    for count in (1, 2):
-        path.write_text(json.dumps([record()] * count))
-        assert len(task_ids("train", data=str(tmp_path))) == count
 
 
 @needs_ar_bench
@@ -279,6 +234,55 @@ def test_ar_bench_puzzles() -> None:
     assert observation.endswith(f"Puzzle: {records[0]['surface']}")
 
 
-def test_key_questions_come_in_the_trees_order() -> None:
-    tree = {"children": [{"key_question": "a", "children": [{"key_question": "b"}]}, {"key_question": "c"}]}
-    assert key_questions(tree) == ("a", "b", "c")
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with loopback(saying("Yes")) as server:
+        yield server
+
+
+def keys(server: Loopback) -> dict[str, str]:
+    return {"judge": "openai", "judge_url": server.url, "judge_model": "referee"}
+
+
+def test_what_the_server_is_asked(server: Loopback) -> None:
+    puzzle = tasks.find_puzzle(TASK)
+    question = "Did a {bird} tell him?"
+    assert wait(
+        make_judge(read_env_options(env_spec("situation_puzzles"), keys(server))).reply(puzzle, question)
+    ) == Reply(YES)
+    (request,) = server.requests
+    asked = request.body["messages"][0]["content"]
+    assert asked == PROMPT.format(surface=puzzle.surface, bottom=puzzle.bottom, question=question)
+    assert asked.count(puzzle.bottom) == 1 and question in asked
+
+
+@pytest.mark.parametrize(
+    ("said", "reply", "progress"),
+    [("**No**", "No", True), ("<think>Yes?</think>\n unknown.", "Unknown", False),
+     ("Yes, I should check it.</think>\n\nno", "No", True), ("YES, he did.", "Yes", True),
+     ("This is not a question, please propose your next question.", rules.NOT_A_QUESTION, True)],
+)  # fmt: skip
+def test_replies_of_the_server(server: Loopback, said: str, reply: str, progress: bool) -> None:
+    server.answer = saying(said)
+    observation, *_, info = started(**keys(server)).step("<interact>Was it night?</interact>")
+    assert (observation, info["progress"]) == (reply, progress)
+
+
+def test_a_silent_or_odd_server_ends_the_episode(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JudgeKeys, "judge_retries", 1)
+    env = started(**keys(server), judge_timeout_s=2.0)
+    before = env.snapshot()
+    ask = "<interact>Was it night?</interact>"
+    server.answer = saying("Perhaps")
+    with pytest.raises(EnvFailure, match=r"env_error: JudgeError: referee at .*: replied 'Perhaps', none of Yes, No"):
+        call_env(0, env.step, ask)
+    server.answer = saying("Unknown", statuses=[500, 500])
+    with pytest.raises(JudgeError, match=rf"HTTP 500: .*; asked about: {TASK} -> Was it night"):
+        env.step(ask)
+    server.answer = saying("Unknown", wait_s=30.0)
+    with pytest.raises(JudgeError, match=r"no answer within 2 s \(2 attempts\)"):
+        env.step(ask)
+    assert env.snapshot() == before
+    server.answer = saying("Unknown", statuses=[429])
+    assert env.step(ask)[0] == "Unknown" and env.snapshot() != before

@@ -1,7 +1,5 @@
 """Responses with tags, whose reading takes linear time, and turns of an agent with tools: calls or an answer."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -19,22 +17,15 @@ def test_calls_and_answers() -> None:
     assert turn.kind == CALLS and [call.name for call in turn.response.calls] == ["search", "search"]
     turn = read_turn(f"<think>{CALL}</think><answer> Rome. It is old. </answer>")
     assert (turn.kind, turn.answer) == (ANSWER, "Rome. It is old.")
+    assert read_tags("<answer>" * 30_000 + "<interact>x</interact>").content == "x"
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [
-        ("hello", NEITHER),
-        ("", NEITHER),
-        ("<interact>x</interact>", NEITHER),
-        (f"{CALL}<answer>x</answer>", BOTH),
-        (f"<answer>{CALL}</answer>", BOTH),
-        ("<answer>a</answer><answer>b</answer>", SEVERAL),
-        ("<answer> </answer>", EMPTY),
-        ("<answer>x", NEITHER),
-        ("<tool_call>", "a <tool_call> without its </tool_call>"),
-    ],
-)
+    [("hello", NEITHER), ("", NEITHER), ("<interact>x</interact>", NEITHER), (f"{CALL}<answer>x</answer>", BOTH),
+     (f"<answer>{CALL}</answer>", BOTH), ("<answer>a</answer><answer>b</answer>", SEVERAL),
+     ("<answer> </answer>", EMPTY), ("<answer>x", NEITHER), ("<tool_call>", "a <tool_call> without its </tool_call>")],
+)  # fmt: skip
 def test_what_cannot_be_played_says_why(text: str, problem: str) -> None:
     turn = read_turn(text)
     assert (turn.kind, turn.problem) == (MALFORMED, problem)
@@ -57,7 +48,3 @@ def test_the_walk_equals_the_expression(text: str) -> None:
     assert (action.kind == "malformed") == (len(found) != 1)
     if len(found) == 1:
         assert (action.kind, action.content) == (found[0][0], found[0][1].strip())
-
-
-def test_many_openings_take_no_time() -> None:
-    assert read_tags("<answer>" * 30_000 + "<interact>x</interact>").content == "x"

@@ -1,7 +1,5 @@
 """docs/tutorials/your-own-environment.md: its environment works, and its code is the file's."""
 
-from __future__ import annotations
-
 import random
 import re
 import sys
@@ -25,9 +23,7 @@ def shop(monkeypatch: pytest.MonkeyPatch) -> None:
     plugins.OWN_MODULES.clear()
 
 
-def test_the_expert_solves_every_kind_of_task_and_the_customer_some(
-    shop: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_expert_solves_every_kind_of_task(shop: None, capsys: pytest.CaptureFixture[str]) -> None:
     options = read_env_options(env_spec(SHOP), {})
     test, train = (task_ids(SHOP, split, {}) for split in ("test", "train"))
     assert len(test) == 600 and len(train) == 2400 and not set(test) & set(train)

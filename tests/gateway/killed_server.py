@@ -3,8 +3,6 @@
 ``python killed_server.py MODEL POOL INSTANT``: prints its address; the second line tells the session's key, if new.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """A tiny real model that reads a chat template with tools, and what tests of the gateway share."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import hashlib
@@ -17,6 +15,7 @@ from rl_agents.chat.messages import read_message
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.gateway.calls import ModelCall, Sent
 from rl_agents.gateway.gateway import Gateway, GatewayLimits
+from rl_agents.inference.base import Completion, EngineError
 from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.store.records import Opening
 from rl_agents.tools.calls import Tool
@@ -70,8 +69,6 @@ class Scripted(TorchEngine):
             await self.gate.wait()
         if self.failures:
             self.failures -= 1
-            from rl_agents.inference.base import EngineError
-
             raise EngineError("engine 0 died")
         text = tokenizer().decode(prompt_ids)
         said = next((said for key, said in self.script.items() if key in last_turn(text)), None)
@@ -82,8 +79,6 @@ class Scripted(TorchEngine):
 
     @torch.inference_mode()
     def scored(self, prompt_ids, ids, on_tokens):
-        from rl_agents.inference.base import Completion
-
         tokens = torch.tensor([[*prompt_ids, *ids]])
         logits = self.model(tokens).logits[0, len(prompt_ids) - 1 : -1]
         logprobs = logits.log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0].tolist()
@@ -103,7 +98,7 @@ def letters(text: str) -> list[int]:
 
 
 class MemoryPool:
-    """A sink that keeps records in a list; ``hold`` delays its futures."""
+    """A sink that keeps records in a list."""
 
     def __init__(self) -> None:
         self.records: list[Any] = []

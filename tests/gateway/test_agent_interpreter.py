@@ -1,7 +1,5 @@
 """Agents in an interpreter of their own: many sessions in one process, and what ends them."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import textwrap
@@ -99,9 +97,8 @@ def test_what_an_agent_does_wrong_is_said_in_one_line(agent_of):
                 case "task-7": return 0.5
     """)
     ends = play(agent, *map(given, range(6)), Given("s6", "k", "u", game(id="task-6"), 1), given(7))
-    assert [end.error.partition(":")[0] for end in ends[:4]] == [
-        "KeyError", "SystemExit", "TypeError", "its result cannot be used",
-    ]  # fmt: skip
+    kinds = ["KeyError", "SystemExit", "TypeError", "its result cannot be used"]
+    assert [end.error.partition(":")[0] for end in ends[:4]] == kinds
     assert "call client.reset() before" in ends[4].error and "names no environment" in ends[5].error
     assert "unknown" in ends[6].error and all("\n" not in end.error for end in ends)
     assert ends[7].result.reward == 0.5  # the process has survived all that
@@ -186,27 +183,23 @@ def test_a_process_that_dies_fails_its_sessions_and_is_replaced(agent_of):
     assert rewards(play(agent, given(2))) == [1.0]
 
 
-@pytest.mark.parametrize(
-    ("source", "problem"),
-    [
+def test_an_agent_that_cannot_be_imported_is_bad_input(agent_of):
+    for source, problem in (
         ("import no_such_framework", "ModuleNotFoundError: No module named 'no_such_framework'"),
-        ("def agent(task, client): pass", "async def agent(task, client)"),
-        ("os._exit(7)", "exit code 7"),
-    ],
-)
-def test_an_agent_that_cannot_be_imported_is_bad_input(agent_of, source, problem):
-    with pytest.raises(InputError, match=r"env\.agent=.*agent\.py:agent in .*python") as raised:
-        play(agent_of(source), given())
-    assert problem in str(raised.value) and "\n" not in str(raised.value)
+        ("def agent(task, client): pass", "async def agent(task, client)"), ("os._exit(7)", "exit code 7"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=r"env\.agent=.*agent\.py:agent in .*python") as raised:
+            play(agent_of(source), given())
+        agent_interpreter.close_hosts()
+        assert problem in str(raised.value) and "\n" not in str(raised.value)
 
 
 def test_keys_that_name_nothing_are_bad_input(tmp_path):
-    here = __file__
-    for agent, python, problem in [
+    for agent, python, problem in (
         ("module:function", sys.executable, "write FILE.py:function"),
-        (f"{here}:", sys.executable, "write FILE.py:function"),
+        (f"{__file__}:", sys.executable, "write FILE.py:function"),
         (f"{tmp_path}/none.py:agent", sys.executable, "there is no file"),
-        (f"{here}:agent", f"{tmp_path}/python", "there is no such program"),
-    ]:
+        (f"{__file__}:agent", f"{tmp_path}/python", "there is no such program"),
+    ):
         with pytest.raises(InputError, match=problem):
             load_agent(BlackboxOptions(agent=agent, agent_python=python))

@@ -1,26 +1,11 @@
 """The exact prompt of the next call, even if clients edit their history."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 
 import pytest
-from gateway.models import (
-    ADD,
-    MAX_LEN,
-    Rig,
-    Scripted,
-    letters,
-    model_call,
-    opening,
-    reply,
-    result,
-    sent_of,
-    system,
-    tokenizer,
-    user,
-)
+from gateway import models
+from gateway.models import ADD, Rig, Scripted, letters, model_call, opening, reply, result, sent_of, system, user
 
 from rl_agents.chat.template import Append, ChatTemplate
 from rl_agents.data.tasks import step_seed
@@ -54,8 +39,8 @@ def extends(prompt, step):
 
 
 async def test_a_linear_agent_has_the_built_in_loops_prompts_tokens_and_seeds():
-    engine, context = Scripted(), Append(ChatTemplate(tokenizer()))
-    spec, limits = EpisodeSpec("t", 0, 0, seed=7), Limits(4, 12, MAX_LEN)
+    engine, context = Scripted(), Append(ChatTemplate(models.tokenizer()))
+    spec, limits = EpisodeSpec("t", 0, 0, seed=7), Limits(4, 12, models.MAX_LEN)
     expected = (await Episode(spec, Talk(), engine, context, limits).play()).steps
     rig = Rig()
     history = [user("begin with this")]
@@ -90,13 +75,10 @@ async def test_tool_results_are_rendered_together_after_the_exact_ids_of_the_cal
 
 #: What clients make of an answer with calls, or with thoughts.
 CLIENTS = {
-    "as it was": {},
-    "no content beside calls": {"content": None},
-    "empty content": {"content": ""},
-    "spaces": {"content": "\n both  "},
-    "thoughts dropped": {"reasoning_content": None},
+    "as it was": {}, "no content beside calls": {"content": None}, "empty content": {"content": ""},
+    "spaces": {"content": "\n both  "}, "thoughts dropped": {"reasoning_content": None},
     "other thoughts": {"reasoning_content": "summary"},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -194,6 +176,12 @@ async def test_a_subagent_is_a_root_and_joins_the_call_that_reads_its_answer():
     assert calls == [left.call, right.call, a.call, b.call]
     assert [step.next_step for step in trace.steps] == [3, 3, None, None]
     assert a.call == step_seed(7, 0) and b.call == step_seed(7, 1) and trace.rewrites == 0
+    rig = Rig()
+    one, two = await asyncio.gather(rig.ask(user("agent one")), rig.ask(user("agent two")))
+    await rig.ask(user("agent two"), reply(two), user("go on"))
+    trace = await rig.trace()
+    assert [step.call for step in trace.steps][:2] == [one.call, two.call]
+    assert [step.next_step for step in trace.steps] == [-1, None, None]
 
 
 async def test_an_unquoted_answer_continues_in_the_next_conversation():
@@ -212,9 +200,6 @@ async def test_the_best_of_several_answers_leaves_the_others_behind():
     assert len({answer.call for answer in first}) == 3 and first[0].call == step_seed(7, 0)
     assert len({answer.content for answer in first}) == 3 and {answer.id for answer in first} == {first[0].id}
     assert trace.steps[0].call == first[1].call and len(trace.steps) == 2 and trace.abandoned == 2
-
-
-async def test_answers_without_a_follower_are_all_kept():
     rig = Rig()
     await rig.all(user("task"), count=3)
     trace = await rig.trace()
@@ -231,7 +216,10 @@ async def test_stop_strings_cut_what_is_shown_and_never_the_ids():
     assert extends(trace.steps[1].prompt_ids, trace.steps[0])
 
 
-async def test_a_full_context_ends_the_session_and_cuts_nothing():
+async def test_the_budget_of_an_answer_and_of_a_session():
+    rig = Rig()
+    small, large = [await rig.ask(user(f"task {n}"), max_tokens=n) for n in (3, 1000)]
+    assert small.completion_tokens == 3 and small.finish == "length" and large.completion_tokens <= 12
     rig = Rig(max_model_len=60)
     await rig.ask(user("task"))
     problems = []
@@ -242,12 +230,6 @@ async def test_a_full_context_ends_the_session_and_cuts_nothing():
     trace = await rig.trace()
     assert {(p.status, p.code) for p in problems} == {(400, "context_length_exceeded")}
     assert len(rig.engine.seen) == 1 and trace.end == "context_length" and len(trace.steps) == 1
-
-
-async def test_a_smaller_budget_is_honored_and_a_larger_one_is_not():
-    rig = Rig()
-    small, large = [await rig.ask(user(f"task {n}"), max_tokens=n) for n in (3, 1000)]
-    assert small.completion_tokens == 3 and small.finish == "length" and large.completion_tokens <= 12
 
 
 async def test_a_template_that_cannot_render_messages_separately_renders_the_whole_prompt():
@@ -321,15 +303,6 @@ async def test_the_id_of_a_recorded_answer_to_another_prompt_is_not_used():
     assert first.call != step_seed(9, 0) and second.call == step_seed(9, 1)
 
 
-async def test_an_end_does_not_continue_in_a_concurrent_conversation():
-    rig = Rig()
-    one, two = await asyncio.gather(rig.ask(user("agent one")), rig.ask(user("agent two")))
-    await rig.ask(user("agent two"), reply(two), user("go on"))
-    trace = await rig.trace()
-    assert [step.call for step in trace.steps][:2] == [one.call, two.call]
-    assert [step.next_step for step in trace.steps] == [-1, None, None]
-
-
 async def test_a_response_that_follows_another_has_its_history():
     rig = Rig()
     a = await rig.ask(system("be brief"), user("task"))
@@ -356,7 +329,7 @@ def test_of_answers_with_one_text_the_ids_of_their_calls_decide_then_the_later_o
     assert first[0].content == first[1].content and last.parent.id == first[1].call
 
 
-async def test_the_first_of_several_continuations_is_next_and_the_others_continue_later():
+async def test_the_first_continuation_is_next_and_the_last_word_stays():
     rig = Rig()
     a = await rig.ask(user("task"))
     b = await rig.ask(user("task"), reply(a), user("left"))
@@ -365,9 +338,6 @@ async def test_the_first_of_several_continuations_is_next_and_the_others_continu
     trace = await rig.trace()
     assert [step.call for step in trace.steps] == [c.call, a.call, b.call, d.call]
     assert [step.next_step for step in trace.steps] == [3, None, None, None] and trace.abandoned == 0
-
-
-async def test_the_last_word_is_never_abandoned():
     rig = Rig()
     first = await rig.all(user("task"), count=2)
     await rig.ask(user("task"), reply(first[0]), user("go on"))

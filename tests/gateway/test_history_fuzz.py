@@ -1,15 +1,9 @@
-"""Histories as agents break them, through readers, tree and renderer: no failure, and no token but the sampled ones.
-
-PYTHONPATH=.:tests python tests/gateway/test_history_fuzz.py 10000
-"""
-
-from __future__ import annotations
+"""Histories as agents break them, through readers, tree and renderer: no failure, and no token but the sampled ones."""
 
 import asyncio
 import copy
 import json
 import random
-import sys
 from typing import Any
 
 import pytest
@@ -41,21 +35,13 @@ ANSWERS = (
 )  # fmt: skip
 SCHEMA = {"type": "object", "properties": {"a": {"type": "number"}}}
 TOOLS: dict[str, list[dict[str, Any]]] = {
-    "chat_completions": [
-        {"type": "function", "function": {"name": "add", "parameters": SCHEMA}},
-        {"type": "custom", "custom": {"name": "edit"}},
-    ],
-    "responses": [
-        {"type": "function", "name": "add", "parameters": SCHEMA},
-        {"type": "custom", "name": "edit"},
-        {"type": "web_search"},
-    ],
-    "messages": [
-        {"name": "add", "input_schema": SCHEMA},
-        {"name": "edit", "input_schema": {"type": "object"}},
-        {"type": "web_search_20250305", "name": "web_search"},
-    ],
-}
+    "chat_completions": [{"type": "function", "function": {"name": "add", "parameters": SCHEMA}},
+                         {"type": "custom", "custom": {"name": "edit"}}],
+    "responses": [{"type": "function", "name": "add", "parameters": SCHEMA}, {"type": "custom", "name": "edit"},
+                  {"type": "web_search"}],
+    "messages": [{"name": "add", "input_schema": SCHEMA}, {"name": "edit", "input_schema": {"type": "object"}},
+                 {"type": "web_search_20250305", "name": "web_search"}],
+}  # fmt: skip
 ARGUMENTS = ("{}", '{"a": 2}', '{"a": ', "[1]", '{"a": 1, "a": 2}', "", "null", '"x"')
 IMAGES = {"chat_completions": "image_url", "responses": "input_image", "messages": "image"}
 
@@ -182,26 +168,15 @@ async def session(seed: int, template: ChatTemplate) -> tuple[int, int]:
     return len(lineage.calls), sum(made.parent is not None for made in lineage.calls)
 
 
-def templates() -> list[ChatTemplate]:
-    words = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    named = ChatOptions(tool_parser="hermes")  # no parser reads the calls of the strict one
-    return [ChatTemplate(byte_level(words, "<|im_end|>", text), named) for text in (QWEN_TOOLS, STRICT)]
-
-
-async def sessions(count: int, template: ChatTemplate, first: int = 0) -> tuple[int, int]:
-    counts = [await session(seed, template) for seed in range(first, first + count)]
-    return sum(calls for calls, _ in counts), sum(exact for _, exact in counts)
-
-
-@pytest.mark.parametrize("number", [0, 1], ids=["lenient template", "strict template"])
-def test_no_broken_history_fails_or_changes_what_was_sampled(number: int) -> None:
+@pytest.mark.parametrize(("number", "text"), [(0, QWEN_TOOLS), (1, STRICT)], ids=["lenient", "strict"])
+def test_no_broken_history_fails_or_changes_what_was_sampled(number: int, text: str) -> None:
     assert set(DIALECTS) == {"/v1/chat/completions", "/v1/responses", "/v1/messages"}
-    calls, exact = asyncio.run(sessions(SESSIONS, templates()[number], number * 1_000_000))
+    words = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    # No parser reads the calls of the strict one.
+    template = ChatTemplate(byte_level(words, "<|im_end|>", text), ChatOptions(tool_parser="hermes"))
+
+    async def play() -> list[tuple[int, int]]:
+        return [await session(number * 1_000_000 + seed, template) for seed in range(SESSIONS)]
+
+    calls, exact = map(sum, zip(*asyncio.run(play()), strict=True))
     assert calls >= 3 * SESSIONS and exact > SESSIONS // 3
-
-
-if __name__ == "__main__":
-    requests = [0, 0]
-    for number, template in enumerate(templates()):
-        calls, exact = asyncio.run(sessions(int(sys.argv[1]) // TURNS // 2, template, number * 1_000_000))
-        print(f"template {number}: {calls} histories, {exact} continued exact ids, 0 failures")

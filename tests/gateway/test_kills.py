@@ -1,7 +1,5 @@
 """kill -9 of a real gateway process: no answer that was sampled is lost, and no question has two."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -121,29 +119,26 @@ def test_a_killed_gateway_loses_no_answer_and_gives_none_twice(instant, model, t
     assert calls_of(pool) == calls and calls[0][0] == step_seed(7, 0)
 
 
-def test_the_command_serves_outsiders_and_ends_cleanly(model, tmp_path):
+def test_the_command_serves_outsiders_and_ends_cleanly(model, tmp_path, monkeypatch):
     pool, key = tmp_path / "pool.sqlite", "an-admin-key-of-the-test"
     port = free_port()
     command = [
         sys.executable, "run.py", "gateway", "--model", str(model), "--pool", str(pool), "--port", str(port),
         "--admin-key-env", "GATEWAY_KEY", "--engine", "torch", "--set", "max_model_len=2000", "max_response_tokens=8",
     ]  # fmt: skip
-    os.environ["GATEWAY_KEY"] = key
-    try:
-        with process(*command) as running:
-            lines = iter(running.stdout.readline, "")
-            assert any(line.startswith(f"gateway of chat at http://127.0.0.1:{port}/v1") for line in lines)
-            url, admin = f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {key}"}
-            opened = [httpx.post(f"{url}/rl/sessions", json={"task_id": "t"}, headers=admin).json() for _ in range(2)]
-            answer = ask(url, opened[0]["key"], {**FIRST, "temperature": 0}).json()
-            own = {"Authorization": f"Bearer {opened[0]['key']}"}
-            reward = {"value": 0.5, "call": answer["id"]}
-            assert httpx.post(f"{url}/rl/reward", json=reward, headers=own).status_code == 200
-            assert httpx.post(f"{url}/rl/end", json={}, headers=own).json()["steps"] == 1
-            running.send_signal(signal.SIGTERM)
-            assert running.wait(120) == 130
-    finally:
-        del os.environ["GATEWAY_KEY"]
+    monkeypatch.setenv("GATEWAY_KEY", key)
+    with process(*command) as running:
+        lines = iter(running.stdout.readline, "")
+        assert any(line.startswith(f"gateway of chat at http://127.0.0.1:{port}/v1") for line in lines)
+        url, admin = f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {key}"}
+        opened = [httpx.post(f"{url}/rl/sessions", json={"task_id": "t"}, headers=admin).json() for _ in range(2)]
+        answer = ask(url, opened[0]["key"], {**FIRST, "temperature": 0}).json()
+        own = {"Authorization": f"Bearer {opened[0]['key']}"}
+        reward = {"value": 0.5, "call": answer["id"]}
+        assert httpx.post(f"{url}/rl/reward", json=reward, headers=own).status_code == 200
+        assert httpx.post(f"{url}/rl/end", json={}, headers=own).json()["steps"] == 1
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(120) == 130
     with PoolReader(pool) as reader:
         (trajectory,) = reader.trajectories()
         assert trajectory.success and trajectory.episode_return == 0.5 and trajectory.end_cause == "terminated"

@@ -1,7 +1,5 @@
 """Agents' processes: what they are given, what they leave, and that nothing of them lives on."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -96,7 +94,7 @@ def test_the_gateway_is_asked_without_a_proxy_and_sets_have_one_order(monkeypatc
     assert first.result.references[:2] == ["example.org,127.0.0.1,localhost"] * 2
 
 
-def test_last_result_line_counts_and_logs_in_json_do_not():
+def test_last_result_counts():
     end = run_code("""
         print('{"reward": 0.25}')
         print('{"reward": 0.5, "success": true, "metrics": {"em": 1}}')
@@ -105,25 +103,23 @@ def test_last_result_line_counts_and_logs_in_json_do_not():
         print("done", end="")
     """)
     assert end == AgentEnd(AgentResult(0.5, True, metrics={"em": 1.0}))
+    assert last_result(b'{"reward": 3}\n{"reward": ' + b"[" * 200_000 + b"}\n") == {"reward": 3}
+    import numpy as np
+
+    assert read_result({"reward": np.float32(0.5), "success": np.bool_(True)}) == AgentResult(0.5, True)
 
 
-def test_exit_code_matters_only_without_a_result():
+def test_exit_code_matters_only_without_a_result_that_can_be_used():
     assert run_code("print('{\"reward\": 1}'); raise SystemExit(3)").result == AgentResult(1.0)
     end = run_code("import sys; print('thinking'); print('no luck\\n\\n', file=sys.stderr); sys.exit(3)")
     assert end == AgentEnd(error="exit code 3: no luck")
     assert run_code("raise SystemExit(4)").error == "exit code 4: no output"
     assert run_code("pass") == AgentEnd()
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
+    for line, problem in (
         ('{"reward": NaN}', "reward is float nan, not a finite number"),
         ('{"success": 1}', "success is int 1, not true or false"),
-    ],
-)
-def test_result_that_cannot_be_used_is_an_error(line, problem):
-    assert run_code(f"print({line!r})").error == f"its result cannot be used: {problem}"
+    ):
+        assert run_code(f"print({line!r})").error == f"its result cannot be used: {problem}"
 
 
 def test_output_is_bounded_and_its_end_is_kept():
@@ -140,10 +136,6 @@ def test_output_is_bounded_and_its_end_is_kept():
     assert end.result == AgentResult(2.0)
     end = run_code("import sys; sys.stderr.write('y' * 5_000_000); sys.exit(9)")
     assert end.error.startswith("exit code 9: yyy") and len(end.error) < 400
-
-
-def test_deeply_nested_line_is_no_result():
-    assert last_result(b'{"reward": 3}\n{"reward": ' + b"[" * 200_000 + b"}\n") == {"reward": 3}
 
 
 def test_timeout_kills_the_whole_tree(tmp_path):
@@ -258,46 +250,44 @@ def test_hundreds_of_launches_leak_nothing():
     assert not set(process.children(recursive=True)) - others
 
 
-def test_program_that_is_not_there():
+def test_commands_that_cannot_be_used():
     with pytest.raises(InputError, match="there is no program 'pyhton'"):
         CommandAgent.read("pyhton agent.py")
     end = asyncio.run(CommandAgent(("/nonexistent/agent",)).run(GIVEN, 60.0))
     assert end.error == "exit code 127: cannot start /nonexistent/agent: No such file or directory"
+    for command, problem in (
+        ("", "env.agent_command is empty"), ("sh 'x", "No closing quotation"),
+        ("sh {tsk}", r"unknown placeholder in env.agent_command '\{tsk\}': did you mean '\{task\}'"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=problem):
+            CommandAgent.read(command)
 
 
-def test_template_is_read_without_a_shell(tmp_path):
+def test_templates_are_read_without_a_shell_and_tasks_fit_a_variable(tmp_path):
     mark = tmp_path / "mark"
     agent = CommandAgent.read(f"/bin/echo '{{\"reward\": 1}}' ; touch {mark} `touch {mark}`")
     assert agent.argv(GIVEN)[1:4] == ['{"reward": 1}', ";", "touch"]
     asyncio.run(agent.run(GIVEN, 60.0))
     assert not mark.exists()
 
+    def run(*more: str, **task: str) -> str:
+        given = Given("s", "k", "http://x", {"id": "\0", **task}, 0)
+        return asyncio.run(CommandAgent(("/bin/true", *more)).run(given, 60.0)).error
 
-@pytest.mark.parametrize(
-    ("command", "problem"),
-    [
-        ("", "env.agent_command is empty"),
-        ("sh 'x", "No closing quotation"),
-        ("sh {tsk}", r"unknown placeholder in env.agent_command '\{tsk\}': did you mean '\{task\}'"),
-    ],
-)
-def test_template_that_cannot_be_read(command, problem):
-    with pytest.raises(InputError, match=problem):
-        CommandAgent.read(command)
-
-
-def test_task_larger_than_an_environment_variable_is_an_error():
-    given = Given("s", "k", "http://x", {"id": "1", "text": "é" * 70_000}, 0)
-    end = asyncio.run(CommandAgent(("/bin/true",)).run(given, 60.0))
-    assert "does not fit an environment variable" in end.error
-    end = asyncio.run(CommandAgent(("/bin/true",)).run(Given("s", "k", "http://x", {"id": "\0"}, 0), 60.0))
-    assert end.error == ""  # JSON writes it in other characters
-    end = asyncio.run(CommandAgent(("/bin/true", "{task_id}")).run(Given("s", "k", "http://x", {"id": "\0"}, 0), 60.0))
-    assert end.error.startswith("cannot be started: ")
+    assert "does not fit an environment variable" in run(text="é" * 70_000)
+    assert run() == "", "JSON writes a zero byte in other characters"
+    assert run("{task_id}").startswith("cannot be started: ")
 
 
 def run_function(function, timeout_s: float = 5.0) -> AgentEnd:
     return asyncio.run(FunctionAgent(function).run(GIVEN, timeout_s))
+
+
+def returning(value):
+    async def agent(task, client):
+        return value
+
+    return agent
 
 
 def test_coroutine_is_given_the_client_and_returns_a_result():
@@ -305,22 +295,13 @@ def test_coroutine_is_given_the_client_and_returns_a_result():
         assert client.base_url == GIVEN.base_url and client.api_key == "secret" and client.seed == 7
         return {"reward": 0.5, "metrics": {"letters": len(task["question"])}}
 
-    async def number(task, client):
-        return 0.25
-
-    async def nothing(task, client):
-        return None
-
     assert run_function(agent) == AgentEnd(AgentResult(0.5, metrics={"letters": 9.0}))
-    assert run_function(number) == AgentEnd(AgentResult(0.25))
-    assert run_function(nothing) == AgentEnd()
+    assert run_function(returning(0.25)) == AgentEnd(AgentResult(0.25))
+    assert run_function(returning(None)) == AgentEnd()
 
 
 def test_coroutine_that_fails_hangs_or_returns_nonsense():
     cleaned = []
-
-    async def fails(task, client):
-        raise KeyError("door")
 
     async def hangs(task, client):
         try:
@@ -328,19 +309,14 @@ def test_coroutine_that_fails_hangs_or_returns_nonsense():
         finally:
             cleaned.append(True)
 
-    async def lies(task, client):
-        return "fine"
+    def raising(error):
+        async def fails(task, client):
+            raise error
 
-    async def leaves(task, client):
-        raise SystemExit(2)
+        return fails
 
-    assert run_function(fails).error.startswith("KeyError: 'door' (test_process_supervisor.py:")
+    assert run_function(raising(KeyError("door"))).error.startswith("KeyError: 'door' (test_process_supervisor.py:")
+    assert run_function(raising(SystemExit(2))).error.startswith("SystemExit: 2 (")
     assert run_function(hangs, 0.1) == AgentEnd(timed_out=True) and cleaned == [True]
-    assert run_function(lies).error == "its result cannot be used: the result is str 'fine', not a finite number"
-    assert run_function(leaves).error.startswith("SystemExit: 2 (")
-
-
-def test_numbers_of_numpy_are_numbers():
-    import numpy as np
-
-    assert read_result({"reward": np.float32(0.5), "success": np.bool_(True)}) == AgentResult(0.5, True)
+    nonsense = "its result cannot be used: the result is str 'fine', not a finite number"
+    assert run_function(returning("fine")).error == nonsense

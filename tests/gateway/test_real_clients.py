@@ -1,7 +1,5 @@
 """OpenAI's and Anthropic's own SDKs on a real gateway: exact tokens over tool turns, and their retries."""
 
-from __future__ import annotations
-
 import asyncio
 
 import anthropic
@@ -95,16 +93,19 @@ def test_a_tool_turn_continues_the_exact_ids_in_every_dialect(agent):
     assert [step.call for step in trace.steps] == [step_seed(7, 0), step_seed(7, 1)]
 
 
-@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+@pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
 def test_the_retries_of_an_sdk_that_waits_too_short_get_the_one_answer(dialect):
     async def ask(rig, url):
-        turns = [{"role": "user", "content": "hello"}]
-        if dialect == "openai":
-            async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=rig.key, timeout=0.6, max_retries=6) as client:
-                await client.chat.completions.create(model="m", messages=turns)
-        else:
-            async with anthropic.AsyncAnthropic(base_url=url, api_key=rig.key, timeout=0.6, max_retries=6) as client:
+        turns, patience = [{"role": "user", "content": "hello"}], {"api_key": rig.key, "timeout": 0.6, "max_retries": 6}
+        if dialect == "messages":
+            async with anthropic.AsyncAnthropic(base_url=url, **patience) as client:
                 await client.messages.create(model="m", max_tokens=100, messages=turns)
+            return
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", **patience) as client:
+            if dialect == "chat":
+                await client.chat.completions.create(model="m", messages=turns)
+            else:
+                await client.responses.create(model="m", input=turns)
 
     rig, trace = run(ask, stall_s=1.5)
     assert len(rig.engine.seen) == 1 and len(trace.steps) == 1 and trace.abandoned == 0

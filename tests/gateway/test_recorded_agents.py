@@ -4,8 +4,6 @@ The recordings are what the released commands sent, with texts, tools and ids sh
 that the recorded histories hold.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path
@@ -29,22 +27,20 @@ def called(name: str, **arguments: Any) -> str:
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
+READ, COUNT = (
+    called("Read", file_path="/repo/words.txt"),
+    called("Bash", command="wc -w words.txt", description="count"),
+)
+CHECK = called("Agent", description="check", prompt="SUBAGENT check words.txt", subagent_type="general-purpose")
 CLAUDE = [
-    "Let me look." + called("Bash", command="ls", description="list"),
-    "<think>Both.</think>"
-    + called("Read", file_path="/repo/words.txt")
-    + called("Bash", command="wc -w words.txt", description="count"),
-    "I ask an agent."
-    + called("Agent", description="check", prompt="SUBAGENT check words.txt", subagent_type="general-purpose"),
-    "The file is fine.",
-    "Done.",
-]
+    "Let me look." + called("Bash", command="ls", description="list"), f"<think>Both.</think>{READ}{COUNT}",
+    f"I ask an agent.{CHECK}", "The file is fine.", "Done.",
+]  # fmt: skip
 CODEX = [
     "Let me look." + called("exec_command", cmd="ls") + called("exec_command", cmd="wc -w words.txt"),
-    "<think>Again.</think>" + called("shell", command=["ls"]),
-    "Three words.",
+    "<think>Again.</think>" + called("shell", command=["ls"]), "Three words.",
     called("apply_patch", input="*** Begin Patch"),
-]
+]  # fmt: skip
 
 
 def requests(name: str) -> list[tuple[Any, dict[str, Any]]]:

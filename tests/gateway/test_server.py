@@ -1,7 +1,5 @@
 """The gateway over HTTP: three dialects, keys and paths, and an error in each dialect's own form for all bad input."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """What a client sees of an answer, piece by piece and as a whole."""
 
-from __future__ import annotations
-
 import pytest
 from gateway.models import ADD, letters, tokenizer
 from hypothesis import given, settings
@@ -18,12 +16,10 @@ CASES = [
     ("a thought</think>word", False, True, "word", "a thought", 0),
     ("<think>never ends", True, False, "", "never ends", 0),
     (f"  first {CALL} then {CALL}", True, False, "first  then", "", 2),
-    (f"<think>hm</think>\n{CALL}", True, False, "", "hm", 1),
-    (CALL, False, False, CALL, "", 0),
+    (f"<think>hm</think>\n{CALL}", True, False, "", "hm", 1), (CALL, False, False, CALL, "", 0),
     ("<tool_call>{broken", True, False, "<tool_call>{broken", "", 0),
-    ('{"name": "add", "arguments": {}}', True, False, "", "", 1),
-    ('{"a": 1}', True, False, '{"a": 1}', "", 0),
-]
+    ('{"name": "add", "arguments": {}}', True, False, "", "", 1), ('{"a": 1}', True, False, '{"a": 1}', "", 0),
+]  # fmt: skip
 
 
 def show(text, offered, inside, sizes, stop=()):
@@ -47,12 +43,9 @@ def test_pieces_of_any_size_add_up_to_the_answer(case, sizes):
     assert bool(shown.problem) == (text in ("<tool_call>{broken",))
 
 
-def test_text_before_a_call_does_not_wait_for_it():
+def test_text_before_a_call_does_not_wait_and_stop_strings_end_it():
     shown = Shown.of(TEMPLATE, [1], (), [ADD])
     assert shown.add(letters("I will add. <tool"))[0] == "I will add."
     assert shown.add(letters("_call>"))[0] == ""
-
-
-def test_stop_strings_end_thoughts_and_text():
     shown, said, _ = show("<think>a</think>one STOP two", False, False, [3], ("STOP",))
     assert said == shown.content == "one " and shown.stopped_by == "STOP"

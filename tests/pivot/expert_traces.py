@@ -1,10 +1,9 @@
 """Traces for tests: a small dialogue to break in many ways, and the real files where they are at hand."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,8 @@ from rl_agents.traces.files import load_turns
 
 SHARED_DATA = Path(os.environ.get("RL_AGENTS_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "weather",
-        "description": "Weather of a city.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    },
-}
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOL = {"type": "function", "function": {"name": "weather", "description": "Weather of a city.", "parameters": CITY}}
 
 
 def call(name: str, arguments: Any, call_id: str = "c1") -> dict[str, Any]:
@@ -32,8 +25,7 @@ def call(name: str, arguments: Any, call_id: str = "c1") -> dict[str, Any]:
 
 
 GOOD: dict[str, Any] = {
-    "id": "good",
-    "tools": [TOOL],
+    "id": "good", "tools": [TOOL],
     "messages": [
         {"role": "system", "content": "You help."},
         {"role": "user", "content": "Rain in Rome?"},
@@ -41,27 +33,27 @@ GOOD: dict[str, Any] = {
         {"role": "tool", "tool_call_id": "c1", "content": "dry"},
         {"role": "assistant", "content": "No rain in Rome.", "reasoning_content": "It says dry."},
     ],
-}
+}  # fmt: skip
 
 
 def changed(*path: Any, value: Any) -> dict[str, Any]:
     """Return the good trace with one place changed."""
     record = copy.deepcopy(GOOD)
-    place: Any = record
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
+    _parent(record, path)[path[-1]] = value
     return record
 
 
 def without(*path: Any) -> dict[str, Any]:
     """Return the good trace with one place left out."""
     record = copy.deepcopy(GOOD)
-    place: Any = record
+    del _parent(record, path)[path[-1]]
+    return record
+
+
+def _parent(place: Any, path: Sequence[Any]) -> Any:
     for step in path[:-1]:
         place = place[step]
-    del place[path[-1]]
-    return record
+    return place
 
 
 def real_file(*parts: str) -> Path:

@@ -1,8 +1,7 @@
 """From traces to training steps on the command line: the help desk, and real traces. Takes half a minute."""
 
-from __future__ import annotations
-
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from pivot.expert_traces import real_file, write_untrained
 from safetensors.torch import load_file
 
 from rl_agents.cli import main
-from rl_agents.traces.store import read_table, read_turns
+from rl_agents.traces.store import read_table, read_turns, write_turns
 
 pytestmark = pytest.mark.rllib
 
@@ -40,39 +39,21 @@ def profiled(beginner: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_profile_holds_means_variances_and_what_it_cost(profiled: Path) -> None:
-    table = read_table(profiled / "profile.parquet")
-    assert table.num_rows == 60
-    for row in table.to_pylist():
-        assert len(row["scores"]) == len(row["exact"]) == 6 and set(row["scores"]) <= {0.0, 1.0}
-        assert row["mean"] == pytest.approx(sum(row["scores"]) / 6)
-        assert row["variance"] == pytest.approx(row["mean"] * (1 - row["mean"]))
-        assert all(score >= exact for score, exact in zip(row["scores"], row["exact"], strict=True))
-    summary = json.loads((profiled / "profile.json").read_text())
-    assert summary["rollout_turns"] == 360 and 0 < summary["uninformative_share"] < 1
-    assert summary["solved_share"] + summary["failed_share"] == pytest.approx(summary["uninformative_share"])
-
-
 def test_profiling_again_plays_nothing_and_says_the_same(profiled: Path, beginner: Path, capsys) -> None:
     before = (profiled / "profile.parquet").read_bytes()
     argv = ["pivot", "profile", "--traces", str(profiled), "--model", str(beginner), "--local", "--limit", "60"]
     (profiled / "profile_parts" / "000000.json").touch()
     assert main([*argv, "--rollouts", "6"]) == 0
     assert (profiled / "profile.parquet").read_bytes() == before
+    assert read_table(profiled / "profile.parquet").num_rows == 60
+    assert json.loads((profiled / "profile.json").read_text())["rollout_turns"] == 360
     assert main([*argv, "--rollouts", "8"]) == 2
     assert "holds a profile with rollouts=6, not 8" in capsys.readouterr().err
 
 
-def test_with_a_lag_actors_learn_what_one_process_does(
-    ray_session: None, profiled: Path, beginner: Path, tmp_path: Path
-) -> None:
-    keys = [
-        f"env.pivots={profiled / 'turns.parquet'}",
-        f"model={beginner}",
-        "async_level=1",
-        "rollout_correction=none",
-        "engine=torch",
-    ]
+def test_actors_learn_what_one_process_does(ray_session: None, profiled: Path, beginner: Path, tmp_path: Path) -> None:
+    keys = [f"env.pivots={profiled / 'turns.parquet'}", f"model={beginner}", "async_level=1"]
+    keys += ["rollout_correction=none", "engine=torch"]
     weights = []
     for name, more in (("local", ["--local"]), ("actors", ["--set", "num_env_runners=1"])):
         argv = ["--algo", "pivotrl", "--env", "pivot", *more, "--iterations", "2", "--output", str(tmp_path / name)]
@@ -127,11 +108,9 @@ def test_real_traces_from_file_to_training_step(tmp_path: Path, capsys) -> None:
     long = ["max_model_len=8192", "max_response_tokens=8"]
     argv = ["pivot", "profile", "--traces", str(folder), "--model", model, "--local", "--limit", "6"]
     assert main([*argv, "--rollouts", "2", "--set", *long]) == 0
-    table = read_table(folder / "profile.parquet")
     # Eight tokens of an untrained model are a message, and no call.
-    assert [(row["kind"], row["mean"]) for row in table.to_pylist()] == [
-        (kind, float(kind == "message")) for kind in table.column("kind").to_pylist()
-    ]
+    rows = read_table(folder / "profile.parquet").to_pylist()
+    assert all(row["mean"] == float(row["kind"] == "message") for row in rows)
     assert main(["pivot", "filter", "--traces", str(folder)]) == 2
     assert "none of 6 turns has a variance above" in capsys.readouterr().err
     assert main(["pivot", "filter", "--traces", str(folder), "--random", "4"]) == 0
@@ -142,52 +121,32 @@ def test_real_traces_from_file_to_training_step(tmp_path: Path, capsys) -> None:
     assert (tmp_path / "run" / "checkpoints" / "000001" / "hf" / "model.safetensors").is_file()
 
 
-def test_imitation_of_the_same_turns(profiled: Path, beginner: Path, tmp_path: Path) -> None:
-    keys = [f"env.pivots={profiled / 'turns.parquet'}", f"model={beginner}", "demonstrations=32"]
-    argv = ["--algo", "sft", "--env", "pivot", "--local", "--iterations", "3", "--output", str(tmp_path / "run")]
-    assert main([*argv, "--set", *keys, *SMALL, "lr=1e-3"]) == 0
-    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    losses = [record["actor/pg_loss"] for record in records if "actor/pg_loss" in record]
-    assert losses[-1] < losses[0] < 2
-
-
 def test_traces_of_another_environments_demonstrator(tmp_path: Path, capsys) -> None:
     file = tmp_path / "g.jsonl"
     argv = ["pivot", "demo-traces", "--env", "guess_numbers", "--traces", "20", "--output", str(file)]
     assert main([*argv, "--set", "env.prompt=compact"]) == 0
+    assert {json.loads(line)["reward"] for line in file.read_text().splitlines()} == {0.0, 1.0}, "it loses some games"
     assert main(["pivot", "extract", "--traces", str(file), "--output", str(tmp_path / "turns")]) == 0
-    assert "traces with a low reward" in capsys.readouterr().out, "the demonstrator loses some games"
+    assert "traces with a low reward" in capsys.readouterr().out
     for turn in read_turns(tmp_path / "turns" / "turns.parquet"):
         assert turn.text.startswith(("<interact>", "<answer>")) and turn.action["reasoning_content"].strip()
 
 
-def test_every_trace_of_an_environments_expert_succeeds(tmp_path: Path, capsys) -> None:
-    file = tmp_path / "expert.jsonl"
-    assert main(["pivot", "demo-traces", "--env", "alfworld", "--traces", "12", "--output", str(file)]) == 0
-    assert "12 traces by the expert" in capsys.readouterr().out
-    assert {json.loads(line)["reward"] for line in file.read_text().splitlines()} == {1.0}
-
-
-def test_traces_of_the_mediocre_player(tmp_path: Path, capsys) -> None:
+def test_traces_of_an_environments_expert_and_of_its_mediocre_player(tmp_path: Path, capsys) -> None:
     file = tmp_path / "t.jsonl"
-    argv = ["pivot", "demo-traces", "--env", "webshop", "--traces", "12", "--output", str(file), "--mediocre"]
-    assert main([*argv, "--set", "env.catalogue=small", "env.prompt=compact"]) == 0
-    assert "12 traces by the demonstrator" in capsys.readouterr().out
-    assert {json.loads(line)["reward"] for line in file.read_text().splitlines()} == {0.0, 1.0}
+    for more, player, rewards in (([], "expert", {1.0}), (["--mediocre"], "demonstrator", {0.0, 1.0})):
+        argv = ["pivot", "demo-traces", "--env", "webshop", "--traces", "12", "--output", str(file), *more]
+        assert main([*argv, "--set", "env.catalogue=small", "env.prompt=compact"]) == 0
+        assert f"12 traces by the {player}" in capsys.readouterr().out
+        assert {json.loads(line)["reward"] for line in file.read_text().splitlines()} == rewards
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
         (["pivot", "profile", "--traces", "x", "--model", "y", "--rollouts", "1"], "--rollouts 1: must be at least 2"),
-        (
-            ["pivot", "profile", "--traces", "x", "--model", "y", "--set", "algo=grpo"],
-            "--set algo=grpo: use the flag",
-        ),
-        (
-            ["pivot", "demo-traces", "--output", "x.jsonl", "--mediocre"],
-            "environment pivot only has an expert",
-        ),
+        (["pivot", "profile", "--traces", "x", "--model", "y", "--set", "algo=grpo"], "--set algo=grpo: use the flag"),
+        (["pivot", "demo-traces", "--output", "x.jsonl", "--mediocre"], "environment pivot only has an expert"),
     ],
 )
 def test_bad_input_is_one_line(argv: list[str], message: str, tmp_path: Path, monkeypatch, capsys) -> None:
@@ -199,12 +158,10 @@ def test_bad_input_is_one_line(argv: list[str], message: str, tmp_path: Path, mo
 
 
 def test_turns_that_the_verifier_refuses_or_that_are_too_long(profiled: Path, beginner: Path, tmp_path, capsys) -> None:
-    from rl_agents.traces.store import write_turns
-
     good = read_turns(profiled / "turns.parquet")[:6]
-    bad = [dataclass_replace(good[0], "ff", {"role": "assistant", "content": "<think>endless"}, good[0].messages)]
-    bad += [dataclass_replace(good[1], "fe", good[1].action, ({"role": "user", "content": "pending " * 300},))]
-    write_turns(tmp_path / "turns.parquet", good + bad)
+    bad = replace(good[0], turn_id="ff", action={"role": "assistant", "content": "<think>endless"})
+    long = replace(good[1], turn_id="fe", messages=({"role": "user", "content": "pending " * 300},))
+    write_turns(tmp_path / "turns.parquet", [*good, bad, long])
     argv = ["pivot", "profile", "--traces", str(tmp_path), "--model", str(beginner), "--local", "--rollouts", "2"]
     assert main(argv) == 2
     assert "7 of 8 demonstrated actions score 1" in capsys.readouterr().err
@@ -212,9 +169,3 @@ def test_turns_that_the_verifier_refuses_or_that_are_too_long(profiled: Path, be
     said = capsys.readouterr().err
     assert "excluded turns: 1 rejected by their verifier" in said and "excluded turns: 1 too long" in said
     assert read_table(tmp_path / "profile.parquet").num_rows == 6
-
-
-def dataclass_replace(turn, turn_id, action, messages):
-    from dataclasses import replace
-
-    return replace(turn, turn_id=turn_id, action=action, messages=messages)

@@ -1,7 +1,5 @@
 """The pivot environment: its tasks, its verdicts, and the chat that its dialogues begin with."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from pathlib import Path
@@ -55,9 +53,6 @@ def test_one_action_ends_the_episode_with_the_verifiers_score() -> None:
     env = make_env("pivot", {})
     with pytest.raises(RuntimeError, match="call reset"):
         env.step("x")
-
-
-def test_wordings_of_one_reason_are_equivalent_and_those_of_others_are_not() -> None:
     verifier = make_verifier(VerifierOptions())
     written = CALL.calls[0].arguments["reason"]
     for group in ALL_REASONS:
@@ -66,7 +61,7 @@ def test_wordings_of_one_reason_are_equivalent_and_those_of_others_are_not() -> 
             assert (verdict.score == 1.0) is (written in group), (written, wording)
 
 
-def test_no_trace_is_in_both_sets() -> None:
+def test_the_desk_is_the_same_everywhere_and_no_trace_in_both_sets() -> None:
     turns = {turn.turn_id: turn.trace_id for turn in desk_turns()}
     train, test = task_ids("pivot", "train", {}), task_ids("pivot", "test", {})
     assert len(train) + len(test) == len(turns) and not {turns[t] for t in train} & {turns[t] for t in test}
@@ -74,6 +69,8 @@ def test_no_trace_is_in_both_sets() -> None:
     assert len(task_ids("pivot", "test", {"test_share": 0.5})) > len(test)
     both = split_by_trace(desk_turns()[:2], 0.5)
     assert both[0] == both[1], "one trace serves both"
+    assert desk_record(3) == desk_record(3) and desk_record(3) != desk_record(3, seed=1)
+    assert desk_turns()[0].turn_id == "d3c7a405d6167020" and len(desk_turns()) == 1196
 
 
 def test_errors_for_people(tmp_path: Path) -> None:
@@ -97,14 +94,6 @@ def test_a_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
         write_turns(path, desk_turns()[:count])
         ids = {split: task_ids("pivot", split, {"pivots": str(path)}) for split in ("train", "test")}
         assert len(ids["train"]) + len(ids["test"]) == count
-
-
-def test_the_desk_is_the_same_everywhere() -> None:
-    assert desk_record(3) == desk_record(3) and desk_record(3) != desk_record(3, seed=1)
-    assert desk_turns()[0].turn_id == "d3c7a405d6167020" and len(desk_turns()) == 1196
-
-
-# --- the chat that a dialogue begins with -------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -139,20 +128,16 @@ def test_a_dialogue_goes_on_from_its_chat(tokenizer, context: str) -> None:
     assert "and then?" in tokenizer.decode(following)
 
 
-@pytest.mark.parametrize(
-    ("info", "problem"),
-    [
-        ({"messages": "hello"}, "info['messages'] is str 'hello', not a list of dicts"),
-        ({"messages": [3]}, "not a list of dicts"),
-        ({"messages": [{"role": "user", "content": b"x"}]}, "is not JSON"),
-        ({"messages": [{"role": "user", "content": "x"}], "tools": [float("nan")]}, "info['tools'] is list"),
-        ({"messages": [{"role": "user", "content": "\ud800"}]}, "not valid Unicode"),
-    ],
-)
-def test_messages_that_are_none_end_the_episode(info: dict, problem: str) -> None:
-    with pytest.raises(EnvFailure, match="env_garbage") as caught:
-        read_reset(("x", info))
-    assert problem in str(caught.value)
+def test_messages_that_are_none_end_the_episode() -> None:
+    user = {"role": "user", "content": "x"}
+    for messages, tools, problem in (
+        ("hello", [], "info['messages'] is str 'hello', not a list of dicts"), ([3], [], "not a list of dicts"),
+        ([{**user, "content": b"x"}], [], "is not JSON"), ([user], [float("nan")], "info['tools'] is list"),
+        ([{**user, "content": "\ud800"}], [], "not valid Unicode"),
+    ):  # fmt: skip
+        with pytest.raises(EnvFailure, match="env_garbage") as caught:
+            read_reset(("x", {"messages": messages, "tools": tools}))
+        assert problem in str(caught.value)
 
 
 def test_an_episode_reads_the_state_and_is_scored(tokenizer) -> None:
@@ -167,9 +152,6 @@ def test_an_episode_reads_the_state_and_is_scored(tokenizer) -> None:
         assert (trajectory.success, trajectory.episode_return, trajectory.end_cause) == (True, 1.0, "terminated")
         assert tokenizer.decode(played.prompt_ids).count("<|im_start|>") == len(CALL.messages) + 1
         assert played.action == CALL.text
-
-
-# --- the starter --------------------------------------------------------------------------------------------------
 
 
 def test_the_starters_tokenizer_knows_every_word_and_loses_none() -> None:

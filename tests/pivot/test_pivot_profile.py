@@ -1,27 +1,16 @@
 """Profiling in parts that survive, the choice of pivots, the picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from rl_agents import pivot
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.errors import InputError
-from rl_agents.pivot import (
-    Outcomes,
-    Rule,
-    choose_at_random,
-    choose_pivots,
-    claim_folder,
-    profile_summary,
-    profile_turns,
-    read_profile,
-    write_profile,
-)
+from rl_agents.pivot import Outcomes, Rule, choose_pivots, profile_turns
 from rl_agents.traces.store import write_turns
 
 TURNS = desk_turns()[:10]
@@ -70,9 +59,6 @@ def test_an_interrupted_profile_goes_on_where_it_stopped(tmp_path: Path) -> None
     assert len(second.specs) == 16
     third = Player()
     assert profiled(third, tmp_path / "parts") == expected and not third.specs
-
-
-def test_seeds_are_those_of_the_turn_whatever_the_chunk(tmp_path: Path) -> None:
     one, other = Player(), Player()
     profiled(one, tmp_path / "a")
     profile_turns(other, TURNS, tmp_path / "b", rollouts=8, chunk=10, seed=5, on_progress=lambda *_: None)
@@ -80,16 +66,19 @@ def test_seeds_are_those_of_the_turn_whatever_the_chunk(tmp_path: Path) -> None:
     assert seeds[0] == seeds[1] and len(set(seeds[0].values())) == 80
 
 
-def test_a_folder_belongs_to_one_profile(tmp_path: Path) -> None:
-    claim_folder(tmp_path / "p", {"rollouts": 8, "model": "abc"})
-    claim_folder(tmp_path / "p", {"rollouts": 8, "model": "abc"})
+def test_folders_of_profiles(tmp_path: Path) -> None:
+    pivot.claim_folder(tmp_path / "p", {"rollouts": 8, "model": "abc"})
+    pivot.claim_folder(tmp_path / "p", {"rollouts": 8, "model": "abc"})
     with pytest.raises(InputError, match="holds a profile with rollouts=8, not 16"):
-        claim_folder(tmp_path / "p", {"rollouts": 16, "model": "abc"})
+        pivot.claim_folder(tmp_path / "p", {"rollouts": 16, "model": "abc"})
+    write_turns(tmp_path / "turns.parquet", TURNS)
+    with pytest.raises(InputError, match="turns without a profile"):
+        pivot.read_profile(tmp_path / "turns.parquet")
 
 
 def test_the_figures_of_a_profile(tmp_path: Path) -> None:
     outcomes = profiled(Player(), tmp_path)
-    summary = profile_summary(outcomes)
+    summary = pivot.profile_summary(outcomes)
     assert summary["turns"] == 9 and summary["turns_without_scores"] == 1
     assert summary["rollout_turns"] == 72 and summary["sampled_tokens"] == 144 and summary["judge_failures"] == 9
     assert summary["mean_score"] == pytest.approx((36 / 8 + 1) / 9)
@@ -97,13 +86,13 @@ def test_the_figures_of_a_profile(tmp_path: Path) -> None:
     assert summary["failed_share"] == 0
     # 36 + 8 acceptable rollouts, of which 9 are the demonstration.
     assert summary["exact_miss_rate"] == pytest.approx(1 - 9 / 44)
-    table, mean, variance = read_profile(write_profile(tmp_path, TURNS, outcomes))
+    table, mean, variance = pivot.read_profile(pivot.write_profile(tmp_path, TURNS, outcomes))
     assert table.num_rows == 9
     assert mean == pytest.approx([min(n + 1, 8) / 8 for n in range(9)])
     assert variance == pytest.approx(mean * (1 - mean))
 
 
-def test_pivots_have_open_outcomes_and_are_hard() -> None:
+def test_pivots_have_open_outcomes_and_are_hard_and_the_random_arm_does_not_look() -> None:
     # Golden cases of two, eight, no and six successes in eight rollouts.
     mean, variance = np.array([0.25, 1.0, 0.0, 0.75, 0.6, 0.5]), np.array([0.1875, 0.0, 0.0, 0.1875, 0.24, 0.25])
     names = list("abcdef")
@@ -114,16 +103,7 @@ def test_pivots_have_open_outcomes_and_are_hard() -> None:
     ]  # fmt: skip
     noise = np.full(6, 1e-12)
     assert not choose_pivots(mean, noise, names, Rule()).any(), "what floats make of equal scores is no variance"
-
-
-def test_the_random_arm_does_not_look() -> None:
-    drawn = [choose_at_random(1000, 100, seed) for seed in (0, 0, 1)]
+    drawn = [pivot.choose_at_random(1000, 100, seed) for seed in (0, 0, 1)]
     assert all(keep.sum() == 100 for keep in drawn)
     assert (drawn[0] == drawn[1]).all() and (drawn[0] != drawn[2]).any()
-    assert choose_at_random(5, 100, 0).all()
-
-
-def test_a_profile_that_is_none(tmp_path: Path) -> None:
-    write_turns(tmp_path / "turns.parquet", TURNS)
-    with pytest.raises(InputError, match="turns without a profile"):
-        read_profile(tmp_path / "turns.parquet")
+    assert pivot.choose_at_random(5, 100, 0).all()

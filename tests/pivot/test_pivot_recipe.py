@@ -1,12 +1,12 @@
 """PivotRL's recipe: advantages over the rollouts of one turn, and what it reports about pivots and verifier."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
+import torch
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.algorithms.pivotrl import select
+from rl_agents.algorithms.base import LossInputs
+from rl_agents.algorithms.pivotrl import policy_loss, select
 from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.trainer.resolve import resolve
@@ -45,15 +45,12 @@ def test_advantages_against_numbers_worked_by_hand() -> None:
     assert advantages([[1, 1, 0, 0]], advantage_std="none") == [0.5, 0.5, -0.5, -0.5]
 
 
-def test_a_turn_that_has_become_uniform_teaches_nothing_and_stays_in_the_batch() -> None:
+def test_uniform_turns_teach_nothing_and_misses_of_exact_matches_are_counted() -> None:
     assert advantages([[1, 1, 1], [0, 0, 0]]) == [0.0] * 6
     assert advantages([[1, 1, 1], [0, 0, 0]], leave_one_out=True) == [0.0] * 6
     selected = select(turns([[1, 1, 1], [1, 0, 0], [0, 0, 0]]), Settings(), np.random.default_rng(0))
     assert selected.keep.all() and selected.keep.size == 9 and not selected.missing and not selected.weights
     assert selected.metrics["select/uniform_share"] == pytest.approx(2 / 3)
-
-
-def test_the_exact_match_miss_rate_of_an_iteration() -> None:
     episodes = turns([[1, 1, 0], [1, 0, 0]], [[1, 0, 0], [0, 0, 0]])
     metrics = select(episodes, Settings(), np.random.default_rng(0)).metrics
     assert metrics["select/exact_miss_rate"] == pytest.approx(2 / 3)
@@ -70,11 +67,6 @@ def test_defaults_are_those_of_the_public_recipes() -> None:
 
 
 def test_a_ratio_per_turn_clips_the_turn_as_one() -> None:
-    import torch
-
-    from rl_agents.algorithms.base import LossInputs
-    from rl_agents.algorithms.pivotrl import policy_loss
-
     old, mask = torch.zeros(1, 2), torch.ones(1, 2)
     logprobs = torch.tensor([[0.5, -0.1]], requires_grad=True)
     inputs = LossInputs(logprobs, old, torch.ones(1, 2), mask, torch.zeros(1, 2, dtype=torch.int64))

@@ -1,7 +1,5 @@
 """Verifiers: golden cases of the paper and of NeMo-Gym's rows, and what passes that exact matching refuses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any
@@ -40,50 +38,32 @@ def score(name: str, demonstrated: Turn, response: str, **options: Any) -> float
     return assess(make_verifier(VerifierOptions(verifier=name, **options)), demonstrated, response).score
 
 
-# --- comparison ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("expected", "actual", "same"),
     [
-        ({"a": 1}, {"a": 1}, True),
-        ({"a": 1}, {"a": 2}, False),
-        ({"a": 1}, {"a": 1.0}, False),
-        ({"a": 1}, {"a": True}, False),
-        ({"a": 1.0}, {"a": 1.0000005}, True),
-        ({"a": 1.0}, {"a": 1.00001}, False),
-        ({"a": 1}, {"a": 1, "b": 2}, False),
-        ({"a": 1, "b": 2}, {"a": 1}, False),
-        ([1, 2], [2, 1], False),
-        ([1, 2], [1], False),
-        ({"a": [{"b": "x"}]}, {"a": [{"b": "y"}]}, False),
-        ("Rome", "rome", False),
-        ("Rome", "Rome Italy", False),
-        ("population of paris 2020", "paris population census 2020", True),  # 0.375
-        ("Population of Paris 2020", "paris population census 2020", True),
-        ("weather in rome", "latest stock news", False),
+        ({"a": 1}, {"a": 1}, True), ({"a": 1}, {"a": 2}, False), ({"a": 1}, {"a": 1.0}, False),
+        ({"a": 1}, {"a": True}, False), ({"a": 1.0}, {"a": 1.0000005}, True), ({"a": 1.0}, {"a": 1.00001}, False),
+        ({"a": 1}, {"a": 1, "b": 2}, False), ({"a": 1, "b": 2}, {"a": 1}, False), ([1, 2], [2, 1], False),
+        ([1, 2], [1], False), ({"a": [{"b": "x"}]}, {"a": [{"b": "y"}]}, False), ("Rome", "rome", False),
+        ("Rome", "Rome Italy", False), ("weather in rome", "latest stock news", False),
+        ("Population of Paris 2020", "paris population census 2020", True),  # 0.375
         ("one two three four", "one two three four", True),  # 0.5
     ],
-)
+)  # fmt: skip
 def test_recursive_comparison_at_the_search_threshold(expected: Any, actual: Any, same: bool) -> None:
     found = difference(expected, actual, 0.3)
     assert (found == "") is same
 
 
-def test_a_threshold_of_zero_still_holds_single_words_numbers_keys_and_types_equal() -> None:
+def test_a_threshold_of_zero_and_calls_in_any_order() -> None:
     assert difference("a b", "c d", 0.0) == ""
     for expected, actual in (("a", "b"), (1, 2), ({"x": "a b"}, {"y": "a b"}), ("a b", 3), ("a b", "c")):
         assert difference(expected, actual, 0.0) != ""
-
-
-def test_calls_are_matched_whatever_their_order() -> None:
     # Greedy pairing would give 2 to the first and leave the second without.
     edges = {0: {"a", "b"}, 1: {"a"}, 2: {"c"}}
     assert matched_pairs([0, 1, 2], ["a", "b", "c"], lambda i, name: name in edges[i]) == 3
     assert matched_pairs([0, 1], ["a"], lambda i, name: name in edges[i]) == 1
 
-
-# --- tool calls ---------------------------------------------------------------------------------------------------
 
 ROME, OSLO = ("weather", {"city": "Rome"}), ("weather", {"city": "Oslo"})
 
@@ -97,7 +77,7 @@ def test_messages_and_calls_do_not_stand_for_each_other() -> None:
             assert score(name, turn(content="Which city?"), nothing) == score(name, turn(ROME), nothing) == 0.0
 
 
-def test_tool_name_and_tool_call() -> None:
+def test_tool_name_tool_call_and_search() -> None:
     assert score("tool_name", turn(ROME), said(OSLO)) == 1.0
     assert score("tool_call", turn(ROME), said(OSLO)) == 0.0
     assert score("tool_name", turn(ROME), said(("map", {"city": "Rome"}))) == 0.0
@@ -106,9 +86,6 @@ def test_tool_name_and_tool_call() -> None:
     assert score("tool_call", turn(ROME), said(OSLO, ROME)) == 0.0, "no surplus calls"
     assert score("tool_call", turn(ROME), said(OSLO, ROME), parallel="free") == 1.0
     assert score("tool_call", turn(ROME, OSLO), said(ROME), parallel="free") == 0.0, "no call is missing"
-
-
-def test_thresholds_of_conversation_and_search() -> None:
     query = turn(("find", {"q": "population of paris 2020"}))
     near, far = said(("find", {"q": "paris population census 2020"})), said(("find", {"q": "paris travel tips now"}))
     assert (score("tool_call", query, near), score("search", query, near)) == (1.0, 1.0)
@@ -125,14 +102,15 @@ def test_a_call_against_its_schema_scores_0_unless_the_demonstration_breaks_it_t
     assert score("tool_call", turn(("report", {"note": "all is fine"}), tools=tools), odd) == 1.0
 
 
+#: A call in another order, without spaces.
+CALL = '{"arguments":{"n":3,"q":"red shoes"},"name":"find"}'
+
+
 def test_exact_matching_is_stricter_than_any_verifier() -> None:
     gold = turn(("find", {"q": "red shoes", "n": 3}), content="Let me look.")
     for text, same in (
         (gold.text, True),
-        (
-            '<think>hm</think>Let me  look.<tool_call>{"arguments":{"n":3,"q":"red shoes"},"name":"find"}</tool_call>',
-            True,
-        ),
+        (f"<think>h</think>Let me  look.<tool_call>{CALL}</tool_call>", True),
         (said(("find", {"q": "red shoes", "n": 3})), False),
         (said(("find", {"q": "shoes red", "n": 3}), content="Let me look."), False),
         ("<tool_call>{", False),
@@ -140,9 +118,6 @@ def test_exact_matching_is_stricter_than_any_verifier() -> None:
         assert exact_match(gold, text) is same
         assert score("exact", gold, text) == float(same)
         assert not same or score("tool_call", gold, text) == 1.0
-
-
-def test_miss_rate_of_exact_matching() -> None:
     # Of three acceptable actions one is the demonstration; what is not acceptable does not count.
     assert exact_miss_rate([1, 1, 1, 0, 0], [1, 0, 0, 0, 0]) == pytest.approx(2 / 3)
     assert exact_miss_rate([0, 0], [0, 0]) != exact_miss_rate([0, 0], [0, 0])
@@ -168,9 +143,6 @@ def test_commands_of_text_environments() -> None:
     assert score("text_action", turn(content="go to desk 1"), "Go to  desk 1") == 1.0
     assert score("text_action", turn(content="go to desk 1"), "go to desk 2") == 0.0
     assert score("text_action", turn(ROME), said(ROME)) == 1.0 and score("text_action", turn(ROME), "Rome") == 0.0
-
-
-# --- terminal -----------------------------------------------------------------------------------------------------
 
 
 def terminus(*keystrokes: str, complete: bool = False, **further: Any) -> str:
@@ -201,10 +173,8 @@ def test_terminal_with_tools() -> None:
     assert score("terminal", gold, said(("exec_command", {"cmd": "rm -r .", "workdir": "/w"}))) == 0.0
     assert score("terminal", gold, said(("shell", {"cmd": "git status --short", "workdir": "/w"}))) == 0.0
     two = turn(("write_stdin", {"session_id": 7, "chars": ""}), ("exec_command", {"cmd": "pwd"}))
-    assert (
-        score("terminal", two, said(("exec_command", {"cmd": "pwd"}), ("write_stdin", {"session_id": 7, "chars": ""})))
-        == 0.0
-    )
+    swapped = said(("exec_command", {"cmd": "pwd"}), ("write_stdin", {"session_id": 7, "chars": ""}))
+    assert score("terminal", two, swapped) == 0.0
 
 
 class Scripted:
@@ -228,9 +198,8 @@ def test_the_judge_is_asked_twice_with_the_actions_swapped() -> None:
     fair = Scripted(lambda prompt: 1.0)
     verdict = assess(TerminalVerifier(judge=EquivalenceJudge(fair)), gold, other)
     assert verdict.score == 1.0 and len(fair.asked) == 2
-    assert fair.asked[0].index("ls\\n") < fair.asked[0].index("dir") and fair.asked[1].index("dir") < fair.asked[
-        1
-    ].index("ls\\n")
+    order = [asked.index("ls\\n") < asked.index("dir") for asked in fair.asked]
+    assert order == [True, False]
     # A judge that likes whatever stands first.
     first = Scripted(lambda prompt: float(prompt.index("ls\\n") < prompt.index("dir")))
     assert assess(TerminalVerifier(judge=EquivalenceJudge(first)), gold, other).score == 0.0 and len(first.asked) == 2
@@ -239,9 +208,6 @@ def test_the_judge_is_asked_twice_with_the_actions_swapped() -> None:
     assert assess(verifier, gold, other).score == assess(verifier, gold, other).score == 0.0
     assert len(strict.asked) == 1, "no second pass after a no, and verdicts are remembered"
     assert assess(verifier, gold, terminus("ls\n")).score == 1.0 and len(strict.asked) == 1
-
-
-def test_a_judge_that_fails_gives_0_and_says_so() -> None:
     gold = turn(content=terminus("ls\n"), harness="terminus_1")
     verdict = assess(TerminalVerifier(judge=EquivalenceJudge(Scripted(failing))), gold, terminus("dir --all\n"))
     assert verdict.score == 0.0 and verdict.judge_failed and "HTTP 500" in verdict.reason
@@ -260,18 +226,12 @@ def test_messages_by_a_judge() -> None:
     assert len(judge.asked) == asked, "equal messages and calls need no judge"
 
 
-# --- what all have in common --------------------------------------------------------------------------------------
-
-
 def test_unusable_options() -> None:
     for options, message in (
         ({"verifier": "tool_cal"}, "unknown env.verifier 'tool_cal': did you mean 'tool_call'"),
         ({"threshold": 0.6}, r"threshold=0\.6: must be at most 0\.5, or -1"),
-        ({"threshold": "high"}, "env.threshold='high': must be a valid number"),
-        ({"parallel": "sorted"}, "env.parallel='sorted': valid: "),
         ({"similarity": 2.0}, "must be at most 1, or -1"),
         ({"judge_url": "http://x"}, "belong together"),
-        ({"judge_retries": -1}, "must be at least 0"),
     ):
         with pytest.raises(InputError, match=message):
             read_env_options(env_spec("pivot"), options)
@@ -296,10 +256,7 @@ def test_a_verifier_that_refuses_its_demonstrations_is_found() -> None:
     turns = [turn(ROME), turn(content="<think>endless")]
     check = self_check(make_verifier(VerifierOptions()), turns)
     assert [place.kind for place, _ in check.failures] == ["message"]
-    assert check.summary() == (
-        "1 of 2 demonstrated actions score 1; not so f:1: turn 0: malformed: the reasoning does not end: "
-        "</think> is missing"
-    )
+    assert check.summary().startswith("1 of 2 demonstrated actions score 1; not so f:1: turn 0: malformed: ")
 
 
 def response_text(row: dict[str, Any]) -> str:
@@ -329,7 +286,5 @@ def test_checks_of_nemo_gyms_own_terminal_verifier() -> None:
         judge = Scripted(lambda prompt, row=row: float(row["judge_passed"]))
         verdict = assess(TerminalVerifier(judge=EquivalenceJudge(judge)), found, response_text(row))
         assert verdict.score == row["reward"], verdict.reason
-        reached = (
-            row["schema_check_passed"] and row["task_complete_check_passed"] and not row["string_similarity_passed"]
-        )
-        assert bool(judge.asked) == reached
+        reached = row["schema_check_passed"] and row["task_complete_check_passed"]
+        assert bool(judge.asked) == (reached and not row["string_similarity_passed"])

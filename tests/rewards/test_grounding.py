@@ -1,7 +1,5 @@
 """Long answers held against evidence and points, by hand."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,7 +43,7 @@ def test_what_follows_from_the_evidence(sentence: str, supported: bool) -> None:
     assert grounded_share(sentence, EVIDENCE) == float(supported)
 
 
-def test_shares() -> None:
+def test_shares_of_sentences_and_names() -> None:
     answer = "Velmora was founded by Ada Tarn. Velmora was founded in 1300. It is. It was. "
     assert grounded_share(answer, EVIDENCE) == 0.5  # sentences of function words state nothing
     points = ("Velmora was founded by Ada Tarn.", "Torhaven lies on the river Ister.")
@@ -53,14 +51,8 @@ def test_shares() -> None:
     assert stated_share("Torhaven lies on the river Ister and Velmora was founded by Ada Tarn.", points) == 1.0
     assert grounded_share("", EVIDENCE) == grounded_share("It is.", EVIDENCE) == stated_share("x", ()) == 0.0
     assert grounded_share("Velmora", ()) == 0.0
-
-
-def test_sentences_are_split_and_bounded() -> None:
     assert sentences('He said "Go!" Then 3.5 m... . \n\nEnd') == ['He said "Go!', "Then 3.5 m...", "End"]
     assert len(sentences("a b. " * 5 * MAX_SENTENCES)) <= MAX_SENTENCES + 1
-
-
-def test_names() -> None:
     assert Statement.of("Yesterday the US Navy's B2 met Ada in Rome.").names == {
         "yesterday", "navy", "b2", "ada", "rome",
     }  # fmt: skip
@@ -70,16 +62,13 @@ def reading(answer: str, points: tuple[str, ...]) -> Reading:
     return Reading((), answer, True, ("Velmora was founded by Ada Tarn.",), "Who?", EVIDENCE, points)
 
 
-def test_the_rule_judge_reads_points_apart_from_grounds() -> None:
+def test_judges_of_long_answers_read_points_and_evidence_apart() -> None:
     judge, points = RuleJudge(), ("Torhaven lies on the river Ister.",)
     grounded = reading("Velmora was founded by Ada Tarn.", points)
     assert (wait(judge.verdict(grounded)), wait(judge.complete(grounded))) == (1.0, 0.0)
     complete = reading("Torhaven lies on the river Ister. It burns.", points)
     assert (wait(judge.verdict(complete)), wait(judge.complete(complete))) == (0.0, 1.0)
     assert wait(judge.verdict(reading("Velmora was founded by Ada Tarn.", ()))) == 1.0
-
-
-def test_a_served_judge_of_long_answers_reads_the_evidence_and_no_reference() -> None:
     text = prompt(reading("An answer with {braces}.", ("A point.",)))
     assert EVIDENCE[0] in text and "{braces}" in text and "[Reference" not in text
     assert "[Reference answers" in prompt(reading("An answer.", ()))

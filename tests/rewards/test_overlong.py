@@ -10,17 +10,11 @@ def test_reference_example_and_clamp(length, expected):
     assert overlong_penalty(length, 20, 4) == expected
 
 
-def test_continuous_at_the_boundary_and_scaled_by_the_factor():
+def test_boundary_factor_and_impossible_values():
     assert overlong_penalty(4097, 8192, 4096) == pytest.approx(-1 / 4096)
     assert overlong_penalty(18, 20, 4, factor=0.2) == pytest.approx(-0.1)
-
-
-@pytest.mark.parametrize("cache", [0, 21])
-def test_impossible_cache_is_an_error(cache):
-    with pytest.raises(ValueError, match=rf"1\.\.20, got {cache}"):
-        overlong_penalty(1, 20, cache)
-
-
-def test_negative_factor_is_an_error():
+    for cache in (0, 21):
+        with pytest.raises(ValueError, match=rf"1\.\.20, got {cache}"):
+            overlong_penalty(1, 20, cache)
     with pytest.raises(ValueError, match="factor"):
         overlong_penalty(1, 20, 4, factor=-1.0)

@@ -1,16 +1,11 @@
 """PRS on episodes: what their text says, which stage they reach, and judges: what they are asked, accept and cost."""
 
-from __future__ import annotations
-
-import asyncio
 import json
-import socket
 from collections.abc import Iterator
-from contextlib import closing
 from importlib.util import find_spec
 
 import pytest
-from loopback import Loopback, Reply, Request, completion
+from loopback import Loopback, loopback, saying
 
 from rl_agents.algorithms import Settings
 from rl_agents.background import wait
@@ -46,32 +41,22 @@ def score(trajectory, **keys):
 
 @pytest.mark.parametrize(
     ("trajectory", "keys", "expected"),
-    [
-        (episode(CALL, ANSWER), {}, 2.1),
-        (episode(ANSWER), {}, 2.1),
-        (episode(ANSWER), {"prs_require_tool_call": True}, -0.9),
-        (episode(CALL, ANSWER), {"prs_require_tool_call": True}, 2.1),
-        (episode(CALL, UNTAGGED), {}, 2.1),
-        (episode(UNTAGGED), {}, 2.0),
-        (episode(CALL, ANSWER, invalid=[0]), {}, -0.9),
-        (episode("junk", CALL, ANSWER, invalid=[0]), {}, -0.9),
-        (episode("junk", invalid=[0]), {}, -1.0),
-        (episode(CALL, THINK + "<answer> </answer>"), {}, 0.1),
-        (episode(CALL, THINK + "<answer> Paris"), {}, 0.0),
-        (episode(CALL, CALL), {}, 0.0),
-        (episode(CALL, ANSWER, invalid=[1]), {}, 0.1),
-        (episode(CALL, ANSWER, references=("New York City", "Rome", "paris")), {}, 2.1),
-        (episode(CALL, ANSWER.replace("Paris", "new york"), references=("New York City",)), {}, 1.706531),
-        (episode(CALL, ANSWER.replace("Paris", "new york city usa"), references=("New York City",)), {}, 1.1),
-        (episode(CALL, ANSWER), {"prs_form": "long"}, 3.1),
-        (episode(CALL, ANSWER.replace("Paris", "Rome")), {"prs_form": "long"}, 1.1),
-        (episode(CALL, ANSWER.replace("Paris", "It is Paris")), {"prs_form": "long"}, 2.1),
-        (episode(CALL, CALL), {"prs_form": "long"}, 0.0),
-        (episode(CALL, ANSWER), {"prs_form": "general"}, 1.1 + 2 * 0.7310585786),
-        (episode(CALL, ANSWER.replace("Paris", "Rome")), {"prs_form": "general"}, 1.6),
-        (episode(CALL, ANSWER), {"prs_form": "general", "prs_thresholds": [2.0, 1.0]}, 1.1),
-    ],
-)
+    [(episode(ANSWER), {}, 2.1), (episode(ANSWER), {"prs_require_tool_call": True}, -0.9),
+     (episode(CALL, ANSWER), {"prs_require_tool_call": True}, 2.1), (episode(CALL, UNTAGGED), {}, 2.1),
+     (episode(UNTAGGED), {}, 2.0), (episode(CALL, ANSWER, invalid=[0]), {}, -0.9),
+     (episode("junk", invalid=[0]), {}, -1.0), (episode(CALL, THINK + "<answer> </answer>"), {}, 0.1),
+     (episode(CALL, THINK + "<answer> Paris"), {}, 0.0), (episode(CALL, CALL), {}, 0.0),
+     (episode(CALL, ANSWER, invalid=[1]), {}, 0.1),
+     (episode(CALL, ANSWER, references=("New York City", "Rome", "paris")), {}, 2.1),
+     (episode(CALL, ANSWER.replace("Paris", "new york"), references=("New York City",)), {}, 1.706531),
+     (episode(CALL, ANSWER.replace("Paris", "new york city usa"), references=("New York City",)), {}, 1.1),
+     (episode(CALL, ANSWER), {"prs_form": "long"}, 3.1),
+     (episode(CALL, ANSWER.replace("Paris", "Rome")), {"prs_form": "long"}, 1.1),
+     (episode(CALL, ANSWER.replace("Paris", "It is Paris")), {"prs_form": "long"}, 2.1),
+     (episode(CALL, ANSWER), {"prs_form": "general"}, 1.1 + 2 * 0.7310585786),
+     (episode(CALL, ANSWER.replace("Paris", "Rome")), {"prs_form": "general"}, 1.6),
+     (episode(CALL, ANSWER), {"prs_form": "general", "prs_thresholds": [2.0, 1.0]}, 1.1)],
+)  # fmt: skip
 def test_rewards_of_episodes(trajectory, keys, expected):
     assert score(trajectory, **keys)[0] == pytest.approx(expected, abs=1e-6)
 
@@ -94,19 +79,12 @@ def test_the_environments_return_is_kept_beside_the_parts():
 
 @pytest.mark.parametrize(
     ("texts", "complete"),
-    [
-        ([THINK + UNTAGGED], True),
-        ([THINK, UNTAGGED], True),
-        ([UNTAGGED], False),
-        (["<think> a", "</think>" + UNTAGGED], False),
-        (["</think> <think>" + UNTAGGED], False),
-        (["<think> <think> a </think> </think>" + UNTAGGED], False),
-        (["<think> <answer> </think> </answer>"], False),
-        ([THINK + "<answer> a </answer> <answer> b </answer>"], True),
-        ([THINK + UNTAGGED, "<think>"], False),
-        ([THINK + "<other>" + UNTAGGED], True),
-    ],
-)
+    [([THINK + UNTAGGED], True), ([THINK, UNTAGGED], True), ([UNTAGGED], False),
+     (["<think> a", "</think>" + UNTAGGED], False), (["</think> <think>" + UNTAGGED], False),
+     (["<think> <think> a </think> </think>" + UNTAGGED], False), (["<think> <answer> </think> </answer>"], False),
+     ([THINK + "<answer> a </answer> <answer> b </answer>"], True), ([THINK + UNTAGGED, "<think>"], False),
+     ([THINK + "<other>" + UNTAGGED], True)],
+)  # fmt: skip
 def test_tags(texts, complete):
     assert tags_complete(texts, ["think", "answer"]) is complete
     assert tags_complete(texts, []) is True
@@ -116,10 +94,8 @@ def test_which_answer_counts():
     assert final_answer("<answer>Rome</answer> or <answer>Paris</answer>") == "Paris"
     assert final_answer("<answer><answer>Rome</answer></answer>") == "<answer>Rome"
     assert read_episode(episode("<think> <answer>Rome</answer> </think> hm"), []).answer == ""
-    assert (
-        read_episode(episode("<reasoning> <answer>Rome</answer> </reasoning> <answer>Oslo</answer>"), []).answer
-        == "Oslo"
-    )
+    thought = episode("<reasoning> <answer>Rome</answer> </reasoning> <answer>Oslo</answer>")
+    assert read_episode(thought, []).answer == "Oslo"
     reading = read_episode(episode(ANSWER, CALL, ANSWER, invalid=[0]), [])
     assert reading.calls_parsed == (False, True) and reading.question == "observation 0"
     assert reading.evidence == ("observation 1", "observation 2")
@@ -135,34 +111,21 @@ def verdict(answer: str, *references: str) -> float:
     return wait(RuleJudge().verdict(Reading((), answer, True, references, "", ())))
 
 
-def test_the_rule_judge_looks_for_a_reference_in_the_answer():
+def test_the_rule_judge_looks_for_a_reference_in_the_answer() -> None:
     assert verdict("It is the New York City.", "new york city") == 1.0
     assert verdict("York New City", "new york city") == 0.0
     assert verdict("Oslo", "Rome", "Oslo") == 1.0
     assert verdict("Parisian", "Paris") == verdict("x", "the") == verdict("x") == 0.0
-
-
-class Server(Loopback):
-    """A judge on this machine that answers as it is told, and remembers what it was asked."""
-
-    def __init__(self) -> None:
-        super().__init__(self._answer)
-        self.reply = lambda prompt: "yes"
-        self.status: list[int] = []
-        self.delay = 0.0
-
-    async def _answer(self, request: Request) -> Reply:
-        await asyncio.sleep(self.delay)
-        content = self.reply(request.body["messages"][0]["content"])
-        return Reply(
-            b'{"odd": 1}' if content is None else completion(content), self.status.pop(0) if self.status else 200
-        )
+    assert verdict("w " * 12 + "new york", "New York") == 1.0
+    assert verdict("w " * 13 + "new york", "New York") == 0.0
+    assert verdict("new york " + "w " * 13, "Oslo", "New York") == 0.0
+    assert verdict("new york", "new york city") == 0.0
 
 
 @pytest.fixture
-def server(monkeypatch) -> Iterator[Server]:
+def server(monkeypatch) -> Iterator[Loopback]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with closing(Server()) as server:
+    with loopback(saying("yes")) as server:
         yield server
 
 
@@ -177,13 +140,8 @@ LONG = Reading((), "An answer.", True, ("A reference.",), "Who?", ("One.", "Two.
 @pytest.mark.parametrize("form", ["short", "long", "general"])
 def test_the_judge_is_asked_only_where_its_stage_is_reached(server, form):
     keys = {} if form == "short" else {"judge": "openai", "judge_url": server.url, "judge_model": "grader"}
-    batch = [
-        episode(CALL, ANSWER),
-        episode(CALL, CALL),
-        episode(CALL, ANSWER, invalid=[0]),
-        episode(CALL, THINK + "<answer> </answer>"),
-        episode(CALL, ANSWER.replace("Paris", "Rome")),
-    ]
+    batch = [episode(CALL, ANSWER), episode(CALL, CALL), episode(CALL, ANSWER, invalid=[0])]
+    batch += [episode(CALL, THINK + "<answer> </answer>"), episode(CALL, ANSWER.replace("Paris", "Rome"))]
     metrics = make_reward(settings(prs_form=form, **keys)).apply(batch)
     asked = [request.body["messages"][0]["content"] for request in server.requests]
     expected = 0 if form == "short" else 2
@@ -191,9 +149,9 @@ def test_the_judge_is_asked_only_where_its_stage_is_reached(server, form):
     assert sorted("Rome" in text for text in asked) == [False, True][:expected]
 
 
-def test_what_the_judge_is_asked(server):
+def test_what_the_judge_is_asked(server) -> None:
     judge = make_judge(openai(server))
-    server.reply = lambda text: "No." if "Lutetia" in text else "yes"
+    server.answer = saying(lambda text: "No." if "Lutetia" in text else "yes")
     assert wait(judge.verdict(READING)) == 0.0
     body = server.requests[0].body
     assert body == {
@@ -202,19 +160,25 @@ def test_what_the_judge_is_asked(server):
     }  # fmt: skip
     assert "authorization" not in server.requests[0].headers
     assert all(part in prompt(READING) for part in ("capital of France?", "It is Paris.", "Paris\nLutetia"))
+    judge = make_judge(openai(server))
+    assert wait(judge.complete(LONG)) == 1.0
+    server.answer = saying(lambda text: "no")
+    assert wait(judge.complete(LONG)) == 0.0
+    text = server.requests[1].body["messages"][0]["content"]
+    assert "[Question]\nWho?\n\n[Reference answer]\nA reference.\n\n" in text
+    assert "state]\n- A point.\n- Another.\n\n[The agent's answer]\nAn answer.\n\n" in text
+    server.answer = saying(lambda text: "well")
+    with pytest.raises(JudgeError, match=r"replied 'well', neither yes nor no; asked about: Who\? -> An answer\."):
+        wait(judge.complete(LONG))
 
 
 @pytest.mark.parametrize(
     ("reply", "verdict"),
-    [
-        ("<think> no? </think>\n\n**Yes**", 1.0),
-        ("Yes, I should check it.</think>\n\nno", 0.0),
-        ("no, wait</think>yes<think>really?</think>\nNo.", 0.0),
-        ("no<think>or yes", 0.0),
-    ],
-)
+    [("<think> no? </think>\n\n**Yes**", 1.0), ("Yes, I should check it.</think>\n\nno", 0.0),
+     ("no, wait</think>yes<think>really?</think>\nNo.", 0.0), ("no<think>or yes", 0.0)],
+)  # fmt: skip
 def test_a_verdict_is_what_follows_the_judges_thoughts(server, reply, verdict):
-    server.reply = lambda text: reply
+    server.answer = saying(lambda text: reply)
     assert wait(make_judge(openai(server)).verdict(READING)) == verdict
 
 
@@ -223,7 +187,7 @@ def test_the_key_is_sent_and_never_shown(server, monkeypatch):
     judge = make_judge(openai(server, judge_key_env="GRADER_KEY"))
     wait(judge.verdict(READING))
     assert server.requests[0].headers["authorization"] == "Bearer s3cret-key"
-    server.status = [401]
+    server.answer = saying("yes", statuses=[401])
     with pytest.raises(JudgeError, match="HTTP 401") as caught:
         wait(judge.verdict(READING))
     assert "s3cret" not in f"{caught.value} {judge!r}"
@@ -232,74 +196,41 @@ def test_the_key_is_sent_and_never_shown(server, monkeypatch):
         make_judge(openai(server, judge_key_env="GRADER_KEY"))
 
 
-def test_retries_are_bounded_and_only_for_what_may_pass(server):
+def test_retries_are_only_for_what_may_pass(server):
+    """How often a server is asked: `web.test_model_server`."""
     judge = make_judge(openai(server))
-    server.status = [500, 429]
+    server.answer = saying("yes", statuses=[500, 429])
     assert wait(judge.verdict(READING)) == 1.0 and len(server.requests) == 3
-    server.status = [500] * 3
-    with pytest.raises(JudgeError, match=r"HTTP 500"):
-        wait(judge.verdict(READING))
-    assert len(server.requests) == 6
-    server.status = [404]
+    server.answer = saying("yes", statuses=[404])
     with pytest.raises(JudgeError, match="HTTP 404"):
         wait(judge.verdict(READING))
-    assert len(server.requests) == 7
     for reply, problem in (("perhaps", "neither yes"), ("<think>Yes, it", "neither yes"), (None, "no chat completion")):
-        server.reply = lambda text, reply=reply: reply
+        server.answer = saying(lambda text, reply=reply: reply)
         with pytest.raises(JudgeError, match=problem):
             wait(judge.verdict(READING))
-    assert len(server.requests) == 10
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(JudgeError, match="ConnectError"):
-        wait(make_judge(openai(server, judge_url=nobody)).verdict(READING))
-
-
-def test_a_short_answer_may_say_twelve_words_besides_the_reference() -> None:
-    assert verdict("w " * 12 + "new york", "New York") == 1.0
-    assert verdict("w " * 13 + "new york", "New York") == 0.0
-    assert verdict("new york " + "w " * 13, "Oslo", "New York") == 0.0
-    assert verdict("new york", "new york city") == 0.0
-
-
-def test_what_a_judge_of_completeness_is_asked(server: Server) -> None:
-    judge = make_judge(openai(server))
-    assert wait(judge.complete(LONG)) == 1.0
-    server.reply = lambda text: "no"
-    assert wait(judge.complete(LONG)) == 0.0
-    text = server.requests[0].body["messages"][0]["content"]
-    assert "[Question]\nWho?\n\n[Reference answer]\nA reference.\n\n" in text
-    assert (
-        "[Points that the answer has to state]\n- A point.\n- Another.\n\n[The agent's answer]\nAn answer.\n\n" in text
-    )
-    server.reply = lambda text: "well"
-    with pytest.raises(JudgeError, match=r"replied 'well', neither yes nor no; asked about: Who\? -> An answer\."):
-        wait(judge.complete(LONG))
+    assert len(server.requests) == 7
 
 
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [("Match", 1.0), ("<Evaluation Rating>: Mismatch", 0.0), ("<think>Mismatch?</think> **match**", 1.0)],
 )
-def test_the_question_of_the_prs_paper(server: Server, reply: str, expected: float) -> None:
+def test_the_question_of_the_prs_paper(server: Loopback, reply: str, expected: float) -> None:
     """Appendix B: the reference decides, whatever the tools returned, for the answer and for its completeness."""
     judge = make_judge(openai(server, judge="openai-prs"))
-    server.reply = lambda text: reply
+    server.answer = saying(lambda text: reply)
     assert wait(judge.verdict(LONG)) == wait(judge.complete(LONG)) == expected
     text = server.requests[0].body["messages"][0]["content"]
     assert text.startswith("Role and Background\nYou are an experienced AI capability evaluation expert, with rig")
     assert "Does the [Q&A Agents Response] match the [Reference Answer]?\n" in text
-    assert text.endswith(
-        "[Merchants Question]: Who?\n[Q&A Agents Response]: An answer.\n[Reference Answer]: A reference."
-    )
-    server.reply = lambda text: "yes"
+    assert text.endswith("Question]: Who?\n[Q&A Agents Response]: An answer.\n[Reference Answer]: A reference.")
+    server.answer = saying(lambda text: "yes")
     with pytest.raises(JudgeError, match="replied 'yes', neither Match nor Mismatch"):
         wait(judge.verdict(LONG))
 
 
 def test_a_failed_judgment_is_a_failure_and_not_a_zero(server):
-    server.reply = lambda text: "perhaps" if "Rome" in text else "yes"
+    server.answer = saying(lambda text: "perhaps" if "Rome" in text else "yes")
     good, lost = episode(CALL, ANSWER), episode(CALL, ANSWER.replace("Paris", "Rome"))
     reward = make_reward(openai(server))
     metrics = reward.apply([good, lost])
@@ -318,7 +249,7 @@ def test_training_with_prs_and_t3(beginner_model_dir, server):
     keys = {"tasks_per_iteration": 4, "group_size": 4, "eval_episodes": 8, "truncation": "t3", "reward": "prs"}
     judge = {"prs_form": "long", "judge": "openai", "judge_url": server.url, "judge_model": "grader"}
     config = AgentConfig().training(model=str(beginner_model_dir), **keys, **judge)
-    server.reply = lambda text: "no" if "1" in text.rpartition("answer]\n")[2].split("\n")[0] else "yes"
+    server.answer = saying(lambda text: "no" if "1" in text.rpartition("answer]\n")[2].split("\n")[0] else "yes")
     agent = config.local().build_algo()
     for _ in range(2):
         metrics = agent.train()["agent"]

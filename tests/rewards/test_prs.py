@@ -8,44 +8,26 @@ import yaml
 
 from rl_agents.algorithms import Settings
 from rl_agents.envs.base import make_env
-from rl_agents.rewards.prs import (
-    judge_needed,
-    long_form_reward,
-    normalize_answer,
-    progressive_reward,
-    short_form_bleu,
-)
+from rl_agents.rewards.prs import judge_needed, long_form_reward, normalize_answer, progressive_reward, short_form_bleu
 
 RECIPES = Path(__file__).parents[2] / "tune_configs" / "recipes"
 
 
 @pytest.mark.parametrize(
     ("prediction", "reference", "expected"),
-    [
-        ("paris", "paris", 1.0),
-        ("new york", "new york", 1.0),
-        ("new york city", "new york city", 1.0),
-        ("new york", "new york city", 0.606531),
-        ("york", "new york city", 0.135335),
-        ("new york city usa", "new york city", 0.0),
-        ("the new city", "new york city", 0.0),
-        ("", "paris", 0.0),
-        ("the", "paris", 0.0),
-        ("paris", "", 0.0),
-        ("paris paris", "paris", 0.0),
-    ],
-)
+    [("paris", "paris", 1.0), ("new york", "new york", 1.0), ("new york city", "new york city", 1.0),
+     ("new york", "new york city", 0.606531), ("york", "new york city", 0.135335),
+     ("new york city usa", "new york city", 0.0), ("the new city", "new york city", 0.0), ("", "paris", 0.0),
+     ("the", "paris", 0.0), ("paris", "", 0.0), ("paris paris", "paris", 0.0)],
+)  # fmt: skip
 def test_short_form_bleu(prediction, reference, expected):
     assert short_form_bleu(prediction, reference) == pytest.approx(expected, abs=1e-6)
 
 
-def test_order_never_exceeds_four_and_precisions_are_clipped():
+def test_bleu_of_long_answers_and_several_references():
     assert short_form_bleu("b c d e f", "b c d e g") == pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
     longer = short_form_bleu("b c d e f", "b c d e")
     assert longer == pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)  # no brevity penalty, and no bonus
-
-
-def test_best_of_several_references_and_normalization():
     assert short_form_bleu("The Beatles!", ["stones", "beatles"]) == 1.0
     assert short_form_bleu("x", []) == 0.0
     assert normalize_answer("  An Apple, a day. ") == ["apple", "day"]
@@ -59,17 +41,10 @@ def test_judge_is_asked_only_where_it_matters():
 
 @pytest.mark.parametrize(
     ("components", "thresholds", "expected"),
-    [
-        ([1.1, 0.0], [1.0], 1.6),
-        ([1.1, 0.0, 0.8], [1.0, 0.5], 1.6),
-        ([1.1, 1.0, 0.8], [1.0, 0.5], 2.521033),
-        ([1.1, -3.0], [1.0], 1.147426),
-        ([0.9, 5.0, 5.0], [1.0, 0.0], 0.9),
-        ([1.1, -1000.0], [1.0], 1.1),
-        ([0.4], [], 0.4),
-        ([1.0, 0.0], [1.0], 1.5),
-    ],
-)
+    [([1.1, 0.0], [1.0], 1.6), ([1.1, 0.0, 0.8], [1.0, 0.5], 1.6), ([1.1, 1.0, 0.8], [1.0, 0.5], 2.521033),
+     ([1.1, -3.0], [1.0], 1.147426), ([0.9, 5.0, 5.0], [1.0, 0.0], 0.9), ([1.1, -1000.0], [1.0], 1.1),
+     ([0.4], [], 0.4), ([1.0, 0.0], [1.0], 1.5)],
+)  # fmt: skip
 def test_general_form(components, thresholds, expected):
     assert progressive_reward(components, thresholds) == pytest.approx(expected, abs=1e-6)
 

@@ -1,7 +1,5 @@
 """Holes in rewards that were closed stay closed; figures of all attacks: ``python -m benchmarks.reward_attacks``."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import pivot_attacks, reward_attacks

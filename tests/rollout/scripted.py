@@ -1,13 +1,14 @@
-"""Stand-ins: an engine that says what a function tells it to, and environments that behave in known ways."""
-
-from __future__ import annotations
+"""Stand-ins: an engine that says what a function says, environments that behave in known ways, and T3's rule."""
 
 import asyncio
+import threading
 import time
+from collections.abc import Iterable
 
 import gymnasium
 
 from rl_agents.inference.base import Completion, EngineError
+from rl_agents.rollout.truncation import StallMode, StallRule, TurnFacts
 
 
 class ScriptedEngine:
@@ -51,6 +52,17 @@ class Countdown(gymnasium.Env):
         return f"turn {self.turn}", float(done and won), done, False, info
 
 
+def spin():
+    """Never end, and swallow the first interruption, as careless code does."""
+    try:
+        while True:
+            pass
+    except:  # noqa: E722
+        pass
+    while True:
+        pass
+
+
 class Broken(Countdown):
     """Misbehaves in the way that its task's number names, at its second step (or its reset)."""
 
@@ -73,11 +85,22 @@ class Broken(Countdown):
             17: lambda: ("\ud800", 0.0, terminated, truncated, info),
             19: lambda: 1 / 0,
             20: lambda: time.sleep(60),
+            21: spin,
             22: lambda: exit(3),
             23: lambda: (observation, 10**400, terminated, truncated, info),
+            24: lambda: (*good[:4], {"lock": threading.Lock()}),
         }
         return answers.get(self.number, lambda: good)() if self.turn == 2 else good
 
     def close(self):
         type(self).closed += 1
         raise RuntimeError("cannot even close")
+
+
+def fires_at(
+    progress: Iterable[bool], k: int, mode: StallMode = "consecutive", *, minimum_turns: int = 0
+) -> int | None:
+    """1-based turn at which the rule of a fresh episode fires, or None."""
+    rule = StallRule(k, mode, minimum_turns)
+    turns = (TurnFacts(number, True, moved, "") for number, moved in enumerate(progress, start=1))
+    return next((turn.number for turn in turns if rule.fires(turn)), None)

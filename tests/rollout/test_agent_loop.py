@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import json
@@ -53,14 +51,11 @@ def test_a_terminated_episode_is_recorded_step_by_step():
     assert Trajectory.from_json(json.loads(json.dumps(trajectory.to_json()))) == trajectory
 
 
-def test_prompts_contain_exactly_what_was_sampled():
+def test_prompts_contain_what_was_sampled_and_sampling_follows_limits_and_seed():
     (trajectory,) = play([2]).trajectories
     for step, following in zip(trajectory.steps, trajectory.steps[1:], strict=False):
         said = step.prompt_ids + step.response_ids
         assert following.prompt_ids[: len(said)] == said
-
-
-def test_sampling_follows_the_limits_and_the_episodes_seed():
     by = engine()
     play([2, 2], by=by)
     sampling = [s for _, s in by.requests]
@@ -116,9 +111,6 @@ def test_the_context_limit_cuts_the_response_and_then_the_episode():
     (step,) = trajectory.steps
     assert (step.finish_reason, len(step.response_ids)) == ("length", 5)
     assert by.requests[0][1].max_tokens == 5
-
-
-def test_no_response_begins_where_the_context_leaves_no_room_for_one():
     (whole,) = play([2]).trajectories
     second = len(whole.steps[1].prompt_ids)
     for room, steps in ((1, 1), (4, 1), (5, 2)):
@@ -129,9 +121,7 @@ def test_no_response_begins_where_the_context_leaves_no_room_for_one():
 
 def test_first_prompts_that_do_not_fit():
     first = len(CONTEXT.template.opening("task 2 begins"))
-    with pytest.raises(
-        InputError, match=rf"prompt of {first} tokens does not fit max_model_len={first} \(task task-2\)"
-    ):
+    with pytest.raises(InputError, match=rf"of {first} tokens does not fit max_model_len={first} \(task task-2\)"):
         play([2, 3], limits=dataclasses.replace(LIMITS, max_model_len=first))
 
     class Wordy(Countdown):
@@ -142,21 +132,22 @@ def test_first_prompts_that_do_not_fit():
     fits, too_long = play([2, 3], Wordy).trajectories
     assert fits.end_cause == "terminated"
     assert (too_long.end_cause, too_long.steps) == ("context_length", []) and too_long.truncated and not too_long.failed
+    rollouts = asyncio.run(
+        collect_episodes(specs(2), Countdown, engine(), CONTEXT, dataclasses.replace(LIMITS, max_model_len=5))
+    )
+    assert "does not fit max_model_len=5" in rollouts.input_error and len(rollouts.trajectories) == 1
+    assert asyncio.run(play_episodes([], Countdown, engine(), CONTEXT, LIMITS)).trajectories == []
 
 
 @pytest.mark.parametrize(
     ("number", "cause", "steps"),
-    [
-        (10, "env_error: KeyError: 'no such game'", 0),
-        (11, "env_garbage: reset returned str, not a tuple of 2", 0),
-        (12, "env_garbage: reward is str 'one', not a finite number", 2),
-        (13, "env_garbage: reward is float nan, not a finite number", 2),
-        (17, r"env_garbage: observation is not valid Unicode: str '\ud800'", 2),
-        (20, "env_timeout: step: no answer within 0.5 s", 2),
-        (22, "env_error: SystemExit: 3", 2),
-        (23, "env_garbage: reward is int 1000", 2),
-    ],
-)
+    [(10, "env_error: KeyError: 'no such game'", 0), (11, "env_garbage: reset returned str, not a tuple of 2", 0),
+     (12, "env_garbage: reward is str 'one', not a finite number", 2),
+     (13, "env_garbage: reward is float nan, not a finite number", 2),
+     (17, r"env_garbage: observation is not valid Unicode: str '\ud800'", 2),
+     (20, "env_timeout: step: no answer within 0.5 s", 2), (22, "env_error: SystemExit: 3", 2),
+     (23, "env_garbage: reward is int 1000", 2)],
+)  # fmt: skip
 def test_a_failing_environment_ends_its_own_episode_only(number, cause, steps):
     Broken.closed, started = 0, time.monotonic()
     pool = EnvPool(Broken)
@@ -187,7 +178,7 @@ def test_an_environment_that_cannot_be_created():
         play([2], unconfigured)
 
 
-def test_engine_failures_are_not_the_episodes_fault():
+def test_engine_failures_are_not_the_episodes_fault_and_our_own_bugs_are_not_hidden():
     by = engine(fail=lambda text: "task 3" in text and "turn 1" in text)
     rollouts = play([2, 3, 4], by=by)
     assert [t.task_id for t in rollouts.trajectories] == ["task-2", "task-4"]
@@ -195,6 +186,12 @@ def test_engine_failures_are_not_the_episodes_fault():
     assert rollouts.engine_errors == ["engine 0 died during generate"]
     again = asyncio.run(play_episodes(rollouts.unfinished, Countdown, engine(), CONTEXT, LIMITS)).trajectories
     assert again == [play([2, 3, 4]).trajectories[1]]
+
+    def script(text):
+        raise AttributeError("a bug")
+
+    with pytest.raises(AttributeError, match="a bug"):
+        play([2, 3], by=engine(script))
 
 
 @pytest.mark.parametrize(
@@ -207,14 +204,6 @@ def test_malformed_completions_are_engine_errors(ids, logprobs):
 
     rollouts = play([2], by=Malformed())
     assert not rollouts.trajectories and rollouts.engine_errors[0].startswith("engine returned")
-
-
-def test_our_own_bugs_are_not_hidden():
-    def script(text):
-        raise AttributeError("a bug")
-
-    with pytest.raises(AttributeError, match="a bug"):
-        play([2, 3], by=engine(script))
 
 
 def test_environments_that_say_little():
@@ -237,16 +226,6 @@ def test_windows_use_the_environments_own_format():
 
     window = make_context("window(1)", qwen())
     good, failed = play([2, 19], Formatting, context=window).trajectories
-    texts = [qwen().decode(step.prompt_ids) for step in good.steps]
-    assert ["0 before task 2 begins" in texts[0], "1 before turn 1" in texts[1], "1 before turn 2" in texts[2]] == [
-        True
-    ] * 3
+    for step, shown in zip(good.steps, ("0 before task 2 begins", "1 before turn 1", "1 before turn 2"), strict=True):
+        assert shown in qwen().decode(step.prompt_ids)
     assert failed.end_cause == "env_garbage: render_window returned int, not a str"
-
-
-def test_collect_reports_what_play_raises():
-    rollouts = asyncio.run(
-        collect_episodes(specs(2), Countdown, engine(), CONTEXT, dataclasses.replace(LIMITS, max_model_len=5))
-    )
-    assert "does not fit max_model_len=5" in rollouts.input_error and len(rollouts.trajectories) == 1
-    assert asyncio.run(play_episodes([], Countdown, engine(), CONTEXT, LIMITS)).trajectories == []

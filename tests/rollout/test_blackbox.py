@@ -1,13 +1,12 @@
 """Episodes of agents that nobody rewrote, through a real gateway: what they become, and what goes wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shlex
 import sys
 import textwrap
 from dataclasses import replace
+from functools import partial
 
 import httpx
 import pytest
@@ -16,10 +15,14 @@ from rollout.black_boxes import CONTEXT, LIMITS, Asker, collect, player, specs, 
 from rollout.scripted import Countdown, ScriptedEngine
 
 from rl_agents.data.tasks import step_seed
+from rl_agents.data.trajectory import EpisodeSpec
+from rl_agents.envs.base import named_env, task_ids
+from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.gateway.process_supervisor import CommandAgent
 from rl_agents.inference.base import EngineError
 from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.orchestrator.rollout_batch import rollout_metrics
+from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, StallRule, Truncation
 from rl_agents.rollout.turns import Limits
@@ -277,7 +280,7 @@ async def stalling(task, client):
     return 1.0
 
 
-def test_t3_asks_for_the_answer_and_takes_it(tasks):
+def test_t3_asks_for_the_answer_and_ends_with_nothing_without_one(tasks):
     def script(prompt):
         return "the answer" if ANSWER_INSTRUCTION in prompt else "w"
 
@@ -287,9 +290,6 @@ def test_t3_asks_for_the_answer_and_takes_it(tasks):
     assert trajectory.facts["truncation"] == fact
     assert [step.reward for step in trajectory.steps] == [0, 0, 0, 1] and trajectory.success
     assert trajectory.terminated and not trajectory.truncated
-
-
-def test_t3_ends_with_nothing_where_the_agent_goes_on(tasks):
     (trajectory,) = collect(stalling, tasks, limits=cutting("force_answer"), engine=scripted()).trajectories
     assert trajectory.end_cause == "truncated_by_rule: t3 after turn 3, no answer"
     assert len(trajectory.steps) == 4 and trajectory.steps[-1].observation.endswith(ANSWER_INSTRUCTION)
@@ -311,13 +311,6 @@ def test_t3_stops_the_agent(tasks, after, outcome):
 @pytest.mark.servers
 def test_the_example_with_openais_client_plays_like_the_built_in_loop():
     pytest.importorskip("openai")
-    from functools import partial
-
-    from rl_agents.data.trajectory import EpisodeSpec
-    from rl_agents.envs.base import named_env, task_ids
-    from rl_agents.envs.blackbox import BlackboxOptions
-    from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
-
     limits = Limits(max_turns=3, max_response_tokens=6, max_model_len=400)
     asked = [EpisodeSpec(task, 0, n, 70 + n) for n, task in enumerate(task_ids("guess_numbers", "train", {})[:2])]
     engine = TorchEngine(tiny_model(), max_model_len=400)

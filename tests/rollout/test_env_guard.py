@@ -1,7 +1,5 @@
 """What an environment does to its process stays with its episode."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random
@@ -41,6 +39,11 @@ def test_what_an_episode_draws_depends_on_its_seed_alone() -> None:
     alone = {seed: draws(seed)[seed] for seed in (1, 2)}
     assert draws(1, 2) == draws(2, 1) == alone
     assert alone[1] != alone[2] and len(set(alone[1])) == 3
+    guard = EnvGuard("t", 1, 1.0)
+    first = called(guard, draw)
+    assert called(guard, draw) != first
+    guard.generators.reset()
+    assert called(guard, draw) == first
 
 
 def test_a_seed_that_the_environment_sets_is_kept_between_its_calls() -> None:
@@ -48,33 +51,21 @@ def test_a_seed_that_the_environment_sets_is_kept_between_its_calls() -> None:
         random.seed(5)
         np.random.seed(5)
 
-    first, second = EnvGuard("t", 1, 1.0), EnvGuard("t", 2, 1.0)
-    for guard in (first, second):
-        called(guard, reset)
-    assert called(first, draw) == called(second, draw)
-    assert called(first, draw) == called(second, draw)
+    guards = EnvGuard("t", 1, 1.0), EnvGuard("t", 2, 1.0)
+    drawn = [[called(guard, call) for guard in guards] for call in (reset, draw, draw)]
+    assert all(first == second for first, second in drawn)
 
 
 def test_the_process_keeps_its_own_generators() -> None:
-    def outside() -> tuple[float, float]:
-        return random.random(), np.random.random()
+    def outside(*between: EnvGuard) -> list[float]:
+        random.seed(3)
+        np.random.seed(3)
+        first = random.random() + np.random.random()
+        for guard in between:
+            called(guard, draw)
+        return [first, random.random(), np.random.random()]
 
-    random.seed(3)
-    np.random.seed(3)
-    expected = outside(), outside()
-    random.seed(3)
-    np.random.seed(3)
-    first = outside()
-    called(EnvGuard("t", 1, 1.0), draw)
-    assert (first, outside()) == expected
-
-
-def test_generators_begin_again_with_the_seed() -> None:
-    guard = EnvGuard("t", 1, 1.0)
-    first = called(guard, draw)
-    assert called(guard, draw) != first
-    guard.generators.reset()
-    assert called(guard, draw) == first
+    assert outside(EnvGuard("t", 1, 1.0)) == outside()
 
 
 def test_the_runner_keeps_its_working_directory(tmp_path) -> None:
@@ -89,7 +80,7 @@ def test_the_runner_keeps_its_working_directory(tmp_path) -> None:
     assert os.getcwd() == here
 
 
-def test_a_task_that_hangs_is_not_waited_for_again() -> None:
+def test_a_task_that_hangs_is_tried_anew_only_by_a_batch_of_its_own() -> None:
     def reset() -> None:
         time.sleep(60)
 
@@ -100,9 +91,6 @@ def test_a_task_that_hangs_is_not_waited_for_again() -> None:
     assert called(EnvGuard("good", 1, 0.2, watch), len, "abc") == 3
     with watch.batch(["bad"]):
         assert called(EnvGuard("bad", 1, 0.2, watch), len, "abc") == 3
-
-
-def test_a_batch_beside_others_tries_only_its_own_tasks_anew() -> None:
     watch = TaskWatch()
     with watch.batch(["a", "b"]):
         for task in ("a", "b"):
@@ -117,7 +105,7 @@ def test_a_batch_beside_others_tries_only_its_own_tasks_anew() -> None:
         watch.check("a")
 
 
-def test_a_step_may_hang_a_few_times() -> None:
+def test_a_step_may_hang_a_few_times_and_when_nothing_ever_answers_none() -> None:
     watch, calls = TaskWatch(), []
 
     def step() -> None:
@@ -129,9 +117,6 @@ def test_a_step_may_hang_a_few_times() -> None:
         with pytest.raises(EnvFailure):
             called(EnvGuard("bad", 1, 0.1, watch), step)
     assert len(calls) == MAX_HANGS
-
-
-def test_when_nothing_ever_answers_the_rest_is_given_up() -> None:
     watch, calls = TaskWatch(), []
 
     def reset() -> None:

@@ -1,7 +1,5 @@
 """Siblings, checks and prompting baselines wherever environments are called."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import threading
@@ -16,7 +14,6 @@ from rl_agents.chat.template import Dialogue, make_context
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.rollout.agent_loop import collect_episodes
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion, expand_all
-from rl_agents.rollout.branching_check import check_branching
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.env_worker import EnvGuard, ThreadHost
 from rl_agents.rollout.turns import Limits, Player
@@ -71,18 +68,6 @@ def test_siblings_are_the_same_wherever_they_are_executed(branching: str) -> Non
     assert [len(e.children) for e in first] == [5, 5] and [e.env_steps for e in first] == [3, 3]
     assert {e.replayed_steps for e in first} == ({3} if branching == "replay" else {0})
     assert all(expansions == first for expansions in seen.values())
-
-
-@pytest.mark.parametrize("blocking", MODES)
-def test_a_search_is_checked_wherever_it_runs(blocking: str) -> None:
-    specs = [EpisodeSpec("task-1", 0, 0, 5), EpisodeSpec("task-2", 1, 0, 6)]
-    pool = pool_of("Waiting", blocking, env_concurrency=2)
-    player = Player(ScriptedEngine(qwen(), lambda text: "go on"), CONTEXT, LIMITS)
-    branchings: tuple[Any, ...] = ("snapshot", "replay")
-    for branching in branchings:
-        check = asyncio.run(check_branching(specs, pool, player, branching, "waiting"))
-        assert not check.input_error and check.checked == specs
-    close(pool)
 
 
 @pytest.mark.parametrize("prompting", ["react", "reflexion"])

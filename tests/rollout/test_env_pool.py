@@ -1,7 +1,5 @@
 """Places and threads of environments after failures and cancellations."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

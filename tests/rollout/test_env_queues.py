@@ -1,7 +1,5 @@
 """Calls of environments that stand in line for a place at a judge or a tool: that time is not the server's."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading
@@ -159,7 +157,7 @@ def test_a_queue_that_never_moves_ends_with_what_it_is(place: str) -> None:
     assert time.monotonic() - begun >= 2.4
 
 
-def test_a_queue_that_moves_may_take_as_long_as_it_takes() -> None:
+def test_a_queue_that_moves_may_take_long_and_is_counted_once() -> None:
     line = Line("the judge")
 
     async def waits() -> str:
@@ -170,9 +168,6 @@ def test_a_queue_that_moves_may_take_as_long_as_it_takes() -> None:
         return "served"
 
     assert asyncio.run(EnvGuard("t", 1, 1.0).call(waits)) == "served"
-
-
-def test_time_in_line_is_counted_once_and_only_while_there_is_any() -> None:
     standing, line, begun = QueueWait(), Line("x"), time.monotonic()
 
     def stand(seconds: float) -> None:

@@ -1,7 +1,5 @@
 """Environments in coroutines and threads: the same results, within the same limits, and nothing is left."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -11,7 +9,7 @@ from typing import Any
 
 import pytest
 from chat_tokenizers import qwen
-from rollout.scripted import Countdown, ScriptedEngine
+from rollout.scripted import Broken, Countdown, ScriptedEngine
 from rollout.test_torch_rollouts import tiny_model
 from rollout.waiting import Slow
 
@@ -75,19 +73,16 @@ def test_where_an_environment_is_called_does_not_change_a_token() -> None:
 
 @pytest.mark.parametrize("blocking", MODES)
 def test_what_breaks_ends_its_own_episode(blocking: str) -> None:
-    pool = pool_of("Broken", blocking)
+    pool = EnvPool(Broken, blocking)  # type: ignore[arg-type]
     limits = Limits(5, 6, 600, env_timeout_s=1.0)
-    ends = {t.task_id: (t.end_cause, len(t.steps)) for t in play(pool, [0, 1, 2, 3, 6, 7], limits=limits)}
+    ends = {t.task_id: (t.end_cause, len(t.steps)) for t in play(pool, [2, 24, 19, 20, 21, 22], limits=limits)}
     close(pool)
-    assert ends.pop("task-0") == ("terminated", 3)
-    assert all(steps == 2 for name, (_, steps) in ends.items() if name != "task-7"), ends
-    causes = {name: cause for name, (cause, _) in ends.items()}
-    source = Path(__file__).with_name("waiting.py").read_text().splitlines()
-    line = source.index('        raise KeyError("no such thing")')
-    assert causes["task-1"] == f"env_error: KeyError: 'no such thing' (waiting.py:{line + 1})"
-    assert causes["task-2"] == causes["task-3"] == "env_timeout: step: no answer within 1 s"
-    assert causes["task-6"].startswith("env_error: SystemExit: 3 (waiting.py:")
-    assert causes["task-7"] == "terminated", "nobody looks at what it has in info"
+    assert ends.pop("task-2") == ends.pop("task-24") == ("terminated", 3), "nobody looks at what it has in info"
+    assert all(steps == 2 for _, steps in ends.values()), ends
+    line = Path(__file__).with_name("scripted.py").read_text().splitlines().index("            19: lambda: 1 / 0,")
+    assert ends["task-19"][0] == f"env_error: ZeroDivisionError: division by zero (scripted.py:{line + 1})"
+    assert ends["task-20"][0] == ends["task-21"][0] == "env_timeout: step: no answer within 1 s"
+    assert ends["task-22"][0].startswith("env_error: SystemExit: 3")
 
 
 def test_a_coroutine_that_hangs_or_breaks_ends_its_own_episode() -> None:
@@ -129,12 +124,9 @@ def test_threads_that_hang_do_not_stay() -> None:
         most = max(most, threading.active_count() - before)
     close(pool)
     assert most <= 150 and gone(lambda: threading.active_count() <= before), (most, threading.enumerate())
-
-
-def test_a_loop_is_interrupted_in_its_thread() -> None:
-    pool = pool_of("Broken", "thread")
+    pool = EnvPool(Broken, "thread")
     before = threading.active_count()
-    (episode,) = play(pool, [3], limits=Limits(5, 6, 600, env_timeout_s=0.2))
+    (episode,) = play(pool, [21], limits=Limits(5, 6, 600, env_timeout_s=0.2))
     assert episode.end_cause == "env_timeout: step: no answer within 0.2 s"
     close(pool)
     assert gone(lambda: threading.active_count() <= before), "it swallowed the first interruption, and nobody plays on"

@@ -1,7 +1,5 @@
 """What an env runner sends to the pool."""
 
-from __future__ import annotations
-
 import asyncio
 from concurrent.futures import Future
 from pathlib import Path

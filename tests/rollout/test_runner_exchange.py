@@ -1,7 +1,5 @@
 """Batches on a runner's event loop: what is done comes back, the rest goes on with the next exchange."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any
@@ -36,19 +34,13 @@ def batches(**seconds: float) -> list[JobBatch]:
     return [JobBatch(number, name, [length]) for number, (name, length) in enumerate(seconds.items())]
 
 
-def test_all_are_waited_for_by_default(bench: RequestQueue) -> None:
+def test_what_is_done_comes_at_once_and_the_rest_goes_on_until_the_time_is_over(bench: RequestQueue) -> None:
     assert bench.exchange(batches(slow=0.05, quick=0.0)) == {0: 0, 1: 10} and not bench.in_progress()
     assert bench.exchange() == {}
-
-
-def test_what_is_done_comes_at_once_and_the_rest_goes_on(bench: RequestQueue) -> None:
     assert bench.exchange(batches(slow=1.0, quick=0.0), 60.0, 1) == {1: 10}
     assert list(bench.in_progress()) == [0]
     assert bench.exchange([JobBatch(7, "another", [0.0])], 60.0, 1) == {7: 70}
     assert bench.exchange([], 60.0, 1) == {0: 0}
-
-
-def test_an_exchange_ends_when_its_time_is_over(bench: RequestQueue) -> None:
     assert bench.exchange(batches(slow=60.0), 0.05) == {}
     assert bench.exchange([], 0.01, drop=[0]) == {} and stopped == ["slow"] and not bench.in_progress()
 

@@ -1,7 +1,5 @@
 """T3 in the real agent loop: what it ends, when, with which reward, and what it leaves alone."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import json
@@ -9,7 +7,7 @@ from functools import cache, partial
 
 import pytest
 from episodes import play_episodes
-from rollout.scripted import Countdown, ScriptedEngine
+from rollout.scripted import Countdown, ScriptedEngine, fires_at
 
 from rl_agents.algorithms import Settings
 from rl_agents.chat.template import make_context
@@ -24,15 +22,8 @@ from rl_agents.trainer.resolve import resolve
 
 # The first guess 123 was answered 0A3B, so that 231 and 312 are left; the secret is 312.
 TASK = "3-4-0-3/123/312"
-STALL, MOVE, WIN, LOSE, JUNK = (
-    "<interact> 213 </interact>",
-    "<interact> 231 </interact>",
-    "<answer> 312 </answer>",
-    "<answer> 231 </answer>",
-    "<think> 213",
-)
-
-
+STALL, MOVE, JUNK = "<interact> 213 </interact>", "<interact> 231 </interact>", "<think> 213"
+WIN, LOSE = "<answer> 312 </answer>", "<answer> 231 </answer>"
 make_game = partial(named_env, "guess_numbers")
 
 
@@ -63,6 +54,16 @@ def play(
     return trajectory
 
 
+def test_the_rule_fires_after_exactly_k_stalls_and_never_before_its_first_turn():
+    for k in (1, 2, 5):
+        assert fires_at([False] * (k - 1), k) is None
+        assert fires_at([False] * k, k) == k
+        assert fires_at([False] * (k - 1) + [True] + [False] * k, k) == 2 * k
+        assert fires_at([False] * (k - 1) + [True] + [False], k, "cumulative") == k + 1
+    assert fires_at([False] * 9, 2, minimum_turns=6) == 6
+    assert fires_at([False] * 5 + [True] + [False] * 3, 2, minimum_turns=6) == 8
+
+
 def outcome(t):
     return t.facts.get("truncation", {}).get("outcome")
 
@@ -81,31 +82,14 @@ def test_the_first_inconsistent_guess_asks_for_the_answer():
     assert Trajectory.from_json(json.loads(json.dumps(t.to_json()))) == t
 
 
-def test_a_consistent_guess_is_never_punished():
+def test_consistent_guesses_and_evaluations_are_never_truncated():
     t = play([MOVE, WIN], truncation())
     assert t.end_cause == "terminated" and t.success and "truncation" not in t.facts
     assert t == play([MOVE, WIN])
-
-
-@pytest.mark.parametrize("rule", ["consistent", "shrunk"])
-def test_a_set_of_one_cannot_shrink_and_naming_it_is_progress(rule):
-    def env():
-        return make_game(prompt="compact", progress=rule)
-
-    t = play([MOVE, "<interact> 312 </interact>", "<interact> 312 </interact>", WIN], truncation(), env)
-    assert t.end_cause == "terminated" and len(t.steps) == 4
-
-
-def test_the_softer_rule_lets_inconsistent_guesses_pass_that_narrow_the_set():
-    split = "<interact> 412 </interact>"  # no hypothesis, but its feedback leaves 312 alone
-    strict = play([split, WIN], truncation())
-    soft = play([split, WIN], truncation(), lambda: make_game(prompt="compact", progress="shrunk"))
-    assert (outcome(strict), soft.end_cause, soft.success) == ("answered", "terminated", True)
-
-
-def test_a_repeated_question_is_a_stall():
-    t = play([MOVE, MOVE, WIN], truncation())
-    assert t.facts["truncation"]["turn"] == 2 and outcome(t) == "answered"
+    limits = Limits(10, 12, 400, truncation=truncation())
+    evaluation = limits.for_evaluation(0.5)
+    assert (evaluation.truncation, evaluation.temperature, evaluation.max_turns) == (None, 0.5, 10)
+    assert play([STALL, STALL, WIN]).end_cause == "terminated"
 
 
 @pytest.mark.parametrize(("forced", "success"), [(WIN, True), (LOSE, False)])
@@ -154,12 +138,9 @@ def test_what_becomes_of_step_rewards(after, rewards, success):
     [
         ({"truncation_window": 2}, [STALL, WIN], None),
         ({"truncation_window": 2}, [STALL, STALL, WIN], 2),
-        ({"truncation_window": 2}, [STALL, "<interact> 312 </interact>", STALL, WIN], None),
-        (
-            {"truncation_window": 2, "truncation_stall": "cumulative"},
-            [STALL, "<interact> 312 </interact>", STALL, WIN],
-            3,
-        ),
+        ({"truncation_window": 2}, [STALL, MOVE, STALL, WIN], None),
+        ({"truncation_window": 2, "truncation_stall": "cumulative"}, [STALL, MOVE, STALL, WIN], 3),
+        ({"truncation_window": 2}, [STALL, JUNK, STALL, WIN], 3),
         ({"truncation_window": 3}, [STALL, STALL, STALL, WIN], 3),
         ({"truncation_window": 1, "truncation_min_turns": 3}, [STALL, STALL, STALL, WIN], 3),
         ({"truncation_window": 1, "truncation_min_turns": 3}, [STALL, JUNK, STALL, WIN], 3),
@@ -182,39 +163,22 @@ def test_a_malformed_action_has_the_same_consequences_with_and_without(name):
     assert play(actions, rule, env) == play(actions, None, env)
 
 
-def test_malformed_actions_neither_stall_nor_reset():
-    t = play([STALL, JUNK, STALL, WIN], truncation(truncation_window=2))
-    assert t.facts["truncation"]["turn"] == 3
-    assert play([STALL, JUNK, WIN], truncation(truncation_window=2)).end_cause == "terminated"
-
-
-def test_on_the_last_allowed_turn_the_limit_ends_the_episode():
-    for t, cause in (
-        (play([STALL, WIN], truncation(), max_turns=1), "max_turns"),
-        (play([STALL, WIN], truncation(), lambda: make_game(prompt="compact", max_turns=1)), "env_truncated"),
-    ):
-        assert (t.end_cause, t.truncated, t.terminated, t.facts.get("truncation")) == (cause, True, False, None)
-
-
 def test_the_forced_turn_may_be_the_last_allowed_one():
+    own = play([STALL, WIN], truncation(), lambda: make_game(prompt="compact", max_turns=1))
+    for t, cause in ((play([STALL, WIN], truncation(), max_turns=1), "max_turns"), (own, "env_truncated")):
+        assert (t.end_cause, t.truncated, t.terminated, t.facts.get("truncation")) == (cause, True, False, None)
     won = play([STALL, WIN], truncation(), max_turns=2)
     asked = play([STALL, MOVE], truncation(), lambda: make_game(prompt="compact", max_turns=2))
     assert (outcome(won), won.success) == ("answered", True)
     assert (outcome(asked), asked.terminated, asked.truncated) == ("no answer", True, False)
-
-
-def test_a_full_context_leaves_no_room_to_answer():
     whole = play([STALL, WIN], truncation())
     t = play([STALL, WIN], truncation(), max_model_len=len(whole.steps[1].prompt_ids))
     assert (outcome(t), len(t.steps), t.terminated, t.episode_return) == ("no room to answer", 1, True, 0.0)
 
 
-def test_windows_read_the_instruction_too():
+def test_environments_word_the_instruction_or_leave_it_to_us():
     t = play([STALL, WIN], truncation(), context="window(1)")
     assert "1A2B <answer>" in tokenizer().decode(t.steps[1].prompt_ids) and t.success
-
-
-def test_environments_word_the_instruction_or_leave_it_to_us():
     paper = make_game(prompt="paper").answer_instruction
     assert "<answer> and </answer>" in paper
     t = play(["231"] * 3, truncation(), Dense, "task-2")
@@ -228,30 +192,24 @@ def test_environments_word_the_instruction_or_leave_it_to_us():
 
 
 @pytest.mark.parametrize(
-    ("info", "cause"),
+    ("key", "value", "kind"),
     [
-        ({"progress": "yes"}, "info['progress'] is str 'yes', not a bool"),
-        ({"query": 7}, "info['query'] is int 7, not a str"),
-        ({"references": "312"}, "info['references'] is str '312', not a list of str"),
-        ({"references": [312]}, "info['references'] is int 312, not a str"),
+        ("progress", "yes", "bool"),
+        ("query", 7, "str"),
+        ("references", "312", "list of str"),
+        ("references", [3], "str"),
     ],
 )
-def test_what_environments_report_is_checked(info, cause):
+def test_what_environments_report_is_checked(key, value, kind):
     class Garbled(Countdown):
         def step(self, action):
-            return "x", 0.0, False, False, info
+            return "x", 0.0, False, False, {key: value}
 
-    assert play(["231"], truncation(), Garbled, "task-2").end_cause == f"env_garbage: {cause}"
-
-
-def test_evaluations_never_truncate():
-    limits = Limits(10, 12, 400, truncation=truncation())
-    evaluation = limits.for_evaluation(0.5)
-    assert (evaluation.truncation, evaluation.temperature, evaluation.max_turns) == (None, 0.5, 10)
-    assert play([STALL, STALL, WIN]).end_cause == "terminated"
+    end = play(["231"], truncation(), Garbled, "task-2").end_cause
+    assert end.startswith(f"env_garbage: info['{key}'] is ") and end.endswith(f", not a {kind}")
 
 
-def test_similar_questions_truncate():
+def test_similar_questions_and_random_ones_truncate():
     rule = truncation(truncation="similarity")
     t = play([STALL, STALL, WIN], rule)
     because = {"cosine": pytest.approx(1.0), "like_turn": 1, "threshold": 0.93}
@@ -260,9 +218,6 @@ def test_similar_questions_truncate():
     assert play([STALL, STALL, WIN], truncation(truncation="similarity", truncation_min_turns=3)).success
     loose = truncation(truncation="similarity", truncation_similarity=0.0)
     assert play([STALL, MOVE, WIN], loose).facts["truncation"]["turn"] == 2
-
-
-def test_random_truncation_follows_the_episodes_seed():
     always = play([MOVE, WIN], truncation(truncation="random", truncation_beta=1.0))
     assert always.facts["truncation"]["turn"] == 1
     some = truncation(truncation="random", truncation_beta=0.3)
@@ -271,7 +226,7 @@ def test_random_truncation_follows_the_episodes_seed():
     assert play(guesses, truncation(truncation="random", truncation_beta=0.0)).end_cause == "terminated"
 
 
-def test_character_ngrams_know_repetition_from_news():
+def test_embedders(tmp_path):
     embed = HashedNgrams().embed
     question = "Is the first letter of the word a vowel?"
     assert embed(question) @ embed("is the FIRST letter of  the word a vowel?") == pytest.approx(1.0)
@@ -279,33 +234,19 @@ def test_character_ngrams_know_repetition_from_news():
     assert embed(question) @ embed("How many rooms does the hotel have?") < 0.5
     assert embed("").sum() == 0 and embed(question) @ embed("") == 0
     assert question_of("<think> 1 <interact> </think> <interact> 2 3 </interact>") == "2 3"
-
-
-def test_embedder_folders_are_checked(tmp_path):
     with pytest.raises(InputError, match="neither `ngrams` nor a model folder"):
         make_embedder("no/such/folder")
-    try:
-        import sentence_transformers  # noqa: F401
-    except ImportError:
-        with pytest.raises(InputError, match=r"needs sentence-transformers: pip install -e '.\[similarity\]'"):
-            make_embedder(str(tmp_path))
-    else:
-        with pytest.raises(InputError, match="cannot be loaded"):
-            make_embedder(str(tmp_path))
+    with pytest.raises(InputError, match=r"needs sentence-transformers: pip install|cannot be loaded"):
+        make_embedder(str(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
         ({"truncation": "t4"}, "unknown truncation 't4': did you mean 't3'"),
-        (
-            {"truncation_window": 2},
-            "'truncation_window' has no effect without truncation=t3",
-        ),
         ({"truncation": "random", "truncation_stall": "cumulative"}, "no effect without truncation=t3"),
         ({"truncation": "t3", "truncation_beta": 0.5}, "no effect without truncation=random"),
         ({"truncation": "random", "truncation_beta": 1.5}, "must be at most 1"),
-        ({"truncation": "similarity", "truncation_similarity": 2}, "must be at most 1"),
         ({"truncation": "similarity", "truncation_embedder": "nowhere"}, "neither `ngrams`"),
         ({"truncation": "t3", "truncation_window": -1}, "must be at least 0"),
         ({"truncation": "t3", "algo": "sft"}, "'truncation' has no effect with algo sft"),
@@ -333,14 +274,10 @@ def test_truncation_metrics():
     metrics = truncation_metrics([whole, cut, silent, broken])
     tokens = 2 * whole.response_tokens - cut.response_tokens - silent.response_tokens
     assert metrics == {
-        "truncation/ratio": pytest.approx(2 / 3),
-        "truncation/turn_mean": 1.0,
-        "truncation/success_rate": 0.5,
-        "truncation/answered_share": 0.5,
-        "truncation/no_answer_share": 0.5,
-        "truncation/turns_saved": 4.0,
+        "truncation/ratio": pytest.approx(2 / 3), "truncation/turn_mean": 1.0, "truncation/success_rate": 0.5,
+        "truncation/answered_share": 0.5, "truncation/no_answer_share": 0.5, "truncation/turns_saved": 4.0,
         "truncation/tokens_saved": tokens,
-    }
+    }  # fmt: skip
     assert rollout_metrics([whole, cut, silent])["end_cause/truncated_by_rule"] == pytest.approx(2 / 3)
     assert truncation_metrics([whole]) == {
         "truncation/ratio": 0.0, "truncation/turns_saved": 0.0, "truncation/tokens_saved": 0.0,
@@ -349,12 +286,11 @@ def test_truncation_metrics():
     assert truncation_metrics([broken]) == {}
 
 
-@pytest.mark.parametrize("algo", ["grpo", "ppo"])
-def test_training_truncates_and_evaluation_does_not(beginner_model_dir, algo):
+def test_training_truncates_and_evaluation_does_not(beginner_model_dir):
     from rl_agents.trainer.algorithm import AgentConfig
 
     config = AgentConfig().training(
-        algo=algo, model=str(beginner_model_dir), truncation="t3", tasks_per_iteration=8, group_size=4, eval_episodes=8
+        algo="ppo", model=str(beginner_model_dir), truncation="t3", tasks_per_iteration=8, group_size=4, eval_episodes=8
     )
     agent = config.local().build_algo()
     history = [agent.train()["agent"] for _ in range(3)]

@@ -1,7 +1,5 @@
 """The loop, the runner and the lowering with a real model: what the engine read and sampled is what rows replay."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, ClassVar
 

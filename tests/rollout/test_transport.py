@@ -1,7 +1,5 @@
 """Episodes on their way from an env runner to the driver."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 
@@ -19,7 +17,7 @@ def dialogue(turns: int, start: int = 1000) -> list[Step]:
     return steps
 
 
-def test_episodes_arrive_as_they_were_sent() -> None:
+def test_episodes_arrive_as_they_were_sent_and_prompts_once() -> None:
     window = [replace(step, prompt_ids=[5, turn]) for turn, step in enumerate(dialogue(3))]  # no prompt continues
     empty = Trajectory("a", 0, 0, 1, [], end_cause="context_length", truncated=True)
     played = [Trajectory("b", 0, 1, 2, dialogue(4), success=True, metrics={"x": 1.0}, facts={"evidence": "e"}), empty]
@@ -29,9 +27,6 @@ def test_episodes_arrive_as_they_were_sent() -> None:
     )  # fmt: skip
     before = repr(sent.trajectories)
     assert pickle.loads(pickle.dumps(sent)) == sent and repr(sent.trajectories) == before
-
-
-def test_a_prompt_that_other_steps_begin_with_is_sent_once() -> None:
     turns = 30
     whole, sent = (len(pickle.dumps(part)) for part in (dialogue(turns), unrepeated(dialogue(turns))))
     assert sum(len(step.prompt_ids) for _, step in unrepeated(dialogue(turns))) == 2 * turns

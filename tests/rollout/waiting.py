@@ -1,7 +1,5 @@
 """Environments that wait, compute, draw and hang, as ``gymnasium:rollout.waiting:NAME``."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib
@@ -143,41 +141,6 @@ class NeverMade(Waiting):
             file.write("begun\n")
         while True:
             time.sleep(0.05)
-
-
-class Broken(Waiting):
-    """Misbehaves at its second step, in the way that its task's number names."""
-
-    longest_s = 0.0
-
-    def stepped(self, action: str) -> Step:
-        answer = super().stepped(action)
-        if self.said.count("\n") == 2:
-            {
-                "task-1": self.raise_it,
-                "task-2": self.sleep,
-                "task-3": self.spin,
-                "task-6": self.exit,
-            }.get(self.task, lambda: None)()
-        return answer if self.task != "task-7" else (*answer[:4], {"lock": threading.Lock()})
-
-    def raise_it(self) -> None:
-        raise KeyError("no such thing")
-
-    def sleep(self) -> None:
-        time.sleep(60)
-
-    def spin(self) -> None:
-        try:
-            while True:
-                pass
-        except:  # noqa: E722  (as careless code does)
-            pass
-        while True:
-            pass
-
-    def exit(self) -> None:
-        sys.exit(3)
 
 
 class AwaitingBroken(Awaiting):

@@ -1,7 +1,5 @@
 """An MCP server that misbehaves on demand: real, on the official SDK, over standard input and output or HTTP."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

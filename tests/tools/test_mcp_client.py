@@ -1,7 +1,5 @@
 """The MCP client against real servers on the official SDK: over pipes and over HTTP, well-behaved and not."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket
@@ -11,12 +9,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import children_running
+from processes import children_running, free_port
 
 pytest.importorskip("mcp", reason="the MCP SDK is not installed")
 
@@ -25,7 +22,7 @@ from rl_agents.tools import mcp_client
 from rl_agents.tools.calls import check_call, read_response
 from rl_agents.tools.mcp_client import McpClient, McpServerError, name_tools
 from rl_agents.tools.mcp_servers import ServerSpec
-from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolError
+from rl_agents.tools.toolbox import ToolError
 
 pytestmark = pytest.mark.servers
 
@@ -47,9 +44,7 @@ def opened(client: McpClient) -> McpClient:
 
 @contextmanager
 def http_server() -> Iterator[tuple[ServerSpec, subprocess.Popen[bytes]]]:
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen([sys.executable, SERVER, "http", str(port)], stderr=subprocess.DEVNULL)
     try:
         for _ in range(2400):
@@ -71,43 +66,27 @@ def home() -> Iterator[McpClient]:
     assert not servers_running()
 
 
-def test_tools_are_listed_with_their_schemas(home: McpClient) -> None:
+def test_tools_are_listed_and_called(home: McpClient) -> None:
     echo = next(tool for tool in home.tools if tool.name == "echo")
     assert echo.server == "home" and echo.tool.description == "Say a text some times."
     assert echo.tool.parameters["required"] == ["text"]
     bad = read_response('<tool_call>{"name": "echo", "arguments": {"text": 3}}</tool_call>').calls[0]
     assert "3 is not of type 'string'" in check_call(bad, [echo.tool])
-
-
-def test_calls_and_their_results(home: McpClient) -> None:
     assert call(home, "echo", text="hé", times=2) == "héhé"
     assert call(home, "parts") == "one\ntwo"
     with pytest.raises(ToolError, match="the shop is closed"):
         call(home, "refuse", reason="the shop is closed")
     with pytest.raises(ToolError, match="times"):
         call(home, "echo", text="x", times="many")
-
-
-def test_a_server_gets_its_variables_and_no_others(home: McpClient) -> None:
     assert call(home, "variable", name="SHOWN") == "yes"
     assert "PYTEST_CURRENT_TEST" in os.environ and call(home, "variable", name="PYTEST_CURRENT_TEST") == "(not set)"
 
 
-def test_a_late_answer_names_tool_and_server_and_harms_nothing(
-    home: McpClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_answer_names_tool_and_server(home: McpClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(home, "_call_timeout_s", 3.0)
     with pytest.raises(ToolError, match="tool 'wait' of server 'home' did not answer within 3 s"):
         call(home, "wait", seconds=30)
     assert call(home, "echo", text="on") == "on"
-
-
-def test_calls_of_one_turn_run_at_the_same_time(home: McpClient) -> None:
-    wait = next(tool for tool in home.tools if tool.name == "wait")
-    box = Toolbox([BoundTool(wait.tool, partial(home.ask, wait))], together=True)
-    text = '<tool_call>{"name": "wait", "arguments": {"seconds": 1}}</tool_call>' * 4
-    assert [result.content for result in asyncio.run(box.run(read_response(text)))] == ["at last"] * 4
-    assert int(call(home, "most_waiting")) > 1
 
 
 def test_a_server_that_dies_is_started_once_more(tmp_path: Path) -> None:
@@ -249,20 +228,15 @@ class Listed:
         self.name, self.description, self.input_schema = name, None, schema
 
 
-def test_equal_names_of_two_servers_get_the_servers() -> None:
+def test_names_and_results_of_tools() -> None:
     found = name_tools([("a", [Listed("find", {}), Listed("add", {})]), ("b", [Listed("find", {})])])
     assert [(tool.tool.name, tool.server, tool.name) for tool in found] == [
-        ("a__find", "a", "find"),
-        ("add", "a", "add"),
-        ("b__find", "b", "find"),
-    ]
+        ("a__find", "a", "find"), ("add", "a", "add"), ("b__find", "b", "find"),
+    ]  # fmt: skip
     with pytest.raises(InputError, match="MCP server 'a': tool 'x': parameters is no JSON schema"):
         name_tools([("a", [Listed("x", {"type": "objekt"})])])
     with pytest.raises(InputError, match="MCP server 'a': a tool definition without a usable name"):
         name_tools([("a", [Listed("x y", {})])])
-
-
-def test_what_is_no_text_is_named() -> None:
     from mcp_types import CallToolResult, ImageContent, TextContent
 
     image = ImageContent(type="image", data="QUJD", mime_type="image/png")

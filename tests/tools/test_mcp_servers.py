@@ -1,7 +1,5 @@
 """The file of MCP servers: what it may say, and what is said about a bad one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -51,7 +49,7 @@ def test_a_bad_file_is_one_line(tmp_path: Path, data: Any, problem: str) -> None
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read: No such file"):
+    with pytest.raises(InputError, match="cannot be read"):
         read_servers(tmp_path / "none.json")
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="not UTF-8"):

@@ -1,7 +1,5 @@
 """Thoughts and words, for every form that chat templates give a response; and everyone who reads them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -40,11 +38,13 @@ def test_thoughts_and_words(text: str, thoughts: str, words: str, ends: bool) ->
     assert read_thoughts(text) == Spoken(thoughts, words, ends)
 
 
-def test_a_tag_inside_a_calls_arguments_is_text() -> None:
+def test_a_tag_inside_a_calls_arguments_is_text_and_many_take_no_time() -> None:
     written = '<tool_call>{"name": "grep", "arguments": {"pattern": "<think>"}}</tool_call>'
     assert read_thoughts(f"<think>a</think>{written}").words == written
     assert read_response(written).calls[0].arguments == {"pattern": "<think>"}
     assert read_thoughts(f"<think>{written}").words == ""
+    assert read_thoughts("<think>" * 60_000 + "<tool_call>" * 60_000).words == ""
+    assert read_thoughts("</think>" * 60_000 + "<tool_call>" * 60_000).ends
 
 
 @given(st.lists(st.sampled_from(["<think>", "</think>", "<reasoning>", "</reasoning>", "a", " "]), max_size=9))
@@ -56,11 +56,6 @@ def test_words_hold_no_tag_and_follow_the_last_closing_one(pieces: list[str]) ->
     after = pieces[closing[-1] + 1 :] if closing else pieces
     opening = [place for place, piece in enumerate(after) if piece.startswith("<")]
     assert said.words == "".join(after[: opening[0]] if opening else after) and said.ends is not bool(opening)
-
-
-def test_many_tags_take_no_time() -> None:
-    assert read_thoughts("<think>" * 60_000 + "<tool_call>" * 60_000).words == ""
-    assert read_thoughts("</think>" * 60_000 + "<tool_call>" * 60_000).ends
 
 
 def test_nothing_inside_an_open_thought_is_done_or_answered() -> None:

@@ -1,30 +1,17 @@
 """Tool calls in responses: every written form, every defect, and the feedback that names it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.tools.calls import (
-    MAX_CALLS,
-    MAX_RESPONSE_CHARACTERS,
-    ToolCall,
-    check_call,
-    read_response,
-    read_tools,
-    write_response,
-)
+from rl_agents.tools import calls as reading
+from rl_agents.tools.calls import ToolCall, check_call, read_response, read_tools, write_response
 from rl_agents.tools.strict_json import strict_json
 
-SCHEMA = {
-    "type": "object",
-    "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1}},
-    "required": ["city"],
-    "additionalProperties": False,
-}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1}},
+          "required": ["city"], "additionalProperties": False}  # fmt: skip
 TOOLS = read_tools([{"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}])
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
 
@@ -66,12 +53,9 @@ def test_other_text_is_content(text: str) -> None:
         ('<tool_call>{"name": "weather", "arguments": {"a": 1, "a": 2}}</tool_call>', "the key 'a' occurs twice"),
         ('<tool_call>{"arguments": {}}</tool_call>', "without a name"),
         ('<tool_call>{"name": "weather", "arguments": "{"}</tool_call>', "the arguments of 'weather' are not JSON"),
-        (
-            "<tool_call>" + '{"name": "w", "arguments": ' + '{"a":' * 70 + "1" + "}" * 71 + "</tool_call>",
-            "deeper than 64",
-        ),
-        (CALL * (MAX_CALLS + 1), f"{MAX_CALLS + 1} tool calls"),
-        ("x" * (MAX_RESPONSE_CHARACTERS + 1), "longer than"),
+        ('<tool_call>{"name": "w", "arguments": ' + '{"a":' * 70 + "1" + "}" * 71 + "</tool_call>", "deeper than 64"),
+        (CALL * (reading.MAX_CALLS + 1), f"{reading.MAX_CALLS + 1} tool calls"),
+        ("x" * (reading.MAX_RESPONSE_CHARACTERS + 1), "longer than"),
         ("<think>and so on", "</think> is missing"),
         ("<tool_call>" * 20_000, "without its </tool_call>"),
     ],
@@ -83,21 +67,14 @@ def test_what_cannot_be_read_says_why(text: str, problem: str) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
-    [
-        ({"city": "Rome", "days": 2}, ""),
-        ({}, "'city' is a required property"),
-        ({"city": 3}, "at 'city': 3 is not of type 'string'"),
-        ({"city": "Rome", "days": 0}, "at 'days': 0 is less than the minimum of 1"),
-        ({"city": "Rome", "moon": True}, "'moon' was unexpected"),
-    ],
-)
+    [({"city": "Rome", "days": 2}, ""), ({}, "'city' is a required property"),
+     ({"city": 3}, "at 'city': 3 is not of type 'string'"),
+     ({"city": "Rome", "days": 0}, "at 'days': 0 is less than the minimum of 1"),
+     ({"city": "Rome", "moon": True}, "'moon' was unexpected")],
+)  # fmt: skip
 def test_a_call_is_held_to_its_schema(arguments: dict, problem: str) -> None:
     found = check_call(ToolCall("weather", arguments), TOOLS)
     assert problem in found and bool(found) == bool(problem)
-
-
-def test_an_unknown_tool_is_named_with_those_there_are() -> None:
-    assert check_call(ToolCall("wether", {}), TOOLS) == "there is no tool 'wether'; tools: weather"
 
 
 def test_references_to_elsewhere_are_not_followed() -> None:
@@ -109,16 +86,12 @@ def test_references_to_elsewhere_are_not_followed() -> None:
 
 @pytest.mark.parametrize(
     ("definition", "problem"),
-    [
-        ("weather", "tools is str"),
-        ([3], "a tool definition is int"),
-        ([{"function": {"parameters": {}}}], "without a usable name"),
-        ([{"name": "a b"}], "without a usable name"),
-        ([{"name": "t", "parameters": [1]}], "parameters is list"),
-        ([{"name": "t", "parameters": {"type": "objekt"}}], "parameters is no JSON schema"),
-        ([{"name": "t"}, {"name": "t"}], "tool 't' is defined twice"),
-    ],
-)
+    [("weather", "tools is str"), ([3], "a tool definition is int"),
+     ([{"function": {"parameters": {}}}], "without a usable name"), ([{"name": "a b"}], "without a usable name"),
+     ([{"name": "t", "parameters": [1]}], "parameters is list"),
+     ([{"name": "t", "parameters": {"type": "objekt"}}], "parameters is no JSON schema"),
+     ([{"name": "t"}, {"name": "t"}], "tool 't' is defined twice")],
+)  # fmt: skip
 def test_definitions_that_are_none(definition: object, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         read_tools(definition)

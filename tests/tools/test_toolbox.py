@@ -1,7 +1,5 @@
 """The toolbox: every call gets one bounded answer, whatever the model wrote."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping
@@ -15,12 +13,8 @@ from rl_agents.tools.calls import MAX_CALLS, Tool, ToolCall, read_response, writ
 from rl_agents.tools.toolbox import MAX_FEEDBACK_CHARACTERS, BoundTool, Toolbox, ToolError, render_results
 
 NOTE = len(" [cut: 1000000 of 1000000 characters]")
-SCHEMA = {
-    "type": "object",
-    "properties": {"query": {"type": "string"}, "count": {"type": "integer", "minimum": 1}},
-    "required": ["query"],
-    "additionalProperties": False,
-}
+SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}, "count": {"type": "integer", "minimum": 1}},
+          "required": ["query"], "additionalProperties": False}  # fmt: skip
 
 
 def echo(arguments: Mapping[str, Any]) -> str:
@@ -35,12 +29,8 @@ def broken(arguments: Mapping[str, Any]) -> str:
     raise RuntimeError("disk full")
 
 
-TOOLS = [
-    BoundTool(Tool("echo", "", SCHEMA), echo),
-    BoundTool(Tool("refuse"), refuse),
-    BoundTool(Tool("broken"), broken),
-]
-BOX = Toolbox(TOOLS, max_calls=3)
+ECHO, REFUSE, BROKEN = Tool("echo", "", SCHEMA), Tool("refuse"), Tool("broken")
+BOX = Toolbox([BoundTool(ECHO, echo), BoundTool(REFUSE, refuse), BoundTool(BROKEN, broken)], max_calls=3)
 
 
 def said(*calls: ToolCall) -> str:
@@ -50,34 +40,20 @@ def said(*calls: ToolCall) -> str:
 def test_results_come_in_the_order_of_the_calls() -> None:
     calls = [ToolCall("echo", {"query": "a"}), ToolCall("refuse", {}), ToolCall("echo", {"query": "b", "count": 2})]
     results = BOX.execute(read_response(said(*calls)))
-    assert [(r.call, r.content, r.ok, r.fits) for r in results] == [
-        (calls[0], "a", True, True),
-        (calls[1], "nothing for {}", False, True),
-        (calls[2], "bb", True, True),
-    ]
-    assert render_results(results) == (
-        "<tool_response>\na\n</tool_response>\n"
-        "<tool_response>\nerror: nothing for {}\n</tool_response>\n"
-        "<tool_response>\nbb\n</tool_response>"
-    )
+    assert [r.call for r in results] == calls and all(r.fits for r in results)
+    assert [(r.content, r.ok) for r in results] == [("a", True), ("nothing for {}", False), ("bb", True)]
+    told = ("a", "error: nothing for {}", "bb")
+    assert render_results(results) == "\n".join(f"<tool_response>\n{text}\n</tool_response>" for text in told)
 
 
-@pytest.mark.parametrize(
-    ("text", "feedback"),
-    [
+def test_a_call_that_does_not_fit_is_told_why() -> None:
+    for text, feedback in (
         ('<tool_call>{"name": "ecko", "arguments": {}}</tool_call>', "there is no tool 'ecko'; tools: broken, echo"),
-        ('<tool_call>{"name": "echo", "arguments": {}}</tool_call>', "'query' is a required property"),
-        ('<tool_call>{"name": "echo", "arguments": {"query": 3}}</tool_call>', "at 'query': 3 is not of type 'string'"),
         ('<tool_call>{"name": "echo"', "a <tool_call> without its </tool_call>"),
         ('<tool_call>{"name": "echo"}</tool_call>', "'query' is a required property"),
-    ],
-)
-def test_a_call_that_does_not_fit_is_told_why(text: str, feedback: str) -> None:
-    (result,) = BOX.execute(read_response(text))
-    assert feedback in result.content and not result.ok and not result.fits
-
-
-def test_feedback_is_one_line_of_ascii() -> None:
+    ):
+        (result,) = BOX.execute(read_response(text))
+        assert feedback in result.content and not result.ok and not result.fits
     (result,) = BOX.execute(read_response('<tool_call>{"name": "\n\u0000é🙂", "arguments": {}}</tool_call>'))
     assert result.content.isascii() and result.content.isprintable()
 
@@ -111,13 +87,10 @@ def test_awaited_calls_run_at_the_same_time_or_one_after_the_other() -> None:
         return str(arguments["x"])
 
     response = read_response(said(*(ToolCall("meet", {"x": x}) for x in "ab")))
-    for together, expected in (
-        (True, ["begin a", "begin b", "end b", "end a"]),
-        (False, ["begin a", "end a", "begin b", "end b"]),
-    ):
+    for together, second in ((True, "begin b"), (False, "end a")):
         order.clear()
         results = asyncio.run(Toolbox([BoundTool(Tool("meet"), slow)], together=together).run(response))
-        assert [r.content for r in results] == ["a", "b"] and order == expected
+        assert [r.content for r in results] == ["a", "b"] and order[:2] == ["begin a", second]
     with pytest.raises(RuntimeError):  # it cannot wait
         Toolbox([BoundTool(Tool("meet"), slow)]).execute(response)
 

@@ -4,8 +4,6 @@ The real engine runs in a process of its own (``textworld_server.py``), started 
 ``RL_AGENTS_TEXTWORLD_PYTHON`` names, or with this one if it has TextWorld.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -177,28 +175,12 @@ def malformed(rng: random.Random, admissible: Sequence[str], seen: Sequence[str]
     place = rng.randrange(len(command))
     return rng.choice(
         [
-            "",
-            "   \t\n",
-            command.upper(),
-            command.title(),
-            f"  {command}\n",
-            f"\u00a0{command}\u2003",
-            command.replace(" ", "  "),
-            command.replace(" ", "\t"),
-            command[:-1],
-            command + ".",
+            "", "   \t\n", command.upper(), command.title(), f"  {command}\n", f"\u00a0{command}\u2003",
+            command.replace(" ", "  "), command.replace(" ", "\t"), command[:-1], command + ".",
             command[:place] + chr(rng.choice((0, 0xE9, 0x3B1, 0x4E2D, 0x1F600, 0x200B))) + command[place:],
-            command * 500,
-            "go to " + "cabinet " * 4000 + "1",
-            " ".join(reversed(words)),
-            " ".join(words[:-1]),
-            f"{words[0]} unicorn {rng.randrange(100)}",
-            f"take unicorn 7 from {' '.join(words[-2:])}",
-            f"put {' '.join(words[1:])}",
-            f"<action>{command}</action>",
-            "{r.name} #intro# [x]",
-            rng.choice(list(seen)),
-            rng.choice(list(seen)),
-            rng.choice(list(seen)),
+            command * 500, "go to " + "cabinet " * 4000 + "1", " ".join(reversed(words)), " ".join(words[:-1]),
+            f"{words[0]} unicorn {rng.randrange(100)}", f"take unicorn 7 from {' '.join(words[-2:])}",
+            f"put {' '.join(words[1:])}", f"<action>{command}</action>", "{r.name} #intro# [x]", rng.choice(list(seen)),
+            rng.choice(list(seen)), rng.choice(list(seen)),
         ]
-    )
+    )  # fmt: skip

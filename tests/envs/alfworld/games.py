@@ -1,7 +1,5 @@
 """Games for the tests: the reference data, where it is at hand, and the one real trial made playable."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -55,13 +53,9 @@ def real_trial(folder: Path) -> Path:
 
 #: The planner's solution of the real trial.
 REAL_TRIAL_SOLUTION = (
-    "go to coffeemachine 1",
-    "take potato 2 from countertop 2",
-    "go to microwave 1",
-    "heat potato 2 with microwave 1",
-    "go to sinkbasin 1",
-    "move potato 2 to sinkbasin 1",
-)
+    "go to coffeemachine 1", "take potato 2 from countertop 2", "go to microwave 1", "heat potato 2 with microwave 1",
+    "go to sinkbasin 1", "move potato 2 to sinkbasin 1",
+)  # fmt: skip
 
 
 def walkthrough(scene: Scene, goal: Goal) -> list[str]:
@@ -115,12 +109,9 @@ def generate_game(task_id: str) -> dict[str, Any]:
     """Return a generated game as its file holds it, with a walkthrough; `panel_*.json` holds hashes of these."""
     drawn, game = draft(task_id), generated_file(task_id)
     return {
-        "pddl_domain": game.domain,
-        "grammar": game.grammar,
-        "pddl_problem": game.problem,
-        "walkthrough": walkthrough(drawn.scene, drawn.goal),
-        "solvable": True,
-    }
+        "pddl_domain": game.domain, "grammar": game.grammar, "pddl_problem": game.problem,
+        "walkthrough": walkthrough(drawn.scene, drawn.goal), "solvable": True,
+    }  # fmt: skip
 
 
 def game_digest(game: dict[str, Any]) -> str:
@@ -133,18 +124,12 @@ def trajectory(task_id: str) -> dict[str, Any]:
     drawn = draft(task_id)
     goal, light = drawn.goal, drawn.task.family.in_light
     return {
-        "task_type": goal.family.name,
-        "task_id": task_id,
-        "scene": {"floor_plan": drawn.task.layout.name},
-        "pddl_params": {
-            "object_target": goal.object_type,
-            "parent_target": "" if light else goal.target_type,
-            "toggle_target": goal.target_type if light else "",
-            "mrecep_target": "",
-            "object_sliced": False,
-        },
+        "task_type": goal.family.name, "task_id": task_id, "scene": {"floor_plan": drawn.task.layout.name},
+        "pddl_params": {"object_target": goal.object_type, "parent_target": "" if light else goal.target_type,
+                        "toggle_target": goal.target_type if light else "", "mrecep_target": "",
+                        "object_sliced": False},
         "turk_annotations": {"anns": [{"task_desc": drawn.sentence}]},
-    }
+    }  # fmt: skip
 
 
 def write_games(folder: Path, task_ids: Iterable[str]) -> list[Path]:

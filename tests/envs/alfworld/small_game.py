@@ -1,8 +1,6 @@
 """A small game of our own that uses what ALFWorld's domain does not: subtypes, quantified and conditional effects,
 universal preconditions, equality, constants, queries over subtypes, odd texts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A slice of the comparison of the two ALFWorld engines; `benchmarks.alfworld_engines` runs it at length."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The environment alfworld: prompts, actions, episodes on both engines, snapshots, options, bad data."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import random
@@ -14,7 +12,6 @@ import pytest
 from environments import starts, with_keywords
 from games import REAL_TRIAL_SOLUTION, SHARED_DATA, generate_game, real_trial, write_games
 
-import rl_agents.envs  # noqa: F401  (registers)
 from rl_agents.envs.alfworld import tasks
 from rl_agents.envs.alfworld.env import AlfworldEnv
 from rl_agents.envs.alfworld.prompts import STYLES, compact_text, find_command, read_command
@@ -42,8 +39,6 @@ def test_a_won_game(prompt: str) -> None:
     assert terminated
     turns = float(len(solution()))
     assert info["metrics"] == {"turns": turns, "invalid_actions": 0.0, "won_heat": 1.0}
-    with pytest.raises(RuntimeError, match="reset"):
-        env.step("look")
     env.close()
 
 
@@ -94,9 +89,6 @@ def test_anchors() -> None:
     here = by_situation.step("jump")[4]["anchor"]
     by_situation.step(places[1])
     assert by_situation.step("jump")[4]["anchor"] != here
-
-
-def test_the_role_anchor_says_what_a_text_means_to_the_task() -> None:
     env = started("small/heat/kitchen-3/17", anchor="role")
     said = [env.step(f"<action>{command}</action>")[4]["anchor"] for command in solution("small/heat/kitchen-3/17")]
     assert said[-1].startswith("heat nothing hot") and said[-1].endswith(": move object target")
@@ -104,11 +96,23 @@ def test_the_role_anchor_says_what_a_text_means_to_the_task() -> None:
     assert not any("-" in text.replace("placed-", "") for text in said), "no thing by its own name"
 
 
-def test_a_snapshot_is_small() -> None:
+def test_snapshots_are_small_and_games_shared() -> None:
     env = started("full/pick/kitchen-3/1", size="full")
     for _ in range(40):
         env.step(random.Random(0).choice(env.view.admissible))
     assert len(pickle.dumps(env.snapshot())) < 30_000
+    ids = task_ids("test")[:8]
+    started(ids[0]).step("look")
+    for task in ids:
+        tasks.compiled_game(task)
+    tracemalloc.start()
+    envs = [started(ids[i % 8]) for i in range(400)]
+    for env in envs:
+        env.step("look")
+    per_env = tracemalloc.get_traced_memory()[0] / len(envs)
+    tracemalloc.stop()
+    assert per_env < 20_000
+    assert tasks.compiled_game.cache_info().maxsize == tasks.KEPT_GAMES
 
 
 def played(prompt: str) -> AlfworldEnv:
@@ -138,25 +142,22 @@ def windows(prompt: str) -> tuple[str, str]:
 
 def test_prompt_of_3spo() -> None:
     opening, window = windows("3spo")
+    head = "You are an expert agent operating in the ALFRED Embodied Environment. Your task is to: look at pen under "
     commands = ", ".join(f"'{command}'" for command in COMMANDS)
-    head = (
-        "You are an expert agent operating in the ALFRED Embodied Environment. Your task is to: look at pen under "
-        "the desklamp\n"
-    )
     tail = (
         f"Your admissible actions of the current situation are: [{commands}].\nNow it's your turn to take an action.\n"
-        "You should first reason step-by-step about the current situation. This reasoning process MUST be enclosed "
-        "within <think> </think> tags. Once you've finished your reasoning, you should choose an admissible action "
-        "for current step and present it within <action> </action> tags."
     )
-    assert opening == f"{head}You are now at step 1 and your current observation is: {ROOM}\n{tail}"
-    assert window == (
-        f"{head}Prior to this step, you have already taken 2 step(s). Below are the most recent 1 observations and the "
-        "corresponding actions you took:\n"
+    assert opening.startswith(
+        f"{head}the desklamp\nYou are now at step 1 and your current observation is: {ROOM}\n{tail}"
+    )
+    assert opening.endswith("for current step and present it within <action> </action> tags.")
+    steps = (
+        "the desklamp\nPrior to this step, you have already taken 2 step(s). Below are the most recent 1 observations "
+        "and the corresponding actions you took:\n"
         "[Observation 2: You are in the middle of a room. Looking quickly around you, you see nothing.]\n"
-        "[Action 2: take me away]\n"
-        f"You are now at step 3 and your current observation is: Nothing happens.\n{tail}"
+        "[Action 2: take me away]\nYou are now at step 3 and your current observation is: Nothing happens.\n"
     )
+    assert window == head + steps + opening[opening.index(tail) :]
 
 
 def test_prompt_of_steppo() -> None:
@@ -202,35 +203,23 @@ def test_windows_keep_what_stands_around_observations() -> None:
 
 @pytest.mark.parametrize(
     ("response", "bare", "command"),
-    [
-        ("<think>a <action>x</action></think> <action> go to\n desk 1 </action>", False, "go to desk 1"),
-        ("I go.\n\ngo to desk 1\n ", True, "go to desk 1"),
-        ("<think>go to desk 1", True, None),
-        ("<think>x</think> look", True, "look"),
-        ("<action> </action>", False, None),
-        ('<tool_call>{"name": "env_step", "arguments": {"command": "look"}}</tool_call>', False, "look"),
-        ('<tool_call>{"name": "other", "arguments": {"command": "look"}}</tool_call>', False, None),
-        ("<tool_call>look</tool_call>", True, None),
-        ("x" * 5000, True, "x" * 1000),
-        ("a \ud800", True, "a ?"),
-    ],
-)
+    [("<think>a <action>x</action></think> <action> go to\n desk 1 </action>", False, "go to desk 1"),
+     ("I go.\n\ngo to desk 1\n ", True, "go to desk 1"), ("<think>go to desk 1", True, None),
+     ("<think>x</think> look", True, "look"), ("<action> </action>", False, None),
+     ('<tool_call>{"name": "env_step", "arguments": {"command": "look"}}</tool_call>', False, "look"),
+     ('<tool_call>{"name": "other", "arguments": {"command": "look"}}</tool_call>', False, None),
+     ("<tool_call>look</tool_call>", True, None), ("x" * 5000, True, "x" * 1000), ("a \ud800", True, "a ?")],
+)  # fmt: skip
 def test_reading(response: str, bare: bool, command: str | None) -> None:
     assert read_command(response, bare) == command
 
 
 @pytest.mark.parametrize(
     ("text", "command"),
-    [
-        (" Go To  Desk 1.", "go to desk 1"),
-        ("put mug 1 in/on desk 1", "move mug 1 to desk 1"),
-        ("move cup 1 to desk 1", "put cup 1 in/on desk 1"),
-        ("move mug-1", "move mug 1 to desk 1"),
-        ("go desk-1", "go to desk 1"),
-        ("go desk 1", None),
-        ("put mug 2 in desk 1", None),
-    ],
-)
+    [(" Go To  Desk 1.", "go to desk 1"), ("put mug 1 in/on desk 1", "move mug 1 to desk 1"),
+     ("move cup 1 to desk 1", "put cup 1 in/on desk 1"), ("move mug-1", "move mug 1 to desk 1"),
+     ("go desk-1", "go to desk 1"), ("go desk 1", None), ("put mug 2 in desk 1", None)],
+)  # fmt: skip
 def test_finding(text: str, command: str | None) -> None:
     admissible = ("go to desk 1", "look", "move mug 1 to desk 1", "put cup 1 in/on desk 1")
     assert find_command(text, admissible) == command
@@ -259,18 +248,3 @@ def test_trials_without_a_game_are_left_out_and_counted(tmp_path: Path, capsys: 
     said = capsys.readouterr().err
     assert "1 of 4 trials can be used, 1 with movable receptacles or slices excluded, 1 without a game file" in said
     assert said.endswith("1 unsolvable excluded\n") and said.count("\n") == 1
-
-
-def test_many_environments_share_their_games() -> None:
-    ids = task_ids("test")[:8]
-    started(ids[0]).step("look")
-    for task in ids:
-        tasks.compiled_game(task)
-    tracemalloc.start()
-    envs = [started(ids[i % 8]) for i in range(400)]
-    for env in envs:
-        env.step("look")
-    per_env = tracemalloc.get_traced_memory()[0] / len(envs)
-    tracemalloc.stop()
-    assert per_env < 20_000
-    assert tasks.compiled_game.cache_info().maxsize == tasks.KEPT_GAMES

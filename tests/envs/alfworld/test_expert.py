@@ -1,7 +1,5 @@
 """The scripted players: what they read from texts, and how often they win."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

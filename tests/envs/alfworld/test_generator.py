@@ -1,7 +1,5 @@
 """Generated games: the same everywhere, solvable, and split by layout."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -51,15 +49,11 @@ def test_pddl_names_number_entities_as_alfworld_does() -> None:
 
 @pytest.mark.parametrize(
     ("task", "message"),
-    [
-        ("heat/kitchen-3/17", "a generated task is <size>/<family>/<layout>/<number>"),
-        ("tiny/heat/kitchen-3/17", "unknown size 'tiny'"),
-        ("small/heat/kitchen-17/17", "kitchen-1 to kitchen-16 exist"),
-        ("small/heat/bedroom-3/17", "family heat needs one of kitchen"),
-        ("small/heat/kitchen-3/-1", "unknown number"),
-        ("small/heat/kitchen-3/²", "unknown number"),
-    ],
-)
+    [("heat/kitchen-3/17", "a generated task is <size>/<family>/<layout>/<number>"),
+     ("tiny/heat/kitchen-3/17", "unknown size 'tiny'"), ("small/heat/kitchen-17/17", "kitchen-1 to kitchen-16 exist"),
+     ("small/heat/bedroom-3/17", "family heat needs one of kitchen"), ("small/heat/kitchen-3/-1", "unknown number"),
+     ("small/heat/kitchen-3/²", "unknown number")],
+)  # fmt: skip
 def test_bad_task_ids_are_refused_in_one_line(task: str, message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)) as caught:
         generated_file(task)

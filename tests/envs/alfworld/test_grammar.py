@@ -1,26 +1,11 @@
 """Reading and writing the text grammar of ALFWorld games."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
-from rl_agents.envs.alfworld.grammar import (
-    Each,
-    QueryAtom,
-    Reference,
-    Renderer,
-    Symbol,
-    Text,
-    Value,
-    parse_expression,
-    parse_grammar,
-    parse_query,
-    parse_text,
-    subtype_places,
-    symbols_below,
-)
+from rl_agents.envs.alfworld import grammar
+from rl_agents.envs.alfworld.grammar import Each, QueryAtom, Reference, Renderer, Symbol, Text, Value
 from rl_agents.envs.alfworld.world import StaticRelation, World
 from rl_agents.errors import InputError
 
@@ -46,18 +31,18 @@ from rl_agents.errors import InputError
     ],
 )  # fmt: skip
 def test_texts_are_read_as_the_real_parser_reads_them(text: str, symbols: tuple[Symbol, ...]) -> None:
-    assert parse_text(text) == symbols
+    assert grammar.parse_text(text) == symbols
 
 
 def test_queries() -> None:
-    assert parse_query(" in( o:object , r : receptacle)& !lit(r:receptacle) & done()") == (
+    assert grammar.parse_query(" in( o:object , r : receptacle)& !lit(r:receptacle) & done()") == (
         QueryAtom("in", (("o", "object"), ("r", "receptacle"))),
         QueryAtom("not_lit", (("r", "receptacle"),)),
         QueryAtom("done", ()),
     )
     for bad in ("", "in(o:object", "in(o object)", "in(o:object) | lit(o:object)", "in(,)"):
         with pytest.raises(InputError, match="not a"):
-            parse_query(bad)
+            grammar.parse_query(bad)
 
 
 @pytest.mark.parametrize(
@@ -65,21 +50,24 @@ def test_queries() -> None:
 )
 def test_expressions_are_never_code(source: str) -> None:
     with pytest.raises(InputError, match="unsupported expression"):
-        parse_expression(source)
+        grammar.parse_expression(source)
 
 
 def grammar_text(productions: dict[str, object], actions: str = "") -> str:
     return f'# comment\ngrammar :: """{json.dumps(productions)}""";\n{actions}'
 
 
-def test_a_file() -> None:
+def test_a_file_and_unknown_symbols_in_it() -> None:
     action = 'action Go { feedback :: "#x#"; pddl :: """(:action)"""; template :: "go {r}"; }\n'
     more = (
         'action b { template :: "b"; feedback :: "#y#"; grammar :: """\n# no\n{"y": [{"rhs": "Y", "weight": 3}]}"""; }'
     )
-    grammar = parse_grammar(grammar_text({"x": [{"rhs": "X"}], "y": []}, action + more))
-    assert grammar.actions["go"].template == (Text("go "), Each(Value("r"), None, False))
-    assert [p.symbols for p in grammar.productions["y"]] == [(Text("Y"),)]
+    found = grammar.parse_grammar(grammar_text({"x": [{"rhs": "X"}], "y": []}, action + more))
+    assert found.actions["go"].template == (Text("go "), Each(Value("r"), None, False))
+    assert [p.symbols for p in found.productions["y"]] == [(Text("Y"),)]
+    found = grammar.parse_grammar(grammar_text({"look": [{"rhs": "#lok#"}]}))
+    with pytest.raises(InputError, match="symbol '#lok#' has no productions: did you mean 'look'"):
+        list(grammar.symbols_below(found, grammar.parse_text("#look#")))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +81,7 @@ def test_a_file() -> None:
 )
 def test_bad_files(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
-        parse_grammar(text)
+        grammar.parse_grammar(text)
     assert str(error.value).startswith(message)
 
 
@@ -104,19 +92,15 @@ def rendered(text: str, productions: dict[str, object] | None = None, **mapping:
     """Write ``text`` in a world of three objects, of which numbers 0 and 2 are wet."""
     identifiers, types = ("a_1", "b_1", "c_1"), ("thing", "cup", "thing")
     world = World(
-        identifiers=identifiers,
-        names=("cup 1", "mug 1", "pot 1"),
-        types=types,
-        supertypes=SUPERTYPES,
-        static={"on": StaticRelation([(0, 1), (2, 1), (1, 0)]), "cold": StaticRelation([])},
-        slots={"wet": 0},
+        identifiers=identifiers, names=("cup 1", "mug 1", "pot 1"), types=types, supertypes=SUPERTYPES,
+        static={"on": StaticRelation([(0, 1), (2, 1), (1, 0)]), "cold": StaticRelation([])}, slots={"wet": 0},
         numbers={identifier: number for number, identifier in enumerate(identifiers)},
-    )
+    )  # fmt: skip
     words = {"list_empty": "nothing", "list_separator": ", ", "list_last_separator": ", and "}
     separators = {symbol: [{"rhs": word}] for symbol, word in words.items()}
-    grammar = parse_grammar(grammar_text({**separators, **(productions or {})}))
+    found = grammar.parse_grammar(grammar_text({**separators, **(productions or {})}))
     seen = {(name, "thing"): (number, types[number]) for name, number in mapping.items()}
-    return Renderer(grammar, world).render(parse_text(text), (frozenset([(2,), (0,)]),), seen)
+    return Renderer(found, world).render(grammar.parse_text(text), (frozenset([(2,), (0,)]),), seen)
 
 
 def test_writing() -> None:
@@ -124,19 +108,13 @@ def test_writing() -> None:
     assert rendered("{x.name | wet(x:thing)}") == "cup 1pot 1"
     assert rendered("[{x | cold(x:thing)}]") == "nothing"
     assert rendered("{x.name or x.id}, {x.id}, {x.definite} {x.type}", x=0) == "cup 1, a_1, the thing"
-
-
-def test_variables_stand_for_different_objects() -> None:
     assert rendered("[{x | wet(x:thing)}]", y=0) == "pot 1"
     assert rendered("[{x + y | wet(x:thing) & wet(y:thing)}]") == "cup 1pot 1, and pot 1cup 1"
-
-
-def test_subtypes_come_after_the_type_asked_for() -> None:
     assert rendered("[{x | on(x:thing, y:cup)}]") == "cup 1, and pot 1"
     # What is reached directly and through a subtype comes twice, as in the real engine.
     assert rendered("[{x | on(x:thing, y:object)}]") == "cup 1, pot 1, mug 1, cup 1, and pot 1"
     assert rendered("[{x | on(x:object, y:thing)}]") == "mug 1, mug 1, cup 1, and pot 1"
-    places = subtype_places(("object",), SUPERTYPES)
+    places = grammar.subtype_places(("object",), SUPERTYPES)
     assert places == {("object",): [0], ("cup",): [1, 3], ("thing",): [2]}
 
 
@@ -154,9 +132,3 @@ def test_the_first_production_that_applies() -> None:
         rendered("#loop#", productions)
     with pytest.raises(InputError, match="variable 'z' has no value"):
         rendered("{z.name}")
-
-
-def test_unknown_symbols_are_found_before_they_are_written() -> None:
-    grammar = parse_grammar(grammar_text({"look": [{"rhs": "#lok#"}]}))
-    with pytest.raises(InputError, match="symbol '#lok#' has no productions: did you mean 'look'"):
-        list(symbols_below(grammar, parse_text("#look#")))

@@ -1,7 +1,5 @@
 """The native ALFWorld engine: game files, episodes, snapshots, errors. What it is held equal to: test_differential."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from pathlib import Path
@@ -70,7 +68,7 @@ def test_a_domain_of_another_kind(tmp_path: Path) -> None:
     assert game.step(dark, "switch").state == state
 
 
-def test_commands_must_be_exact(tmp_path: Path) -> None:
+def test_commands_must_be_exact_and_games_travel_as_their_file(tmp_path: Path) -> None:
     game = compiled(write_small_game(tmp_path))
     start = game.start()
     assert game.step(start, " look\n").feedback != NOTHING_HAPPENS
@@ -81,9 +79,6 @@ def test_commands_must_be_exact(tmp_path: Path) -> None:
         if command.strip() not in game.admissible(start):
             assert (result.state, result.feedback, result.won) == (start, NOTHING_HAPPENS, False)
             assert result.state is start
-
-
-def test_games_travel_as_their_file(tmp_path: Path) -> None:
     game = compiled(write_small_game(tmp_path))
     copy = pickle.loads(pickle.dumps(game))
     assert copy.admissible(copy.start()) == game.admissible(game.start())

@@ -1,7 +1,5 @@
 """Games in the layout of alfworld-download: what is listed, and one clear line for what is broken."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -41,37 +39,22 @@ def test_games_are_listed_by_path_whatever_the_order_of_the_directory(data: Path
     assert list(official_games(tmp_path / "other", "train")) == ids
 
 
-def edit(name: str, change: Callable[[dict], object]) -> Callable[[Path], None]:
-    """A damage that changes a JSON file of a trial."""
-
-    def damage(trial: Path) -> None:
-        content = json.loads((trial / name).read_text(encoding="utf-8"))
-        change(content)
-        (trial / name).write_text(json.dumps(content), encoding="utf-8")
-
-    return damage
+def edit(trial: Path, name: str, change: Callable[[dict], object]) -> None:
+    """Change a JSON file of a trial."""
+    content = json.loads((trial / name).read_text(encoding="utf-8"))
+    change(content)
+    (trial / name).write_text(json.dumps(content), encoding="utf-8")
 
 
-def cut(name: str) -> Callable[[Path], None]:
-    return lambda trial: os.truncate(trial / name, 700)
-
-
-DAMAGES = {
-    "game cut": (cut("game.tw-pddl"), "game.tw-pddl: not JSON"),
-    "trajectory cut": (cut("traj_data.json"), "traj_data.json: not JSON"),
-    "unknown family": (
-        edit("traj_data.json", lambda traj: traj.update(task_type="pick_heat_then_place")),
-        "unknown task_type 'pick_heat_then_place': did you mean 'pick_heat_then_place_in_recep'?",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("name", ["game.tw-pddl", "traj_data.json", "an unknown family"])
 def test_a_damaged_game_is_one_clear_line(data: Path, name: str) -> None:
-    damage, message = DAMAGES[name]
     trial = first_trial(data)
-    task_id = trial.relative_to(data / "json_2.1.1").as_posix()
-    damage(trial)
+    task_id, message = trial.relative_to(data / "json_2.1.1").as_posix(), f"{name}: not JSON"
+    if name == "an unknown family":
+        edit(trial, "traj_data.json", lambda traj: traj.update(task_type="pick_heat_then_place"))
+        message = "unknown task_type 'pick_heat_then_place': did you mean 'pick_heat_then_place_in_recep'?"
+    else:
+        os.truncate(trial / name, 700)
     with pytest.raises(InputError) as caught:
         official_games(data, "train")
     line = str(caught.value)
@@ -100,12 +83,12 @@ def test_a_grammar_without_a_task_gets_one_from_the_trajectory(data: Path) -> No
     trial = first_trial(data)
     trajectory = json.loads((trial / "traj_data.json").read_text(encoding="utf-8"))
     task = trajectory["turk_annotations"]["anns"][0]["task_desc"]
-    edit("game.tw-pddl", lambda game: game.update(grammar=game["grammar"].replace(task, "UNKNOWN GOAL")))(trial)
+    edit(trial, "game.tw-pddl", lambda game: game.update(grammar=game["grammar"].replace(task, "UNKNOWN GOAL")))
     task_id = trial.relative_to(data / "json_2.1.1").as_posix()
     target = {name: trajectory["pddl_params"][name].lower() for name in ("object_target", "parent_target")}
     expected = f"Your task is to: put a {target['object_target']} in {target['parent_target']}."
     assert expected in official_file(data, task_id).grammar
-    edit("traj_data.json", lambda traj: traj.pop("pddl_params"))(trial)
+    edit(trial, "traj_data.json", lambda traj: traj.pop("pddl_params"))
     with pytest.raises(InputError, match="its grammar has no task"):
         official_file(data, task_id)
 

@@ -1,27 +1,13 @@
 """Reading PDDL, normal forms, and loops over facts."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.envs.alfworld.pddl import (
-    And,
-    Atom,
-    Exists,
-    Forall,
-    Formula,
-    Not,
-    Or,
-    Typed,
-    cases,
-    parse_domain,
-    parse_problem,
-    read_expression,
-)
+from rl_agents.envs.alfworld import pddl
+from rl_agents.envs.alfworld.pddl import And, Atom, Exists, Forall, Formula, Not, Or, Typed
 from rl_agents.envs.alfworld.world import build_world, compile_case, player_names
 from rl_agents.errors import InputError
 
@@ -39,7 +25,7 @@ PROBLEM = """(define (problem p) (:domain d) (:objects Cup1 cup2 - cup  jug - th
 
 
 def test_domain_and_problem() -> None:
-    domain = parse_domain(DOMAIN)
+    domain = pddl.parse_domain(DOMAIN)
     assert domain.supertypes["cup"] == {"thing", "object"}
     assert domain.arities == {"=": 2, "in": 2, "clean": 1, "open": 1}
     # An action without effects is never available.
@@ -50,7 +36,7 @@ def test_domain_and_problem() -> None:
         (Atom("in", ("?x", "?r")), False),
     ]
     assert wash.effects[1].condition == And((Atom("open", ("?r",)), And(())))
-    problem = parse_problem(PROBLEM, domain)
+    problem = pddl.parse_problem(PROBLEM, domain)
     assert problem.objects == {"cup1": "cup", "cup2": "cup", "jug": "thing", "hall": "room"}
     assert problem.facts == (Atom("in", ("cup1", "hall")), Atom("in", ("jug", "hall")))
     assert problem.mentioned == {"cup1", "jug", "hall"}
@@ -58,21 +44,26 @@ def test_domain_and_problem() -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("(a\n(b)", "line 2: the text ends before the definition does (1 parentheses open)"),
-        ("(a)\n(b)", "line 2: text after the end"),
-        ("(a\n é)", "line 2: a character outside ASCII"),
-        ("(" * 65, "line 1: parentheses nested deeper than 64"),
-    ],
-)
+    [("(a\n(b)", "line 2: the text ends before the definition does (1 parentheses open)"),
+     ("(a)\n(b)", "line 2: text after the end"), ("(a\n é)", "line 2: a character outside ASCII"),
+     ("(" * 65, "line 1: parentheses nested deeper than 64")],
+)  # fmt: skip
 def test_unbalanced_text(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
-        read_expression(text)
+        pddl.read_expression(text)
     assert str(error.value).startswith(message)
 
 
-def test_comments_may_hold_anything() -> None:
-    assert read_expression("; é (\n(a ?x) ; )") == ["a", "?x"]
+def test_comments_alternatives_and_names() -> None:
+    assert pddl.read_expression("; é (\n(a ?x) ; )") == ["a", "?x"]
+    either = Or((Atom("open", ("hall",)), Atom("clean", ("jug",))))
+    with pytest.raises(InputError, match="more than 256"):
+        pddl.cases(And((either,) * 9))
+    names = player_names(sorted(["mug_bar__plus_1", "mug_bar__minus_2", "sink_bar_1_bar_sinkbasin", "agent1"]))
+    assert names == {
+        "mug_bar__minus_2": "mug 2", "mug_bar__plus_1": "mug 1", "sink_bar_1_bar_sinkbasin": "sinkbasin 1",
+        "agent1": "agent1 ",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -88,7 +79,7 @@ def test_comments_may_hold_anything() -> None:
 def test_bad_domain(old: str, new: str, message: str) -> None:
     assert old in DOMAIN
     with pytest.raises(InputError) as error:
-        parse_domain(DOMAIN.replace(old, new))
+        pddl.parse_domain(DOMAIN.replace(old, new))
     assert str(error.value).startswith(message)
 
 
@@ -103,24 +94,8 @@ def test_bad_domain(old: str, new: str, message: str) -> None:
 def test_bad_problem(old: str, new: str, message: str) -> None:
     assert old in PROBLEM
     with pytest.raises(InputError) as error:
-        parse_problem(PROBLEM.replace(old, new), parse_domain(DOMAIN))
+        pddl.parse_problem(PROBLEM.replace(old, new), pddl.parse_domain(DOMAIN))
     assert str(error.value).startswith(message)
-
-
-def test_too_many_alternatives() -> None:
-    either = Or((Atom("open", ("hall",)), Atom("clean", ("jug",))))
-    with pytest.raises(InputError, match="more than 256"):
-        cases(And((either,) * 9))
-
-
-def test_player_names_count_downwards() -> None:
-    names = player_names(sorted(["mug_bar__plus_1", "mug_bar__minus_2", "sink_bar_1_bar_sinkbasin", "agent1"]))
-    assert names == {
-        "mug_bar__minus_2": "mug 2",
-        "mug_bar__plus_1": "mug 1",
-        "sink_bar_1_bar_sinkbasin": "sinkbasin 1",
-        "agent1": "agent1 ",
-    }
 
 
 _VARIABLES = ("?a", "?b", "?c")
@@ -172,21 +147,18 @@ def _holds(formula: Formula, facts: set[Atom], objects: dict[str, set[str]], nam
     inside=st.sets(st.sampled_from(["cup1", "cup2", "jug"])),
 )
 def test_compiled_cases_mean_what_the_formula_says(formula: Formula, clean: set[str], inside: set[str]) -> None:
-    domain = parse_domain(DOMAIN)
+    domain = pddl.parse_domain(DOMAIN)
     facts = {Atom("clean", (x,)) for x in clean} | {Atom("in", (x, "hall")) for x in inside}
     text = " ".join(f"({a.predicate} {' '.join(a.arguments)})" for a in sorted(facts, key=str))
     head, tail = PROBLEM.index("(:init"), PROBLEM.index(" (:goal")
-    problem = parse_problem(f"{PROBLEM[:head]}(:init {text})\n{PROBLEM[tail:]}", domain)
+    problem = pddl.parse_problem(f"{PROBLEM[:head]}(:init {text})\n{PROBLEM[tail:]}", domain)
     world, state = build_world(domain, problem, frozenset(["clean", "in"]))
     objects = {
-        "object": set(problem.objects),
-        "thing": {"cup1", "cup2", "jug"},
-        "cup": {"cup1", "cup2"},
-        "room": {"hall"},
-    }
+        "object": set(problem.objects), "thing": {"cup1", "cup2", "jug"}, "cup": {"cup1", "cup2"}, "room": {"hall"},
+    }  # fmt: skip
     free = [Typed(name, "object") for name in _VARIABLES]
     found = set()
-    for case in cases(formula):
+    for case in pddl.cases(formula):
         matcher = compile_case(case, world, state, free=free)
         if matcher is not None:
             found |= {tuple(world.identifiers[number] for number in b[:3]) for b in matcher.matches(state)}

@@ -1,6 +1,4 @@
-"""The starters of alfworld that read the papers' prompts: tokenizer, demonstrations, and one recipe that runs."""
-
-from __future__ import annotations
+"""The starters of alfworld: tokenizers, demonstrations, lengths, and recipes on the papers' prompts that run."""
 
 import random
 from functools import cache
@@ -8,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from environments import with_keywords
 
 from rl_agents.algorithms import Settings
-from rl_agents.chat.template import ChatTemplate
+from rl_agents.chat.template import ChatTemplate, Dialogue, make_context
 from rl_agents.cli import main
 from rl_agents.config import load_recipe
-from rl_agents.envs.alfworld import AlfworldOptions
-from rl_agents.envs.alfworld.demonstrations import AT_RANDOM, STEPS, Habits, Prompt, read_and_written
-from rl_agents.envs.alfworld.prompts import compact_command, read_command
+from rl_agents.envs.alfworld import AlfworldOptions, demonstrations
+from rl_agents.envs.alfworld.demonstrations import AT_RANDOM, STARTER, STEPS, Habits, Prompt, read_and_written
+from rl_agents.envs.alfworld.prompts import STYLES, compact_command, read_command
 from rl_agents.envs.base import make_env, starter_spec, task_ids
 from rl_agents.envs.small_model import small_qwen3
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
@@ -25,15 +24,10 @@ from rl_agents.trainer.warm_start import build_starter, starter_dir
 
 RECIPES = Path(__file__).parents[3] / "tune_configs" / "recipes"
 HOSTILE = [
-    "",
-    " ",
-    "\n\n\t  two  blanks\r\n",
-    "<think><think></action> </think> <action>go to mug 1</action><action>",
-    "Überraschung: 麦 🜨 \u200b\u202e \x00\x07 \ufffd",
-    "mug 1mug 12 mug  1 mugs, 'mug 1', '', ', '', ', '",
-    "Your admissible actions of the current situation are: [" * 3,
-    "<unk> <pad> <|im_end <|im_start|",
-]
+    "", " ", "\n\n\t  two  blanks\r\n", "<think><think></action> </think> <action>go to mug 1</action><action>",
+    "Überraschung: 麦 🜨 \u200b\u202e \x00\x07 \ufffd", "mug 1mug 12 mug  1 mugs, 'mug 1', '', ', '', ', '",
+    "Your admissible actions of the current situation are: [" * 3, "<unk> <pad> <|im_end <|im_start|",
+]  # fmt: skip
 prompts = pytest.mark.parametrize("prompt", list(STEPS))
 
 
@@ -50,13 +44,10 @@ def test_every_text_is_encoded_and_comes_back(prompt: Prompt) -> None:
     assert tokenizer.unk_token is None and len(tokenizer) <= 2048
 
 
-def test_bytes_that_are_no_text_can_be_sampled_and_read() -> None:
+def test_tokens_are_bytes_and_the_same_in_prompt_and_action() -> None:
     template = ChatTemplate(tokenizer_of("3spo"))
     texts = [template.decode([token]) for token in range(len(template.tokenizer))]
     assert all(text.encode().decode() == text for text in texts) and "\ufffd" in texts
-
-
-def test_what_is_copied_has_the_same_ids_in_prompt_and_action() -> None:
     tokenizer = tokenizer_of("3spo")
     said = tokenizer.encode("</think> <action>take mug 1 from sinkbasin 2</action>", add_special_tokens=False)
     read = tokenizer.encode("are: ['look', 'take mug 1 from sinkbasin 2', 'inventory']", add_special_tokens=False)
@@ -66,9 +57,6 @@ def test_what_is_copied_has_the_same_ids_in_prompt_and_action() -> None:
         assert [ids[i : i + 2] for i in range(len(ids))].count(place) == 1
     goal = tokenizer.encode("Your task is to: put a clean mug in cabinet\n", add_special_tokens=False)
     assert thing[0] in goal, "the task names it by the same token"
-
-
-def test_the_tokenizer_is_always_the_same() -> None:
     again = starter_spec("alfworld", {"prompt": "3spo"}).build_tokenizer()
     assert again.get_vocab() == tokenizer_of("3spo").get_vocab()
 
@@ -151,9 +139,7 @@ def test_a_recipe_samples_and_learns_from_real_text(name: str, tmp_path: Path) -
     assert metrics["rollout/response_length_mean"] == 6
 
 
-def test_the_sft_command_makes_the_starter_that_the_prompt_asks_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sft_makes_the_prompts_starter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
     monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path))
     built: list[Any] = []
     monkeypatch.setattr("rl_agents.trainer.warm_start.build_starter", lambda *args, **_: built.append(args[2]))
@@ -173,3 +159,42 @@ def test_the_starter_is_made_from_demonstrations(tmp_path: Path) -> None:
     assert 5 < losses[0] < 15, "nats per token of a network that knows nothing"
     trained = resolve(Settings.from_dict({"env": "alfworld", "model": str(folder), "engine": "torch"}))
     assert (trained.env_options["prompt"], trained.context) == ("3spo", "window(2)"), "the folder says what it reads"
+
+
+demonstrate = with_keywords("alfworld", STARTER.demonstrate)
+
+
+def test_the_tokenizer_knows_every_word_of_generated_games() -> None:
+    words = set(STARTER.build_tokenizer().get_vocab())
+    for task in task_ids("alfworld", "test", {"size": "full"})[:12]:
+        for observation, action in demonstrate(task, random.Random(task), size="full", prompt="compact"):
+            assert {*observation.split(), *action.split()} <= words, task
+
+
+def test_longest_episodes_fit_the_context() -> None:
+    context = make_context("append", STARTER.build_tokenizer())
+    longest = 0
+    for task in task_ids("alfworld", "train", {})[:40]:
+        env, rng = make_env("alfworld", {"prompt": "compact"}), random.Random(task)
+        observation, info = env.reset(options={"task_id": task})
+        dialogue = Dialogue.start(observation)
+        for _ in range(int(STARTER.defaults["max_turns"])):
+            prompt = context.prompt(dialogue)
+            action = STYLES["compact"].response(rng.choice(info["admissible_actions"]))
+            response = [*context.template.tokenizer.encode(action, add_special_tokens=False), 2]
+            observation, _, terminated, _, info = env.step(action)
+            dialogue = dialogue.after(prompt, response, action, observation)
+            longest = max(longest, len(prompt) + len(response))
+            if terminated:
+                break
+    assert longest <= STARTER.defaults["max_model_len"]
+
+
+def test_the_demonstrator_is_beatable() -> None:
+    tasks = task_ids("alfworld", "train", {})[:48]
+
+    def turns(habits: Habits | None) -> int:
+        played = [demonstrate(task, random.Random(task), prompt="compact", habits=habits) for task in tasks]
+        return sum(len(dialogue) for dialogue in played)
+
+    assert turns(Habits(0.0, 0.0)) < 0.8 * turns(demonstrations.HABITS)

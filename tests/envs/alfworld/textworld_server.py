@@ -6,8 +6,6 @@ TextWorld (whose dependencies are under the GPL) in rl_agents' processes. Reques
 ALFWorld's hand-coded expert would do next; null where it does not know).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -65,14 +63,9 @@ class Engine:
 
 def _answer(state: Any, reward: float, done: bool, cpu: float, expert: str | None) -> dict[str, Any]:
     return {
-        "feedback": state["feedback"],
-        "admissible": list(state["admissible_commands"]),
-        "won": bool(state["won"]),
-        "reward": reward,
-        "done": bool(done),
-        "cpu": cpu,
-        "expert": expert,
-    }
+        "feedback": state["feedback"], "admissible": list(state["admissible_commands"]), "won": bool(state["won"]),
+        "reward": reward, "done": bool(done), "cpu": cpu, "expert": expert,
+    }  # fmt: skip
 
 
 def private_output() -> TextIO:

@@ -3,8 +3,6 @@
 They need ``make clients``. All of them live in one process, which imports every framework once (`hosted`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -113,7 +111,7 @@ def test_the_code_of_the_page_is_the_examples():
 def test_every_page_plays_the_built_in_loops_tokens(tmp_path):
     files, engine = page_files(tmp_path), TorchEngine(eager_model(), max_model_len=2000)
     tasks = {
-        row: [{"id": str(n), "kind": "page", "file": files[name], "function": function, "game": game}
+        row: [{"id": str(n), "file": files[name], "function": function, "game": game}
               for n, game in enumerate(GAMES)]
         for row in LINEAR for name, function in [row.split(":")]
     }  # fmt: skip
@@ -150,33 +148,7 @@ def test_smolagents_with_tools_win_a_game(tmp_path, kind):
 
     engine = ScriptedEngine(tokenizer(), script)
     file = page_files(tmp_path)["smolagents_tools"]
-    task = {"id": kind, "kind": "page", "file": file, "function": kind, "game": GAMES[0]}
+    task = {"id": kind, "file": file, "function": kind, "game": GAMES[0]}
     (trajectory,) = collect([task], engine, tmp_path, WIDE).values()
     assert (trajectory.end_cause, trajectory.success, trajectory.episode_return) == ("terminated", True, 1.0)
     assert len(trajectory.steps) == 2
-
-
-class Stalling:
-    """An engine that needs longer than its clients have patience."""
-
-    def __init__(self) -> None:
-        self.inner, self.calls = TorchEngine(eager_model(), max_model_len=2000), 0
-
-    async def generate(self, prompt_ids, sampling):
-        self.calls += 1
-        await asyncio.sleep(1.6)
-        return await self.inner.generate(prompt_ids, sampling)
-
-
-@needs_clients
-def test_retries_of_the_sdks_during_a_stall_make_no_second_branch(tmp_path):
-    clients = ("openai_chat", "openai_responses", "anthropic")
-    tasks = {name: [{"id": name, "kind": "impatient", "client": name}] for name in clients}
-    engine = Stalling()
-    found = asyncio.run(side_by_side(tasks, engine, tmp_path, LIMITS))
-    assert engine.calls == 2 * len(clients)
-    trajectories = [trajectory for own in found for trajectory in own.values()]
-    for trajectory in trajectories:
-        assert trajectory.end_cause == "terminated" and len(trajectory.steps) == 2, trajectory.end_cause
-        assert trajectory.steps[0].next_step is None and "abandoned" not in trajectory.facts.get("gateway", {})
-        assert ids(trajectory) == ids(trajectories[0])

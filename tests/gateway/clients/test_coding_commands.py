@@ -3,8 +3,6 @@
 They need ``make coding-agents``. Without them, `gateway.test_recorded_agents` replays what they sent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """A gateway without an engine: it answers from a list, through the real dialects, and keeps what clients sent."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading
@@ -18,14 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from rl_agents.gateway.calls import AnsweredCall, Delta, Finish, ModelAnswer, ModelCall, Piece, Start
-from rl_agents.gateway.dialects import (
-    DIALECTS,
-    dialect_of,
-    messages,
-    model_body,
-    models_body,
-    primed,
-)
+from rl_agents.gateway.dialects import DIALECTS, dialect_of, messages, model_body, models_body, primed
 from rl_agents.tools.strict_json import strict_json
 from rl_agents.web.errors import ApiError
 
@@ -43,6 +34,16 @@ def answered(
     return ModelAnswer(
         0, 7, "a1", content, thoughts, made, reason, 11, count, CREATED, "policy-v3", stop, len(thoughts.split())
     )
+
+
+#: Every kind of answer.
+ANSWERS = {
+    "words": answered("Five is the sum."),
+    "calls": answered("Let me see.", ("add", {"a": 2}), ("add", {"a": 3}), thoughts="Hm, two."),
+    "call only": answered("", ("add", {"a": 2})), "cut": answered("Five is", finish="length"),
+    "cut thoughts": answered("", thoughts="Two and three", finish="length"), "stopped": answered("Five", stop="END"),
+    "other scripts": answered("Fünf – 五 🙂\n\ndata: x\u2028y\x85z", thoughts="è"), "nothing": answered(""),
+}  # fmt: skip
 
 
 def cut(text: str) -> list[str]:
@@ -71,10 +72,9 @@ async def pieces_of(answers: Sequence[ModelAnswer], breaks: ApiError | None = No
 
 @dataclass
 class Script:
-    """What is answered, in order; a problem is raised before the stream, or in its middle with ``breaks``."""
+    """What is answered, in order; a problem is raised before the stream."""
 
     answers: list[ModelAnswer | ApiError] = field(default_factory=list)
-    breaks: ApiError | None = None
     seen: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     calls: list[ModelCall] = field(default_factory=list)
 
@@ -102,7 +102,7 @@ def application(script: Script) -> Starlette:
             answers = script.next(call)
             if not call.stream:
                 return JSONResponse(dialect.whole(call, answers))
-            pieces = await primed(pieces_of(answers, script.breaks))
+            pieces = await primed(pieces_of(answers))
             return StreamingResponse(dialect.events(call, pieces), media_type="text/event-stream")
         except ApiError as error:
             return JSONResponse(dialect_of(path, request.headers).error(error), error.status, dict(error.headers()))
@@ -124,10 +124,9 @@ def application(script: Script) -> Starlette:
 
     posts = [Route(path, ask, methods=["POST"]) for path in DIALECTS]
     rest = [
-        Route(messages.COUNT_PATH, count, methods=["POST"]),
-        Route("/v1/models", list_models),
+        Route(messages.COUNT_PATH, count, methods=["POST"]), Route("/v1/models", list_models),
         Route("/v1/models/{name}", one_model),
-    ]
+    ]  # fmt: skip
     return Starlette(routes=[*posts, *rest])
 
 

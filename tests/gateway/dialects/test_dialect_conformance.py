@@ -1,7 +1,5 @@
 """Every answer, whole and streamed, validates as the official clients' own types."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from types import ModuleType
@@ -12,7 +10,7 @@ from anthropic.types import ErrorResponse, Message, MessageTokensCount, RawMessa
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
-from scripted_gateway import answered, pieces_of
+from scripted_gateway import ANSWERS, answered, pieces_of
 
 from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.dialects import chat_completions, messages, responses
@@ -20,10 +18,9 @@ from rl_agents.web.errors import ApiError
 
 ASKED: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 9}
 FLAT = [
-    {"type": "function", "name": "add", "parameters": {"type": "object"}},
-    {"type": "custom", "name": "edit"},
+    {"type": "function", "name": "add", "parameters": {"type": "object"}}, {"type": "custom", "name": "edit"},
     {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "go", "parameters": {}}]},
-]
+]  # fmt: skip
 CHAT = [{"type": "function", "function": {"name": "add"}}, {"type": "custom", "custom": {"name": "edit"}}]
 CALLS = {
     "chat": chat_completions.read({**ASKED, "tools": CHAT, "stream_options": {"include_usage": True}}),
@@ -36,15 +33,6 @@ TYPES: dict[str, tuple[ModuleType, Any, Any]] = {
     "responses": (responses, Response, ResponseStreamEvent),
     "messages": (messages, Message, RawMessageStreamEvent),
 }
-ANSWERS = {
-    "words": answered("Five is the sum."),
-    "calls": answered("See.", ("add", {"a": 2}), ("edit", {"input": "x"}), ("n.go", {}), thoughts="Hm, two."),
-    "call only": answered("", ("add", {"a": 2})),
-    "cut": answered("Five is", finish="length"),
-    "cut thoughts": answered("", thoughts="Two and three", finish="length"),
-    "stopped": answered("Five", stop="END"),
-    "nothing": answered(""),
-}
 
 
 async def events(dialect: ModuleType, call: ModelCall, *pieces: Any) -> list[Any]:
@@ -53,7 +41,10 @@ async def events(dialect: ModuleType, call: ModelCall, *pieces: Any) -> list[Any
     return [json.loads(line) for line in lines if line != "[DONE]"]
 
 
-@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+KINDS = answered("See.", ("add", {"a": 2}), ("edit", {"input": "x"}), ("n.go", {}), thoughts="Hm, two.")
+
+
+@pytest.mark.parametrize("answer", [*ANSWERS.values(), KINDS], ids=[*ANSWERS, "kinds of tools"])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_answers_validate_as_the_clients_types(call: ModelCall, answer: Any) -> None:
     dialect, whole, event = TYPES[call.dialect]

@@ -1,7 +1,5 @@
 """What real clients sent in two turns with a tool: every body is read, and the history is still there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Requests in three dialects become the same call; what cannot be served is refused by name."""
 
-from __future__ import annotations
-
 import copy
 from types import ModuleType
 from typing import Any
@@ -18,28 +16,25 @@ ADD = Tool("add", "Adds.", SCHEMA)
 BRIEF = "Be\nbrief."
 ASKED = {"role": "user", "content": "2 + 3?"}
 CALLED = {
-    "role": "assistant",
-    "content": "Let me see.",
-    "reasoning_content": "Small.",
+    "role": "assistant", "content": "Let me see.", "reasoning_content": "Small.",
     "tool_calls": [
         {"id": "c1", "type": "function", "function": {"name": "add", "arguments": {"a": 2}}},
         {"id": "c2", "type": "function", "function": {"name": "add", "arguments": {}}},
     ],
-}
+}  # fmt: skip
 RESULTS = [
     {"role": "tool", "content": text, "tool_call_id": name} for text, name in (("5", "c1"), ("Error: no a", "c2"))
 ]
 HISTORY = ({"role": "system", "content": BRIEF}, ASKED, CALLED, *RESULTS, {"role": "user", "content": "Well?"})
 
 CHAT: dict[str, Any] = {
-    "model": "m",
+    "model": "m", "max_completion_tokens": 9, "stream": True, "stop": "END", "temperature": 0.2, "seed": 4,
+    "color": "red",
     "messages": [
         {"role": "developer", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "brief."}]},
         {"role": "user", "content": "2 + 3?", "name": "ann"},
         {
-            "role": "assistant",
-            "content": [{"type": "text", "text": "Let me see."}],
-            "reasoning_content": "Small.",
+            "role": "assistant", "content": [{"type": "text", "text": "Let me see."}], "reasoning_content": "Small.",
             "refusal": None,
             "tool_calls": [
                 {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2}'}},
@@ -51,26 +46,14 @@ CHAT: dict[str, Any] = {
         {"role": "user", "content": "Well?"},
     ],
     "tools": [{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": SCHEMA}}],
-    "max_completion_tokens": 9,
-    "stream": True,
-    "stop": "END",
-    "temperature": 0.2,
-    "seed": 4,
-    "color": "red",
-}
+}  # fmt: skip
+WORDS = [{"type": "output_text", "text": "Let me see.", "annotations": []}]
 RESPONSES: dict[str, Any] = {
-    "model": "m",
-    "instructions": BRIEF,
+    "model": "m", "instructions": BRIEF, "max_output_tokens": 9, "stream": True, "temperature": 0.2, "color": "red",
     "input": [
         {"role": "user", "content": [{"type": "input_text", "text": "2 + 3?"}]},
         {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Small."}], "phase": "x"},
-        {
-            "type": "message",
-            "id": "msg_1",
-            "role": "assistant",
-            "status": "completed",
-            "content": [{"type": "output_text", "text": "Let me see.", "annotations": []}],
-        },
+        {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": WORDS},
         {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "add", "arguments": '{"a": 2}'},
         {"type": "function_call", "id": "fc_2", "call_id": "c2", "name": "add", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "5"}]},
@@ -78,54 +61,31 @@ RESPONSES: dict[str, Any] = {
         {"type": "message", "role": "user", "content": "Well?"},
     ],
     "tools": [{"type": "function", "name": "add", "description": "Adds.", "parameters": SCHEMA, "strict": True}],
-    "max_output_tokens": 9,
-    "stream": True,
-    "temperature": 0.2,
-    "text": {"format": {"type": "json_object"}, "verbosity": "low"},
-    "store": False,
-    "metadata": {"who": "me"},
+    "text": {"format": {"type": "json_object"}, "verbosity": "low"}, "store": False, "metadata": {"who": "me"},
     "prompt_cache_key": "k",
-    "color": "red",
-}
+}  # fmt: skip
+FAILED = [{"type": "text", "text": "no a"}]
 MESSAGES: dict[str, Any] = {
-    "model": "m",
+    "model": "m", "max_tokens": 9, "stop_sequences": ["END"], "stream": True, "temperature": 0.2, "top_k": 3,
+    "metadata": {"user_id": "u"}, "thinking": {"type": "enabled", "budget_tokens": 5}, "color": "red",
     "system": [{"type": "text", "text": BRIEF, "cache_control": {"type": "ephemeral"}}],
     "messages": [
         {"role": "user", "content": "2 + 3?"},
-        {
-            "role": "assistant",
-            "content": [
-                {"type": "thinking", "thinking": "Small.", "signature": "s"},
-                {"type": "redacted_thinking", "data": "xx"},
-                {"type": "text", "text": "Let me see."},
-                {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": 2}},
-                {"type": "tool_use", "id": "c2", "name": "add", "input": {}},
-            ],
-        },
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": "c1", "content": "5"},
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "c2",
-                    "is_error": True,
-                    "content": [{"type": "text", "text": "no a"}],
-                },
-                {"type": "text", "text": "Well?"},
-            ],
-        },
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "Small.", "signature": "s"},
+            {"type": "redacted_thinking", "data": "xx"},
+            {"type": "text", "text": "Let me see."},
+            {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": 2}},
+            {"type": "tool_use", "id": "c2", "name": "add", "input": {}},
+        ]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "c1", "content": "5"},
+            {"type": "tool_result", "tool_use_id": "c2", "is_error": True, "content": FAILED},
+            {"type": "text", "text": "Well?"},
+        ]},
     ],
     "tools": [{"name": "add", "description": "Adds.", "input_schema": SCHEMA}],
-    "max_tokens": 9,
-    "stop_sequences": ["END"],
-    "stream": True,
-    "temperature": 0.2,
-    "top_k": 3,
-    "metadata": {"user_id": "u"},
-    "thinking": {"type": "enabled", "budget_tokens": 5},
-    "color": "red",
-}
+}  # fmt: skip
 FULL = [(chat_completions, CHAT), (responses, RESPONSES), (messages, MESSAGES)]
 
 
@@ -168,51 +128,48 @@ def test_null_is_as_good_as_nothing(dialect: ModuleType, body: dict[str, Any]) -
     assert {name for name in call.options if name not in ("instructions", "include_usage")} == set()
 
 
-def test_chat_options_are_read() -> None:
+def test_chat_options_are_read_and_counting_needs_no_limit() -> None:
     call = chat_completions.read(changed(CHAT, stream_options={"include_usage": True}, n=3, stop=["a", "b", "a"]))
     assert call.options["include_usage"] is True and call.count == 3 and call.stop == ("a", "b")
     both = chat_completions.read(changed(CHAT, max_tokens=5))
     assert both.max_tokens == 9  # the new name wins
     assert chat_completions.read({**said(ASKED), "max_tokens": 5}).max_tokens == 5
+    body = {name: value for name, value in MESSAGES.items() if name != "max_tokens"}
+    call = messages.read_count(body)
+    assert call.messages == HISTORY and call.max_tokens is None and messages.counted(7) == {"input_tokens": 7}
 
 
-LAX = [
-    (chat_completions, {"role": "assistant", "content": None}, {"role": "assistant", "content": ""}),
-    (
-        chat_completions,
-        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
-        {"role": "assistant", "content": "No."},
-    ),
-    (
-        chat_completions,
-        {"role": "assistant", "content": "<think>Hm.</think>Yes."},
-        {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."},
-    ),
-    (
-        responses,
-        {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}], "summary": []},
-        {"role": "assistant", "content": "", "reasoning_content": "Hm."},
-    ),
-    (
-        messages,
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "is_error": True}]},
-        {"role": "tool", "content": "Error: ", "tool_call_id": "c"},
-    ),
-]
+def user(content: str) -> dict[str, Any]:
+    return {"role": "user", "content": content}
 
 
-@pytest.mark.parametrize(("dialect", "item", "message"), LAX)
+def turn(content: str, *calls: tuple[str, dict[str, Any]], **more: Any) -> dict[str, Any]:
+    made = [
+        {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for number, (name, arguments) in enumerate(calls, 1)
+    ]
+    return {"role": "assistant", "content": content, **({"tool_calls": made} if made else {}), **more}
+
+
+FAILURE = {"type": "tool_result", "tool_use_id": "c", "is_error": True}
+THOUGHT = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}], "summary": []}
+
+
+@pytest.mark.parametrize(("dialect", "item", "message"), [
+    (chat_completions, {"role": "assistant", "content": None}, turn("")),
+    (chat_completions, {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}, turn("No.")),
+    (chat_completions, turn("<think>Hm.</think>Yes."), turn("Yes.", reasoning_content="Hm.")),
+    (responses, THOUGHT, turn("", reasoning_content="Hm.")),
+    (messages, {"role": "user", "content": [FAILURE]}, {"role": "tool", "content": "Error: ", "tool_call_id": "c"}),
+])  # fmt: skip
 def test_what_clients_send_back_is_accepted(dialect: ModuleType, item: dict[str, Any], message: dict[str, Any]) -> None:
     assert dialect.read(said(item, ASKED)).messages == (message, ASKED)
 
 
-def test_thoughts_that_come_as_a_message_belong_to_the_words_after_them() -> None:
+def test_thoughts_come_as_a_message_and_responses_follow_others() -> None:
     items = [{"role": "assistant", "content": text} for text in ("<think>\nHm.\n</think>", "Yes.")]
     call = responses.read(said(ASKED, *items))
     assert call.messages == (ASKED, {"role": "assistant", "content": "Yes.", "reasoning_content": "\nHm.\n"})
-
-
-def test_a_response_that_follows_another_sends_only_what_is_new() -> None:
     output = {"type": "function_call_output", "call_id": "c1", "output": "5"}
     reference = {"type": "item_reference", "id": "fc_1"}
     body = {"model": "m", "input": [reference, output], "previous_response_id": "resp_a1"}
@@ -223,26 +180,8 @@ def test_a_response_that_follows_another_sends_only_what_is_new() -> None:
     assert alone.messages == (ASKED,) and alone.ignored == {"input.item_reference": 1}
 
 
-def test_counting_needs_no_limit() -> None:
-    body = {name: value for name, value in MESSAGES.items() if name != "max_tokens"}
-    call = messages.read_count(body)
-    assert call.messages == HISTORY and call.max_tokens is None and messages.counted(7) == {"input_tokens": 7}
-
-
 def asked(**fields: Any) -> dict[str, Any]:
     return {**said(ASKED), **fields}
-
-
-def user(content: str) -> dict[str, Any]:
-    return {"role": "user", "content": content}
-
-
-def turn(content: str, *calls: tuple[str, dict[str, Any]]) -> dict[str, Any]:
-    made = [
-        {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
-        for number, (name, arguments) in enumerate(calls, 1)
-    ]
-    return {"role": "assistant", "content": content, **({"tool_calls": made} if made else {})}
 
 
 def called(arguments: Any, form: str = "function", name: str = "f") -> dict[str, Any]:
@@ -252,14 +191,8 @@ def called(arguments: Any, form: str = "function", name: str = "f") -> dict[str,
     return {**chat, "type": "custom_tool_call" if form == "custom" else "function_call", "call_id": "c1", **body}
 
 
-RESULT = {
-    "role": "tool",
-    "tool_call_id": "c1",
-    "content": "5",
-    "type": "function_call_output",
-    "call_id": "c1",
-    "output": "5",
-}
+RESULT = {"role": "tool", "tool_call_id": "c1", "content": "5", "type": "function_call_output", "call_id": "c1",
+          "output": "5"}  # fmt: skip
 OURS = {"role": "tool", "content": "5", "tool_call_id": "c1"}
 BROKEN = ['{"cmd": "ls', "[1]", '{"a": 1, "a": 2}', "7"]
 NO_IMAGE = "excluded: the model reads text only]"
@@ -387,9 +320,7 @@ REFUSED: list[tuple[ModuleType, dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("dialect", "body", "param", "message"), REFUSED, ids=[row[3][:50] for row in REFUSED])
-def test_a_field_that_matters_is_refused_by_name(
-    dialect: ModuleType, body: dict[str, Any], param: str, message: str
-) -> None:
+def test_fields_that_matter_are_refused(dialect: ModuleType, body: dict[str, Any], param: str, message: str) -> None:
     with pytest.raises(ApiError) as refused:
         dialect.read(body)
     assert refused.value.status == 400 and refused.value.param == param and message in refused.value.message

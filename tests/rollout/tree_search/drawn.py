@@ -1,7 +1,5 @@
 """A hand-drawn world: few states, named by their observation, and a policy that says what is written beside each."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,10 +27,8 @@ MAP: dict[str, dict[str, str]] = {
 }
 #: What the policy says at a state, one word after the other.
 SAYS: dict[str, list[str]] = {
-    "hall": ["left", "loop", "right"],
-    "attic": ["jump", "door", "wait"],
-    "barn": ["left", "left", "jump"],
-}
+    "hall": ["left", "loop", "right"], "attic": ["jump", "door", "wait"], "barn": ["left", "left", "jump"],
+}  # fmt: skip
 
 
 class Drawn(gymnasium.Env[str, str]):

@@ -1,7 +1,5 @@
 """The chain of sampled steps: its values against algebra, and against the search's own preferences."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -23,10 +21,12 @@ def walk(steps: int, gamma: float = 1.0) -> StateChain:
     return chain
 
 
-def test_values_solve_the_chain() -> None:
+def test_values_solve_the_chain_and_asking_changes_nothing() -> None:
     assert walk(20_000).values(["a", "b"]) == pytest.approx([0.75, 0.75], abs=1e-3)
     discounted = walk(20_000, gamma=0.9).values(["a", "b"])
     assert discounted == pytest.approx([0.9 * 0.5 * 0.75 / (1 - 0.9 * 0.5), 0.75], abs=1e-3)
+    chain = walk(3, gamma=0.9)
+    np.testing.assert_array_equal(chain.values(["a", "b"]), chain.values(["a", "b"]))
 
 
 def test_which_child_is_entered_does_not_matter() -> None:
@@ -40,33 +40,22 @@ def test_which_child_is_entered_does_not_matter() -> None:
     assert start == pytest.approx(0.25, abs=0.02) and bad < 0.02
 
 
-def test_unseen_states() -> None:
+def test_unseen_states_and_children_without_samples() -> None:
     chain = StateChain(1.0, 100)
     assert chain.values(["x"]).tolist() == [0.0] and chain.steps("x") == 0
     observe(chain, "a", ["-", "-"], [True, True], [True, False])
     assert chain.values(["x"], prior=0.3).tolist() == [0.3]
     assert chain.values(["x"])[0] == pytest.approx(0.5, abs=1e-3)
     assert chain.steps("a") == 2
-
-
-def test_a_child_without_samples_is_as_good_as_its_parent() -> None:
     chain = StateChain(1.0, 100)
     observe(chain, "a", ["new", "-", "-"], [False, True, True], [False, True, False])
     assert chain.values(["a"])[0] == pytest.approx(0.5, abs=1e-3)
-
-
-def test_each_child_without_samples_is_as_good_as_its_own_parent() -> None:
     chain = StateChain(1.0, 100)
     for _ in range(20_000):
         observe(chain, "good", ["new", "-", "-"], [False, True, True], [False, True, True])
         observe(chain, "bad", ["new", "good", "-", "-"], [False, False, True, True], [False] * 4)
     # V(bad) = (V(bad) + V(good)) / 4, with V(good) = 1.
     assert chain.values(["good", "bad"]) == pytest.approx([1.0, 1 / 3], abs=1e-3)
-
-
-def test_asking_changes_nothing() -> None:
-    chain = walk(3, gamma=0.9)
-    np.testing.assert_array_equal(chain.values(["a", "b"]), chain.values(["a", "b"]))
 
 
 def test_counts_fade_and_are_forgotten() -> None:
@@ -76,16 +65,10 @@ def test_counts_fade_and_are_forgotten() -> None:
     for _ in range(20):
         chain.fade(0.5)
     assert len(chain) == 0
-
-
-def test_a_faded_chain_is_the_chain_of_fewer_steps() -> None:
     faded, fewer = walk(10, gamma=0.9), walk(5, gamma=0.9)
     assert faded.values(["a", "b"])[1] > fewer.values(["a", "b"])[1]
     faded.fade(0.5)
     assert faded.values(["a", "b"]) == pytest.approx(fewer.values(["a", "b"]), abs=1e-4)
-
-
-def test_the_least_recently_sampled_state_is_forgotten() -> None:
     chain = StateChain(1.0, 2)
     for key in ("a", "b", "a", "c"):
         observe(chain, key, ["-"], [True], [True])

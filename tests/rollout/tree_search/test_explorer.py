@@ -1,7 +1,5 @@
 """The search on a hand-drawn world, node by node: order, counts, scores, rewards, bounds, and going on after a stop."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -11,14 +9,8 @@ import pytest
 from rollout.tree_search.drawn import CONTEXT, LIMITS, Copied, Drawn, World, explorer_of
 
 from rl_agents.algorithms.three_spo import StateStatistics
-from rl_agents.rollout.tree_search.explorer import (
-    PATIENCE,
-    Explorer,
-    SearchError,
-    explorer_to_json,
-    load_explorer,
-    run_iteration,
-)
+from rl_agents.rollout.tree_search import explorer as explorers
+from rl_agents.rollout.tree_search.explorer import Explorer, SearchError, explorer_to_json, load_explorer
 from rl_agents.rollout.tree_search.states import Outcomes, state_key
 from rl_agents.rollout.tree_search.tree import Search
 
@@ -116,13 +108,7 @@ def test_replay_and_snapshot_give_the_same_tree() -> None:
     assert runs[0] == runs[1] == runs[2]
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {},
-        {"reading": "learned", "group_size": 3, "search_max_finished": 8},
-    ],
-)
+@pytest.mark.parametrize("keys", [{}, {"reading": "learned", "group_size": 3, "search_max_finished": 8}])
 def test_a_search_goes_on_exactly_after_a_stop_between_any_two_ticks(keys: dict) -> None:
     def ticks(explorer: Explorer, number: int) -> list:
         # A world remembers what it said to a prompt; a fresh one for every tick has nothing to remember.
@@ -240,16 +226,13 @@ def test_a_sibling_that_ended_does_not_end_the_path_of_a_better_one() -> None:
     assert place(search) == "attic" and search.ends == 0, "waiting is worth more than to be lost"
 
 
-def test_the_depth_limit_ends_a_path_as_a_failure() -> None:
+def test_limits_end_a_path_as_a_failure() -> None:
     says = {"hall": ["loop"], "attic": ["wait"]}
     explorer, world = explorer_of(), World(says=says, limits=dataclasses.replace(LIMITS, max_turns=2))
     world.tick(explorer)
     _, tick = world.tick(explorer)
     assert [(t.end_cause, t.truncated, t.success) for t in tick.finished] == [("max_turns", True, False)] * 3
     assert counts(explorer, "hall") == [(3, 0)]
-
-
-def test_a_full_context_ends_a_path_as_a_failure() -> None:
     room = len(CONTEXT.template.opening("hall")) + 8
     world = World(says={"hall": ["left"]}, limits=dataclasses.replace(LIMITS, max_model_len=room))
     explorer = explorer_of()
@@ -294,13 +277,6 @@ def test_the_budget_counts_sampled_actions_and_carries_over() -> None:
     assert explorer.iteration == 3
 
 
-def test_every_task_that_ends_is_counted() -> None:
-    explorer, world = explorer_of(("house", "home"), search_max_finished=1), World()
-    for _ in range(5):
-        world.tick(explorer)
-    assert explorer.counts.tasks_ended == 2 == explorer.position - 1
-
-
 def test_when_every_start_state_is_closed_the_run_says_so() -> None:
     explorer, world = explorer_of(("house", "home")), World()
     finish(explorer, "hall", success=False)
@@ -317,10 +293,10 @@ def test_when_start_states_break_in_a_row_the_iteration_gives_up_and_their_cause
     tasks = [f"house {number}" for number in range(1000)]
     explorer = explorer_of(tasks, tasks_per_iteration=2)
     for iteration in (1, 2):
-        finished, metrics = run_iteration(explorer, lambda: False, World(Unbuilt).expand, lambda *_: {})
-        assert len(finished) == PATIENCE and all(t.failed for t in finished), "not a thousand tasks"
+        finished, metrics = explorers.run_iteration(explorer, lambda: False, World(Unbuilt).expand, lambda *_: {})
+        assert len(finished) == explorers.PATIENCE and all(t.failed for t in finished), "not a thousand tasks"
         assert {t.end_cause.partition(" (")[0] for t in finished} == {"env_error: OSError: no such game file"}
-        assert len({t.task_id for t in finished}) == PATIENCE and explorer.iteration == iteration
+        assert len({t.task_id for t in finished}) == explorers.PATIENCE and explorer.iteration == iteration
         assert metrics["actor/skipped_iterations"] == 1.0 and explorer.metrics()["search/sampled_steps"] == 0.0
 
 
@@ -337,10 +313,13 @@ class Moody(Copied):
 
 
 def test_a_few_broken_start_states_only_cost_their_tasks() -> None:
-    Moody.left = PATIENCE - 1
+    Moody.left = explorers.PATIENCE - 1
     explorer = explorer_of(["house", "home"], search_steps=6)
-    finished, _ = run_iteration(explorer, lambda: False, World(Moody).expand, lambda *_: {})
-    assert sum(t.failed for t in finished) == PATIENCE - 1 and explorer.metrics()["search/sampled_steps"] >= 6
+    finished, _ = explorers.run_iteration(explorer, lambda: False, World(Moody).expand, lambda *_: {})
+    assert sum(t.failed for t in finished) == explorers.PATIENCE - 1 and explorer.metrics()["search/sampled_steps"] >= 6
+    explorer = explorer_of([f"house {number}" for number in range(100)], tasks_per_iteration=2)
+    finished, _ = explorers.run_iteration(explorer, lambda: False, World(Once).expand, lambda *_: {})
+    assert explorers.PATIENCE <= len(finished) <= explorers.PATIENCE + 2 and all(t.failed for t in finished)
 
 
 class Once(Drawn):
@@ -353,12 +332,6 @@ class Once(Drawn):
             raise OSError("gone")
         self.seen.add(seed or 0)
         return super().reset(seed=seed, options=options)
-
-
-def test_an_iteration_in_which_nothing_can_be_sampled_ends_as_well() -> None:
-    explorer = explorer_of([f"house {number}" for number in range(100)], tasks_per_iteration=2)
-    finished, _ = run_iteration(explorer, lambda: False, World(Once).expand, lambda *_: {})
-    assert PATIENCE <= len(finished) <= PATIENCE + 2 and all(t.failed for t in finished)
 
 
 def test_metrics_say_what_the_search_did() -> None:

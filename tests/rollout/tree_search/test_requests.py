@@ -1,7 +1,5 @@
 """What searches ask runners for, what they hand to the learner, and what is kept for the picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,9 +52,6 @@ def test_tasks_and_their_worlds_follow_from_the_runs_seed() -> None:
     assert found == starts(again) and sorted(task for task, _ in found[: len(TASKS)]) == list(TASKS)
     assert len({seed for _, seed in found}) == len(found), "no two searches play the same world"
     assert not {seed for _, seed in found} & {seed for _, seed in starts(other)}
-
-
-def test_a_task_that_is_left_out_is_not_searched() -> None:
     explorer = explorer_of(TASKS, tasks_per_iteration=2, search_max_finished=1)
     explorer.left_out = {"a", "b", "c"}
     assert {task for task, _ in starts(explorer)} == {"d", "e", "f"}
@@ -69,9 +64,6 @@ def test_samples_are_one_step_episodes_of_their_task() -> None:
     found = [(t.member, t.end_cause, t.success, len(t.steps)) for t in tick.samples]
     assert found == [(0, "terminated", True, 1), (1, "terminated", False, 1), (2, "branched", False, 1)]
     assert {(t.task_id, t.seed) for t in tick.samples} == {("house", request.search.seed)}
-
-
-def test_a_sample_that_is_left_alone_is_compared_with_nothing() -> None:
     explorer, world = explorer_of(), World(says={"hall": ["left", "fall", "fall"], "attic": ["door"]})
     _, tick = world.tick(explorer)
     assert not tick.samples and len(tick.finished) == 2 and explorer.searches[0].current is not None
@@ -89,7 +81,7 @@ class Flaky(Drawn):
         return super().reset(**keys)
 
 
-def test_a_task_that_cannot_be_opened_is_reported_and_another_one_taken() -> None:
+def test_tasks_and_states_that_cannot_be_reached_are_reported_and_never_counted() -> None:
     class First(Flaky):
         resets = 0
 
@@ -100,8 +92,6 @@ def test_a_task_that_cannot_be_opened_is_reported_and_another_one_taken() -> Non
     assert "OSError: no such game file" in broken.end_cause and broken.seed != request.search.seed
     assert {broken.task_id, request.search.task_id} == {"house", "home"} and request.search.number == 1
 
-
-def test_a_state_that_cannot_be_reached_again_is_reported_and_never_counted() -> None:
     class Second(Flaky):
         resets, broken = 0, 3
 
@@ -142,15 +132,10 @@ class Named(Drawn):
 
 @pytest.mark.parametrize(
     ("keys", "task", "texts"),
-    [
-        ({"state_key": "anchor"}, "", ("start", "after left")),
-        ({"state_key": "observation"}, "", ("hall", "attic")),
-        ({"state_key": "anchor", "state_scope": "task"}, "house", ("start", "after left")),
-    ],
-)
-def test_states_are_known_by_their_name_or_by_what_is_shown(
-    keys: dict[str, str], task: str, texts: tuple[str, str]
-) -> None:
+    [({"state_key": "anchor"}, "", ("start", "after left")), ({"state_key": "observation"}, "", ("hall", "attic")),
+     ({"state_key": "anchor", "state_scope": "task"}, "house", ("start", "after left"))],
+)  # fmt: skip
+def test_states_have_a_name_or_what_is_shown(keys: dict[str, str], task: str, texts: tuple[str, str]) -> None:
     explorer, world = explorer_of(**keys), World(Named)
     for _ in range(2):
         world.tick(explorer)

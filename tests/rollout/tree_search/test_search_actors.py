@@ -1,7 +1,5 @@
 """Searches through env runner actors: the same as in one process, and a killed runner costs time only."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

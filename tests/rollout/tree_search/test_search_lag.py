@@ -1,7 +1,5 @@
 """Searches with a lag of 1: a tick is learned from while the next one is expanded; one thread has the same results."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -102,9 +100,7 @@ def test_scores_know_their_versions() -> None:
 
 
 @pytest.mark.parametrize("reading", ["learned", "published"])
-def test_samples_come_from_the_update_before_and_a_resumed_run_is_equal(
-    beginner_model_dir: Path, tmp_path: Path, reading: str
-) -> None:
+def test_samples_are_one_update_old_also_when_resumed(beginner_model_dir: Path, tmp_path: Path, reading: str) -> None:
     whole = build(beginner_model_dir, algo="3spo", reading=reading)
     learned: list[tuple[int, set[int]]] = []
     learn = whole._learn

@@ -1,7 +1,5 @@
 """What an iteration of searching reports, on hand-made counts, and the loop that makes it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 
@@ -18,17 +16,10 @@ def step(length: int, finish: str = "stop", valid: bool = True) -> Step:
 
 def test_the_numbers_of_an_iteration() -> None:
     counts = SearchCounts(
-        scores=[0.0, 0.25, 0.5, 1.0, 0.4],
-        rollouts=[0, 0, 1, 8, 2],
-        states={"a", "b", "c"},
-        steps=[step(2), step(4, "length"), step(6), step(8, valid=False)],
-        env_steps=3,
-        replayed_steps=5,
-        backtracks=6,
-        skipped=7,
-        paths=2,
-        tasks_ended=9,
-    )
+        scores=[0.0, 0.25, 0.5, 1.0, 0.4], rollouts=[0, 0, 1, 8, 2], states={"a", "b", "c"},
+        steps=[step(2), step(4, "length"), step(6), step(8, valid=False)], env_steps=3, replayed_steps=5, backtracks=6,
+        skipped=7, paths=2, tasks_ended=9,
+    )  # fmt: skip
     assert counts.response_tokens == 20
     found = counts.metrics(states_known=11, frontier=12)
     assert found["search/score_mean"] == pytest.approx(0.43) and found["search/high_score_share"] == 0.4
@@ -38,9 +29,6 @@ def test_the_numbers_of_an_iteration() -> None:
     assert [found[f"search/{name}"] for name in kept] == [6.0, 7.0, 2.0, 9.0, 4.0, 3.0]
     assert (found["rollout/response_length_mean"], found["rollout/length_limited_share"]) == (5.0, 0.25)
     assert found["rollout/invalid_action_share"] == 0.25
-
-
-def test_without_steps_there_are_no_means() -> None:
     assert set(SearchCounts().metrics(0, 0).values()) == {0.0} and len(SearchCounts().metrics(0, 0)) == 9
 
 
@@ -49,13 +37,9 @@ def test_costs_of_updates_add_up_and_alarms_keep_the_largest() -> None:
     second = {"timing_s/update": 2.0, "rows/tokens": 20.0, "actor/gap_max": 0.25, "actor/skipped_steps": 0.0}
     merged = merge_updates([{**first, "actor/pg_loss": 1.0}, {**second, "actor/pg_loss": 4.0, "critic/lr": 3.0}])
     assert merged == {
-        "timing_s/update": 3.0,
-        "rows/tokens": 30.0,
-        "actor/gap_max": 0.5,
-        "actor/skipped_steps": 1.0,
-        "actor/pg_loss": 2.5,
-        "critic/lr": 3.0,
-    }
+        "timing_s/update": 3.0, "rows/tokens": 30.0, "actor/gap_max": 0.5, "actor/skipped_steps": 1.0,
+        "actor/pg_loss": 2.5, "critic/lr": 3.0,
+    }  # fmt: skip
     assert merge_updates([]) == {}
 
 

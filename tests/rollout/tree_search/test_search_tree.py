@@ -1,7 +1,5 @@
 """Nodes and finished paths of one search, on hand-made steps."""
 
-from __future__ import annotations
-
 import pytest
 
 from rl_agents.chat.template import Dialogue
@@ -32,25 +30,16 @@ def test_a_path_adds_up_rewards_and_is_reached_by_its_actions() -> None:
     assert node.path_keys() == ["key of hall", "key of attic", "key of the last"]
     expected = BranchPoint("house", 11, ("left", "door"), node.dialogue, "w", 2.25, "copy")
     assert search().point(node) == expected
-
-
-def test_where_a_dialogue_begins_anew_nothing_before_it_is_read_again() -> None:
     assert path(EnvReply("won", new_dialogue=True)).dialogue == Dialogue.start("won", "")
     assert path(EnvReply("won")).dialogue != Dialogue.start("won", "")
 
 
 @pytest.mark.parametrize(
     ("cause", "failed", "terminated", "truncated"),
-    [
-        ("terminated", False, True, False),
-        ("max_turns", False, False, True),
-        ("context_length", False, False, True),
-        ("env_error: OSError", True, False, False),
-    ],
-)
-def test_a_finished_path_is_an_episode_like_any_other(
-    cause: str, failed: bool, terminated: bool, truncated: bool
-) -> None:
+    [("terminated", False, True, False), ("max_turns", False, False, True), ("context_length", False, False, True),
+     ("env_error: OSError", True, False, False)],
+)  # fmt: skip
+def test_a_finished_path_is_an_episode(cause: str, failed: bool, terminated: bool, truncated: bool) -> None:
     last = path(EnvReply("won", metrics={"score": 0.5}, references=["Paris"]))
     ended = search()
     ended.finished = 3

@@ -1,7 +1,5 @@
 """What is counted, under which name, for how long; and the cases of eq. 1 reached by counting."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -29,8 +27,13 @@ def look(states: StateStatistics, depth: int, state: str = "s") -> tuple[float, 
     return float(found.score[0]), bool(found.open[0])
 
 
-def test_an_unseen_state_is_open_with_score_one() -> None:
+def test_scores_by_hand() -> None:
     assert look(counted(0, 0), 5) == (1.0, True)
+    assert look(counted(10, 1, score_alpha=50.0), 2)[0] == pytest.approx(0.03125, rel=1e-4)
+    assert look(counted(10, 5, score_alpha=1.0), 7)[0] == pytest.approx(0.377965, rel=1e-5)
+    assert look(counted(10, 5, score_alpha=2.0), 7)[0] == pytest.approx(0.377965**2, rel=1e-5)
+    score, opened = look(counted(40, 40, score_alpha=50.0), 9)
+    assert opened and 0 < score < float(np.finfo(np.float32).tiny)
 
 
 @pytest.mark.parametrize(
@@ -51,37 +54,20 @@ def test_where_the_gate_is_in_n_alone_the_score_is_that_of_the_rate(total: int, 
     assert opened is look(counted(total, wins, score_gate="score"), 3)[1], "which states are closed does not change"
 
 
-def test_alpha_can_be_chosen() -> None:
-    assert look(counted(10, 1, score_alpha=50.0), 2)[0] == pytest.approx(0.03125, rel=1e-4)
-    assert look(counted(10, 5, score_alpha=1.0), 7)[0] == pytest.approx(0.377965, rel=1e-5)
-    assert look(counted(10, 5, score_alpha=2.0), 7)[0] == pytest.approx(0.377965**2, rel=1e-5)
-
-
-def test_scores_are_float64() -> None:
-    score, opened = look(counted(40, 40, score_alpha=50.0), 9)
-    assert opened and 0 < score < float(np.finfo(np.float32).tiny)
-
-
-def test_a_state_counts_once_per_trajectory() -> None:
+def test_counts_are_of_trajectories_and_fade() -> None:
     states = StateStatistics(settings_of())
     finish(states, ["a", "b", "a"], True)
     assert states.count("a") == states.count("b") == (1, 1) and states.finished == 1
-
-
-def test_counts_fade() -> None:
     states = counted(8, 4, state_decay=0.5)
     states.end_iteration()
     assert states.count("s") == (4.0, 2.0) and states.finished == 8, "the run's totals stay"
 
 
-def test_equal_observations_of_two_tasks_are_one_state_unless_the_task_is_part_of_the_name() -> None:
+def test_names_of_states_and_how_many_are_known() -> None:
     everywhere, per_task = settings_of(), settings_of(state_scope="task")
     names = {state_key(task, "You are in a room", everywhere) for task in ("one", "two")}
     assert len(names) == 1 and state_key("one", "Another room", everywhere) not in names
     assert state_key("one", "You are in a room", per_task) != state_key("two", "You are in a room", per_task)
-
-
-def test_beyond_the_bound_the_states_least_recently_counted_are_forgotten() -> None:
     states = StateStatistics(settings_of(), max_states=2)
     finish(states, ["a", "b"], True)
     finish(states, ["a"], False)
@@ -90,7 +76,7 @@ def test_beyond_the_bound_the_states_least_recently_counted_are_forgotten() -> N
     assert len(states) == 2 and states.finished == 3
 
 
-def test_counts_survive_json_in_their_order() -> None:
+def test_counts_and_rates_survive_json() -> None:
     states = StateStatistics(settings_of(), max_states=3)
     for number, path in enumerate((["a", "b"], ["c", "a"], ["b"])):
         finish(states, path, number == 1)
@@ -101,6 +87,11 @@ def test_counts_survive_json_in_their_order() -> None:
     assert other.to_json() == states.to_json()
     assert states.count("c") == (0, 0), "the oldest went, in both"
     assert other.solved == states.solved == 2
+    states, other = chain_of_three(), StateStatistics(settings_of(score_rate="chain", gamma=0.5))
+    finish(states, ["a", "b", "won"], True)
+    other.load_json(json.loads(json.dumps(states.to_json())))
+    assert other.to_json() == states.to_json()
+    assert other.score(["a"], 4).score == pytest.approx(states.score(["a"], 4).score, abs=1e-12)
 
 
 def chain_of_three(**keys: object) -> StateStatistics:
@@ -140,14 +131,6 @@ def test_the_gate_of_rates_of_the_chain_is_that_of_the_counts(gate: str) -> None
     found = states.score(["a", "b"], 4)
     assert found.open.tolist() == [False, True]
     assert found.score == pytest.approx([4**-VALUE_A if gate == "count" else 0.0, 4**-VALUE_B], abs=1e-4)
-
-
-def test_rates_of_the_chain_survive_json() -> None:
-    states, other = chain_of_three(), StateStatistics(settings_of(score_rate="chain", gamma=0.5))
-    finish(states, ["a", "b", "won"], True)
-    other.load_json(json.loads(json.dumps(states.to_json())))
-    assert other.to_json() == states.to_json()
-    assert other.score(["a"], 4).score == pytest.approx(states.score(["a"], 4).score, abs=1e-12)
 
 
 def test_a_path_gains_where_it_went_better_than_the_chain_expected() -> None:
