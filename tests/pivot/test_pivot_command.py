@@ -133,8 +133,8 @@ def test_traces_of_another_environments_demonstrator(tmp_path: Path, capsys) -> 
 
 
 def test_traces_of_an_environments_expert_and_of_its_mediocre_player(tmp_path: Path, capsys) -> None:
-    file = tmp_path / "t.jsonl"
     for more, player, rewards in (([], "expert", {1.0}), (["--mediocre"], "demonstrator", {0.0, 1.0})):
+        file = tmp_path / f"{player}.jsonl"
         argv = ["pivot", "demo-traces", "--env", "webshop", "--traces", "12", "--output", str(file), *more]
         assert main([*argv, "--set", "env.catalogue=small", "env.prompt=compact"]) == 0
         assert f"12 traces by the {player}" in capsys.readouterr().out
