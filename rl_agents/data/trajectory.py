@@ -110,12 +110,6 @@ class Trajectory:
     def response_tokens(self) -> int:
         return sum(len(step.response_ids) for step in self.steps)
 
-    # RLlib's evaluation loop counts episodes by these two names.
-    def env_steps(self) -> int:
-        return len(self.steps)
-
-    agent_steps = env_steps
-
     def to_json(self) -> dict[str, Any]:
         own: dict[str, Any] = plain(self)
         return own

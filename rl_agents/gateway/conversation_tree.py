@@ -308,7 +308,7 @@ class Lineage:
         Raises:
             InputError: the chat template cannot render the messages.
         """
-        place, system, body, rest, parent = self._locate(messages, tools)
+        place, system, body, rest, parent = self.locate(messages, tools)
         edge, after = self._edge(place, body, rest, parent)
         steered = _steered(rest, instruction)
         exact, prompt_ids = self._prompt(parent, system, body, steered, tools, len(rest))
@@ -316,15 +316,7 @@ class Lineage:
         edge = "rewrite" if rendered_whole and edge == "continue" else edge
         return Question(place, system, rest, tuple(tools), edge, exact, after, prompt_ids, instruction, rendered_whole)
 
-    def ask_again(
-        self, messages: Sequence[Message], tools: Sequence[Tool], edge: Edge, parent: Made | None, after: Made | None,
-        prompt_ids: list[int], steered: str, rendered_whole: bool,
-    ) -> Question:  # fmt: skip
-        """Find the place of a request whose prompt and edges are recorded."""
-        place, system, _, rest, _ = self._locate(messages, tools)
-        return Question(place, system, rest, tuple(tools), edge, parent, after, prompt_ids, steered, rendered_whole)
-
-    def _locate(
+    def locate(
         self, messages: Sequence[Message], tools: Sequence[Tool]
     ) -> tuple[Place, tuple[Message, ...], tuple[Message, ...], tuple[Message, ...], Made | None]:
         """Return a request's place, system messages, other messages, the new ones among them, and its parent."""

@@ -139,11 +139,7 @@ class Gateway:
         return trace
 
     def finish(self, session: str, reason: str = "") -> None:
-        """Refuse further calls of a session; its opener closes it.
-
-        Raises:
-            ApiError: 404 or 410 for a session that is not open.
-        """
+        """Refuse further calls of a session; its opener closes it. Raises as `close` does."""
         self._session(session).finish(reason or "ended", f"the session {session!r} has ended")
 
     def reward(self, session: str, value: float, *, call: int = 0, why: str = "") -> Future[None] | None:
@@ -167,11 +163,7 @@ class Gateway:
         return None if self.pool is None else self.pool.add(RewardNote(session, value, call, why))
 
     def steer(self, session: str, instruction: str) -> None:
-        """Append an instruction to the next call's prompt, and refuse calls after that one.
-
-        Raises:
-            ApiError: 404 or 410 for a session that is not open.
-        """
+        """Append an instruction to the next call's prompt, and refuse calls after that one. Raises as `close` does."""
         self._session(session).instruction = instruction
 
     def count_tokens(self, session: str, call: ModelCall) -> int:
@@ -413,24 +405,15 @@ def model_answers(
     call: ModelCall, made: Sequence[Made], shown: Sequence[Shown], created: int, prompt_tokens: int
 ) -> list[ModelAnswer]:
     """Return the answers to a request; they share the first one's id."""
-    return [
-        replace(
-            written_answer(
-                said, call.dialect, one.id,
-                Start(answer_id(made[0].id), created, f"policy-{one.policy_version}", prompt_tokens),
-                len(one.response), one.finish_reason,
-            ), index=index,
-        )
-        for index, (one, said) in enumerate(zip(made, shown, strict=True))
-    ]  # fmt: skip
+    answers = []
+    for index, (one, said) in enumerate(zip(made, shown, strict=True)):
+        start = Start(answer_id(made[0].id), created, f"policy-{one.policy_version}", prompt_tokens)
+        tokens = len(one.response)
+        answers.append(written_answer(said, call.dialect, one.id, start, tokens, one.finish_reason, index))
+    return answers
 
 
 # --- requests and answers in the form for the store -----------------------------------------------------------------
-
-
-def answer_from_json(data: Mapping[str, Any]) -> ModelAnswer:
-    calls = tuple(AnsweredCall(**call) for call in data["tool_calls"])
-    return ModelAnswer(**{**data, "tool_calls": calls})
 
 
 #: The parts of a request that may be long.
@@ -522,7 +505,8 @@ def rebuild(session: OpenSession, reader: PoolReader) -> None:
     requests: dict[int, list[tuple[Exchange, Made, ModelAnswer]]] = {}
     known: dict[int, Made] = {}
     for exchange in sorted(finished, key=lambda e: int(e.request["order"])):
-        answer = answer_from_json(exchange.answer)
+        called = tuple(AnsweredCall(**call) for call in exchange.answer["tool_calls"])
+        answer = ModelAnswer(**{**exchange.answer, "tool_calls": called})
         made = known[exchange.call] = _made(session, exchange, calls[exchange.call], answer, known)
         made.ended = int(exchange.request["ended"])
         requests.setdefault(int(exchange.request["number"]), []).append((exchange, made, answer))
@@ -544,10 +528,10 @@ def _made(session: OpenSession, exchange: Exchange, call: Call, answer: ModelAns
     system: Sequence[Message] = request.get("system", before.system if before is not None else ())
     tools = read_tools(request["tools"]) if "tools" in request else before.tools if before is not None else ()
     history = lineage.history_after(before)[len(before.system) :] if before is not None else []
-    question = lineage.ask_again(
-        [*system, *history, *request["messages"]], tools, request["edge"], known.get(call.parent),
-        known.get(int(request["after"])), call.prompt_ids, request.get("steered", ""),
-        bool(request.get("anew")),
+    place, header, _, rest, _ = lineage.locate([*system, *history, *request["messages"]], tools)
+    question = Question(
+        place, header, rest, tools, request["edge"], known.get(call.parent), known.get(int(request["after"])),
+        call.prompt_ids, request.get("steered", ""), bool(request.get("anew")),
     )  # fmt: skip
     session.ignored |= Counter(request.get("ignored", ()))
     lineage.clock = int(request["order"])

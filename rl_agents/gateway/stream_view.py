@@ -148,13 +148,13 @@ def _tail(template: ChatTemplate, prompt_ids: Sequence[int]) -> str:
     return str(template.tokenizer.decode(list(prompt_ids[-TAIL:]), skip_special_tokens=False)).rstrip()
 
 
+def _cut(text: str, held: int) -> tuple[str, str]:
+    return (text[:-held], text[-held:]) if held else (text, "")
+
+
 def arguments_text(call: ToolCall) -> str:
     """Return a call's arguments as JSON text."""
     return json.dumps(dict(call.arguments), ensure_ascii=False)
-
-
-def _cut(text: str, held: int) -> tuple[str, str]:
-    return (text[:-held], text[-held:]) if held else (text, "")
 
 
 def answer_id(call: int) -> str:
@@ -174,9 +174,9 @@ def call_of(answer: str | int) -> int:
 
 
 def written_answer(
-    shown: Shown, dialect: Dialect, call: int, start: Start, tokens: int, finish_reason: str
+    shown: Shown, dialect: Dialect, call: int, start: Start, tokens: int, finish_reason: str, index: int = 0
 ) -> ModelAnswer:
-    """Return an answer in the form for clients.
+    """Return answer ``index`` to a request in the form for clients.
 
     Args:
         call: its number, for ids of tool calls.
@@ -190,7 +190,7 @@ def written_answer(
     )
     finish: Finish = "tool_calls" if calls else "stop" if shown.stopped_by or finish_reason == "stop" else "length"
     return ModelAnswer(
-        index=0,
+        index=index,
         call=call,
         id=start.id,
         content=shown.content,

@@ -62,7 +62,6 @@ class EngineActor:
     """Hosts one engine. `InferenceGroup` makes it a Ray actor; `RemoteEngine` talks to it."""
 
     def __init__(self, settings: EngineSettings, name: str = "engine 0") -> None:
-        """Build the engine."""
         # Before torch is imported: with more threads than cores a tiny model's step waits in spin barriers.
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)
         from rl_agents.inference.select import build_engine

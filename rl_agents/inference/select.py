@@ -50,7 +50,9 @@ def check_weight_switch(weight_switch: str, kind: str) -> None:
     Raises:
         InputError: ``weight_switch`` is ``keep``, and this vLLM is older.
     """
-    found = vllm_version() if kind == "vllm" and weight_switch == "keep" else ""
+    if kind != "vllm" or weight_switch != "keep":
+        return
+    found = next((found for name in DISTRIBUTIONS if (found := version_of(name))), "")
     if found and tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < COUNTS_VERSIONS:
         needed = ".".join(map(str, COUNTS_VERSIONS))
         raise InputError(
@@ -126,10 +128,6 @@ def _vllm_obstacle() -> tuple[str, str]:
     if not is_cpu_build and not _has_cuda():
         return "vLLM's CUDA build is installed but no GPU is visible", f"Replace it: pip uninstall vllm && {cpu}"
     return "", ""
-
-
-def vllm_version() -> str:
-    return next((found for name in DISTRIBUTIONS if (found := version_of(name))), "")
 
 
 def _has_cuda() -> bool:

@@ -206,27 +206,25 @@ class TorchEngine:
         max_model_len: int = 1024,
         max_batch: int = 128,
         seed: int = 0,
-        device: str | torch.device | None = None,
         weight_switch: str = "wait",
         switch_timeout_s: float = 120.0,
     ) -> None:
         """Load or adopt a model.
 
         Args:
-            model: checkpoint folder, or a loaded Hugging Face model, into which `sync` writes.
+            model: checkpoint folder, loaded on the GPU if there is one; or a loaded Hugging Face model, which stays on
+                its device, and into which `sync` writes.
             dtype: of the weights, if ``model`` is a folder.
             max_model_len: maximum tokens of prompt and response.
             max_batch: maximum requests decoded together; fewer if `SlotCache` cannot hold so many contexts.
             seed: for requests without a seed.
-            device: None: the GPU if there is one, else the CPU; a loaded model stays on its device.
             weight_switch, switch_timeout_s: see `EngineSettings`.
 
         Raises:
             InputError: the model has layers that this engine cannot cache, or one context does not fit the cache.
         """
         if isinstance(model, (str, Path)):
-            gpu = "cuda" if torch.cuda.is_available() else "cpu"
-            model = load_causal_lm(model, dtype).to(device or gpu)
+            model = load_causal_lm(model, dtype).to("cuda" if torch.cuda.is_available() else "cpu")
         self.model: Any = model
         check_attention(self.model.config, max_model_len)
         self.device, self.max_model_len, self.seed = self.model.device, max_model_len, seed

@@ -100,17 +100,6 @@ class SlotCache:
         #: One block for all keys and values of the same shape, so that they move and grow in one operation.
         self._blocks: dict[tuple[int, ...], torch.Tensor] = {}
 
-    def _allocate(self, capacity: int) -> None:
-        # Zeros instead of empty, because padded queries read column 0, and NaN there would spread.
-        self._blocks = {
-            shape: self._empty.new_zeros(self._shapes.count(shape), self.slots, capacity, *shape)
-            for shape in dict.fromkeys(self._shapes)
-        }
-
-    def _views(self) -> list[torch.Tensor]:
-        parts = {shape: iter(block.unbind(0)) for shape, block in self._blocks.items()}
-        return [next(parts[shape]) for shape in self._shapes]
-
     @property
     def spare(self) -> int:
         """The column for the keys of padding, which no row reads."""
@@ -124,8 +113,13 @@ class SlotCache:
             extra = (0, 0, 0, 0, 0, self.capacity - before)
             self._blocks = {s: torch.nn.functional.pad(block, extra) for s, block in self._blocks.items()}
         else:
-            self._allocate(self.capacity)
-        self.memory = self._views()
+            # Zeros instead of empty, because padded queries read column 0, and NaN there would spread.
+            self._blocks = {
+                shape: self._empty.new_zeros(self._shapes.count(shape), self.slots, self.capacity, *shape)
+                for shape in dict.fromkeys(self._shapes)
+            }
+        parts = {shape: iter(block.unbind(0)) for shape, block in self._blocks.items()}
+        self.memory = [next(parts[shape]) for shape in self._shapes]
 
     def copy(self, targets: list[int], sources: list[int], length: int) -> None:
         """Set the first ``length`` positions of slot ``targets[i]`` to those that ``sources[i]`` had before."""
@@ -147,12 +141,6 @@ class SlotCache:
         if holes:
             self.copy(holes + movers, movers + holes, length)
         return list(zip(holes, movers, strict=True))
-
-
-def pass_cache(memory: Sequence[torch.Tensor], where: torch.Tensor, span: torch.Tensor) -> Cache:
-    """Return Hugging Face's cache over ``memory`` for one forward pass (see `PassLayer`)."""
-    pairs = zip(memory[::2], memory[1::2], strict=True)
-    return Cache(layers=[PassLayer(keys, values, where, span) for keys, values in pairs])
 
 
 #: Recording costs about as much as 300 passes save, so short runs do without it.
@@ -184,9 +172,11 @@ class Step(torch.nn.Module):
         dtype = memory[0].dtype
         hidden = span > position[:, None, :, None]
         mask = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, torch.finfo(dtype).min)
+        pairs = zip(memory[::2], memory[1::2], strict=True)
+        cache = Cache(layers=[PassLayer(keys, values, where, span) for keys, values in pairs])
         output = self.model(
-            input_ids=ids, attention_mask=mask, position_ids=position, past_key_values=pass_cache(memory, where, span),
-            use_cache=True, logits_to_keep=1,
+            input_ids=ids, attention_mask=mask, position_ids=position, past_key_values=cache, use_cache=True,
+            logits_to_keep=1,
         )  # fmt: skip
         return output.logits[:, -1]  # type: ignore[no-any-return]
 

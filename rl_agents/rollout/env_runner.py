@@ -97,9 +97,9 @@ class TextEnvRunner(EnvRunner):
             self.engine.set_handles(handles)
             return
         # The same name after a restart, so that engines drop the requests of the dead predecessor.
-        caller = f"{'evaluation' if self.config.in_evaluation else 'training'} runner {self.worker_index}"
         place = (max(0, self.worker_index - 1), max(1, self.num_workers))
-        self.engine = RemoteEngine(handles, caller, self.config.agent.engine_timeout_s, place)
+        timeout_s = self.config.agent.engine_timeout_s
+        self.engine = RemoteEngine(handles, f"training runner {self.worker_index}", timeout_s, place)
 
     def flush_recorder(self, timeout_s: float) -> bool:
         """Wait until all records are on disk; False if they are not, or if this process was restarted."""

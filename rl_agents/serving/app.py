@@ -177,12 +177,7 @@ class RemotePolicy:
         self._stream = handle.options(stream=True)
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> Piece:
-        """Return a complete answer.
-
-        Raises:
-            ApiError: 429 if the queue is full.
-            EngineError: the engine failed, or the replica died.
-        """
+        """Return a complete answer. Raises `ApiError` (429) for a full queue, `EngineError` for a failure."""
         with _serve_errors():
             piece: Piece = await self._handle.generate.remote(prompt_ids, sampling, target)
         return piece
@@ -245,9 +240,8 @@ class Gateway:
         policy: DeploymentHandle, engine: EngineSettings,
     ) -> None:  # fmt: skip
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        self._keys, self._max_body_bytes = keys, options.max_body_bytes
-        client = RemotePolicy(policy)
-        self._service = Service(options, settings, checkpoint, client, engine.kind)
+        self._keys, self._max_body_bytes = keys, options.max_body_kb * 1024
+        self._service = Service(options, settings, checkpoint, RemotePolicy(policy), engine.kind)
 
     def __serve_build_asgi_app__(self) -> Any:
         return make_api(self._service, self._keys, self._max_body_bytes)

@@ -75,10 +75,6 @@ class ServingOptions:
         if self.admin_key_env and not self.api_key_env:
             raise InputError("admin_key_env without api_key_env: everybody could use the rest; set both")
 
-    @property
-    def max_body_bytes(self) -> int:
-        return self.max_body_kb * 1024
-
 
 def _plain(value: Any) -> Any:
     if not isinstance(value, str):

@@ -230,8 +230,9 @@ class Service:
                     tell(label, Delta(index, content, thoughts, new))
                 if shown.stopped_by:
                     break
-        answer = written_answer(shown, call.dialect, prepared.number + index, prepared.start(label), tokens, reason)
-        return replace(answer, index=index, logprobs=tuple(logprobs) if prepared.params.logprobs else None)
+        number, start = prepared.number + index, prepared.start(label)
+        answer = written_answer(shown, call.dialect, number, start, tokens, reason, index)
+        return replace(answer, logprobs=tuple(logprobs)) if prepared.params.logprobs else answer
 
     async def _sampled(
         self, prompt_ids: Sequence[int], sampling: Sampling, whole: bool = True

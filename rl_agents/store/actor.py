@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two attempts to reach a writer that is restarting.
 RETRY_S = 0.5
+#: Seconds after which an unreachable writer is an error.
+UNREACHABLE_S = 120.0
 #: Seconds for the writer's process to start and open the file, including `PREDECESSOR_S`.
 START_S = 60.0
 #: Most records in one call.
@@ -93,13 +95,8 @@ class RemotePool:
     Writing twice leaves one row, so records can be sent again if the writer dies before it answers.
     """
 
-    def __init__(self, actor: Any, timeout_s: float = 120.0) -> None:
-        """
-        Args:
-            actor: handle of a `PoolActor`.
-            timeout_s: after which an unreachable writer is an error.
-        """
-        self._actor, self._timeout_s = actor, timeout_s
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
         self._waiting: queue.SimpleQueue[tuple[tuple[Record, ...], Future[None]] | None] = queue.SimpleQueue()
         self._error: PoolError | None = None
         self._thread = threading.Thread(target=self._send_all, name="pool", daemon=True)
@@ -119,7 +116,7 @@ class RemotePool:
     def close(self) -> None:
         """Send the remaining records; the actor stays alive."""
         self._waiting.put(None)
-        self._thread.join(self._timeout_s)
+        self._thread.join(UNREACHABLE_S)
 
     def _send_all(self) -> None:
         over = False
@@ -135,17 +132,17 @@ class RemotePool:
 
     def _send(self, records: list[Record]) -> PoolError | None:
         """Send until the writer confirms; return the error if it does not."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + UNREACHABLE_S
         while self._error is None:
             try:
-                ray.get(self._actor.add.remote(records), timeout=self._timeout_s)
+                ray.get(self._actor.add.remote(records), timeout=UNREACHABLE_S)
                 return None
             except ray.exceptions.RayTaskError as error:
                 self._error = PoolError(str(error.cause))
             except RayError as error:  # the writer is restarting
                 if time.monotonic() > deadline:
                     reason = str(error).strip().splitlines()[0]
-                    self._error = PoolError(f"the pool's writer did not answer within {self._timeout_s:g} s: {reason}")
+                    self._error = PoolError(f"the pool's writer did not answer within {UNREACHABLE_S:g} s: {reason}")
             time.sleep(RETRY_S)
         logger.error("%s", self._error)
         return self._error

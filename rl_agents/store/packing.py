@@ -83,12 +83,11 @@ def shared_ids(before: bytes, prompt: bytes) -> int:
 class Calls:
     """Writes and reads the table ``calls`` of an open store.
 
-    Sequences of recent calls are kept in memory, at most ``recent_bytes``; older ones are read again.
+    Sequences of recent calls are kept in memory, at most `RECENT_BYTES`; older ones are read again.
     """
 
-    def __init__(self, connection: sqlite3.Connection, recent_bytes: int = RECENT_BYTES) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._limit = recent_bytes
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._size = 0
 
@@ -188,5 +187,5 @@ class Calls:
             self._size -= len(known) + OVERHEAD
         self._recent[call] = sequence
         self._size += len(sequence) + OVERHEAD
-        while self._size > self._limit and len(self._recent) > 1:
+        while self._size > RECENT_BYTES and len(self._recent) > 1:
             self._size -= len(self._recent.popitem(last=False)[1]) + OVERHEAD

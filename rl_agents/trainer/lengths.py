@@ -319,7 +319,7 @@ def _choose(settings: Settings, found: Dialogues, open_keys: list[str], limit: i
                 f"{found.need(SHORTEST_RESPONSE)} even with responses of {SHORTEST_RESPONSE}: set context=window(2), "
                 "a lower max_turns, or both max_response_tokens and max_model_len"
             )
-    settings.max_model_len = min(_rounded(found.need(settings.max_response_tokens)), most)
+    settings.max_model_len = min(math.ceil(found.need(settings.max_response_tokens) / ROUND) * ROUND, most)
 
 
 def _usual_response(context: ContextPolicy) -> int:
@@ -327,10 +327,6 @@ def _usual_response(context: ContextPolicy) -> int:
 
     usual = RESPONSE if torch.cuda.is_available() else SHORTEST_RESPONSE
     return THINKING * usual if "<think>" in str(context.template.tokenizer.chat_template) else usual
-
-
-def _rounded(tokens: int) -> int:
-    return math.ceil(tokens / ROUND) * ROUND
 
 
 def _said(settings: Settings, found: Dialogues, open_keys: Sequence[str], limit: int | None) -> str:

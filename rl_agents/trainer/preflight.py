@@ -58,7 +58,8 @@ def check_settings(settings: Settings, gpu_gb: float = 80.0) -> list[Finding]:
     at_hand = settings.model == "starter" or folder is not None
     settings = resolve(settings, with_model=at_hand)
     shape = known_shape(settings.model)
-    found = [_keys(settings), *_batch(settings)]
+    keys = f"{len(settings.explicit)} keys, all with an effect on {settings.algo} in {settings.env}"
+    found = [_ok("keys", keys), *_batch(settings)]
     high = rate_caution(settings, shape)
     pairs = [Finding("fails", "pairs", line) for line in cautions(settings) if line != high]
     found += pairs or [_ok("pairs", "no caution")]
@@ -84,10 +85,6 @@ def known_shape(model: str) -> ModelShape | None:
 
 def _ok(about: str, text: str) -> Finding:
     return Finding("ok", about, text)
-
-
-def _keys(settings: Settings) -> Finding:
-    return _ok("keys", f"{len(settings.explicit)} keys, all with an effect on {settings.algo} in {settings.env}")
 
 
 def _batch(settings: Settings) -> list[Finding]:

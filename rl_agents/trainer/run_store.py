@@ -120,7 +120,10 @@ class RunPool:
         self._unconfirmed.clear()
 
     def names(self, iteration: int, trajectories: Sequence[Trajectory], update: int | None = None) -> list[str]:
-        return [self._name(iteration, trajectory, update) for trajectory in trajectories]
+        """Name sessions: iteration, in a search's samples the update, group, member; and the resumption."""
+        place = f"i{iteration}." if update is None else f"i{iteration}.u{update}."
+        again = f".r{self.resumes}" if self.resumes else ""
+        return [f"{place}g{trajectory.group_id}.m{trajectory.member}{again}" for trajectory in trajectories]
 
     def add_batch(self, iteration: int, rows: Sequence[Row], names: Sequence[str], update: int | None = None) -> None:
         """Write `batch_records` of an update, the ``update``-th of an iteration of a search."""
@@ -141,12 +144,6 @@ class RunPool:
             with contextlib.suppress(RayError):  # it is dead, and the file whole without it
                 ray.get(self.actor.close.remote(), timeout=FLUSH_S)
             ray.kill(self.actor)
-
-    def _name(self, iteration: int, trajectory: Trajectory, update: int | None) -> str:
-        """Name a session: iteration, in a search's samples the update, group, member; and the resumption."""
-        place = "" if update is None else f"u{update}."
-        again = f".r{self.resumes}" if self.resumes else ""
-        return f"i{iteration}.{place}g{trajectory.group_id}.m{trajectory.member}{again}"
 
     def _session(self, name: str, kind: SessionKind, iteration: int, t: Trajectory) -> Iterator[Record]:
         yield from (outcome_record(step, name, ordinal, step.call) for ordinal, step in enumerate(t.steps))

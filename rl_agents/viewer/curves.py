@@ -16,8 +16,6 @@ POINTS = 400
 END, CAUSES = "end_cause/", 7
 #: Keys of a run's configuration on the start page.
 KEYS = ("algo", "env", "seed", "model", "iterations", "tasks_per_iteration", "group_size", "lr", "gamma", "gae_lambda")
-#: Keys that may differ between the runs of a band.
-SEED_KEYS = frozenset({"seed"})
 #: Metrics of every iteration on a run's page.
 HEADLINES = (
     "rollout/success_rate", "rollout/return_mean", "rollout/turns_mean", "rollout/zero_advantage_share",
@@ -139,7 +137,7 @@ def bands(found: Sequence[Run]) -> list[list[str]]:
     """Group runs whose configurations differ only in the seed."""
     groups: dict[str, list[str]] = {}
     for run in found:
-        keys = {name: value for name, value in run.settings().items() if name not in SEED_KEYS}
+        keys = {name: value for name, value in run.settings().items() if name != "seed"}
         groups.setdefault(repr(sorted(keys.items())) if keys else run.name, []).append(run.name)
     return list(groups.values())
 

@@ -32,7 +32,7 @@ class Server:
         engine = engine_settings(self.options, self.settings, self.checkpoint)
         self.policy = Policy(engine, self.checkpoint, 0.2)
         self.service = Service(self.options, self.settings, self.checkpoint, self.policy, self.kind)
-        api = make_api(self.service, keys, self.options.max_body_bytes)
+        api = make_api(self.service, keys, self.options.max_body_kb * 1024)
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://localhost")
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:

@@ -16,10 +16,11 @@ from rl_agents.store.trajectory_store import PoolWriter
 READ = """
 import sys, psutil
 from pathlib import Path
+from rl_agents.store import packing
 from rl_agents.store.reader import PoolReader
+packing.RECENT_BYTES = 5_000_000
 memory = lambda: psutil.Process().memory_info().rss / 2**20
 with PoolReader(Path(sys.argv[1])) as reader:
-    reader._calls._limit = 5_000_000
     items = {"calls": reader.calls, "trajectories": reader.trajectories, "stored": reader.stored}[sys.argv[2]]()
     for count, item in enumerate(items, start=1):
         if count == int(sys.argv[3]):

@@ -1,7 +1,8 @@
 """The APIs of agents' clients: OpenAI's Chat Completions and Responses, Anthropic's Messages.
 
 Every dialect is a module with four functions: ``read`` a request (an object of `rl_agents.tools.strict_json`), and
-write a ``whole`` answer, the ``events`` of a stream, and an ``error``.
+write a ``whole`` answer, the ``events`` of a stream, and an ``error``. ``read`` raises `ApiError` (400) for a required
+field that is missing, or a field with a wrong type or an unsupported value.
 """
 
 from __future__ import annotations

@@ -45,11 +45,7 @@ class ChatRequest(DialectRequest):
 
 
 def read(data: Mapping[str, Any]) -> ModelCall:
-    """Read a request.
-
-    Raises:
-        ApiError: 400 for a required field that is missing, or a field with a wrong type or an unsupported value.
-    """
+    """Read a request; see `rl_agents.gateway.dialects`."""
     body, ignored = read_body(ChatRequest, data), Excluded()
     definitions = [*body.tools, *({"function": function} for function in body.functions)]
     note_dropped(ignored, "messages", body.messages, MESSAGE_FIELDS)

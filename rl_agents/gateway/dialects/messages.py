@@ -29,17 +29,13 @@ def system_text(value: Any, excluded: Excluded) -> str:
         ApiError: it is not text.
     """
     blocks = value if isinstance(value, list) else [value]
-    kept = [block for block in blocks if not _is_billing(block)]
+    kept = [b for b in blocks if not (isinstance(b, Mapping) and str(b.get("text")).startswith(BILLING))]
     if len(kept) < len(blocks):
         excluded["system.billing_header"] += 1
     try:
         return read_content(kept if isinstance(value, list) else value, excluded)
     except ValueError as error:
         raise problem("system", error) from None
-
-
-def _is_billing(block: Any) -> bool:
-    return isinstance(block, Mapping) and str(block.get("text")).startswith(BILLING)
 
 
 def messages_from_blocks(items: Sequence[Any], excluded: Excluded) -> tuple[Message, ...]:
@@ -148,11 +144,7 @@ class MessagesRequest(CountRequest):
 
 
 def read(data: Mapping[str, Any]) -> ModelCall:
-    """Read a request.
-
-    Raises:
-        ApiError: 400 for a required field that is missing, or a field with a wrong type or an unsupported value.
-    """
+    """Read a request; see `rl_agents.gateway.dialects`."""
     return _call(read_body(MessagesRequest, data))
 
 

@@ -265,11 +265,7 @@ class ResponsesRequest(DialectRequest):
 
 
 def read(data: Mapping[str, Any]) -> ModelCall:
-    """Read a request.
-
-    Raises:
-        ApiError: 400 for a required field that is missing, or a field with a wrong type or an unsupported value.
-    """
+    """Read a request; see `rl_agents.gateway.dialects`."""
     body, ignored = read_body(ResponsesRequest, data), Excluded()
     for name, kept in (("conversation", "conversations are not kept"), ("prompt", "stored prompts are not kept")):
         if getattr(body, name):

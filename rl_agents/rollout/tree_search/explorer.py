@@ -331,7 +331,8 @@ class Explorer:
         while (node := search.current) is not None:
             score, rollouts = self.states.allocation(node.key, node.depth, self.most)
             if rollouts:
-                return Request(search, self._spec(search, node, rollouts), score, rollouts)
+                seeds = tuple(stream_seed(search.seed, search.expansions, member) for member in range(rollouts))
+                return Request(search, BranchSpec(-1, search.point(node), seeds), score, rollouts)
             self._record_choice(node, score, 0)
             self.states.finish(node.path_keys(), success=False)
             self.counts.backtracks += search.backtrack()
@@ -339,10 +340,6 @@ class Explorer:
 
     def _is_spent(self, search: Search) -> bool:
         return search.ends >= self.settings.search_max_finished
-
-    def _spec(self, search: Search, node: Node, rollouts: int) -> BranchSpec:
-        seeds = tuple(stream_seed(search.seed, search.expansions, member) for member in range(rollouts))
-        return BranchSpec(-1, search.point(node), seeds)
 
     def _numbered(self, requests: Sequence[Request]) -> list[Request]:
         numbered = [replace(r, spec=replace(r.spec, group_id=self.requests + i)) for i, r in enumerate(requests)]
