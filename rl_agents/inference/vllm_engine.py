@@ -128,8 +128,8 @@ class VLLMEngine:
                     tokens, logprobs = sampled(output)
                     if len(tokens) == known:  # outputs share one list, and the one before told these tokens
                         continue
-                    new = range(known, len(tokens))
-                    on_tokens(tokens[known:], logprobs[known:], likeliest(output, new))
+                    likely = likeliest(output, range(known, len(tokens)))
+                    on_tokens(tokens[known:], logprobs[known:], *([likely] if likely else []))
                     known = len(tokens)
         except EngineError:
             raise

@@ -52,7 +52,7 @@ REASONS = {
     "weight_switch": "how long responses run depends on the task",
     **dict.fromkeys(["tool_parser", "reasoning_parser"], "found from the model's chat template"),
     "template_date": "another day than the one on which the run begins",
-    **dict.fromkeys(["gigpo_omega", "state_decay", "success_replay_weight"], ABLATION),
+    **dict.fromkeys(["gigpo_omega", "state_decay", "success_replay_weight", "search_backtrack"], ABLATION),
     **dict.fromkeys(
         ["branching", "novelty_decay"], SEARCH,
     ),
