@@ -78,21 +78,13 @@ WORLDS = {
 }  # fmt: skip
 #: Where 3spo was at 1.00 after a third of its steps.
 HALF = "3spo, half the steps"
-LORA = "grpo, LoRA"
-#: What an arm changes at last.
-LAST = {HALF: ("iterations=6", "eval_interval=2", "checkpoint_interval=6"), LORA: ("lora_rank=16", "lr=1e-4")}
 
 
 def methods(world: World) -> dict[str, tuple[str, ...]]:
     """The keys of each method on a task."""
     tasks = f"tasks_per_iteration={world.episodes // world.group}"
     search = ("algo=3spo", tasks, f"search_steps={world.steps}")
-    groups = ("algo=grpo", tasks, f"group_size={world.group}")
-    single = (f"tasks_per_iteration={world.episodes}", "group_size=1")
-    return {
-        "grpo": groups, "3spo": search, HALF: search, LORA: groups,
-        "steppo": ("algo=steppo", *single), "chain-gae (ours)": ("algo=chain-gae", *single),
-    }  # fmt: skip
+    return {"grpo": ("algo=grpo", tasks, f"group_size={world.group}"), "3spo": search, HALF: search}
 
 
 def start_of(name: str) -> Path:
@@ -126,8 +118,9 @@ def clerk_start(world: World) -> Path:
 
 def arm(name: str, world: World, start: Path) -> Arm:
     """The flags of a method."""
-    keys = (*methods(world)[name], *TRAIN, f"env={world.env}", f"model={start}", *world.keys, *world.train)
-    return Arm(name, sets((*keys, *LAST.get(name, ()))))
+    fewer = ("iterations=6", "eval_interval=2", "checkpoint_interval=6") if name == HALF else ()
+    keys = (*methods(world)[name], *TRAIN, f"env={world.env}", f"model={start}", *world.keys, *world.train, *fewer)
+    return Arm(name, sets(keys))
 
 
 def main() -> None:

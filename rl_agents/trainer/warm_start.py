@@ -43,7 +43,7 @@ def ensure_model(settings: Settings, build_algo: BuildAlgo) -> Path:
     if not (folder / "model.safetensors").is_file():
         starter = starter_spec(env, options)
         print(f"[rl_agents] training the warm-start model for {env} ({starter.takes}, once)", flush=True)
-        keys = {**environment_keys(starter), **chosen_training(settings.starter_iterations)}
+        keys = {**environment_keys(starter.defaults), **chosen_training(settings.starter_iterations)}
         build_starter(build_algo, env, folder, STARTER_SEED, keys, _show_quarters)
     return folder
 
@@ -89,7 +89,7 @@ def build_starter(
             def fill(folder: Path) -> None:
                 _copy_hf(algo, folder)
                 if model:
-                    _write_note(folder, env, {name: value for name, value in keys.items() if name.startswith("env.")})
+                    _write_note(folder, env, environment_keys(keys))
 
             write_atomically(output_dir, fill)
         finally:

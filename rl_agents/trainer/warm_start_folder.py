@@ -38,9 +38,9 @@ def chosen_training(iterations: int) -> dict[str, Any]:
     return {"iterations": iterations} if iterations else {}
 
 
-def environment_keys(starter: StarterSpec) -> dict[str, Any]:
-    """Return the environment's keys that its scripted demonstrator needs, such as ``env.prompt``."""
-    return {name: value for name, value in starter.defaults.items() if name.startswith("env.")}
+def environment_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the environment's keys among those of a run, such as ``env.prompt``."""
+    return {name: value for name, value in keys.items() if name.startswith("env.")}
 
 
 def imitation_keys(starter: StarterSpec, chosen: Mapping[str, Any], model: str = "") -> dict[str, Any]:
@@ -51,7 +51,7 @@ def imitation_keys(starter: StarterSpec, chosen: Mapping[str, Any], model: str =
         model: a pretrained model, which does not use the small network's lengths and learning rates.
     """
     if model:
-        return {**environment_keys(starter), **PRETRAINED, **chosen}
+        return {**environment_keys(starter.defaults), **PRETRAINED, **chosen}
     return {**starter.defaults, **starter.training, **chosen}
 
 
