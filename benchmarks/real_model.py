@@ -78,13 +78,22 @@ WORLDS = {
 }  # fmt: skip
 #: Where 3spo was at 1.00 after a third of its steps.
 HALF = "3spo, half the steps"
+LORA = "grpo, LoRA"
+#: StepPO's critic is a second network of this size: its rate is above the policy's, and it trains alone at first. The
+#: paper's clip range (0.0003) is below the difference between engine and learner in bfloat16.
+STEPPO = ("algo=steppo", "critic_lr=5e-5", "critic_warmup=1", "clip_low=0.02", "clip_high=0.03")
 
 
 def methods(world: World) -> dict[str, tuple[str, ...]]:
-    """The keys of each method on a task."""
+    """The keys of each method on a task; the later value of a key counts."""
     tasks = f"tasks_per_iteration={world.episodes // world.group}"
-    search = ("algo=3spo", tasks, f"search_steps={world.steps}")
-    return {"grpo": ("algo=grpo", tasks, f"group_size={world.group}"), "3spo": search, HALF: search}
+    search = (*TRAIN, "algo=3spo", tasks, f"search_steps={world.steps}")
+    groups = (*TRAIN, "algo=grpo", tasks, f"group_size={world.group}")
+    single = (*TRAIN, f"tasks_per_iteration={world.episodes}", "group_size=1")
+    return {
+        "grpo": groups, LORA: (*groups, "lora_rank=16", "lr=2e-4"), "3spo": search, HALF: search,
+        "steppo": (*single, *STEPPO), "chain-gae (ours)": (*single, "algo=chain-gae"),
+    }  # fmt: skip
 
 
 def start_of(name: str) -> Path:
@@ -119,7 +128,7 @@ def clerk_start(world: World) -> Path:
 def arm(name: str, world: World, start: Path) -> Arm:
     """The flags of a method."""
     fewer = ("iterations=6", "eval_interval=2", "checkpoint_interval=6") if name == HALF else ()
-    keys = (*methods(world)[name], *TRAIN, f"env={world.env}", f"model={start}", *world.keys, *world.train, *fewer)
+    keys = (*methods(world)[name], f"env={world.env}", f"model={start}", *world.keys, *world.train, *fewer)
     return Arm(name, sets(keys))
 
 
