@@ -80,6 +80,7 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "3spo, w/o difference": ("score_difference=none",),
     "3spo, fixed omega": ("novelty_fixed=0.25",),
     "3spo, uniform n": ("search_rollouts=uniform",),
+    "3spo, 4 paths a task": ("search_max_finished=4",),
     "3spo, novelty always": ("novelty_until=always",),
     "3spo, difference of scores": ("score_difference=score",),
     "3spo, counts": ("score_rate=counts",),

@@ -11,11 +11,14 @@ Every round has an empty prefix cache, as after new weights, and other tasks. Al
 model has 0.1 million parameters, so vLLM's work per token is small and the share of everything else large.
 ``--hidden 256 --layers 4`` uses untrained weights of that shape (2.6 million parameters), four turns per episode and
 responses of 24 tokens; ``--hidden 512 --layers 8 --groups 8 --rounds 2`` has 21 million and 64 concurrent episodes.
+``--pretrained append --groups 8 --rounds 3`` plays webshop with the imitated SmolLM2-135M-Instruct of
+`benchmarks.real_model` and this ``context``.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
 from collections.abc import Sequence
@@ -25,6 +28,7 @@ from typing import Any
 import ray
 
 from benchmarks.engine_choice import Round, started, untrained_model
+from benchmarks.real_model import WORLDS, start_of
 from benchmarks.report import command_line, write_result
 from rl_agents.algorithms import Settings
 from rl_agents.data.tasks import step_seed
@@ -121,8 +125,18 @@ def measure(keys: dict[str, Any], rounds: int) -> list[dict[str, float]]:
     return found[WARM_UP:]
 
 
+def pretrained(context: str) -> dict[str, Any]:
+    """Keys of webshop with the imitated model; float32, as bfloat16 samples other tokens in other batches."""
+    world = WORLDS["webshop"]
+    own = dict(assignment.split("=", 1) for assignment in world.keys if not assignment.startswith("tokens_per"))
+    own["dtype"] = "float32"
+    numbers = {name: int(value) if value.isdecimal() else value for name, value in own.items()}
+    return {"env": world.env, "model": str(start_of("webshop")), "context": context, **numbers}
+
+
 def main() -> None:
-    args = command_line(__doc__, {"rounds": 12, "hidden": 0, "layers": 4, "groups": 16}).parse_args()
+    options = {"rounds": 12, "hidden": 0, "layers": 4, "groups": 16, "pretrained": ""}
+    args = command_line(__doc__, options).parse_args()
     name, command = "rollout_efficiency", "python -m benchmarks.rollout_efficiency"
     keys: dict[str, Any] = {"tasks_per_iteration": args.groups, "group_size": GROUP_SIZE, "num_env_runners": 1}
     with tempfile.TemporaryDirectory() as folder:
@@ -130,6 +144,10 @@ def main() -> None:
             name += f"_{args.hidden}x{args.layers}"
             command += f" --hidden {args.hidden} --layers {args.layers}"
             keys |= {"model": untrained_model(Path(folder), "guess_numbers", args.hidden, args.layers), "max_turns": 4}
+        if args.pretrained:
+            name += "_135M_" + re.sub(r"\W", "", args.pretrained)
+            command += f" --pretrained '{args.pretrained}'"
+            keys |= pretrained(args.pretrained)
         results = measure(keys, args.rounds)
     command += f" --groups {args.groups}" if args.groups != 16 else ""
     write_result(name, f"{command} --rounds {args.rounds}", results)

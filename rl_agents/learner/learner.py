@@ -167,7 +167,7 @@ class AgentLearner(TorchLearner):
             self._optimizer_step([training_data.rows[i] for i in minibatch.rows], minibatch, networks)
         self.optimizers.zero_grad()  # gradients need as much memory as the weights
         if self._device.type == "cpu" and sum(weights.numel() for weights in self.optimizers.parameters()) >= LARGE:
-            _hand_back_memory()
+            hand_back_memory()
         self.sums.add("timing_s/update", time.perf_counter() - started, how="max")
         return self.sums.data
 
@@ -321,7 +321,7 @@ class AgentLearner(TorchLearner):
             save_adapter(folder.with_name(ADAPTER), self.policy.lm, self.settings.model, source)
 
 
-def _hand_back_memory() -> None:
+def hand_back_memory() -> None:
     """Return freed memory to the system; glibc kept 1.3 GB after an update of 135 million weights on a CPU."""
     with contextlib.suppress(AttributeError, OSError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -19,6 +20,7 @@ from rl_agents.chat.template import Append, ChatTemplate, Dialogue, chat_text, l
 from rl_agents.inference.base import Completion, Sampling
 from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.inference.torch_model import load_causal_lm
+from rl_agents.learner.learner import hand_back_memory
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 pytestmark = pytest.mark.rllib
@@ -46,6 +48,14 @@ class Letters(gymnasium.Env):
         """See `gymnasium.Env.step`."""
         self.turn += 1
         return "And another one.", action.count("e") / (1 + len(action)), self.turn == 2, False, {}
+
+
+@pytest.fixture(autouse=True)
+def memory_goes_back() -> Iterator[None]:
+    """Each test holds gigabytes, which the tests after it in this process need."""
+    yield
+    gc.collect()
+    hand_back_memory()
 
 
 @pytest.fixture(scope="module")
