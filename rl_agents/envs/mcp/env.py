@@ -6,6 +6,7 @@ rewarded. An episode is as reproducible as the servers' tools.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import threading
@@ -190,7 +191,8 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
             try:
                 client = await self._connection.client.opened()
             except InputError:
-                self.close()  # a later reset begins with servers of its own
+                # A later reset begins with servers of its own. This may be the loop that closing waits for.
+                await asyncio.to_thread(self.close)
                 raise
             tools = choose_tools(client.tools, self.options.tools)
             bound = [BoundTool(tool.tool, partial(client.ask, tool)) for tool in tools]
