@@ -2,25 +2,54 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
-from inference.rig import KINDS, Rig, settings
+from inference.rig import KINDS, VOCABULARY, Rig, settings
 
 from rl_agents.inference.client import RemoteEngine
 from rl_agents.inference.engine_group import InferenceGroup
+from rl_agents.inference.torch_model import load_causal_lm
+
+
+def padded(folder: Path, tiny_model_dir: Path, tied: bool) -> Path:
+    """Write a model of 24 more ids than its tokenizer; without masks most of what it samples would have no text."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
+    if not tied:
+        config = AutoConfig.from_pretrained(tiny_model_dir, tie_word_embeddings=False)
+        model = AutoModelForCausalLM.from_config(config)
+    model.resize_token_embeddings(VOCABULARY + 24, mean_resizing=False)
+    with torch.no_grad():
+        model.get_output_embeddings().weight[VOCABULARY:] = 6 * model.get_output_embeddings().weight[:24]
+    model.save_pretrained(folder)
+    for path in tiny_model_dir.glob("tokenizer*"):
+        shutil.copy(path, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def padded_dir(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return padded(tmp_path_factory.mktemp("padded"), tiny_model_dir, tied=True)
 
 
 @pytest.fixture(scope="session", params=KINDS)
-def rig(request: pytest.FixtureRequest, ray_session: None, tiny_model_dir: Path) -> Iterator[Rig]:
-    from transformers import AutoModelForCausalLM
-
+def rig(
+    request: pytest.FixtureRequest, ray_session: None, padded_dir: Path, tiny_model_dir: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Rig]:  # fmt: skip
+    """One of them has a head of its own, which an update has to reach, too."""
     if request.param != "torch" and find_spec("vllm") is None:
         pytest.skip("vLLM is an optional extra")
-    group = InferenceGroup(settings(request.param, tiny_model_dir))
-    reference = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32).eval()
+    untied = request.param == "vllm-async"
+    folder = padded(tmp_path_factory.mktemp("untied"), tiny_model_dir, tied=False) if untied else padded_dir
+    group = InferenceGroup(settings(request.param, folder))
+    reference = load_causal_lm(folder, "float32").eval()
     yield Rig(group, RemoteEngine(group.handles(), timeout_s=60), request.param, reference)
     group.stop()

@@ -18,6 +18,8 @@ from rl_agents.inference.engine_group import InferenceGroup
 from rl_agents.inference.weights import pack
 
 TOLERANCE = 1e-4
+#: Words of the tokenizer; the models embed more ids.
+VOCABULARY = 200
 KINDS = ("torch", "vllm-inprocess", "vllm-async")
 
 

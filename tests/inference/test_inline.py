@@ -10,7 +10,7 @@ import pytest
 
 from rl_agents.inference import vllm_engine
 from rl_agents.inference.base import EngineError, EngineSettings, Sampling
-from rl_agents.inference.vllm_engine import InlineLLM, VLLMEngine
+from rl_agents.inference.vllm_engine import InlineLLM, SteppedLLM, VLLMEngine
 
 
 class Stand:
@@ -90,13 +90,19 @@ def test_a_request_that_is_given_up_is_aborted(engine: VLLMEngine, stand: Stand)
     assert stand.steps[-2:] == [["1"]] * 2
 
 
-def test_a_step_that_fails_answers_everybody_now_and_later(engine: VLLMEngine, stand: Stand) -> None:
+@pytest.mark.parametrize("kind", [InlineLLM, SteppedLLM])
+def test_a_step_that_fails_answers_everybody_now_and_later(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, kind: type[SteppedLLM]
+) -> None:
+    monkeypatch.setattr(vllm_engine, "_start", lambda settings: kind(stand))
+    engine = VLLMEngine(EngineSettings("", kind="vllm"))
+
     async def scenario() -> list[Any]:
         return await asyncio.gather(ask(engine), ask(engine), return_exceptions=True)
 
     stand.fails = True
     for answer in (*asyncio.run(scenario()), *asyncio.run(scenario())):
-        assert isinstance(answer, EngineError) and "out of memory" in str(answer)
+        assert isinstance(answer, EngineError) and "step failed: RuntimeError('out of memory')" in str(answer)
     assert engine.dead is not None
 
 
