@@ -236,6 +236,7 @@ def replay_settings(settings: Settings) -> Settings:
     Several learners and learners on GPUs stay: another number adds up gradients in another order.
     """
     settings.num_env_runners, settings.engine, settings.async_level, settings.stream = 0, "torch", 0, False
+    settings.placement = "separate"
     if settings.num_learners == 1 and not settings.gpus_per_learner:
         settings.num_learners = 0
     return settings
