@@ -1,12 +1,14 @@
 """A real gateway process on a real pool that kills itself (SIGKILL) at the instant that it was told.
 
-``python killed_server.py MODEL POOL INSTANT``: prints its address; the second line tells the session's key, if new.
+``python killed_server.py MODEL POOL INSTANT`` prints its address and the session's key, if new.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +63,9 @@ class DeadlyEngine(TorchEngine):
         die()
 
 
-async def main(model: str, path: str, instant: str) -> None:
+@contextlib.asynccontextmanager
+async def opened(model: str, path: str, instant: str = "") -> AsyncIterator[tuple[str, str]]:
+    """A gateway that goes on where the pool ends: its address, and the session's key if that is new."""
     engine = DeadlyEngine(model, max_model_len=2000)
     engine.deadly = instant == "during the stream"
     limits = GatewayLimits(max_model_len=2000, max_response_tokens=24)
@@ -72,8 +76,13 @@ async def main(model: str, path: str, instant: str) -> None:
         key = "" if again else gateway.open(Opening("s", 0, 0, 7, "t"))
         pool.flush()
         async with serving(gateway) as url:
-            print(url, key, flush=True)
-            await asyncio.sleep(3600)
+            yield url, key
+
+
+async def main(model: str, path: str, instant: str) -> None:
+    async with opened(model, path, instant) as (url, key):
+        print(url, key, flush=True)
+        await asyncio.sleep(3600)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """kill -9 of a real gateway process: no answer that was sampled is lost, and no question has two."""
 
+import asyncio
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from chat_models import save_chat_model
-from gateway.killed_server import INSTANTS
+from gateway.killed_server import INSTANTS, opened
 from processes import free_port
 
 from rl_agents.data.tasks import step_seed
@@ -38,13 +39,6 @@ def process(*command):
             yield running
         finally:
             running.kill()
-
-
-@contextmanager
-def gateway(model, pool, instant=""):
-    with process(sys.executable, str(SERVER), str(model), str(pool), instant) as running:
-        url, _, key = running.stdout.readline().strip().partition(" ")
-        yield running, url, key
 
 
 def ask(url, key, body, retry=0):
@@ -75,14 +69,26 @@ def broken_stream(url, key, body):
     return lines
 
 
+def at_gateway(model, pool, work):
+    """What ``work`` returns at a gateway in this process."""
+
+    async def serve():
+        async with opened(str(model), str(pool)) as (url, key):
+            return await asyncio.to_thread(work, url, key)
+
+    return asyncio.run(serve())
+
+
 @pytest.fixture(scope="module")
 def undisturbed(model, tmp_path_factory):
     """The answers of two turns without a kill."""
     pool = tmp_path_factory.mktemp("pool") / "pool.sqlite"
-    with gateway(model, pool) as (_, url, key):
+
+    def talk(url, key):
         first = message_of(ask(url, key, FIRST))
-        second = message_of(ask(url, key, turn(first)))
-    return [first["content"], second["content"]], calls_of(pool)
+        return [first["content"], message_of(ask(url, key, turn(first)))["content"]]
+
+    return at_gateway(model, pool, talk), calls_of(pool)
 
 
 def turn(first):
@@ -98,13 +104,15 @@ def calls_of(pool):
 def test_a_killed_gateway_loses_no_answer_and_gives_none_twice(instant, model, tmp_path, undisturbed):
     pool, (texts, calls) = tmp_path / "pool.sqlite", undisturbed
     body = {**FIRST, "stream": True} if instant == "during the stream" else FIRST
-    with gateway(model, pool, instant) as (running, url, key):
+    with process(sys.executable, str(SERVER), str(model), str(pool), instant) as running:
+        url, _, key = running.stdout.readline().strip().partition(" ")
         seen = broken_stream(url, key, body)
         assert running.wait(120) == -signal.SIGKILL
     with PoolReader(pool) as reader:
         states = [exchange.state for exchange in reader.exchanges("s")]
         assert states == (["started", "finished"] if instant == "after commit" else ["started"])
-    with gateway(model, pool) as (_, url, new_key):
+
+    def go_on(url, new_key):
         assert new_key == ""  # the session continues under its old key
         again = ask(url, key, body, retry=1)
         if instant == "during the stream":
@@ -114,8 +122,9 @@ def test_a_killed_gateway_loses_no_answer_and_gives_none_twice(instant, model, t
         else:
             assert streamed(seen) == ""
             first = message_of(again)
-        second = message_of(ask(url, key, turn(first)))
-    assert [first["content"], second["content"]] == texts
+        return [first["content"], message_of(ask(url, key, turn(first)))["content"]]
+
+    assert at_gateway(model, pool, go_on) == texts
     assert calls_of(pool) == calls and calls[0][0] == step_seed(7, 0)
 
 
