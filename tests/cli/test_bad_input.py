@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 import sys
@@ -42,11 +41,9 @@ def test_the_table_of_command_lines(row: str, nothing_starts, tmp_path, monkeypa
     assert words in captured.err and captured.out == "" and list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("argv", [["--algo", "grop"], ["--env", "gues_numbers"], ["--set", "lrr=1"], ["--bogus"]])
-def test_the_same_from_a_shell(argv, tmp_path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(RUN), *argv], cwd=tmp_path, capture_output=True, text=True, env={**os.environ}, check=False
-    )
+def test_the_same_from_a_shell(tmp_path) -> None:
+    command = [sys.executable, str(RUN), "--bogus"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
