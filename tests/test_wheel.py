@@ -82,18 +82,12 @@ def test_its_metadata(wheel: Path) -> None:
     assert commit.strip().removesuffix("+changes") == commit_of(ROOT)
 
 
-def test_it_lists_helps_and_refuses_from_any_folder(installed: Path, tmp_path: Path) -> None:
+def test_it_lists_helps_refuses_and_knows_3spo_from_any_folder(installed: Path, tmp_path: Path) -> None:
     listed = call(installed, tmp_path, "list", "recipes")
     assert f"(in {installed / 'rl_agents' / 'tune_configs' / 'recipes'})" in listed.stdout, listed.stderr
     assert "guess_numbers_grpo" in listed.stdout and listed.returncode == 0
     helped = call(installed, tmp_path, "--help", script=True)
     assert helped.stdout.startswith("usage: rl-agents ") and "run.py" not in helped.stdout and helped.returncode == 0
-    wrong = call(installed, tmp_path, "--config", "gues_numbers_grpo")
-    assert wrong.returncode == 2
-    assert wrong.stderr == "error: unknown recipe 'gues_numbers_grpo': did you mean 'guess_numbers_grpo'?\n"
-
-
-def test_3spo_is_the_same_as_in_the_repository(installed: Path, tmp_path: Path) -> None:
     stopped = call(installed, tmp_path, "--algo", "3spo", "--set", "groupsize=4")
     assert "--algo 3spo without --env uses the preset tune_configs/recipes/alfworld_3spo" in stopped.stdout
     assert (stopped.returncode, stopped.stderr) == (2, "error: unknown key 'groupsize': did you mean 'group_size'?\n")

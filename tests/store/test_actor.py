@@ -13,7 +13,7 @@ from rl_agents.errors import InputError
 from rl_agents.store.actor import RemotePool, start_pool_actor
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import Event
-from rl_agents.store.trajectory_store import PoolError, PoolWriter
+from rl_agents.store.trajectory_store import PoolError
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -22,11 +22,6 @@ def test_a_damaged_file_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "p").write_text("this is no database, and longer than a hundred bytes " * 10)
     with pytest.raises(InputError, match=r"p: not a pool, or a damaged one"):
         start_pool_actor(tmp_path / "p")
-
-
-def test_another_writer_is_named(tmp_path: Path) -> None:
-    with PoolWriter(tmp_path / "p"), pytest.raises(InputError, match=f"already written to by process {os.getpid()}"):
-        start_pool_actor(tmp_path / "p", wait_s=0.1)
 
 
 def test_a_writer_that_does_not_start_is_named(tmp_path: Path) -> None:
