@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import scale_simulation
 from benchmarks.scale_simulation import STEPS_PER_S, cores, job, measure, measure_pool, picture, table
 
 TURNS, EPISODES = 2, 16
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_a_small_simulation_counts_every_part(tmp_path: Path) -> None:
+def test_a_small_simulation_counts_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale_simulation, "in_new_process", lambda work, message: work(message))
     case = measure(job(tmp_path / "model", TURNS), 12, EPISODES, 200.0, tmp_path / "run.sqlite")
     pool = measure_pool(EPISODES, tmp_path / "pool.sqlite")
     assert (case["in flight"], case["runners"], case["steps"]) == (1200, 75, EPISODES * TURNS)
