@@ -126,7 +126,7 @@ def test_calls_cancelled_around_a_sync_leave_nothing_behind(rig: Rig, mode: str)
     """A client asks for much and comes back under another name, before, during and after a sync."""
     weights, handle = Weights(rig), rig.group.handles()[0]
     before = stats(handle)["outstanding"]  # of clients that earlier tests left
-    asked = [(number, prompt, Sampling(60, seed=0)) for number, prompt in enumerate(prompts(80))]
+    asked = [(number, prompt, LONG) for number, prompt in enumerate(prompts(80))]
 
     async def scenario() -> None:
         await handle.exchange.remote("dying/1", asked)
