@@ -194,6 +194,22 @@ def test_shared_and_packed_rows_give_the_same_update_with_any_learners(local: Le
         assert all(found == pytest.approx(expected, abs=1e-5) for expected, found in pairs), network
 
 
+def test_a_state_moves_between_one_learner_and_several(
+    local: Learners, remote: Learners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a checkpoint holds: both go on from it alike, whoever has written it."""
+    for writer in (local, remote):
+        writer.updated()
+        state = copy.deepcopy(writer.group.full_state())
+        assert state["optimizer"]["steps"] == 1
+        for learners in (local, remote):
+            monkeypatch.setattr(learners, "start", state)
+        expected, found = local.updated(), remote.updated()
+        assert largest_difference(expected[0], found[0]) < 1e-5
+        assert found[1]["actor/pg_loss"] == pytest.approx(expected[1]["actor/pg_loss"], rel=1e-4)
+        monkeypatch.undo()
+
+
 def test_sharded_learners_hold_half_of_the_numbers_each(local: Learners, remote: Learners) -> None:
     held = [answer.get() for answer in remote.group.foreach_learner(numbers_held)]
     share = 2 if remote.group.config.agent.learner_sharding == "fsdp" else 1

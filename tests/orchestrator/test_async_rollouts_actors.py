@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from orchestrator.test_fault_tolerance import train
+from orchestrator.test_fault_tolerance import kill_learner, open_loop
 from trained import policy_weights
 
 from rl_agents.store.reader import PoolReader
@@ -52,7 +52,8 @@ def test_runners_and_timing_change_nothing(ray_session: None, beginner_model_dir
     assert [(version, behind) for version, behind, _ in expected] == [(max(0, i - 2), min(2, i)) for i in range(5)], (
         "all iterations learned something, by these versions"
     )
-    weights, seen = run(build(beginner_model_dir, **keys, num_env_runners=2), hurry=False)
+    # Engines in the runners' processes: two to start, not three.
+    weights, seen = run(build(beginner_model_dir, **keys, num_env_runners=2, placement="colocate"), hurry=False)
     assert seen == expected
     assert all(torch.equal(tensor, weights[name]) for name, tensor in reference.items())
 
@@ -65,12 +66,20 @@ def test_lost_learners_go_back_and_what_was_in_flight_is_not_sampled_again(
     quiet = build(beginner_model_dir, **keys)
     struck = build(beginner_model_dir, **keys, num_env_runners=1, num_learners=1)
     try:
-        expected, _ = train(quiet, tmp_path / "quiet", {})
-        folder, shown = train(struck, tmp_path / "struck", {3: 0})
-        assert "learner 0 of 1 died" in shown and "continue after iteration 2" in shown
-        for mine, theirs in zip(folder.read_metrics(), expected.read_metrics(), strict=True):
+        expected, _ = open_loop(quiet, tmp_path / "quiet")
+        loop, shown = open_loop(struck, tmp_path / "struck")
+        assert expected.run()
+        while loop.advance()["iteration"] < 3:
+            pass
+        kill_learner(struck, 0)
+        assert loop.run()
+        text, folder, other = shown.getvalue(), loop.folder, expected.folder
+        assert "learner 0 of 1 died" in text and "continue after iteration 2" in text
+        for mine, theirs in zip(folder.read_metrics(), other.read_metrics(), strict=True):
             for tag in ("iteration", "rollout/return_mean", "rollout/async_level", "actor/pg_loss", "eval/return_mean"):
                 assert mine.get(tag, 0.0) == pytest.approx(theirs.get(tag, 0.0), rel=1e-4), tag
+        assert folder.read_summary()["learner_restarts"] == 1
+        assert folder.read_summary()["episodes"] == other.read_summary()["episodes"] == 5 * 16
         with PoolReader(folder.pool) as pool:
             seeds = Counter(call.sampling_seed for call in pool.calls())
         assert len(seeds) == 5 * 16 * 3 and set(seeds.values()) == {1}, "every call of the run, once"

@@ -1,4 +1,4 @@
-"""Real env runner actors, and an environment that ends them."""
+"""A real env runner actor with an engine of its own, and what ends it: an environment, and that engine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from orchestrator.test_fault_tolerance import runner_pids
 
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.progress import Progress
@@ -19,8 +20,9 @@ from tests.orchestrator.process_envs import DEADLY
 
 KEYS: dict[str, Any] = {
     "env": "gymnasium:tests.orchestrator.process_envs:Odd", "env.train_tasks": 6, "env.test_tasks": 4, "engine":
-    "torch", "num_env_runners": 2, "tasks_per_iteration": 6, "group_size": 2, "iterations": 2, "eval_episodes": 4,
+    "torch", "num_env_runners": 1, "tasks_per_iteration": 6, "group_size": 2, "iterations": 2, "eval_episodes": 4,
     "eval_interval": 0, "max_turns": 2, "max_response_tokens": 6, "max_model_len": 128, "engine_timeout_s": 20.0,
+    "placement": "colocate",
 }  # fmt: skip
 
 
@@ -60,3 +62,15 @@ def test_a_task_that_ends_its_process_twice_is_left_out_and_the_run_goes_on(
     assert algo.rollout_workers.collector.fault_tolerance.deaths == {name: 2, "seed-1": 1}, (
         "what is known of now is not forgotten"
     )
+
+
+def test_a_runner_whose_engine_died_is_replaced_and_has_the_last_weights(algo: AgentAlgorithm) -> None:
+    def break_engine(runner: Any) -> None:
+        runner.engine.dead = "its step failed"
+
+    assert algo.rollout_workers is not None
+    runners, before = algo.rollout_workers.collector.runners, runner_pids(algo)
+    runners.tell(runners.ids(), break_engine)
+    metrics = algo.train()["agent"]
+    assert metrics["rollout/episodes"] == 12 and metrics["rollout_corr/logprob_diff_max"] < 1e-4
+    assert runner_pids(algo) != before

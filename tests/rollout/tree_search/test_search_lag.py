@@ -1,5 +1,10 @@
-"""Searches with a lag of 1: a tick is learned from while the next one is expanded; one thread has the same results."""
+"""Searches with a lag of 1: a tick is learned from while the next one is expanded; one thread has the same results.
 
+With actors, too, of which a killed one costs time only.
+"""
+
+import os
+import signal
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from orchestrator.test_fault_tolerance import runner_pids
 from rollout.tree_search.test_search_metrics import World, explorer_of
 from rollout.tree_search.test_search_training import searched, train, weights
 
@@ -125,14 +131,28 @@ def test_samples_are_one_update_old_also_when_resumed(beginner_model_dir: Path, 
     assert all(torch.equal(tensor, weights(second)[name]) for name, tensor in weights(whole).items())
 
 
-def test_actors_learn_what_one_process_does(ray_session: None, beginner_model_dir: Path) -> None:
+def test_actors_of_which_one_is_killed_learn_what_one_process_does(ray_session: None, beginner_model_dir: Path) -> None:
     local = build(beginner_model_dir, algo="3spo")
-    actors = build(beginner_model_dir, algo="3spo", num_env_runners=2)
+    actors = build(beginner_model_dir, algo="3spo", num_env_runners=2, placement="colocate")
     try:
-        for _ in range(3):
+        assert actors.rollout_workers is not None
+        collector, calls, resampled, finished = actors.rollout_workers.collector, [], 0.0, 0.0
+        pids, expand = runner_pids(actors), collector.expand
+
+        def expand_while_a_runner_dies(specs: Any) -> Any:
+            calls.append(len(specs))
+            if len(calls) == 2:  # the start states are known, their children are being sampled
+                threading.Timer(0.02, os.kill, (pids[0], signal.SIGKILL)).start()
+            return expand(specs)
+
+        collector.expand = expand_while_a_runner_dies  # type: ignore[method-assign]
+        for _ in range(2):
             expected, metrics = train(local, 1)[0], train(actors, 1)[0]
             assert metrics["search/score_mean"] == expected["search/score_mean"]
-        assert expected["actor/grad_norm"] > 0
+            resampled += metrics["rollout/resampled_episodes"]
+            finished += metrics["rollout/episodes"]
+        assert expected["actor/grad_norm"] > 0 and resampled > 0
+        assert searched(actors).states.finished == finished, "none lost, none counted twice"
         assert all(torch.equal(tensor, weights(actors)[name]) for name, tensor in weights(local).items())
     finally:
         actors.stop()
