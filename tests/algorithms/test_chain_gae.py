@@ -241,7 +241,7 @@ def test_it_is_step_gae_over_the_chains_values(layout: str, found: list[Trajecto
 
 
 def build(model_dir: Path, **keys: Any) -> AgentAlgorithm:
-    chosen = {"model": str(model_dir), "tasks_per_iteration": 12, "minibatches": 1, **keys, "algo": "chain-gae"}
+    chosen = {"model": str(model_dir), "tasks_per_iteration": 6, "minibatches": 1, **keys, "algo": "chain-gae"}
     return AgentConfig().environment("guess_numbers").training(**chosen).local().build_algo()
 
 
@@ -260,13 +260,6 @@ def test_a_run_counts_what_it_learned_from(beginner_model_dir: Path) -> None:
         assert metrics["rollout/zero_advantage_share"] < 1 and "critic/explained_variance" in metrics
     assert sum(weight for weight, *_ in remembered(algo).to_json()["states"].values()) == steps
     assert algo.learner_group.full_state()["rl_module"].keys() == {"default_policy"}, "there is no critic network"
-    algo.stop()
-
-
-def test_an_iteration_that_is_not_learned_from_is_not_remembered(beginner_model_dir: Path) -> None:
-    keys = {"old_logprobs": "learner", "rollout_correction": "geo_rs", "rollout_correction_bounds": [5.0, 6.0]}
-    algo = build(beginner_model_dir, **keys)
-    assert algo.train()["agent"]["actor/skipped_iterations"] == 1 and len(remembered(algo).chain) == 0
     algo.stop()
 
 
@@ -290,7 +283,7 @@ def test_a_checkpoint_holds_what_is_remembered(beginner_model_dir: Path, tmp_pat
     algo.stop()
 
 
-SOLVED: dict[str, Any] = {"success_replay": 2, "tasks_per_iteration": 24}
+SOLVED: dict[str, Any] = {"success_replay": 2, "tasks_per_iteration": 8}
 
 
 @pytest.mark.parametrize(

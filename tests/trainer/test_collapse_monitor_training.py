@@ -38,18 +38,24 @@ def summary(path: Path) -> dict[str, Any]:
     return dict(json.loads((path / "summary.json").read_text()))
 
 
-def test_warn_says_it_once_and_goes_on(beginner_model_dir: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def fallen(beginner_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, str]:
+    """A whole run and what it said."""
     algo = build(beginner_model_dir)
-    loop, shown = open_loop(algo, tmp_path / "run")
+    loop, shown = open_loop(algo, tmp_path_factory.mktemp("fallen") / "run")
     assert loop.run()
-    text = shown.getvalue()
+    algo.stop()
+    return loop.folder, shown.getvalue()
+
+
+def test_warn_says_it_once_and_goes_on(fallen: tuple[RunFolder, str]) -> None:
+    folder, text = fallen
     assert text.count("the policy has degraded below its start: success 0.0") == 1
     assert "below start 0." in text.splitlines()[-1]
-    records = loop.folder.read_metrics()
+    records = folder.read_metrics()
     assert [r["collapse_monitor/sample"] for r in records[1:]] == [r["rollout/success_rate"] for r in records[1:]]
     assert records[-1][collapse_monitor.SUCCESS] < records[-1][collapse_monitor.START] - 0.1
-    assert summary(tmp_path / "run")["policy_end"] == records[-1][collapse_monitor.SUCCESS]
-    algo.stop()
+    assert summary(folder.path)["policy_end"] == records[-1][collapse_monitor.SUCCESS]
 
 
 def test_stop_ends_the_run_with_a_checkpoint_and_says_why(beginner_model_dir: Path, tmp_path: Path) -> None:
@@ -64,15 +70,13 @@ def test_stop_ends_the_run_with_a_checkpoint_and_says_why(beginner_model_dir: Pa
     algo.stop()
 
 
-def test_a_resumed_run_is_guarded_exactly(beginner_model_dir: Path, tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    whole = build(beginner_model_dir)
-    loop, _ = open_loop(whole, path)
-    records = [loop.advance() for _ in range(8)]
-    whole.stop()
-    cut = 6
+def test_a_resumed_run_is_guarded_exactly(
+    fallen: tuple[RunFolder, str], beginner_model_dir: Path, tmp_path: Path
+) -> None:
+    folder, cut = fallen[0], 6
+    records = folder.read_metrics()[1:]
     second = build(beginner_model_dir)
-    second.restore_run_checkpoint(loop.folder.checkpoint(cut))
+    second.restore_run_checkpoint(folder.checkpoint(cut))
     kept = [record for record in records if record["iteration"] <= cut]
     again = RunFolder.create(tmp_path / "again", second.settings)
     again.write_metrics([{"iteration": 0, "eval/success_rate": 0.0}, *kept])
