@@ -30,12 +30,18 @@ def start(sweep: Sweep, output: Path) -> SweepTrial:
     return SweepTrial({"sweep": sweep, "output": str(output), "cluster_gpus": 0.0, "trial": trial})
 
 
-def test_what_a_run_says_of_its_episodes_reaches_the_sweep(beginner_model_dir: Path, tmp_path: Path) -> None:
+def test_what_a_run_says_of_its_episodes_reaches_the_sweep_and_what_breaks_leaves_its_traceback(
+    beginner_model_dir: Path, tmp_path: Path
+) -> None:
     trial = start(make_sweep(beginner_model_dir, (1e-3,), run={"max_response_tokens": 1}), tmp_path)
     first, second = trial.train(), trial.train()
     assert any("have a response cut at max_response_tokens=1" in note for note in first["notes"])
     assert "notes" not in second, "it is the same"
-    trial.stop()
+    (trial.folder.path / "metrics.jsonl").unlink()
+    (trial.folder.path / "metrics.jsonl").mkdir()  # the disk turns against the run
+    with pytest.raises(IsADirectoryError):
+        trial.train()
+    assert "IsADirectoryError" in (trial.folder.path / "error.log").read_text()
 
 
 def test_a_trial_that_starts_again_goes_on_from_its_own_checkpoint(beginner_model_dir: Path, tmp_path: Path) -> None:
@@ -55,11 +61,19 @@ def test_a_trial_that_starts_again_goes_on_from_its_own_checkpoint(beginner_mode
     assert run.read_summary()["status"] == "done"
 
 
-def test_a_trial_waits_until_the_process_before_has_ended(beginner_model_dir: Path, tmp_path: Path) -> None:
+def test_a_trial_waits_until_the_process_before_has_ended_and_is_refused_if_it_does_not(
+    beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Tune starts the new trial at once, while the old one still saves and closes."""
     sweep = make_sweep(beginner_model_dir, (1e-3,), run={"checkpoint_interval": 0})
     first = start(sweep, tmp_path)
     first.train()
+    with monkeypatch.context() as soon:
+        soon.setattr("rl_agents.tuning.trial.PREDECESSOR_S", 0.1)
+        refused = start(sweep, tmp_path)
+    result = refused.train()
+    refused.stop()
+    assert result["done"] and f"process {os.getpid()}; a trial has one process" in result["bad_input"]
     ending = threading.Timer(1.0, first.stop)
     ending.start()
     second = start(sweep, tmp_path)
@@ -68,18 +82,6 @@ def test_a_trial_waits_until_the_process_before_has_ended(beginner_model_dir: Pa
     assert second.train()["iteration"] == 2
     second.stop()
     assert second.folder.read_summary()["status"] == "interrupted"
-
-
-def test_a_trial_that_another_process_plays_is_refused(
-    beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rl_agents.tuning.trial.PREDECESSOR_S", 0.1)
-    sweep = make_sweep(beginner_model_dir, (1e-3,))
-    first, second = start(sweep, tmp_path), start(sweep, tmp_path)
-    result = second.train()
-    assert result["done"] and f"process {os.getpid()}; a trial has one process" in result["bad_input"]
-    for trial in (second, first):
-        trial.stop()
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -115,14 +117,3 @@ def test_a_trial_whose_episodes_all_fail_is_not_tried_again(beginner_model_dir: 
     trial.stop()
     assert result["done"] and "8 of 8 evaluation episodes failed" in result["bad_input"]
     assert trial.folder.read_summary()["status"] == "failed"
-
-
-def test_what_breaks_leaves_its_traceback(beginner_model_dir: Path, tmp_path: Path) -> None:
-    sweep = make_sweep(beginner_model_dir, (1e-3,))
-    trial = start(sweep, tmp_path)
-    trial.train()
-    (trial.folder.path / "metrics.jsonl").unlink()
-    (trial.folder.path / "metrics.jsonl").mkdir()  # the disk turns against the run
-    with pytest.raises(IsADirectoryError):
-        trial.train()
-    assert "IsADirectoryError" in (trial.folder.path / "error.log").read_text()
