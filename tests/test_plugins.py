@@ -293,7 +293,8 @@ def test_a_sweep_whose_trials_have_actors(ray_session: None, folder: Path, begin
     """Two trials of 2.5 CPUs or more on 4 CPUs would block each other's actors."""
     keys = {
         "plugins": NAMES, "algo": "own-median", "env": "own-lock", "model": str(beginner_model_dir), "engine": "torch",
-        "num_env_runners": 1, "num_learners": 1, "max_response_tokens": 8, "max_model_len": 256, "save_trajectories": 0,
+        "num_env_runners": 1, "num_learners": 1, "placement": "colocate", "max_response_tokens": 8,
+        "max_model_len": 256, "save_trajectories": 0,
         **{name: yaml.safe_load(value) for name, value in (item.split("=") for item in FEW)}, "eval_episodes": 0,
     }  # fmt: skip
     sweep = {"set": keys, "space": {"own_median_weight": [0.5, 0.25]}, "metric": "rollout/success_rate"}
