@@ -1,4 +1,4 @@
-"""Every algorithm for real: one iteration on guess_numbers; DAPO's retries; exact resume; an algorithm in one file."""
+"""Every algorithm for real: one iteration on guess_numbers; DAPO's retries; an algorithm in one file."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import gymnasium
 import pytest
 import torch
 from algorithms.test_recipes import LEARNING, ROOT
-from trained import train
 
 import rl_agents.algorithms as registry
+from rl_agents.algorithms.chain_gae import ChainCritic
 from rl_agents.config.options import keys_of, read_options
 from rl_agents.data.selection import SelectionError
 from rl_agents.errors import InputError
@@ -63,9 +63,8 @@ def test_narrow_clips_in_bfloat16_before_the_first_step(
     assert clipped or metrics["actor/ratio_mean"] == 1.0
 
 
+#: Each part alone: `learner/test_learner_group.py`, `test_tree_credit.py`.
 STEPPO_ARMS = [
-    {"steppo_credit": "token_gae"},
-    {"ratio_level": "token", "clip_low": 0.2, "clip_high": 0.2},
     {"steppo_credit": "token_gae", "ratio_level": "token", "loss_agg_mode": "token-mean"},
     {"sample_layout": "per_step", "loss_agg_mode": "step-mean-in-traj"},
 ]
@@ -92,24 +91,13 @@ def test_mismatch_correction_and_kl_in_the_reward_train(beginner_model_dir: Path
 
 def test_everything_rejected_skips_the_iteration(beginner_model_dir: Path) -> None:
     keys = {"old_logprobs": "learner", "rollout_correction": "geo_rs", "rollout_correction_bounds": [5.0, 6.0]}
-    algo = build(beginner_model_dir, "grpo", **keys)
+    algo = build(beginner_model_dir, "chain-gae", **keys)
     before = weights(algo)
     metrics = algo.train()["agent"]
     assert metrics["actor/skipped_iterations"] == 1 and algo.place.position == 3
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(algo).items())
+    assert isinstance(algo.memory, ChainCritic) and len(algo.memory.chain) == 0, "nor is it remembered"
     algo.stop()
-
-
-def test_resume_counts_the_tasks_that_dynamic_sampling_took(beginner_model_dir: Path, tmp_path: Path) -> None:
-    keys = {"kl_in_reward_coef": 0.1, "max_generation_batches": 40, "lr": 1e-4}
-    whole = build(beginner_model_dir, "dapo", **keys)
-    straight = [train(whole)[0] for _ in range(3)]
-    assert whole.place.position > 3 * KEYS["tasks_per_iteration"], "no further tasks were asked for"
-    first = build(beginner_model_dir, "dapo", **keys)
-    train(first)[0]
-    first.save_run_checkpoint(tmp_path / "000001")
-    second = AgentAlgorithm.from_checkpoint(tmp_path / "000001")
-    assert [train(second)[0] for _ in range(2)] == straight[1:]
 
 
 class AlwaysWon(gymnasium.Env[str, str]):

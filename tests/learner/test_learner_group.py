@@ -200,10 +200,10 @@ def test_a_state_moves_between_one_learner_and_several(
     """What a checkpoint holds: both go on from it alike, whoever has written it."""
     for writer in (local, remote):
         writer.updated()
-        state = copy.deepcopy(writer.group.full_state())
+        state = writer.group.full_state()
         assert state["optimizer"]["steps"] == 1
-        for learners in (local, remote):
-            monkeypatch.setattr(learners, "start", state)
+        for learners in (local, remote):  # an optimizer goes on in the moments that it is given
+            monkeypatch.setattr(learners, "start", copy.deepcopy(state))
         expected, found = local.updated(), remote.updated()
         assert largest_difference(expected[0], found[0]) < 1e-5
         assert found[1]["actor/pg_loss"] == pytest.approx(expected[1]["actor/pg_loss"], rel=1e-4)

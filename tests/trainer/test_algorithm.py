@@ -23,21 +23,18 @@ def build(model_dir: Path, env: str = "guess_numbers", **keys: Any) -> AgentAlgo
     return config.build_algo()
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "ppo", "chain-gae"])
-def test_resume_is_exact(beginner_model_dir: Path, tmp_path: Path, algorithm: str) -> None:
-    keys = {"algo": algorithm, "kl_coef": 0.01}
-    whole = build(beginner_model_dir, **keys)
-    straight = train(whole, 4)
-    first = build(beginner_model_dir, **keys)
-    before = train(first, 2)
-    first.save_run_checkpoint(tmp_path / "000002")
-    first.stop()
-    second = AgentAlgorithm.from_checkpoint(tmp_path / "000002")
+def test_resume_is_exact(beginner_model_dir: Path, tmp_path: Path) -> None:
+    """With three networks; with one, or with a memory: the tests of pools, of black boxes and of chain-gae."""
+    whole = build(beginner_model_dir, algo="ppo", kl_coef=0.01)
+    train(whole, 1)
+    whole.save_run_checkpoint(tmp_path / "000001")
+    straight = train(whole, 2)
+    second = AgentAlgorithm.from_checkpoint(tmp_path / "000001")
     after = train(second, 2)
-    assert before + after == straight
+    assert after == straight
     for name, tensor in policy_weights(whole).items():
         assert torch.equal(tensor, policy_weights(second)[name]), name
-    assert second.iteration == 4
+    assert second.iteration == 3
     assert any(metrics["actor/grad_norm"] > 0 for metrics in after), "nothing was learned, so nothing was compared"
 
 
@@ -59,63 +56,50 @@ def test_resume_is_exact_where_calls_take_a_different_time_each(wide_model_dir: 
     """Nothing is declared: where the environment is called must not hang on how long its calls took so far."""
     lengths = {"max_response_tokens": 8, "max_model_len": 600}
     keys = {"tasks_per_iteration": 2, "group_size": 4, "lr": 1e-3, "minibatches": 1, **lengths}
-
-    def unsteady() -> AgentAlgorithm:
-        return build(wide_model_dir, "gymnasium:rollout.waiting:Unsteady", **keys)
-
-    whole, first = unsteady(), unsteady()
-    straight, before = train(whole, 2), train(first, 1)
-    first.save_run_checkpoint(tmp_path / "000001")
-    first.stop()
+    whole = build(wide_model_dir, "gymnasium:rollout.waiting:Unsteady", **keys)
+    before = train(whole, 1)
+    whole.save_run_checkpoint(tmp_path / "000001")
+    straight = train(whole, 1)
     second = AgentAlgorithm.from_checkpoint(tmp_path / "000001")
-    after = train(second, 1)
+    assert train(second, 1) == straight
     assert "a call takes" in capsys.readouterr().out, "long calls are reported, and that is all"
-    assert before + after == straight
     weights = policy_weights(second)
     assert all(torch.equal(tensor, weights[name]) for name, tensor in policy_weights(whole).items())
-    assert all(metrics["actor/grad_norm"] > 0 for metrics in straight)
+    assert all(metrics["actor/grad_norm"] > 0 for metrics in before + straight)
 
 
-@pytest.mark.parametrize("algorithm", ["3spo", "ppo"])
-def test_a_run_whose_rows_share_their_beginnings_is_the_same_run(beginner_model_dir: Path, algorithm: str) -> None:
+@pytest.mark.parametrize("chosen", [{"algo": "3spo", "search_steps": 96}, {"algo": "ppo"}], ids=["3spo", "ppo"])
+def test_a_run_whose_rows_share_their_beginnings_is_the_same_run(
+    beginner_model_dir: Path, chosen: dict[str, Any]
+) -> None:
     # So small a rate that the last bits of two gradients do not make two runs sample different tokens.
-    keys = {"algo": algorithm, "sample_layout": "per_step", "group_size": 8, "entropy_coef": 0.01, "lr": 1e-6}
-    flat, shared = (train(build(beginner_model_dir, **keys, prefix_sharing=kind), 2) for kind in (False, True))
+    keys = {**chosen, "sample_layout": "per_step", "group_size": 8, "entropy_coef": 0.01, "lr": 1e-6}
+    flat, shared = (train(build(beginner_model_dir, **keys, prefix_sharing=kind), 1) for kind in (False, True))
     shares = [metrics.pop("actor/forwarded_share") for metrics in shared if "actor/grad_norm" in metrics]
     assert shares and max(shares) < 0.9 and any(metrics.get("actor/grad_norm") for metrics in flat)
     for expected, found in zip(flat, shared, strict=True):
         assert found == pytest.approx(expected, rel=1e-2, abs=1e-4)
 
 
-def test_another_seed_gives_another_run(beginner_model_dir: Path) -> None:
-    first, second = (train(build(beginner_model_dir, seed=seed), 1) for seed in (0, 1))
-    assert first != second
-
-
-def test_engine_and_learner_agree(beginner_model_dir: Path) -> None:
-    algo = build(beginner_model_dir, minibatches=1, lr=1e-2)
-    for metrics in train(algo, 2):
-        assert metrics["rollout_corr/logprob_diff_max"] < 1e-4
-
-
-def test_a_checkpoint_is_a_hugging_face_folder(beginner_model_dir: Path, tmp_path: Path) -> None:
+def test_engine_and_learner_agree_and_a_checkpoint_is_a_hugging_face_folder_of_its_algorithm(
+    beginner_model_dir: Path, tmp_path: Path
+) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    algo = build(beginner_model_dir)
-    train(algo, 1)
-    algo.save_run_checkpoint(tmp_path / "000001")
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "000001" / "hf")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "000001" / "hf")
+    keys = {"minibatches": 1, "lr": 1e-2}
+    algo = build(beginner_model_dir, **keys)
+    metrics = train(algo, 2)
+    assert all(found["rollout_corr/logprob_diff_max"] < 1e-4 for found in metrics)
+    assert train(build(beginner_model_dir, seed=1, **keys), 1) != metrics[:1], "another seed is another run"
+    algo.save_run_checkpoint(tmp_path / "000002")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "000002" / "hf")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "000002" / "hf")
     weights = policy_weights(algo)
     assert all(torch.equal(tensor, weights[f"lm.{name}"]) for name, tensor in model.state_dict().items())
     assert tokenizer.tokenize("<think> 251 </think> 1A2B") == ["<think>", "251", "</think>", "1A2B"]
     assert not list(tmp_path.rglob("*.pkl")) and not list(tmp_path.rglob("*.bin"))
-
-
-def test_a_checkpoint_of_another_algorithm_is_refused(beginner_model_dir: Path, tmp_path: Path) -> None:
-    build(beginner_model_dir).save_run_checkpoint(tmp_path / "000000")
     with pytest.raises(InputError, match="checkpoint of algo grpo, not ppo"):
-        build(beginner_model_dir, algo="ppo").restore_run_checkpoint(tmp_path / "000000")
+        build(beginner_model_dir, algo="ppo").restore_run_checkpoint(tmp_path / "000002")
 
 
 class Troubled(gymnasium.Env[str, str]):
@@ -142,15 +126,13 @@ class Troubled(gymnasium.Env[str, str]):
 def test_broken_environments_end_their_own_episodes(beginner_model_dir: Path) -> None:
     gymnasium.register("tests/Troubled-v0", entry_point=lambda **_: Troubled())
     algo = build(beginner_model_dir, "gymnasium:tests/Troubled-v0", env_timeout_s=0.3, **{"tasks_per_iteration": 8})
-    metrics = train(algo, 2)
-    for episodes in metrics:
-        assert episodes["rollout/episodes"] == 8 * 4
-        shares = [
-            episodes.get(f"end_cause/{cause}", 0.0)
-            for cause in ("terminated", "env_error", "env_timeout", "env_garbage")
-        ]
-        assert sum(shares) == pytest.approx(1.0)
-        assert episodes["rollout/failed_episodes"] == pytest.approx((1 - shares[0]) * 32)
+    (episodes,) = train(algo, 1)
+    assert episodes["rollout/episodes"] == 8 * 4
+    shares = [
+        episodes.get(f"end_cause/{cause}", 0.0) for cause in ("terminated", "env_error", "env_timeout", "env_garbage")
+    ]
+    assert sum(shares) == pytest.approx(1.0)
+    assert episodes["rollout/failed_episodes"] == pytest.approx((1 - shares[0]) * 32)
     causes = {t.end_cause.split(":")[0]: t.end_cause for t in algo.last_trajectories}
     assert "the world fell over" in causes.get("env_error", "the world fell over")
     assert all(not t.failed or t.end_cause.startswith("env_") for t in algo.last_trajectories)
@@ -158,10 +140,10 @@ def test_broken_environments_end_their_own_episodes(beginner_model_dir: Path) ->
 
 def test_lora_learns_and_resumes(beginner_model_dir: Path, tmp_path: Path) -> None:
     algo = build(beginner_model_dir, lora_rank=4, lr=1e-2)
-    train(algo, 2)
-    algo.save_run_checkpoint(tmp_path / "000002")
+    train(algo, 1)
+    algo.save_run_checkpoint(tmp_path / "000001")
     expected = train(algo, 1)
-    assert train(AgentAlgorithm.from_checkpoint(tmp_path / "000002"), 1) == expected
+    assert train(AgentAlgorithm.from_checkpoint(tmp_path / "000001"), 1) == expected
 
 
 def test_what_learners_raise_as_they_end_leaves_nothing_open(
@@ -172,7 +154,6 @@ def test_what_learners_raise_as_they_end_leaves_nothing_open(
 
     algo = build(beginner_model_dir)
     algo.open_pool(tmp_path / "pool.sqlite")
-    algo.train()
     monkeypatch.setattr(algo.learner_group, "shutdown", fall)
     with pytest.raises(RuntimeError, match="does not let go"):
         algo.stop()

@@ -32,21 +32,18 @@ def example_agents(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_linear_agent_trains_the_weights_of_the_built_in_loop(beginner_model_dir: Path, tmp_path: Path) -> None:
-    theirs = build(beginner_model_dir, **KEYS)
-    expected = [(train(theirs, 1), theirs.last_trajectories)[1] for _ in range(2)]
-    mine = build(beginner_model_dir, **BLACK_BOX)
+    theirs, mine = build(beginner_model_dir, **KEYS), build(beginner_model_dir, **BLACK_BOX)
     mine.open_pool(tmp_path / "pool.sqlite")
-    for iteration, trajectories in enumerate(expected):
-        train(mine, 1)
-        assert [[s.response_ids for s in t.steps] for t in mine.last_trajectories] == [
-            [s.response_ids for s in t.steps] for t in trajectories
-        ]
-        assert [(t.end_cause, t.episode_return, t.metrics) for t in mine.last_trajectories] == [
-            (t.end_cause, t.episode_return, t.metrics) for t in trajectories
-        ]
-        mine.pool.flush()
-        with PoolReader(tmp_path / "pool.sqlite") as pool:
-            assert list(pool.trajectories(Where(iteration=iteration))) == mine.last_trajectories
+    for algo in (theirs, mine):
+        train(algo, 1)
+    found, expected = (
+        [([s.response_ids for s in t.steps], t.end_cause, t.episode_return, t.metrics) for t in algo.last_trajectories]
+        for algo in (mine, theirs)
+    )
+    assert found == expected
+    mine.pool.flush()
+    with PoolReader(tmp_path / "pool.sqlite") as pool:
+        assert list(pool.trajectories(Where(iteration=0))) == mine.last_trajectories
     for name, weights in policy_weights(theirs).items():
         assert torch.equal(weights, policy_weights(mine)[name]), name
 

@@ -22,7 +22,6 @@ SEARCH: dict[str, Any] = {
 }  # fmt: skip
 RUNS: dict[str, dict[str, Any]] = {
     "episodes": {"algo": "grpo"},
-    "chain": {"algo": "chain-gae", "success_replay": 0},  # nothing is learned twice on purpose
     "search": SEARCH,
 }
 
