@@ -1,4 +1,4 @@
-"""T3's four further tasks on the command line, with their own untaught starters: two iterations, truncated by T3."""
+"""T3's four further tasks on the command line, with their own untaught starters: an iteration, truncated by T3."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.rllib
 #: Enough to speak: most actions can be read, few are good.
 TAUGHT = {"iterations": 2, "demonstrations": 128, "tasks_per_iteration": 128, "minibatches": 8}
 KEYS = [
-    "iterations=2", "tasks_per_iteration=2", "group_size=4", "eval_episodes=8", "eval_interval=0", "max_turns=4",
+    "iterations=1", "tasks_per_iteration=2", "group_size=4", "eval_episodes=8", "eval_interval=0", "max_turns=4",
     "truncation=t3", "truncation_window=1",
 ]  # fmt: skip
 ENVIRONMENTS = ["circuit_decoding", "preference_estimation", "movie_recommendation", "situation_puzzles"]
@@ -28,8 +28,8 @@ def test_a_run_from_the_starter(env: str, tmp_path: Path) -> None:
     argv = ["--algo", "grpo", "--env", env, "--local", "--output", str(output), "--set", f"model={model}", *KEYS]
     assert main(argv) == 0
     summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
-    assert (summary["status"], summary["iterations"], summary["episodes"]) == ("done", 2, 16)
+    assert (summary["status"], summary["iterations"], summary["episodes"]) == ("done", 1, 8)
     assert summary["failed_episodes"] == 0
     records = [json.loads(line) for line in (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     assert {"truncation/ratio", "rollout/success_rate"} <= set(records[-1])
-    assert (output / "checkpoints" / "000002" / "hf" / "model.safetensors").is_file()
+    assert (output / "checkpoints" / "000001" / "hf" / "model.safetensors").is_file()

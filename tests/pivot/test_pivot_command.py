@@ -5,9 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from pivot.expert_traces import real_file, write_untrained
-from safetensors.torch import load_file
 
 from rl_agents.cli import main
 from rl_agents.traces.store import read_table, read_turns, write_turns
@@ -51,18 +49,6 @@ def test_profiling_again_plays_nothing_and_says_the_same(profiled: Path, beginne
     assert "holds a profile with rollouts=6, not 8" in capsys.readouterr().err
 
 
-def test_actors_learn_what_one_process_does(ray_session: None, profiled: Path, beginner: Path, tmp_path: Path) -> None:
-    keys = [f"env.pivots={profiled / 'turns.parquet'}", f"model={beginner}", "async_level=1"]
-    keys += ["rollout_correction=none", "engine=torch"]
-    weights = []
-    for name, more in (("local", ["--local"]), ("actors", ["--set", "num_env_runners=1"])):
-        argv = ["--algo", "pivotrl", "--env", "pivot", *more, "--iterations", "2", "--output", str(tmp_path / name)]
-        assert main([*argv, "--set", *keys, *SMALL]) == 0
-        weights.append(load_file(tmp_path / name / "checkpoints" / "000002" / "training_state.safetensors"))
-    local, actors = weights
-    assert all(torch.equal(tensor, actors[name]) for name, tensor in local.items())
-
-
 def test_filter_random_and_training(profiled: Path, beginner: Path, tmp_path: Path, capsys) -> None:
     assert main(["pivot", "filter", "--traces", str(profiled), "--max-mean", "0.9"]) == 0
     kept = read_turns(profiled / "pivots.parquet")
@@ -90,7 +76,8 @@ def test_profiling_with_actors(ray_session: None, tmp_path: Path) -> None:
     assert main(["pivot", "demo-traces", "--output", traces, "--traces", "6"]) == 0
     model = write_untrained(tmp_path / "desk.jsonl", tmp_path / "model")
     argv = ["pivot", "profile", "--traces", traces, "--model", model, "--output", folder, "--limit", "8"]
-    assert main([*argv, "--rollouts", "2", "--set", "engine=torch", "max_response_tokens=8"]) == 0
+    keys = ["engine=torch", "placement=colocate", "max_response_tokens=8"]
+    assert main([*argv, "--rollouts", "2", "--set", *keys]) == 0
     rows = read_table(tmp_path / "profile" / "profile.parquet").to_pylist()
     # Eight tokens of an untrained model are a message, and no call, whatever is sampled and in whichever batch.
     assert {row["kind"] for row in rows} == {"message", "call"}
