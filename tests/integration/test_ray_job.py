@@ -154,7 +154,7 @@ def submit(cluster: Cluster, arguments: str) -> tuple[int, str]:
 def test_a_job_trains_and_its_log_and_exit_code_can_be_read(
     cluster: Cluster, beginner_model_dir: Path, tmp_path: Path
 ) -> None:
-    keys = "engine=vllm tasks_per_iteration=4 search_steps=64 eval_episodes=8"
+    keys = "engine=vllm tasks_per_iteration=4 search_steps=64 eval_episodes=4 collapse_monitor=off"
     small = f"env=guess_numbers model={beginner_model_dir} {keys}"
     output = tmp_path / "run"
     assert cluster.lines[-1] == "ray job submit -- python run.py --algo 3spo"

@@ -30,7 +30,7 @@ def test_a_run_on_two_nodes_outlives_a_cut_cable(beginner_model_dir: Path, tmp_p
     for name in ("median_algorithm.py", "brief_reward.py"):
         shutil.copy(ROOT / "docs" / "examples" / "plugins" / name, own)
     flags = [
-        "--import", "median_algorithm", "--import", "brief_reward.py", "--algo", "own-median", "--iterations", "4",
+        "--import", "median_algorithm", "--import", "brief_reward.py", "--algo", "own-median", "--iterations", "3",
         "--output", str(output), "--set", f"model={beginner_model_dir}", "engine=torch", "reward=own-brief",
         "rollout_nodes=head", "learner_nodes=worker", "tasks_per_iteration=4", "group_size=4", "eval_episodes=4",
         "eval_interval=0",
@@ -47,8 +47,8 @@ def test_a_run_on_two_nodes_outlives_a_cut_cable(beginner_model_dir: Path, tmp_p
     assert "node 0 (4 CPU and head): engine, env runner" in text or "node 1 (4 CPU and head): engine" in text
     assert "(4 CPU and worker): learner" in text
     records = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-    assert [record["iteration"] for record in records] == [0, 1, 2, 3, 4]
-    assert json.loads((output / "summary.json").read_text())["episodes"] == 4 * 16
+    assert [record["iteration"] for record in records] == [0, 1, 2, 3]
+    assert json.loads((output / "summary.json").read_text())["episodes"] == 3 * 16
 
 
 def _reached(job: subprocess.Popen[bytes], output: Path, iteration: int) -> bool:
