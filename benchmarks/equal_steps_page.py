@@ -90,8 +90,8 @@ SEARCH_PARTS = """## Ablations of 3spo
 
 Each row changes one part of 3spo. *Ahead* is the lead of 3spo, paired by seed. *Mean over training* is the mean success
 from the start to the budget. *States* is the number of different states at which a run sampled, from its start to its
-end. *Unique states* is the number of different states of an iteration per step. With `reading=learned` the search does
-not backtrack, so backtracking has no row.
+end. *Unique states* is the number of different states of an iteration per step. With `reading=learned` the search leaves
+a task after one followed path, so it never returns to a waiting state. With *4 paths a task* it backtracks.
 """
 SEARCH_HEADS = (
     "| variant | seeds | success | ahead | mean over training | steps to 0.6 | states | unique states | CPU-s a run |"

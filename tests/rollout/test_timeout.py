@@ -88,16 +88,13 @@ def test_previous_handler_and_timer_come_back():
         signal.signal(signal.SIGALRM, outer_handler)
 
 
-def test_no_limit_outside_the_main_thread_under_a_debugger_and_for_zero():
+def test_no_limit_outside_the_main_thread_under_a_debugger_and_for_zero(monkeypatch):
     results = []
     thread = threading.Thread(target=lambda: results.append(call_with_timeout(0.01, stubborn, 0.1)))
     thread.start()
     thread.join()
     assert results == [None]
     assert call_with_timeout(0, stubborn, 0.05) is None
-    tracer = sys.gettrace()
-    sys.settrace(lambda *_: None)
-    try:
-        assert call_with_timeout(0.01, stubborn, 0.1) is None
-    finally:
-        sys.settrace(tracer)
+    # With a real trace function, CPython 3.11 spins while a thread of another test sleeps on an interruption.
+    monkeypatch.setattr(sys, "gettrace", lambda: print)
+    assert call_with_timeout(0.01, stubborn, 0.1) is None
