@@ -37,8 +37,8 @@ This page compares all methods from the same start, with the same number of envi
 - **Success** is that of the plain policy at temperature 1 on test tasks, which are not trained on.
 - **Numbers** are means over seeds with Student's 95% interval, and differences are paired by seed. **Bold** means that
   the interval is above 0, *italics* that it is below 0. A row with one seed has no interval and decides nothing.
-- **Starts.** Methods whose mean starts differ by more than 0.03 are not compared. On circuit_decoding, 3spo, gigpo
-  and grpo share a warm-start model (0.24), and the other rows another one (0.19).
+- **Starts.** Methods whose mean starts differ by more than 0.03 are not compared. On circuit_decoding, 3spo, chain-gae,
+  gigpo and grpo share a warm-start model (0.24), and the other rows another one (0.19).
 - **Sampled tokens and CPU seconds** are those of the whole run, which may be longer than the budget: on lake, 3spo took
   44 k steps and the other methods 72 k to 93 k. The runs of 3spo are from a faster machine than most others.
 
@@ -90,8 +90,8 @@ SEARCH_PARTS = """## Ablations of 3spo
 
 Each row changes one part of 3spo. *Ahead* is the lead of 3spo, paired by seed. *Mean over training* is the mean success
 from the start to the budget. *States* is the number of different states at which a run sampled, from its start to its
-end. *Unique states* is the number of different states of an iteration per step. With `reading=learned` the search leaves
-a task after one followed path, so it never returns to a waiting state. With *4 paths a task* it backtracks.
+end. *Unique states* is the number of different states of an iteration per step. With `reading=learned` the search
+leaves a task after one followed path, so it never returns to a waiting state. With *4 paths a task* it backtracks.
 """
 SEARCH_HEADS = (
     "| variant | seeds | success | ahead | mean over training | steps to 0.6 | states | unique states | CPU-s a run |"
