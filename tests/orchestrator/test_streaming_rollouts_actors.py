@@ -32,7 +32,9 @@ def learn(algo: AgentAlgorithm, loop: TrainLoop, iterations: int, ages: list[int
         assert record["stream/admitted"] <= 12 + 4 * algo.iteration
 
 
-def test_a_run_that_is_struck_goes_on(ray_session: None, beginner_model_dir: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_struck_goes_on_and_can_be_resumed(
+    ray_session: None, beginner_model_dir: Path, tmp_path: Path
+) -> None:
     ages: list[int] = []
     algo = AgentConfig().training(model=str(beginner_model_dir), **KEYS).build_algo()
     try:
@@ -43,6 +45,7 @@ def test_a_run_that_is_struck_goes_on(ray_session: None, beginner_model_dir: Pat
         struck.start()
         learn(algo, loop, 2, ages)
         struck.join()
+        waiting = algo.buffer.in_flight()[::3]
         # The engine's weights were the learner's, and are gone with it: all go on from the last checkpoint.
         engine = engine_pid(algo)
         kill_learner(algo, 0)
@@ -62,3 +65,11 @@ def test_a_run_that_is_struck_goes_on(ray_session: None, beginner_model_dir: Pat
         assert len(list(pool.trajectories())) == sessions.total(), "no call is missing"
     assert set(sessions) == {(group, member) for group in range(24) for member in range(4)}
     assert set(sessions.values()) == {1}, "every group was learned from once"
+    fewer = {"num_env_runners": 1, "placement": "colocate", "num_learners": 0}
+    resumed = AgentConfig().training(model=str(beginner_model_dir), **{**KEYS, **fewer}).build_algo()
+    try:
+        resumed.restore_run_checkpoint(dict(loop.folder.complete_checkpoints())[4])
+        assert waiting and resumed.buffer.in_flight()[::3] == waiting
+        assert (resumed.policy_version, resumed.place.position) == (4, 16)
+    finally:
+        resumed.stop()
