@@ -368,9 +368,9 @@ CLAIMS = (
         ),
         "0.1 M parameters instead of 1.5B; the `learned` reading, which does not backtrack by default",
         "These are ablations of `reading=learned` on webshop. Only without the difference of scores did success fall. "
-        "This reading uses novelty until the first success only. It leaves a task after one followed path; with four "
-        "paths it backtracks. Training on the paths of finished episodes, which the paper does not have, does most of "
-        "the work: see the ablations of docs/research/equal-steps.md.",
+        "This reading uses novelty until the first success only. It leaves a task after one followed path. With four "
+        "paths it backtracks and visits more states, but success is lower. Training on the paths of finished episodes, "
+        "which the paper does not have, does most of the work: see the ablations of docs/research/equal-steps.md.",
         "python -m benchmarks.equal_steps --local --world webshop --set eval_interval=4 --seeds N --arms 3spo ...",
         standing="not tested at the paper's setting",
     ),
