@@ -82,17 +82,19 @@ LORA = "grpo, LoRA"
 #: StepPO's critic is a second network of this size: its rate is above the policy's, and it trains alone at first. The
 #: paper's clip range (0.0003) is below the difference between engine and learner in bfloat16.
 STEPPO = ("algo=steppo", "critic_lr=5e-5", "critic_warmup=1", "clip_low=0.02", "clip_high=0.03")
+#: What an arm changes at last.
+LAST = {HALF: ("iterations=6", "eval_interval=2", "checkpoint_interval=6"), LORA: ("lora_rank=16", "lr=2e-4")}
 
 
 def methods(world: World) -> dict[str, tuple[str, ...]]:
-    """The keys of each method on a task; the later value of a key counts."""
+    """The keys of each method on a task."""
     tasks = f"tasks_per_iteration={world.episodes // world.group}"
-    search = (*TRAIN, "algo=3spo", tasks, f"search_steps={world.steps}")
-    groups = (*TRAIN, "algo=grpo", tasks, f"group_size={world.group}")
-    single = (*TRAIN, f"tasks_per_iteration={world.episodes}", "group_size=1")
+    search = ("algo=3spo", tasks, f"search_steps={world.steps}")
+    groups = ("algo=grpo", tasks, f"group_size={world.group}")
+    single = (f"tasks_per_iteration={world.episodes}", "group_size=1")
     return {
-        "grpo": groups, LORA: (*groups, "lora_rank=16", "lr=2e-4"), "3spo": search, HALF: search,
-        "steppo": (*single, *STEPPO), "chain-gae (ours)": (*single, "algo=chain-gae"),
+        "grpo": groups, LORA: groups, "3spo": search, HALF: search,
+        "steppo": (*STEPPO, *single), "chain-gae (ours)": ("algo=chain-gae", *single),
     }  # fmt: skip
 
 
@@ -127,9 +129,8 @@ def clerk_start(world: World) -> Path:
 
 def arm(name: str, world: World, start: Path) -> Arm:
     """The flags of a method."""
-    fewer = ("iterations=6", "eval_interval=2", "checkpoint_interval=6") if name == HALF else ()
-    keys = (*methods(world)[name], f"env={world.env}", f"model={start}", *world.keys, *world.train, *fewer)
-    return Arm(name, sets(keys))
+    keys = (*methods(world)[name], *TRAIN, f"env={world.env}", f"model={start}", *world.keys, *world.train)
+    return Arm(name, sets((*keys, *LAST.get(name, ()))))
 
 
 def main() -> None:

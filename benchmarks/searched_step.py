@@ -24,7 +24,7 @@ PARTS = {
     "watching": "timing_s/collapse_monitor",
 }
 #: 3spo with more tasks at once, as its defaults have (64): fewer updates for the same number of steps.
-WIDE, WIDE_KEYS = "3spo, 40 tasks", ("algo=3spo", "tasks_per_iteration=40", "search_steps=240", *TRAIN)
+WIDE, WIDE_KEYS = "3spo, 40 tasks", ("algo=3spo", "tasks_per_iteration=40", "search_steps=240")
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def spent(name: str, seed: int, start: Path) -> dict[str, float]:
     """CPU seconds of an environment step, and each part's share of the wall time, in the second iteration."""
     world = WORLDS["treasure"]
     own = methods(world) | {WIDE: WIDE_KEYS}
-    keys = (*own[name], f"env={world.env}", f"model={start}", *world.keys)
+    keys = (*own[name], *TRAIN, f"env={world.env}", f"model={start}", *world.keys)
     limits = ("env.success_return=1", "iterations=3", "eval_interval=0", "eval_episodes=0", "checkpoint_interval=0")
     with trained(("--local", *sets((*keys, *limits))), seed) as output:
         first, last = RunFolder(output).read_metrics()[-3:-1]
