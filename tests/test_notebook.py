@@ -22,11 +22,11 @@ def test_the_tour(
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert not any(cell.get("outputs") for cell in notebook["cells"]), "outputs are not committed"
     assert '"starter", 15' in cells[0]
-    cells[0] = cells[0].replace('"starter", 15', f'"{beginner_model_dir}", 5')
+    cells[0] = cells[0].replace('"starter", 15', f'"{beginner_model_dir}", 8')
     names: dict[str, Any] = {}
     for number, cell in enumerate(cells):
         exec(compile(cell, f"{NOTEBOOK.name}, cell {number}", "exec"), names)
-    assert len(names["history"]) == 5 and names["end"] > names["start"]
+    assert len(names["history"]) == 8 and names["end"] > names["start"]
     out = capsys.readouterr().out
-    assert "writes " in out and "tokens of version 4" in out
+    assert "writes " in out and "tokens of version 7" in out
     assert (tmp_path / "runs" / "notebook" / "hf" / "model.safetensors").is_file()

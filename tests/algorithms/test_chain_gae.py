@@ -283,7 +283,7 @@ def test_a_checkpoint_holds_what_is_remembered(beginner_model_dir: Path, tmp_pat
     algo.stop()
 
 
-SOLVED: dict[str, Any] = {"success_replay": 2, "tasks_per_iteration": 8}
+SOLVED: dict[str, Any] = {"success_replay": 2, "tasks_per_iteration": 16}
 
 
 @pytest.mark.parametrize(
