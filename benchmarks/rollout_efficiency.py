@@ -31,6 +31,7 @@ from benchmarks.engine_choice import Round, started, untrained_model
 from benchmarks.real_model import WORLDS, start_of
 from benchmarks.report import command_line, write_result
 from rl_agents.algorithms import Settings
+from rl_agents.config.loading import parse_assignments
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.inference.base import EngineSettings
@@ -128,10 +129,8 @@ def measure(keys: dict[str, Any], rounds: int) -> list[dict[str, float]]:
 def pretrained(context: str) -> dict[str, Any]:
     """Keys of webshop with the imitated model; float32, as bfloat16 samples other tokens in other batches."""
     world = WORLDS["webshop"]
-    own = dict(assignment.split("=", 1) for assignment in world.keys if not assignment.startswith("tokens_per"))
-    own["dtype"] = "float32"
-    numbers = {name: int(value) if value.isdecimal() else value for name, value in own.items()}
-    return {"env": world.env, "model": str(start_of("webshop")), "context": context, **numbers}
+    own = {"env": world.env, "model": str(start_of("webshop")), "context": context, "dtype": "float32"}
+    return parse_assignments(world.keys) | own
 
 
 def main() -> None:

@@ -16,15 +16,13 @@ from rl_agents.inference.engine_group import InferenceGroup
 from rl_agents.inference.torch_model import load_causal_lm
 
 
-def padded(folder: Path, tiny_model_dir: Path, tied: bool) -> Path:
-    """Write a model of 24 more ids than its tokenizer; without masks most of what it samples would have no text."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+@pytest.fixture(scope="session")
+def padded_dir(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of 24 more ids than its tokenizer; without masks most of what it samples would have no text."""
+    from transformers import AutoModelForCausalLM
 
-    torch.manual_seed(1)
+    folder = tmp_path_factory.mktemp("padded")
     model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
-    if not tied:
-        config = AutoConfig.from_pretrained(tiny_model_dir, tie_word_embeddings=False)
-        model = AutoModelForCausalLM.from_config(config)
     model.resize_token_embeddings(VOCABULARY + 24, mean_resizing=False)
     with torch.no_grad():
         model.get_output_embeddings().weight[VOCABULARY:] = 6 * model.get_output_embeddings().weight[:24]
@@ -34,22 +32,11 @@ def padded(folder: Path, tiny_model_dir: Path, tied: bool) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def padded_dir(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return padded(tmp_path_factory.mktemp("padded"), tiny_model_dir, tied=True)
-
-
 @pytest.fixture(scope="session", params=KINDS)
-def rig(
-    request: pytest.FixtureRequest, ray_session: None, padded_dir: Path, tiny_model_dir: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Rig]:  # fmt: skip
-    """One of them has a head of its own, which an update has to reach, too."""
+def rig(request: pytest.FixtureRequest, ray_session: None, padded_dir: Path) -> Iterator[Rig]:
     if request.param != "torch" and find_spec("vllm") is None:
         pytest.skip("vLLM is an optional extra")
-    untied = request.param == "vllm-async"
-    folder = padded(tmp_path_factory.mktemp("untied"), tiny_model_dir, tied=False) if untied else padded_dir
-    group = InferenceGroup(settings(request.param, folder))
-    reference = load_causal_lm(folder, "float32").eval()
+    group = InferenceGroup(settings(request.param, padded_dir))
+    reference = load_causal_lm(padded_dir, "float32").eval()
     yield Rig(group, RemoteEngine(group.handles(), timeout_s=60), request.param, reference)
     group.stop()

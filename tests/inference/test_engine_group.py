@@ -18,7 +18,7 @@ from rl_agents.errors import LearnerLost
 from rl_agents.inference.base import Completion, EngineError, EngineSettings, Sampling
 from rl_agents.inference.client import RemoteEngine
 from rl_agents.inference.engine_group import InferenceGroup
-from rl_agents.inference.weights import PackedWeights, pack
+from rl_agents.inference.weights import PackedWeights, pack, unpack
 
 LONG = Sampling(max_tokens=900, seed=0)
 SHORT = Sampling(max_tokens=8, seed=0)
@@ -241,12 +241,54 @@ def test_engines_that_do_not_fall_asleep_are_named(group: InferenceGroup) -> Non
         group.sleep(1)  # torch engines have no sleep
 
 
+def test_an_untied_head_and_bfloat16(ray_session: None, tiny_model_dir: Path, tmp_path: Path) -> None:
+    pytest.importorskip("vllm", reason="vLLM is an optional extra")
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tiny_model_dir, tie_word_embeddings=False))
+    model.eval().save_pretrained(tmp_path)
+    fields: dict[str, Any] = {"kind": "vllm", "max_model_len": 128, "kv_cache_gb": 0.0625}
+    group = InferenceGroup(EngineSettings(str(tmp_path), dtype="bfloat16", **fields), num_cpus=0.5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.02 * torch.randn(parameter.shape)
+    packed = pack(model.state_dict())
+    assert "lm_head.weight" in unpack(packed)
+    group.sync(packed, 1)
+    (completion,) = generate(RemoteEngine(group.handles()), SHORT)
+    assert worst(model.bfloat16().float(), completion) < 0.1
+    half = pack({name: tensor.bfloat16() for name, tensor in unpack(packed).items()})  # half the bytes, equal values
+    group.sync(half, 1)
+    assert generate(RemoteEngine(group.handles()), SHORT) == [completion]
+    group.stop()
+
+
 def test_a_model_that_cannot_be_loaded_is_an_error_at_the_start(ray_session: None, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"engine 0 cannot start.*no config\.json"):
         InferenceGroup(EngineSettings(str(tmp_path)), num_cpus=0.1)
 
 
-def test_inside_a_placement_group_the_first_bundle_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray.util, "get_current_placement_group", object)
-    with pytest.raises(ValueError, match="first_bundle"):
-        InferenceGroup(EngineSettings(""))
+def test_inside_a_placement_group_every_engine_takes_its_own_bundle(ray_session: None, tiny_model_dir: Path) -> None:
+    bundles = ray.util.placement_group([{"CPU": 0.1}] * 3)
+
+    @ray.remote(num_cpus=0.1)
+    def trial(folder: str) -> list[str]:
+        with pytest.raises(ValueError, match="first_bundle"):
+            InferenceGroup(EngineSettings(folder))
+        group = InferenceGroup(EngineSettings(folder), num_engines=2, first_bundle=1, num_cpus=0.1)
+        resources = [
+            ray.get(h.apply.remote(lambda actor: str(ray.get_runtime_context().get_assigned_resources())))
+            for h in group.handles()
+        ]
+        group.stop()
+        return resources
+
+    strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
+        bundles, placement_group_bundle_index=0, placement_group_capture_child_tasks=True
+    )
+    try:
+        resources = ray.get(trial.options(scheduling_strategy=strategy).remote(str(tiny_model_dir)), timeout=60)
+        assert len(resources) == 2
+    finally:
+        ray.util.remove_placement_group(bundles)

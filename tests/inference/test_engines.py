@@ -198,3 +198,18 @@ def test_a_stale_prefix_cache_would_be_noticed(rig: Rig) -> None:
     change_engine(rig, lambda engine: setattr(engine, "salted", True))
     rig.change_weights(101)
     assert rig.worst_logprob(prompt, rig.run(request)[0]) <= TOLERANCE
+
+
+def test_a_failed_step_fails_all_requests_and_restore_mends_the_engine(rig: Rig) -> None:
+    if rig.kind != "vllm-inprocess":
+        pytest.skip("the others run no thread of ours")
+    change_engine(rig, lambda engine: setattr(engine._engine._engine, "step", None))
+    many = [(p, Sampling(max_tokens=8, seed=0)) for p in prompts(5)]
+    for error in rig.run(*many):
+        assert isinstance(error, EngineError) and "step failed" in str(error)
+    assert isinstance(rig.run(many[0])[0], EngineError)
+    assert rig.group.restore() == [0]
+    prompt, sampling = many[0]
+    (completion,) = rig.run((prompt, sampling))
+    assert completion.policy_version == rig.version
+    assert rig.worst_logprob(prompt, completion) <= TOLERANCE

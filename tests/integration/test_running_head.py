@@ -81,6 +81,17 @@ def start(head: Head, arguments: list[str], address: str = "") -> subprocess.Pop
     )
 
 
+def said_until(process: subprocess.Popen[str], words: str) -> str:
+    """What it says up to the line that begins with ``words``."""
+    assert process.stdout
+    said = ""
+    for line in process.stdout:
+        said += line
+        if line.startswith(words):
+            break
+    return said
+
+
 def output_of(head: Head, arguments: list[str], address: str = "") -> str:
     """The command's output; it ends well, and says within its first lines which Ray it uses."""
     process = start(head, arguments, address)
@@ -126,12 +137,7 @@ def test_a_sweep_whose_own_ray_is_killed_says_so_and_can_be_resumed(
     """A session of its own only where that was asked for; the kernel kills its helpers where memory is short."""
     before, output = head.sessions(), tmp_path / "out"
     run = start(head, ["tune", write_sweep(tmp_path, beginner_model_dir, 100_000), "--output", str(output)], "local")
-    assert run.stdout
-    said = ""
-    for line in run.stdout:
-        said += line
-        if line.startswith("trial 1/1 "):
-            break
+    said = said_until(run, "trial 1/1 ")
     assert_ray_named(head, said, "local")
     assert head.sessions() == before + 1
     (helper,) = (child for child in psutil.Process(run.pid).children() if child.name() == "gcs_server")
@@ -147,12 +153,7 @@ def test_serving(head: Head, beginner_model_dir: Path) -> None:
     port, before = free_port(), head.sessions()
     arguments = ["--checkpoint", str(beginner_model_dir), "--port", str(port), "--engine", "torch"]
     process = start(head, ["serve", *arguments])
-    assert process.stdout
-    said = ""
-    for line in process.stdout:
-        said += line
-        if line.startswith("  stop"):
-            break
+    said = said_until(process, "  stop")
     process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130 and f"http://127.0.0.1:{port}/v1" in said, said + rest
