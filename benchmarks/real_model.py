@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import clerk
+from benchmarks import airline, clerk
 from benchmarks.doc_tables import on_file
 from benchmarks.equal_steps import plot, sets
 from benchmarks.grid import RESULTS, Arm, grid_parser, markdown, run_command, run_grid
@@ -50,6 +50,7 @@ class World:
 
 
 CLERK = FOLDER / "clerk_data"
+AIRLINE = FOLDER / "airline_data"
 COMMON = ("dtype=bfloat16", "tokens_per_microbatch=2048")
 TRAIN = ("lr=2e-5", "prefix_sharing=true")
 WORLDS = {
@@ -75,6 +76,13 @@ WORLDS = {
         sft=(f"demonstration_data={CLERK}/demonstrations.jsonl", "tasks_per_iteration=32", "group_size=1",
              "iterations=6", "eval_episodes=0"),
     ),
+    "airline": World(
+        "pivot",
+        (*COMMON, f"env.test_share={airline.TEST_SHARE}", "max_response_tokens=192", "max_model_len=1536"),
+        ("iterations=20", "eval_interval=5", "checkpoint_interval=20", "eval_episodes=135"),
+        episodes=64, group=8, steps=0,
+        sft=(f"env.pivots={AIRLINE / airline.TURNS}",),
+    ),
 }  # fmt: skip
 #: Where 3spo was at 1.00 after a third of its steps.
 HALF = "3spo, half the steps"
@@ -92,6 +100,10 @@ def methods(world: World) -> dict[str, tuple[str, ...]]:
     search = ("algo=3spo", tasks, f"search_steps={world.steps}")
     groups = ("algo=grpo", tasks, f"group_size={world.group}")
     single = (f"tasks_per_iteration={world.episodes}", "group_size=1")
+    if world.env == "pivot":
+        turns = ("algo=pivotrl", tasks, f"group_size={world.group}")
+        files = {"pivotrl": airline.PIVOTS, "pivotrl, random turns": airline.RANDOM}
+        return {name: (*turns, f"env.pivots={AIRLINE / file}") for name, file in files.items()}
     return {
         "grpo": groups, LORA: groups, "3spo": search, HALF: search,
         "steppo": (*STEPPO, *single), "chain-gae (ours)": ("algo=chain-gae", *single),
@@ -99,28 +111,42 @@ def methods(world: World) -> dict[str, tuple[str, ...]]:
 
 
 def start_of(name: str) -> Path:
-    """Return the folder of a task's start, from the repository's root; made when it is absent."""
+    """Return the folder of a task's start, from the repository's root; made when it is absent.
+
+    The turns of ``airline`` must be there: ``python -m benchmarks.airline HISTORY.json runs/real_model/airline_data``.
+    """
     world, folder = WORLDS[name], FOLDER / name
     if not BASE.is_dir():
         run_command(["model", "smollm2", "--output", str(BASE)])
     if name == "clerk":
         return clerk_start(world)
     if not folder.is_dir():
+        base = tools_base() if name == "airline" else BASE
         keys = sets((*world.keys, *world.sft))
-        run_command(["sft", "--env", world.env, "--model", str(BASE), "--output", str(folder), *keys])
+        run_command(["sft", "--env", world.env, "--model", str(base), "--output", str(folder), *keys])
+    if name == "airline" and not (AIRLINE / airline.PIVOTS).is_file():
+        flags = ["--local", "--traces", str(AIRLINE / airline.TURNS), "--model", str(folder), "--output", str(AIRLINE)]
+        print(run_command(["pivot", "profile", *flags, *sets(world.keys)]))
+        airline.choose(AIRLINE)
     return folder
 
 
-def clerk_start(world: World) -> Path:
-    """Return the start of the tool task: the model with a template that has tools, after imitating chats of a file."""
-    base, run = FOLDER / "smollm2_tools", FOLDER / "clerk"
-    clerk.write(CLERK)  # the servers' file names this checkout
-    if not run.is_dir():
-        shutil.rmtree(base, ignore_errors=True)
+def tools_base() -> Path:
+    """Return the model with a template that has tools."""
+    base = FOLDER / "smollm2_tools"
+    if not base.is_dir():
         shutil.copytree(BASE, base, copy_function=os.link)
         (base / "chat_template.jinja").unlink()
         (base / "chat_template.jinja").write_text(clerk.TEMPLATE, encoding="utf-8")
-        keys = sets((*world.keys, *world.sft, "lr=5e-5"))
+    return base
+
+
+def clerk_start(world: World) -> Path:
+    """Return the start of the tool task: the model after imitating chats of a file."""
+    run = FOLDER / "clerk"
+    clerk.write(CLERK)  # the servers' file names this checkout
+    if not run.is_dir():
+        base, keys = tools_base(), sets((*world.keys, *world.sft, "lr=5e-5"))
         run_command(
             ["--algo", "sft", "--env", world.env, "--local", "--output", str(run), "--set", f"model={base}", *keys]
         )

@@ -2,7 +2,7 @@
 
 Runs of the same job (see common.py, trl_side.py, our_side.py) live side by side and take turns, one iteration each, so
 that whatever else the machine does hits all alike. ``--job treasure`` trains SmolLM2-135M-Instruct in one process per
-side. Needs ``sh benchmarks/vs_trl/setup.sh`` once.
+side, with ``--actors`` ours in actors and with vLLM. Needs ``sh benchmarks/vs_trl/setup.sh`` once.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ TRL_PYTHON = ROOT / ".venv-trl" / "bin" / "python"
 WARM_UP = {"small": 3, "treasure": 1}
 TRL = {"TRL": "generate", "TRL vllm": "vllm"}
 OURS = ("local", "auto", "vllm", "vllm-together")
-#: The others do not fit into the memory of a small machine next to these.
-TREASURE = ("TRL", "rl_agents local")
+#: Of ``--job treasure``: all do not fit into the memory of a small machine at once.
+LOCAL, ACTORS = ("TRL", "rl_agents local"), ("TRL", "rl_agents vllm")
 #: What the appendix of docs/research/speed.md calls them.
 SIDES = {
     "TRL": "TRL, `model.generate`", "TRL vllm": "TRL, vLLM colocated, with our model class",
@@ -109,13 +109,13 @@ def table() -> str:
 
 
 def main() -> None:
-    parser = command_line(__doc__, {"iterations": 12})
+    parser = command_line(__doc__, {"iterations": 12, "actors": False})
     parser.add_argument("--job", default="small", choices=list(JOBS))
     options = parser.parse_args()
     job, iterations = options.job, options.iterations
     if not TRL_PYTHON.exists():
         raise SystemExit("no .venv-trl here; make it with: sh benchmarks/vs_trl/setup.sh")
-    names = [*TRL, *(f"rl_agents {path}" for path in OURS)] if job == "small" else TREASURE
+    names = [*TRL, *(f"rl_agents {path}" for path in OURS)] if job == "small" else ACTORS if options.actors else LOCAL
     warm_up = WARM_UP[job]
     sides = {side.name: [i.figures() for i in side.results[warm_up:]] for side in run(job, names, warm_up, iterations)}
     for name, figures in sides.items():
@@ -123,8 +123,9 @@ def main() -> None:
     ratios = [over_ours({name: figures[turn] for name, figures in sides.items()}) for turn in range(iterations)]
     print("\nCPU per sampled token, TRL over ours")
     details = {name: summarize(figures) for name, figures in sides.items()}
-    command = f"python -m benchmarks.vs_trl --job {job} --iterations {iterations}"
-    write_result("vs_trl" if job == "small" else f"vs_trl_{job}", command, ratios, sides=details)
+    flags = f"--job {job} --iterations {iterations}{' --actors' if options.actors else ''}"
+    name = "vs_trl" if job == "small" else f"vs_trl_{job}{'_actors' if options.actors else ''}"
+    write_result(name, f"python -m benchmarks.vs_trl {flags}", ratios, sides=details)
 
 
 def over_ours(turn: Mapping[str, dict[str, float]]) -> dict[str, float]:

@@ -31,6 +31,11 @@ def shuffled_ids(ids: Iterable[str], seed: str) -> list[str]:
     return sorted(ids, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
 
 
+def uniform_draw(name: str, seed: str) -> float:
+    """Return a number in [0, 1) that is the same on every machine; `shuffled_ids` is the order of these numbers."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:6]) / 2**48
+
+
 def held_out(ids: Sequence[str], seed: str) -> dict[str, tuple[str, ...]]:
     """Split ids without an official split: a tenth of them, from 1 to 500, are tests. A single id is in both."""
     tests = set(shuffled_ids(ids, seed)[: min(max(round(len(ids) * 0.1), 1), 500)])

@@ -73,6 +73,13 @@ def test_the_desk_is_the_same_everywhere_and_no_trace_in_both_sets() -> None:
     assert desk_turns()[0].turn_id == "d3c7a405d6167020" and len(desk_turns()) == 1196
 
 
+def test_some_turns_of_a_file_are_split_as_all_are() -> None:
+    everything = split_by_trace(desk_turns(), 0.2)
+    for chosen in (desk_turns()[::7], desk_turns()[5:900:11]):
+        for part, whole in zip(split_by_trace(chosen, 0.2), everything, strict=True):
+            assert part and set(part) <= set(whole)
+
+
 def test_errors_for_people(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown pivot task"):
         step("nowhere", "x")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from rl_agents.envs.panels import shuffled_ids
+from rl_agents.envs.panels import uniform_draw
 from rl_agents.envs.pivot import PivotOptions
 from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.errors import InputError
@@ -60,9 +60,15 @@ def _loaded(stamp: int, options: PivotOptions) -> PivotSet:
 
 
 def split_by_trace(turns: Sequence[Turn], test_share: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split turn ids so that no trace is in both sets. If there is one trace or no share, both sets have all turns."""
-    order = shuffled_ids(dict.fromkeys(turn.trace_id for turn in turns), SPLIT_SEED)
-    count = max(1, round(test_share * len(order))) if test_share and len(order) > 1 else 0
+    """Split turn ids so that no trace is in both sets. If there is one trace or no share, both sets have all turns.
+
+    A trace's id alone decides, so the pivots of a file are split as all turns are, and imitation of all train turns has
+    not seen the pivots that test. Only if that leaves one set empty, the nearest trace is moved to it.
+    """
+    draws = {trace: uniform_draw(trace, SPLIT_SEED) for trace in dict.fromkeys(turn.trace_id for turn in turns)}
+    order = sorted(draws, key=draws.__getitem__)
+    count = sum(draw < test_share for draw in draws.values())
+    count = min(max(count, 1), len(order) - 1) if test_share else 0
     held_out = set(order[:count])
     test = tuple(turn.turn_id for turn in turns if turn.trace_id in held_out)
     train = tuple(turn.turn_id for turn in turns if turn.trace_id not in held_out)
