@@ -182,6 +182,7 @@ READERS: Mapping[str, Callable[[Data], Iterator[Line]]] = {
     "rollout_efficiency_256x4": partial(rollouts, "2.6 M"),
     "rollout_efficiency_512x8": partial(rollouts, "21 M"),
     "rollout_efficiency_135M_append": partial(rollouts, "SmolLM2-135M, `context=append`", aim="0.97"),
+    "rollout_efficiency_135M_window2": partial(rollouts, "SmolLM2-135M, `context=window(2)`", aim="0.97"),
     "vs_trl": trl,
     "vs_trl_treasure": treasure,
     "searched_step": searched_step,
