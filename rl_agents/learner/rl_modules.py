@@ -140,7 +140,7 @@ class CausalLMModule(Network):
             if plain in tied:
                 continue
             delta = deltas.get(plain)
-            merged = (tensor if delta is None else tensor + delta.to(tensor.dtype)).detach().to(self.dtype)
+            merged = (tensor if delta is None else tensor + delta).detach().to(self.dtype)
             if plain in self.names.changed and isinstance(merged, DTensor):
                 merged = merged.full_tensor()
             yield from self.names.parts(plain, merged)
