@@ -16,11 +16,13 @@ from typing import Any
 from benchmarks.grid import run_command
 from benchmarks.report import command_line
 from rl_agents.envs.pivot.tasks import split_by_trace
-from rl_agents.traces.store import read_table, read_turns, write_table
+from rl_agents.traces.store import read_table, read_turns, write_table, write_turns
 
 SYSTEM = "You are an airline agent. Call a tool, or answer the user."
 #: Of all messages before a call.
 CHARACTERS = 3000
+#: Calls whose argument is a text, which the verifier compares loosely.
+TEXTS = ("think", "transfer_to_human_agents")
 TEST_SHARE = 0.25
 TURNS, PIVOTS, RANDOM = "turns.parquet", "pivots.parquet", "random_pivots.parquet"
 
@@ -38,25 +40,31 @@ def traces(history: Path) -> Iterator[dict[str, Any]]:
 
 
 def write(history: Path, folder: Path) -> None:
-    """Write the calls of the traces as turns."""
+    """Write the calls of the traces as turns, without those of `TEXTS`."""
     folder.mkdir(parents=True)
     file = folder / "traces.jsonl"
     file.write_text("".join(json.dumps(trace) + "\n" for trace in traces(history)), encoding="utf-8")
     flags = ["--traces", str(file), "--output", str(folder), "--infer-tools", "--only-calls"]
     print(run_command(["pivot", "extract", *flags]))
+    turns = read_turns(folder / TURNS)
+    write_turns(folder / TURNS, [turn for turn in turns if turn.calls[0].name not in TEXTS])
+
+
+def train_turns(folder: Path) -> Path:
+    """Write the turns of the traces that are no tests; only they are profiled."""
+    turns, path = read_turns(folder / TURNS), folder / "train" / TURNS
+    train = set(split_by_trace(turns, TEST_SHARE)[0])
+    write_turns(path, [turn for turn in turns if turn.turn_id in train])
+    return path
 
 
 def choose(folder: Path) -> None:
-    """Write the pivots, and as many random turns, of the train traces; both files have all test turns besides."""
-    turns, profile = read_table(folder / TURNS), read_table(folder / "profile.parquet")
-    test = set(split_by_trace(read_turns(folder / TURNS), TEST_SHARE)[1])
-    trained = folder / "train_profile.parquet"
-    write_table(trained, profile.filter([turn not in test for turn in ids(profile)]))
+    """Write the pivots, and as many random train turns; both files have all test turns, too."""
+    turns, train = read_table(folder / TURNS), set(ids(read_table(folder / "train" / TURNS)))
     for name, flags in ((PIVOTS, ()), (RANDOM, ("--random",))):
-        made = folder / f"train_{name}"
-        print(run_command(["pivot", "filter", "--traces", str(trained), "--output", str(made), *flags]))
-        kept = test | set(ids(read_table(made)))
-        write_table(folder / name, turns.filter([turn in kept for turn in ids(turns)]))
+        print(run_command(["pivot", "filter", "--traces", str(folder / "train"), *flags]))
+        chosen = set(ids(read_table(folder / "train" / name)))
+        write_table(folder / name, turns.filter([turn in chosen or turn not in train for turn in ids(turns)]))
 
 
 def ids(table: Any) -> list[str]:

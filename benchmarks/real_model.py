@@ -78,7 +78,7 @@ WORLDS = {
     ),
     "airline": World(
         "pivot",
-        (*COMMON, f"env.test_share={airline.TEST_SHARE}", "max_response_tokens=192", "max_model_len=1536"),
+        (*COMMON, f"env.test_share={airline.TEST_SHARE}", "max_response_tokens=96", "max_model_len=1408"),
         ("iterations=20", "eval_interval=5", "checkpoint_interval=20", "eval_episodes=135"),
         episodes=64, group=8, steps=0,
         sft=(f"env.pivots={AIRLINE / airline.TURNS}",),
@@ -125,7 +125,7 @@ def start_of(name: str) -> Path:
         keys = sets((*world.keys, *world.sft))
         run_command(["sft", "--env", world.env, "--model", str(base), "--output", str(folder), *keys])
     if name == "airline" and not (AIRLINE / airline.PIVOTS).is_file():
-        flags = ["--local", "--traces", str(AIRLINE / airline.TURNS), "--model", str(folder), "--output", str(AIRLINE)]
+        flags = ["--local", "--traces", str(airline.train_turns(AIRLINE)), "--model", str(folder)]
         print(run_command(["pivot", "profile", *flags, *sets(world.keys)]))
         airline.choose(AIRLINE)
     return folder
