@@ -44,7 +44,7 @@ This page compares all methods from the same start, with the same number of envi
 
 | name in the tables | keys |
 |---|---|
-| 3spo | `--algo 3spo`, that is `reading=learned` with `path_failures=all`; its learning rate falls in the second half of a run |
+| 3spo | `--algo 3spo`: `reading=learned`, `path_failures=all`; its learning rate falls in the second half of a run |
 | chain-gae (ours) | defaults: `gae_lambda=0.7`, `transition_prior=2`, `success_replay=4`; a method of this project |
 | lambda 0.95 | `gae_lambda=0.95`, no `transition_prior` |
 | each episode once | `success_replay=0` |
