@@ -118,7 +118,7 @@ class RolloutKeys:
         1, "Number of env runner actors, each with many concurrent episodes; 0: in the driver process", ge=0
     )
     sample_timeout_s: float = key(
-        600.0, "Seconds for one round of rollouts before its runner is replaced", gt=0, needs="num_env_runners"
+        600.0, "Seconds without a completed batch before an env runner is replaced", gt=0, needs="num_env_runners"
     )
 
 
@@ -239,7 +239,7 @@ class EngineKeys:
     tensor_parallel: int = key(1, "Number of GPUs per engine (tensor parallelism)", ge=1, needs="engine_mode=async")
     kv_cache_gb: float = key(
         0.0,
-        "KV cache per vLLM engine in GiB; 0: remaining GPU memory; on CPUs 0.5 or a context",
+        "KV cache per vLLM engine in GiB; 0: the remaining GPU memory, or on CPUs 0.5, more if one context needs it",
         ge=0,
         needs="engine!=torch",
     )
