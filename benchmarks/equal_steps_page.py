@@ -27,9 +27,10 @@ FIRST = ("grpo", "hgpo", "gigpo", "ppo", "steppo", "3spo", "chain-gae (ours)", "
 #: Safe for the color-blind (Okabe and Ito); methods beyond the eighth begin again, dashed and then dotted.
 COLORS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#999999")
 STYLES = ("-", "--", ":")
-HEAD = """# All methods at equal environment steps
+HEAD = """# Methods at equal environment steps
 
-This page compares all methods from the same start, with the same number of environment steps.
+This page compares 13 methods from the same start, with the same number of environment steps. Not every method was run
+on every task.
 
 - **Equal for all methods:** learning rate (except 3spo, which updates after every tick and has a lower one), penalty
   for invalid actions, episodes per iteration, and state keys.
@@ -44,7 +45,7 @@ This page compares all methods from the same start, with the same number of envi
 
 | name in the tables | keys |
 |---|---|
-| 3spo | `--algo 3spo`, that is `reading=learned` with `path_failures=all`; its rate falls in the second half of a run |
+| 3spo | `--algo 3spo`: `reading=learned`, `path_failures=all`; its learning rate falls in the second half of a run |
 | chain-gae (ours) | defaults: `gae_lambda=0.7`, `transition_prior=2`, `success_replay=4`; a method of this project |
 | lambda 0.95 | `gae_lambda=0.95`, no `transition_prior` |
 | each episode once | `success_replay=0` |

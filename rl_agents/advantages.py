@@ -216,10 +216,10 @@ def step_gae(
 def gains(
     rewards: ArrayLike, values: ArrayLike, following: ArrayLike, *, gamma: float, final_values: ArrayLike
 ) -> FloatArray:
-    """max(0, G_t - V_t), G_t = Σ_{k>=t} γ^{k-t} r_k: return beyond V of steps that other policies sampled.
+    """max(0, G_t - V_t), G_t = Σ_{k>=t} γ^{k-t} r_k: the return in excess of V, for steps that other policies sampled.
 
-    Self-imitation (Oh et al. 2018, arXiv 1806.05635, equation 2). G is a lower bound of the best return from s_t and no
-    estimate of the policy's own; where it is below V it is not informative.
+    Self-imitation (Oh et al. 2018, arXiv 1806.05635, equation 2). G is a lower bound of the best return from s_t, and
+    not an estimate of the policy's own return. If it is below V, it carries no information.
 
     Args:
         rewards, values, following, final_values: as in `step_gae`, [steps].
@@ -359,7 +359,7 @@ def leave_one_out(returns: ArrayLike, groups: ArrayLike) -> FloatArray:
 
 # --- values of the Markov chain of sampled steps, counted as transitions between named states -------------------------
 
-#: Sweeps at most, and the largest change of a value at which they end.
+#: Maximum number of sweeps, and the change of a value below which they end.
 MAX_SWEEPS, SWEEP_TOLERANCE = 200, 1e-5
 
 

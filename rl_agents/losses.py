@@ -1,9 +1,9 @@
 """Losses per token, their aggregation over the batch, and corrections for samples of another policy.
 
 Every loss returns [rows, tokens], 0 on masked tokens. `weighted_sum` adds it up with the weights of
-`aggregation_weights`, which hold every denominator of the whole mini-batch: loss = Σ_{i,j} w_{i,j}·ℓ_{i,j}. Any split
-into micro-batches, any gradient accumulation and any sharding over learners (which add their sums) therefore give the
-same loss and gradient. Advantages are constants, and sampled tokens have mask 1.
+`aggregation_weights`, which contain all denominators of the whole mini-batch: loss = Σ_{i,j} w_{i,j}·ℓ_{i,j}. Therefore
+any split into micro-batches and any number of learners (which add their sums) give the same loss and gradient.
+Advantages are constants, and sampled tokens have mask 1.
 
   PPO         max(-A·ρ, -A·clip(ρ))                 ρ per token, step (StepPO) or sequence (GSPO)
   CISPO       -sg(clip(ρ))·A·lp                     no token ever loses its gradient
@@ -243,7 +243,7 @@ def _kl_estimate(x: Tensor, kind: Estimator) -> Tensor:
 def clipped_value_loss(
     values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, *, clip: float | None
 ) -> Loss:
-    """ℓ_j = ½·max((V - G)², (clip(V, V_old - c, V_old + c) - G)²): the pessimistic twin of PPO's ratio clip.
+    """ℓ_j = ½·max((V - G)², (clip(V, V_old - c, V_old + c) - G)²): the larger error, as in PPO's clipped loss.
 
     Token PPO sets the mask on all sampled tokens; StepPO on one position per step, the last prompt token.
 
@@ -351,7 +351,7 @@ def _step_weights(flags: list[NDArray[np.bool_]], units: list[int], steps: list[
 
 
 def weighted_sum(loss: Tensor, weights: Tensor) -> Tensor:
-    """Σ w·ℓ over all tokens of a micro-batch; positions of weight 0 are dropped, regardless of their values.
+    """Σ w·ℓ over all tokens of a micro-batch; positions of weight 0 are excluded, regardless of their values.
 
     Args:
         loss: [rows, tokens].
@@ -488,13 +488,13 @@ CORRECTIONS: dict[str, Callable[..., Correction]] = {
 
 
 def effective_share(log_ratios: FloatArray) -> float:
-    """Effective sample size over samples, (Σ r)²/(n·Σ r²), of the uncut ratios r = e^d (Kong 1992).
+    """Effective sample size divided by n, (Σ r)²/(n·Σ r²), of the unclipped ratios r = e^d (Kong 1992).
 
-    1 where all weigh alike; near 0 where a few of n samples dominate the estimate: the policy is too far from the one
-    that sampled.
+    1 if all n samples have the same weight; near 0 if a few dominate, because the policy is far from the one that
+    sampled.
 
     Args:
-        log_ratios: d, [samples]: of tokens, or the sums over steps or rows where those have one weight.
+        log_ratios: d, [samples]: of tokens, or sums over steps or rows if those have one weight.
     """
     if not log_ratios.size:
         return 1.0
@@ -503,7 +503,7 @@ def effective_share(log_ratios: FloatArray) -> float:
 
 
 def mismatch_metrics(old_logprobs: Tensor, rollout_logprobs: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """How far engine and trainer disagree: k1 and k3 estimates of KL(π_roll‖π_old), mean and largest |d|."""
+    """Mismatch of engine and learner: k1 and k3 estimates of KL(π_roll‖π_old), mean and largest |d|."""
     difference = _difference(old_logprobs, rollout_logprobs, mask)
     size = difference.abs()
     return {

@@ -23,7 +23,7 @@ HEAD = f"""# The papers' claims, tested at small scale
 
 This page tests twelve claims of five papers with small models on two CPU cores. The tests cannot refute
 a paper: a claim that does not show here may still hold in the paper's setting. So the first table has a
-column that says how far the two settings are apart, and each section gives the smallest effect that its
+column with the differences between the two settings, and each section gives the smallest effect that its
 seeds can detect.
 
 **How to read a verdict**
@@ -32,7 +32,7 @@ seeds can detect.
 - *holds in direction*: only the mean supports it
 - *does not show*: the mean does not support it
 - *contradicted*: the whole interval is against it
-- *cannot test it*: in this setting the comparison comes out alike, whether the claim is true or not
+- *cannot test it*: in this setting the result is the same, whether the claim is true or not
 
 **How a comparison is judged.** Runs with the same seed are paired. The interval is Student's, over the
 paired differences, at {CONFIDENCE:.2%}. Results are judged after {", ".join(map(str, LOOKS))} seeds, until the

@@ -1,8 +1,8 @@
 """chain-gae: step GAE whose critic is the Markov chain of all sampled steps, counted by state keys.
 
-V(s') values a step by the key of the state that it led to. If the key hides what the step achieved (a key was taken),
-step GAE with a low λ hardly reflects it. The return does, with high variance; its mean over the visits of a transition
-has less variance, and `transition_prior` adds it to the advantage:
+V(s') values a step by the state key that it led to. If the state key does not contain what the step achieved (for
+example, that a tool was picked up), step GAE with a low λ hardly reflects it. The return does, with high variance. Its
+mean over the visits of a transition has less variance, and `transition_prior` adds this mean to the advantage:
 
     b(s, s') = Σ (A^1 - A^λ) / (N(s, s') + k)
 

@@ -1,4 +1,4 @@
-"""GiGPO: GRPO between episodes plus GRPO between actions taken at the same state (Feng et al. 2025)."""
+"""GiGPO: GRPO among the episodes of a task, and GRPO among actions at the same state (Feng et al. 2025)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def gigpo(episode: FloatArray, step_returns: ArrayLike, clusters: ArrayLike, *, 
 
     Args:
         episode: [steps], A^E: the episode's advantage in its task group.
-        step_returns: [steps], G_t less the step's own penalty, see `rl_agents.advantages.discounted_returns`.
+        step_returns: [steps], G_t minus the step's own penalty, see `rl_agents.advantages.discounted_returns`.
         clusters: [steps], from `anchor_clusters`; a step alone in its cluster gets A^S = 0.
         std: F = σ + ε, or ``none``: F = 1.
     """
@@ -122,7 +122,7 @@ def episode_advantages(table: StepTable, settings: StepGroupKeys) -> NDArray[np.
 
 
 def step_returns(table: StepTable, settings: StepGroupKeys) -> NDArray[np.float64]:
-    """G_t of every step, less its own penalty."""
+    """G_t of every step, minus its own penalty."""
     return discounted_returns(table.rewards, table.following, table.penalties, gamma=settings.gamma)
 
 

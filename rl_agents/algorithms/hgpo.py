@@ -67,8 +67,8 @@ def hgpo(
     """A = Σ_k w_k·A_k over the depths k = 0..K with A_k ≠ 0;  w_k ∝ (k + 1)^α, normalized over those depths.
 
     With K = 0 this is GiGPO's step term. The weights are the paper's, 1:2:3 for K = 2; the released code has 2:3:4. A
-    return that equals its cluster's mean up to rounding has A_k = 0 exactly (`rl_agents.advantages.group_statistics`):
-    whether a depth votes does not depend on the last digit of a mean.
+    return that equals its cluster's mean up to rounding has A_k = 0 exactly (`rl_agents.advantages.group_statistics`),
+    so rounding does not decide whether a depth counts.
 
     Args:
         step_returns: [steps], G_t as in GiGPO.

@@ -1,4 +1,4 @@
-"""PivotRL: GRPO on single turns of expert traces where the outcome is open (arXiv 2603.21383)."""
+"""PivotRL: GRPO on single turns of expert traces at which the policy sometimes succeeds (arXiv 2603.21383)."""
 
 from __future__ import annotations
 

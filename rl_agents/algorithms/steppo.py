@@ -39,7 +39,7 @@ class StepPoKeys(ppo.PpoKeys, RatioLevelKeys):
 
 
 def value_mask(row: Row, settings: StepPoKeys) -> FloatArray:
-    """The critic sees the last token of each state, before the action's first; the token-GAE arm sees all tokens."""
+    """The critic is read at the last token before each action; with ``token_gae``, at all sampled tokens."""
     return step_starts(row) if settings.steppo_credit == "step_gae" else row.mask.copy()
 
 

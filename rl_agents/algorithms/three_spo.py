@@ -1,8 +1,8 @@
-"""3SPO: tree search over states whose scores determine where to sample, the reward of a step and the training steps.
+"""3SPO: tree search. The score of a state determines how many actions are sampled there, and their rewards.
 
     S(s) = exp(-α·ln(t)·p(s))·gate(s)                                          eq. 1: 1 unknown, 0 mastered
     R    = ω·R_novel + (½ - ω)·(S(s) - S(s')) + ½·R_success                    eq. 2: ω = ½·exp(-γ_w·N(s))
-    n(s) = ceil(G_max·S(s))                                                    eq. 3: 1 walks through, 0 drops the path
+    n(s) = ceil(G_max·S(s))                                                    eq. 3: 1 continues, 0 drops the path
     A_i  = (R_i - mean_s R)/deviation over the n(s) samples at s               eq. 4
 
 p(s) is the success rate of trajectories through s, t the 1-based depth, ξ and ζ the thresholds of gate(s) = 1{N_fail <
@@ -14,7 +14,7 @@ with small models. docs/algorithms/3spo.md lists every difference with its reaso
 with A = w·gain/σ: on the steps that led to a success (`path_gains`), and on those of failures (`failure_gains`).
 
 Source: 3SPO, State-Score-Supervised Policy Optimization for LLM Agents (arXiv 2606.09961), section 3, algorithm 1.
-Everything is float64: exp(-λ·p) underflows in float32 and would turn "walk through" into "drop".
+Everything is float64: in float32, S underflows to 0, which would drop paths that should continue.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ class ThreeSpoKeys(SearchKeys, PolicyGradientKeys, DiscountKeys):
     sibling_norm: Literal["running", "group"] = key(
         "running", "Standard deviation for sibling advantages: of about the last 50 updates, or of the siblings (paper)"
     )
-    path_weight: float = key(1.0, "Weight w of finished paths of the search, beside siblings; 0: off (paper)", ge=0)
+    path_weight: float = key(
+        1.0, "Weight w of the steps of finished paths; 0: only siblings are trained on (paper)", ge=0
+    )
     path_failures: Literal["all", "last"] = key(
         "all",
         "Trained steps of failed paths: all, at the turn limit too; or the last, if the environment ended the path",

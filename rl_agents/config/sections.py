@@ -45,7 +45,7 @@ class ModelKeys:
     )
     starter_iterations: int = key(
         0,
-        "Supervised iterations of the warm-start model; 0: the environment's default",
+        "Training iterations of the warm-start model; 0: the environment's default",
         ge=0,
         le=1_000_000_000,
         needs="model=starter",
@@ -118,7 +118,7 @@ class RolloutKeys:
         1, "Number of env runner actors, each with many concurrent episodes; 0: in the driver process", ge=0
     )
     sample_timeout_s: float = key(
-        600.0, "Seconds for one round of rollouts before its runner is replaced", gt=0, needs="num_env_runners"
+        600.0, "Seconds without a completed batch before an env runner is replaced", gt=0, needs="num_env_runners"
     )
 
 
@@ -239,7 +239,7 @@ class EngineKeys:
     tensor_parallel: int = key(1, "Number of GPUs per engine (tensor parallelism)", ge=1, needs="engine_mode=async")
     kv_cache_gb: float = key(
         0.0,
-        "KV cache per vLLM engine in GiB; 0: remaining GPU memory; on CPUs 0.5 or a context",
+        "KV cache per vLLM engine in GiB; 0: the remaining GPU memory, or on CPUs 0.5, more if one context needs it",
         ge=0,
         needs="engine!=torch",
     )
@@ -401,7 +401,7 @@ class OptimizerKeys:
     grad_clip: float = key(1.0, "Maximum global gradient norm; 0: no clipping", ge=0)
     lr_warmup: int = key(0, "Number of optimizer steps of linear learning-rate warm-up", ge=0)
     lr_decay: float = key(
-        0.0, "Final share of optimizer steps (tree search: iterations) with decay to 2 % of lr; 0: off", ge=0, le=1
+        0.0, "Final share of optimizer steps (tree search: iterations) with decay to 2% of lr; 0: off", ge=0, le=1
     )
     epochs: int = key(1, "Number of passes over each iteration's training rows", ge=1)
     minibatches: int = key(2, "Number of optimizer steps per pass", ge=1)
@@ -437,7 +437,7 @@ class ReportKeys:
     checkpoint_interval: int = key(
         1, "Number of iterations between checkpoints, higher for large models; 0: only at the end", ge=0
     )
-    keep_checkpoints: int = key(3, "Number of newest checkpoints to keep, besides the best; 0: all", ge=0)
+    keep_checkpoints: int = key(3, "Number of newest checkpoints to keep, in addition to the best; 0: all", ge=0)
     save_pool: bool = key(
         True, "Write every step to pool.sqlite (docs/reference/pool.md); a resumed run does not sample them again"
     )

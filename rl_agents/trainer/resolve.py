@@ -101,7 +101,7 @@ def off_policy_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
     if settings.rollout_correction.endswith("tis") and age > MOST_TRUNCATED_AGE:
         found.append(
             f"{mode} with rollout_correction={settings.rollout_correction}: beyond {MOST_TRUNCATED_AGE}, truncated "
-            "weights lost success in our measurements (docs/algorithms/README.md); "
+            "weights lost success in our measurements (docs/explanation/staleness.md); "
             "old_logprobs=engine rollout_correction=none lost least"
         )
     elif settings.rollout_correction == "none" and settings.old_logprobs == "learner":

@@ -1,4 +1,4 @@
-"""An environment: find the number of a lock; each try is answered by higher or lower."""
+"""An environment: find the number of a lock; the reply to each try is "higher" or "lower"."""
 
 import gymnasium
 from gymnasium.spaces import Text
@@ -41,5 +41,5 @@ class Lock(gymnasium.Env):
         return "higher" if guess < self.secret else "lower", 0.0, False, False, info
 
     def demonstrate(self, observation, random):
-        """A mediocre player, whom the starter model imitates."""
+        """A mediocre player that the warm-start model imitates."""
         return f"<think> {self.low} to {self.high} </think> {random.randint(self.low, self.high)}"

@@ -1,4 +1,4 @@
-"""A tool of your own: a price list that an agent asks before it says what two things cost together."""
+"""A tool of your own: a price list that an agent queries before it says what two things cost together."""
 
 import random
 
@@ -53,7 +53,7 @@ class Shop(gymnasium.Env):
         return f"price {missing[0]}" if missing else f"answer {sum(self.known[thing] for thing in self.wanted)}"
 
     def demonstrate(self, observation, rng):
-        """A careless customer, whom the starter model imitates: guesses early, and asks for what nobody wanted."""
+        """A careless customer that the warm-start model imitates: guesses early, and asks for other prices."""
         if rng.random() < 0.25:
             return f"answer {rng.randint(2, 12)}"
         return f"price {rng.choice(THINGS)}" if rng.random() < 0.25 else self.expert(observation, rng)
