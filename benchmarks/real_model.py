@@ -79,7 +79,7 @@ WORLDS = {
     "airline": World(
         "pivot",
         (*COMMON, f"env.test_share={airline.TEST_SHARE}", "max_response_tokens=96", "max_model_len=1408"),
-        ("iterations=20", "eval_interval=5", "checkpoint_interval=20", "eval_episodes=135"),
+        ("iterations=12", "eval_interval=4", "checkpoint_interval=12", "eval_episodes=123"),
         episodes=64, group=8, steps=0,
         sft=(f"env.pivots={AIRLINE / airline.TURNS}",),
     ),
