@@ -21,6 +21,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
 from rl_agents.errors import InputError
 from rl_agents.inference.base import CACHE_BYTES
+from rl_agents.inference.torch_model import group_heads
 
 
 def last_tokens(tokens: list[int], start: int, width: int) -> list[int]:
@@ -145,7 +146,8 @@ class SlotCache:
 
 #: Recording costs about as much as 300 passes save, so short runs do without it.
 RECORD_AFTER = 150
-#: Maximum size of an attention mask, rows x tokens x keys (5 bytes each); longer prompts are computed in pieces.
+#: Maximum size of an attention mask, rows x tokens x keys x query heads that share keys (5 bytes each); longer prompts
+#: are computed in pieces.
 MASK_CELLS = 1 << 25
 #: (rows, tokens, keys) of the passes that are recorded, and of those that a recording is compared on.
 RECORDED, COMPARED = (2, 3, 5), ((1, 1, 1), (3, 1, 9), (2, 4, 12))
@@ -190,6 +192,7 @@ class Passes:
 
     def __init__(self, model: Any, slots: int, max_len: int) -> None:
         self.cache = SlotCache(model, slots, max_len)
+        self._mask_cells = MASK_CELLS // group_heads(model)
         self.device = model.device
         self.recorded = False
         self._step: Any = Step(model)
@@ -212,7 +215,7 @@ class Passes:
         width = longest if not any(starts) else max(end - start for start, end in zip(starts, ends, strict=True))
         ids = torch.tensor([last_tokens(row, start, width) for row, start in zip(tokens, starts, strict=True)])
         position, columns = aligned(starts, ends, width, self.cache.spare, self.device)
-        step = max(1, MASK_CELLS // (len(tokens) * longest))
+        step = max(1, self._mask_cells // (len(tokens) * longest))
         for left in range(0, width, step):
             part = slice(left, left + step)
             self._position = position[:, part][:, -1:]

@@ -39,6 +39,55 @@ def without_padding(model: Any, model_dir: str | Path) -> Any:
     return model
 
 
+#: Transformers' name of `grouped_attention`.
+GROUPED = "grouped_sdpa"
+
+
+def grouped_attention(
+    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    attention_mask: torch.Tensor | None, dropout: float = 0.0, scaling: float | None = None, **kwargs: Any,
+) -> tuple[torch.Tensor, None]:  # fmt: skip
+    """Attention in which query heads that share keys and values are rows of one head; Hugging Face's protocol.
+
+    Where a mask is given, transformers copies keys and values for every query head. With three query heads for one of
+    keys and 250 tokens in bfloat16, that makes attention for one new token take eight times as long on a CPU.
+
+    Args:
+        query: (rows, heads, tokens, dim).
+        key, value: (rows, heads / groups, keys, dim).
+        attention_mask: (rows, 1, tokens, keys), added to the scores.
+
+    Returns:
+        (rows, tokens, heads, dim).
+    """
+    rows, heads, tokens, dim = query.shape
+    groups = heads // key.shape[1]
+    folded = query.reshape(rows, heads // groups, groups * tokens, dim)
+    mask = attention_mask if attention_mask is None else attention_mask.repeat(1, 1, groups, 1)
+    output = torch.nn.functional.scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=scaling)
+    return output.reshape(rows, heads, tokens, -1).transpose(1, 2).contiguous(), None
+
+
+def group_heads(model: Any) -> int:
+    """Let a model with fewer heads of keys than of queries use `grouped_attention`.
+
+    Returns:
+        The number of query heads that share keys; 1 if the model keeps its own attention.
+    """
+    config = model.config
+    heads = getattr(config, "num_attention_heads", 1)
+    groups: int = heads // (getattr(config, "num_key_value_heads", None) or heads)
+    if groups == 1 or config._attn_implementation != "sdpa":
+        return 1
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(GROUPED, grouped_attention)
+    AttentionMaskInterface.register(GROUPED, sdpa_mask)
+    model.set_attn_implementation(GROUPED)
+    return groups
+
+
 def load_options(model_dir: str | Path, dtype: str | torch.dtype) -> dict[str, Any]:
     return {
         **attention(read_config(model_dir)),
