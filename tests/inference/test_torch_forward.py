@@ -9,10 +9,12 @@ import pytest
 import torch
 from tiny_models import tiny_qwen
 from transformers import modeling_utils
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rl_agents.inference import torch_forward
 from rl_agents.inference.base import Completion, Sampling
 from rl_agents.inference.torch_engine import TorchEngine
+from rl_agents.inference.torch_model import GROUPED, grouped_attention
 
 
 async def episode(engine: TorchEngine, index: int) -> list[Completion]:
@@ -38,14 +40,16 @@ def play(engine: TorchEngine) -> list[list[Completion]]:
     return asyncio.run(both())
 
 
-def test_recorded_passes_give_the_models_own_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = TorchEngine(tiny_qwen(200), max_model_len=300)
+@pytest.mark.parametrize("key_heads", [2, 1])
+def test_recorded_passes_give_the_models_own_bits(monkeypatch: pytest.MonkeyPatch, key_heads: int) -> None:
+    plain = TorchEngine(tiny_qwen(200, key_heads=key_heads), max_model_len=300)
     monkeypatch.setattr(torch_forward, "RECORD_AFTER", 1 << 30)
     expected = play(plain)
     monkeypatch.setattr(torch_forward, "RECORD_AFTER", 3)
     warned: list[str] = []
     monkeypatch.setattr(modeling_utils.logger, "warning_once", warned.append)
-    engine = TorchEngine(tiny_qwen(200), max_model_len=300)
+    engine = TorchEngine(tiny_qwen(200, key_heads=key_heads), max_model_len=300)
+    assert (engine.model.config._attn_implementation == GROUPED) is (key_heads == 1)
     assert play(engine) == expected and not warned
     assert engine._passes.recorded and not plain._passes.recorded and engine.passes == plain.passes
 
@@ -77,3 +81,16 @@ def test_a_recording_that_differs_is_not_used() -> None:
     with torch.inference_mode():
         assert torch_forward.recording(torch_forward.Step(tiny_qwen(200)), memory) is not None
         assert torch_forward.recording(torch_forward.Step(Odd()), memory) is None
+
+
+@pytest.mark.parametrize(("tokens", "keys"), [(1, 9), (4, 9), (6, 6)])
+def test_query_heads_that_share_keys_read_them_as_transformers_does(tokens: int, keys: int) -> None:
+    layer = torch.nn.Module()
+    layer.num_key_value_groups = 3
+    query, key, value = (
+        torch.randn(2, heads, length, 8, dtype=torch.float64) for heads, length in ((6, tokens), (2, keys), (2, keys))
+    )
+    mask = torch.randn(2, 1, tokens, keys, dtype=torch.float64)
+    found, _ = grouped_attention(layer, query, key, value, mask, scaling=0.3)
+    expected, _ = sdpa_attention_forward(layer, query, key, value, mask, scaling=0.3)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
