@@ -20,7 +20,7 @@ from rl_agents.traces.store import read_table, read_turns, write_table, write_tu
 
 SYSTEM = "You are an airline agent. Call a tool, or answer the user."
 #: Of all messages before a call.
-CHARACTERS = 3000
+CHARACTERS = 1500
 #: Calls whose argument is a text, which the verifier compares loosely.
 TEXTS = ("think", "transfer_to_human_agents")
 TEST_SHARE = 0.25

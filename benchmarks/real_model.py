@@ -78,8 +78,8 @@ WORLDS = {
     ),
     "airline": World(
         "pivot",
-        (*COMMON, f"env.test_share={airline.TEST_SHARE}", "max_response_tokens=96", "max_model_len=1408"),
-        ("iterations=12", "eval_interval=4", "checkpoint_interval=12", "eval_episodes=123"),
+        (*COMMON, f"env.test_share={airline.TEST_SHARE}", "max_response_tokens=96", "max_model_len=768"),
+        ("iterations=8", "eval_interval=4", "checkpoint_interval=8", "eval_episodes=120"),
         episodes=64, group=8, steps=0,
         sft=(f"env.pivots={AIRLINE / airline.TURNS}",),
     ),

@@ -47,7 +47,7 @@ ADVERSARIES: dict[str, Callable[[Turn, list[Turn]], str]] = {
 
 
 def test_the_agents_calls_are_right(turns: list[Turn]) -> None:
-    assert len(turns) > 100 and all(assess(VERIFIER, turn, turn.text).score == 1.0 for turn in turns)
+    assert len(turns) > 80 and all(assess(VERIFIER, turn, turn.text).score == 1.0 for turn in turns)
 
 
 @pytest.mark.parametrize("name", ADVERSARIES)
