@@ -53,7 +53,7 @@ def test_the_agents_calls_are_right(turns: list[Turn]) -> None:
 @pytest.mark.parametrize("name", ADVERSARIES)
 def test_who_does_not_read_earns_next_to_nothing(turns: list[Turn], name: str) -> None:
     earned = sum(assess(VERIFIER, turn, ADVERSARIES[name](turn, turns)).score for turn in turns)
-    assert earned <= 0.05 * len(turns)
+    assert earned <= 0.08 * len(turns)
 
 
 def test_no_task_of_the_test_turns_occurs_in_training(turns: list[Turn]) -> None:
