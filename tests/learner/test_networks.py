@@ -131,6 +131,27 @@ def test_what_engines_get_is_the_model_in_its_files_names(tiny_model_dir: Path, 
 
 
 @needs_peft
+def test_adapters_that_are_small_beside_a_weight_reach_the_engines_on_average(tiny_model_dir: Path) -> None:
+    module = policy(tiny_model_dir, lora_rank=2, lora_alpha=2, dtype="bfloat16")
+    before, again = dict(module.merged_weights()), dict(module.merged_weights())
+    plain = {name.removesuffix(".base_layer.weight"): tensor for name, tensor in module.lm.state_dict().items()}
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in module.lm.named_parameters():
+        if "lora_" in name:
+            parameter.data.normal_(0, 0.005, generator=generator)
+    after, kept = dict(module.merged_weights()), []
+    for name, layer in module.lm.named_modules():
+        if hasattr(layer, "get_delta_weight"):
+            file = f"{name.removeprefix('base_model.model.')}.weight"
+            delta, base = layer.get_delta_weight("default").float(), plain[name].float()
+            assert torch.equal(before[file], plain[name]) and torch.equal(again[file], before[file])
+            kept.append(((after[file].float() - base) * delta).sum() / delta.square().sum())
+            nearest = ((base + delta).bfloat16().float() - base) * delta
+            assert nearest.sum() < 0.5 * delta.square().sum(), "the test shows something"
+    assert abs(torch.stack(kept).mean() - 1) < 0.1
+
+
+@needs_peft
 def test_adapters_sit_on_every_matrix_but_the_head_and_weigh_alpha_over_rank(tiny_model_dir: Path) -> None:
     module = with_adapters(tiny_model_dir, dtype="bfloat16")
     layers = {name: layer for name, layer in module.lm.named_modules() if hasattr(layer, "get_delta_weight")}
