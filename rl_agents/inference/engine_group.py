@@ -163,7 +163,7 @@ class InferenceGroup:
             EngineError: an engine does not come back within `START_S`.
             LearnerLost: the last weights are gone with the learner that held them.
         """
-        states = self._states()
+        states = [self._state(index, answer) for index, answer in enumerate(self._ask_all("health", PING_S))]
         broken = [index for index, state in enumerate(states) if state != "ok"]
         for index in broken:
             # Not while Ray restarts it already: a second kill then loses the actor's start for minutes.
@@ -218,15 +218,12 @@ class InferenceGroup:
                 answers.append(error)
         return answers
 
-    def _states(self) -> list[str]:
-        """Ask every engine for its version and return one word for each.
+    def _state(self, index: int, answer: Any) -> str:
+        """Return the state of an engine by its answer to ``health``.
 
         ``ok``; ``stale``: alive, but restarted by Ray; ``gone``: Ray has noticed, and restarts it if it can; ``stuck``:
         its process lives and must be killed.
         """
-        return [self._state(index, answer) for index, answer in enumerate(self._ask_all("health", PING_S))]
-
-    def _state(self, index: int, answer: Any) -> str:
         if isinstance(answer, RayActorError):
             return "gone"
         if index in self._hung or answer is None or isinstance(answer, Exception):

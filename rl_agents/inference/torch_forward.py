@@ -232,7 +232,8 @@ class Passes:
         memory = [part[low:] for part in self.cache.memory] if low else self.cache.memory
         self._count += 1
         if self._count == RECORD_AFTER and self.device.type == "cpu":
-            self._record()
+            found = recording(self._plain, self.cache.memory)
+            self._step, self.recorded = found or self._plain, found is not None
         span = self._span[: self._length]
         if self.recorded:
             try:
@@ -240,10 +241,6 @@ class Passes:
             except RuntimeError:  # if the model caused it, it appears again below
                 self._step, self.recorded = self._plain, False
         return self._plain(ids, position, where, span, memory)  # type: ignore[no-any-return]
-
-    def _record(self) -> None:
-        found = recording(self._plain, self.cache.memory)
-        self._step, self.recorded = found or self._plain, found is not None
 
 
 def recording(step: Step, memory: Sequence[torch.Tensor]) -> Any:

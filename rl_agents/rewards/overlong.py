@@ -35,10 +35,7 @@ def overlong_penalty(length: int, maximum: int, cache: int, *, factor: float = 1
 
 
 def step_penalties(trajectory: Trajectory, settings: Settings) -> list[float]:
-    """Return the penalty of every response of an episode; all 0 with ``overlong_factor=0``."""
-    maximum = settings.max_response_tokens
+    """Return the penalty of every response of an episode."""
+    maximum, factor = settings.max_response_tokens, settings.overlong_factor
     cache = settings.overlong_cache or max(1, maximum // 5)
-    factor = settings.overlong_factor
-    if not factor:
-        return [0.0] * len(trajectory.steps)
     return [overlong_penalty(len(step.response_ids), maximum, cache, factor=factor) for step in trajectory.steps]

@@ -60,7 +60,9 @@ def assign_credit(
         memory.credit(rows, trajectories)
         metrics.update(memory.metrics())
     own = _own(rows)
-    weigh_groups(own, weights)
+    for row in own:
+        if row.advantages is not None and row.group_id in weights:
+            row.advantages *= np.float32(weights[row.group_id])
     metrics.update(credit_metrics(own))
     if settings.overlong_filtering:
         metrics.update(filter_overlong(rows, trajectories))
@@ -139,12 +141,6 @@ def credit_metrics(rows: Sequence[Row]) -> dict[str, float]:
 def read_at(row: Row) -> NDArray[np.bool_]:
     at: NDArray[np.bool_] = (row.mask if row.value_mask is None else row.value_mask) > 0
     return at
-
-
-def weigh_groups(rows: Sequence[Row], weights: Mapping[int, float]) -> None:
-    for row in rows:
-        if row.advantages is not None and row.group_id in weights:
-            row.advantages *= np.float32(weights[row.group_id])
 
 
 def filter_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> dict[str, float]:

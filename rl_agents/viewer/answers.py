@@ -9,7 +9,7 @@ from typing import Any
 
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import json_safe
-from rl_agents.viewer import curves, episodes, groups, tasks, tokens, trees
+from rl_agents.viewer import curves, episodes, groups, step_values, tasks, tokens, trees
 from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.runs import RESULTS, Catalog
 from rl_agents.web.errors import ApiError
@@ -35,7 +35,7 @@ VIEWS: dict[str, Callable[[Params], dict[str, Any]]] = {
     "series": curves.series,
     "iterations": curves.iterations,
     "groups": groups.groups,
-    "steps": groups.steps,
+    "steps": step_values.extremes,
     "group": episodes.group,
     "episode": episodes.episode,
     "text": episodes.text,

@@ -164,9 +164,8 @@ class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
 
     def _begin(self, task_id: str) -> tuple[str, GameState]:
         task = tasks.find_task(task_id)
-        return first_observation(task, self.options.prompt), GameState(
-            task, tasks.survivors(task.tables, len(task.hidden), [])
-        )
+        every = tuple(range(len(task.tables)))
+        return first_observation(task, self.options.prompt), GameState(task, (every,) * len(task.hidden))
 
     def _read(self, response: str, state: GameState) -> TaggedAction:
         return parse_action(response, state.task)

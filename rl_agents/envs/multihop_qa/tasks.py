@@ -137,7 +137,9 @@ class TableQuestions:
         ids = [one.ids() for one in kept]
         if twice := set(ids[0]).intersection(*ids[1:]) if len(ids) > 1 else set():
             raise InputError(f"{tables[1].name}: the question id {min(twice)!a} occurs twice")
-        splits = _split(train.name, ids[0]) if test is None else {"train": ids[0], "test": ids[-1]}
+        if test is None and len(ids[0]) < 2:
+            raise InputError(f"{train.name}: one question cannot be split; set env.test_questions to another file")
+        splits = held_out(ids[0], SEED) if test is None else {"train": ids[0], "test": ids[-1]}
         self._tasks = TableTasks("multihop_qa", kept, splits)
         self.ids = self._tasks.ids
         self._store = PassageStore.open(corpus) if corpus else self._own_passages(tables)
@@ -159,12 +161,6 @@ class TableQuestions:
         if not len(store):
             raise InputError(f"{tables[0].name}: its questions have no passages; set env.passages to a corpus")
         return store
-
-
-def _split(name: str, ids: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
-    if len(ids) < 2:
-        raise InputError(f"{name}: one question cannot be split; set env.test_questions to another file")
-    return held_out(ids, SEED)
 
 
 def _unique_passages(tables: Sequence[Table]) -> Iterator[tuple[Passage, float]]:
