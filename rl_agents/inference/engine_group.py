@@ -107,7 +107,11 @@ class InferenceGroup:
         self._placement_group = ray.util.get_current_placement_group()
         if self._placement_group is not None and first_bundle is None:
             raise ValueError("InferenceGroup needs first_bundle inside a placement group")
-        self._num_gpus = _default_gpus(settings) if num_gpus is None else num_gpus
+        if num_gpus is None:
+            import torch
+
+            num_gpus = float(settings.tensor_parallel) if torch.cuda.is_available() else 0.0
+        self._num_gpus = num_gpus
         self._num_cpus = settings.threads if num_cpus is None else num_cpus
         self._resources = dict(resources or {})
         self._last: tuple[Any, int] | None = None
@@ -290,9 +294,3 @@ class InferenceGroup:
 
 def _sync_to(version: int) -> str:
     return f"sync to version {version}"
-
-
-def _default_gpus(settings: EngineSettings) -> float:
-    import torch
-
-    return float(settings.tensor_parallel) if torch.cuda.is_available() else 0.0

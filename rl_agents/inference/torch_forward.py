@@ -23,11 +23,6 @@ from rl_agents.errors import InputError
 from rl_agents.inference.base import CACHE_BYTES
 
 
-def last_tokens(tokens: list[int], start: int, width: int) -> list[int]:
-    new = tokens[start:]
-    return new if len(new) == width else [0] * (width - len(new)) + new
-
-
 class PassLayer(CacheLayerMixin):
     """One attention layer's keys and values during one forward pass; Hugging Face's protocol over a `SlotCache`.
 
@@ -210,7 +205,8 @@ class Passes:
         longest = max(ends)
         self.cache.reserve(longest)
         width = longest if not any(starts) else max(end - start for start, end in zip(starts, ends, strict=True))
-        ids = torch.tensor([last_tokens(row, start, width) for row, start in zip(tokens, starts, strict=True)])
+        new = [row[start:] for row, start in zip(tokens, starts, strict=True)]
+        ids = torch.tensor([[0] * (width - len(row)) + row for row in new])
         position, columns = aligned(starts, ends, width, self.cache.spare, self.device)
         step = max(1, MASK_CELLS // (len(tokens) * longest))
         for left in range(0, width, step):

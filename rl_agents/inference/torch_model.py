@@ -31,14 +31,6 @@ def aligned(model: Any) -> Any:
     return model
 
 
-def without_padding(model: Any, model_dir: str | Path) -> Any:
-    """Cut the head's logits to the tokenizer's ids (`padding_begins`); weights do not change."""
-    size, head = padding_begins(model_dir), model.get_output_embeddings()
-    if size is not None and head is not None:
-        head.register_forward_hook(lambda module, inputs, logits: logits[..., :size])
-    return model
-
-
 def load_options(model_dir: str | Path, dtype: str | torch.dtype) -> dict[str, Any]:
     return {
         **attention(read_config(model_dir)),
@@ -52,6 +44,8 @@ def load_options(model_dir: str | Path, dtype: str | torch.dtype) -> dict[str, A
 def load_causal_lm(model_dir: str | Path, dtype: str | torch.dtype) -> Any:
     """Load a causal language model from a local folder; safetensors only, no remote code.
 
+    Its logits are those of the tokenizer's ids (`padding_begins`); weights do not change.
+
     Raises:
         InputError: it holds no model.
     """
@@ -59,7 +53,10 @@ def load_causal_lm(model_dir: str | Path, dtype: str | torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
 
     lm = aligned(AutoModelForCausalLM.from_pretrained(model_dir, **load_options(model_dir, dtype)))
-    return without_padding(lm, model_dir)
+    size, head = padding_begins(model_dir), lm.get_output_embeddings()
+    if size is not None and head is not None:
+        head.register_forward_hook(lambda module, inputs, logits: logits[..., :size])
+    return lm
 
 
 def check_attention(config: Any, max_model_len: int) -> None:
