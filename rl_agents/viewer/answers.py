@@ -63,9 +63,3 @@ def answer(catalog: Catalog, view: str, values: Mapping[str, str]) -> str:
         raise ApiError(409, str(error), "unreadable_pool") from None
     except sqlite3.Error as error:
         raise ApiError(503, f"the pool cannot be read now: {error}", "pool_busy") from None
-
-
-def ask(catalog: Catalog, view: str, **values: Any) -> dict[str, Any]:
-    """Return a view's data; see `answer`."""
-    data: dict[str, Any] = json.loads(answer(catalog, view, {name: str(value) for name, value in values.items()}))
-    return data
