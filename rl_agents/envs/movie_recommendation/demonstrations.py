@@ -20,17 +20,9 @@ from functools import partial
 import numpy as np
 
 from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
-from rl_agents.envs.movie_recommendation.env import (
-    FINAL_TURN,
-    NOT_A_QUESTION,
-    NOT_A_VECTOR,
-    UNKNOWN_MOVIE,
-    MovieRecommendationEnv,
-    SessionState,
-    movie_name,
-)
+from rl_agents.envs.movie_recommendation.env import FINAL_TURN, MovieRecommendationEnv, SessionState, movie_name
 from rl_agents.envs.movie_recommendation.tasks import STARTER_SIZE, Task
-from rl_agents.envs.preferences import Comparison, Movie, agreeing, possible_weights, shown_vector
+from rl_agents.envs.preferences import PROBLEMS, Comparison, Movie, agreeing, possible_weights, shown_vector
 from rl_agents.envs.small_model import sum_parts
 from rl_agents.envs.stateful import MALFORMED_REASONS
 
@@ -103,7 +95,7 @@ def _pair(state: SessionState, rng: random.Random, habits: Habits) -> tuple[Movi
 
 def words() -> list[str]:
     """Return the vocabulary of compact prompts, all movies of the warm-start model's size, and all estimates."""
-    problems = [*MALFORMED_REASONS, NOT_A_QUESTION, NOT_A_VECTOR, UNKNOWN_MOVIE, FINAL_TURN]
+    problems = [*MALFORMED_REASONS, *PROBLEMS, FINAL_TURN]
     prompts = ["seen", "best", "yes", "no", "equal", "invalid", "correct", "wrong"]
     size, top = STARTER_SIZE, STARTER_SIZE.score_levels - 1
     scores = itertools.product(range(top + 1), repeat=size.attributes)
