@@ -418,7 +418,9 @@ class ScriptedPlayer:
             InputError: the method did not return a text.
         """
         turns = max_turns or self.spec.max_turns
-        env = self._env(options, turns)
+        if self._made is None or self._made[:2] != (options, turns):
+            self._made = (options, turns, make(options, turns))
+        env = self._made[2]
         act = env.inner.get_wrapper_attr(self.method)  # type: ignore[attr-defined]
         observation, _ = env.reset(seed=rng.getrandbits(32), options={"task_id": task_id})
         dialogue: Dialogue = []
@@ -431,11 +433,6 @@ class ScriptedPlayer:
             if terminated or truncated:
                 break
         return dialogue
-
-    def _env(self, options: Any, max_turns: int) -> TextEnv:
-        if self._made is None or self._made[:2] != (options, max_turns):
-            self._made = (options, max_turns, make(options, max_turns))
-        return self._made[2]
 
 
 def players_starter(name: str) -> StarterSpec:

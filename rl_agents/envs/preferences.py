@@ -12,12 +12,14 @@ import itertools
 import math
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rl_agents.envs.stateful import TaggedAction, malformed
 
 Levels = tuple[int, ...]
 Vector = tuple[float, ...]
@@ -142,15 +144,33 @@ class Question:
     second: int
 
 
-def question_parts(content: str, compact: bool) -> tuple[str, str, str] | None:
-    """Return the estimate and the two movies of a question as texts; None if it does not have the form of one.
+#: Problems of a malformed question.
+PROBLEMS = NOT_A_QUESTION, NOT_A_VECTOR, UNKNOWN_MOVIE = "not-a-question", "not-a-vector", "unknown-movie"
 
-    >>> question_parts("Guess: 0,1\\nQuestion: Would you prefer A over B?", compact=False)
-    ('0,1', 'A', 'B')
+
+def read_question(
+    content: str,
+    compact: bool,
+    estimate: Callable[[str], Vector | None],
+    position: Callable[[str], int | None],
+    same: str,
+) -> Question | TaggedAction:
+    """Read the content of ``<interact>``; a malformed action if it is not an estimate and two known movies.
+
+    Args:
+        estimate, position: read the text of an estimate, and the name of a movie; None if it is none.
+        same: the problem of a question about one movie.
     """
     form = _COMPACT_QUESTION if compact else _PAPER_QUESTION
     found = form.fullmatch(" ".join(content.split())) if len(content) <= MAX_QUESTION else None
-    return (found[1], found[2], found[3]) if found else None
+    if found is None:
+        return malformed(NOT_A_QUESTION)
+    vector, first, second = estimate(found[1]), position(found[2]), position(found[3])
+    if vector is None:
+        return malformed(NOT_A_VECTOR)
+    if first is None or second is None:
+        return malformed(UNKNOWN_MOVIE)
+    return malformed(same) if first == second else Question(vector, first, second)
 
 
 #: Positions i < j of two movies, and 1 (i is preferred), -1 (j is preferred) or 0 (equal).

@@ -186,15 +186,12 @@ class EngineActor:
             for other, record in list(self._clients.items()):
                 silent = now - record.last_seen > CLIENT_LIFETIME_S
                 if silent or (caller and other.rpartition("/")[0] == caller):
-                    self._drop(other)
+                    for task in self._clients.pop(other).tasks.values():
+                        task.cancel()
             self._clients[client_id] = _Client()
         client = self._clients[client_id]
         client.last_seen = now
         return client
-
-    def _drop(self, client_id: str) -> None:
-        for task in self._clients.pop(client_id).tasks.values():
-            task.cancel()
 
 
 def _was_restarted() -> bool:

@@ -226,11 +226,5 @@ class EngineSettings:
     vllm_args: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.kind not in ("torch", "vllm") or self.mode not in ("inprocess", "inline", "async"):
-            raise ValueError(f"no engine of kind {self.kind!r} and mode {self.mode!r}")
-        if self.weight_switch not in ("wait", "keep"):
-            raise ValueError(f"weight_switch={self.weight_switch!r}: valid: wait, keep")
         if self.tensor_parallel > 1 and (self.kind, self.mode) != ("vllm", "async"):
             raise ValueError("tensor_parallel > 1 needs kind='vllm' and mode='async'")
-        if self.max_model_len < 2 or self.max_batch < 1:
-            raise ValueError(f"max_model_len {self.max_model_len} must be >= 2 and max_batch {self.max_batch} >= 1")

@@ -96,10 +96,11 @@ class RemoteEngine:
         Raises:
             EngineError: the engine died, rejected the request, or did not answer within ``timeout_s``.
         """
-        link = self._least_loaded()
+        now = time.monotonic()
+        link = min(self._links, key=lambda link: (link.cooldown_until > now, len(link.waiters)))
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         request_id = next(self._ids)
-        link.waiters[request_id] = _Waiter(future, time.monotonic() + self._timeout_s, link.held_s)
+        link.waiters[request_id] = _Waiter(future, now + self._timeout_s, link.held_s)
         link.inbox.append((request_id, list(prompt_ids), sampling))
         if link.pump is None or link.pump.done() or link.pump.get_loop() is not asyncio.get_running_loop():
             link.work = asyncio.Event()
@@ -115,10 +116,6 @@ class RemoteEngine:
         for link in self._links:
             if link.pump is not None and not link.pump.done():
                 link.pump.cancel()
-
-    def _least_loaded(self) -> _Link:
-        now = time.monotonic()
-        return min(self._links, key=lambda link: (link.cooldown_until > now, len(link.waiters)))
 
     async def _pump(self, link: _Link) -> None:
         exchanges: set[asyncio.Future[Answer]] = set()

@@ -107,7 +107,11 @@ class InferenceGroup:
         self._placement_group = ray.util.get_current_placement_group()
         if self._placement_group is not None and first_bundle is None:
             raise ValueError("InferenceGroup needs first_bundle inside a placement group")
-        self._num_gpus = _default_gpus(settings) if num_gpus is None else num_gpus
+        if num_gpus is None:
+            import torch
+
+            num_gpus = float(settings.tensor_parallel) if torch.cuda.is_available() else 0.0
+        self._num_gpus = num_gpus
         self._num_cpus = settings.threads if num_cpus is None else num_cpus
         self._resources = dict(resources or {})
         self._last: tuple[Any, int] | None = None
@@ -163,7 +167,7 @@ class InferenceGroup:
             EngineError: an engine does not come back within `START_S`.
             LearnerLost: the last weights are gone with the learner that held them.
         """
-        states = self._states()
+        states = [self._state(index, answer) for index, answer in enumerate(self._ask_all("health", PING_S))]
         broken = [index for index, state in enumerate(states) if state != "ok"]
         for index in broken:
             # Not while Ray restarts it already: a second kill then loses the actor's start for minutes.
@@ -218,15 +222,12 @@ class InferenceGroup:
                 answers.append(error)
         return answers
 
-    def _states(self) -> list[str]:
-        """Ask every engine for its version and return one word for each.
+    def _state(self, index: int, answer: Any) -> str:
+        """Return the state of an engine by its answer to ``health``.
 
         ``ok``; ``stale``: alive, but restarted by Ray; ``gone``: Ray has noticed, and restarts it if it can; ``stuck``:
         its process lives and must be killed.
         """
-        return [self._state(index, answer) for index, answer in enumerate(self._ask_all("health", PING_S))]
-
-    def _state(self, index: int, answer: Any) -> str:
         if isinstance(answer, RayActorError):
             return "gone"
         if index in self._hung or answer is None or isinstance(answer, Exception):
@@ -293,9 +294,3 @@ class InferenceGroup:
 
 def _sync_to(version: int) -> str:
     return f"sync to version {version}"
-
-
-def _default_gpus(settings: EngineSettings) -> float:
-    import torch
-
-    return float(settings.tensor_parallel) if torch.cuda.is_available() else 0.0

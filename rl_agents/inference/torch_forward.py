@@ -24,11 +24,6 @@ from rl_agents.inference.base import CACHE_BYTES
 from rl_agents.inference.torch_model import group_heads
 
 
-def last_tokens(tokens: list[int], start: int, width: int) -> list[int]:
-    new = tokens[start:]
-    return new if len(new) == width else [0] * (width - len(new)) + new
-
-
 class PassLayer(CacheLayerMixin):
     """One attention layer's keys and values during one forward pass; Hugging Face's protocol over a `SlotCache`.
 
@@ -213,7 +208,8 @@ class Passes:
         longest = max(ends)
         self.cache.reserve(longest)
         width = longest if not any(starts) else max(end - start for start, end in zip(starts, ends, strict=True))
-        ids = torch.tensor([last_tokens(row, start, width) for row, start in zip(tokens, starts, strict=True)])
+        new = [row[start:] for row, start in zip(tokens, starts, strict=True)]
+        ids = torch.tensor([[0] * (width - len(row)) + row for row in new])
         position, columns = aligned(starts, ends, width, self.cache.spare, self.device)
         step = max(1, self._mask_cells // (len(tokens) * longest))
         for left in range(0, width, step):
@@ -235,7 +231,8 @@ class Passes:
         memory = [part[low:] for part in self.cache.memory] if low else self.cache.memory
         self._count += 1
         if self._count == RECORD_AFTER and self.device.type == "cpu":
-            self._record()
+            found = recording(self._plain, self.cache.memory)
+            self._step, self.recorded = found or self._plain, found is not None
         span = self._span[: self._length]
         if self.recorded:
             try:
@@ -243,10 +240,6 @@ class Passes:
             except RuntimeError:  # if the model caused it, it appears again below
                 self._step, self.recorded = self._plain, False
         return self._plain(ids, position, where, span, memory)  # type: ignore[no-any-return]
-
-    def _record(self) -> None:
-        found = recording(self._plain, self.cache.memory)
-        self._step, self.recorded = found or self._plain, found is not None
 
 
 def recording(step: Step, memory: Sequence[torch.Tensor]) -> Any:

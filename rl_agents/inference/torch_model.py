@@ -31,21 +31,13 @@ def aligned(model: Any) -> Any:
     return model
 
 
-def without_padding(model: Any, model_dir: str | Path) -> Any:
-    """Cut the head's logits to the tokenizer's ids (`padding_begins`); weights do not change."""
-    size, head = padding_begins(model_dir), model.get_output_embeddings()
-    if size is not None and head is not None:
-        head.register_forward_hook(lambda module, inputs, logits: logits[..., :size])
-    return model
-
-
 #: Transformers' name of `grouped_attention`.
 GROUPED = "grouped_sdpa"
 
 
 def grouped_attention(
     module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-    attention_mask: torch.Tensor | None, dropout: float = 0.0, scaling: float | None = None, **kwargs: Any,
+    attention_mask: torch.Tensor, dropout: float = 0.0, scaling: float | None = None, **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:  # fmt: skip
     """Attention in which query heads that share keys and values are rows of one head; Hugging Face's protocol.
 
@@ -63,7 +55,7 @@ def grouped_attention(
     rows, heads, tokens, dim = query.shape
     groups = heads // key.shape[1]
     folded = query.reshape(rows, heads // groups, groups * tokens, dim)
-    mask = attention_mask if attention_mask is None else attention_mask.repeat(1, 1, groups, 1)
+    mask = attention_mask.repeat(1, 1, groups, 1)
     output = torch.nn.functional.scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=scaling)
     return output.reshape(rows, heads, tokens, -1).transpose(1, 2).contiguous(), None
 
@@ -101,6 +93,8 @@ def load_options(model_dir: str | Path, dtype: str | torch.dtype) -> dict[str, A
 def load_causal_lm(model_dir: str | Path, dtype: str | torch.dtype) -> Any:
     """Load a causal language model from a local folder; safetensors only, no remote code.
 
+    Its logits are those of the tokenizer's ids (`padding_begins`); weights do not change.
+
     Raises:
         InputError: it holds no model.
     """
@@ -108,7 +102,10 @@ def load_causal_lm(model_dir: str | Path, dtype: str | torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
 
     lm = aligned(AutoModelForCausalLM.from_pretrained(model_dir, **load_options(model_dir, dtype)))
-    return without_padding(lm, model_dir)
+    size, head = padding_begins(model_dir), lm.get_output_embeddings()
+    if size is not None and head is not None:
+        head.register_forward_hook(lambda module, inputs, logits: logits[..., :size])
+    return lm
 
 
 def check_attention(config: Any, max_model_len: int) -> None:

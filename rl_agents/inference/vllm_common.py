@@ -191,15 +191,6 @@ def counts_versions() -> bool:
     return "weight_versions" in CompletionOutput.__dataclass_fields__
 
 
-def token_prompt(prompt_ids: Sequence[int], salt: str) -> dict[str, Any]:
-    """Return a prompt that shares cached prefixes only with prompts of the same salt."""
-    return {"prompt_token_ids": list(prompt_ids), "cache_salt": salt}
-
-
-def batch_room(settings: EngineSettings) -> int:
-    return int(settings.vllm_args.get("max_num_seqs", settings.max_batch))
-
-
 def sampled(output: Any) -> tuple[list[int], list[float]]:
     """Return the tokens of a ``RequestOutput`` so far, and their log-probabilities.
 

@@ -37,7 +37,6 @@ from rl_agents.inference.vllm_common import (
     FILE,
     TENSORS,
     Counters,
-    batch_room,
     completion,
     counts_versions,
     engine_args,
@@ -47,7 +46,6 @@ from rl_agents.inference.vllm_common import (
     register_model_class,
     sampled,
     sampling_params,
-    token_prompt,
 )
 from rl_agents.inference.weight_update_gate import Gate, Running
 from rl_agents.inference.weights import layout, untied, write
@@ -76,7 +74,8 @@ class VLLMEngine:
         self.salted = True  # a test turns it off to show the effect of a stale cache
         self._ids = itertools.count()
         self._keep = settings.weight_switch == "keep"
-        self._gate = Gate(batch_room(settings), settings.switch_timeout_s, self._keep)
+        room = int(settings.vllm_args.get("max_num_seqs", settings.max_batch))
+        self._gate = Gate(room, settings.switch_timeout_s, self._keep)
         self.held = self._gate.held
         self._loads = 0  # part of every prompt's cache key, so that no prefix outlives its weights
         self.unsound = ""
@@ -107,7 +106,9 @@ class VLLMEngine:
             if self.unsound:
                 raise EngineError(self.unsound)
             version, before = self.version, len(self._given_up)
-            prompt = token_prompt(prompt_ids, str(self._loads) if self.salted else "salt")
+            # Cached prefixes are shared only with prompts of the same salt.
+            salt = str(self._loads) if self.salted else "salt"
+            prompt = {"prompt_token_ids": list(prompt_ids), "cache_salt": salt}
             final = await self._ask(prompt, sampling, on_tokens)
         # With `keep`, weights may fail to load while a call is still entering vLLM. The abort does not reach such a
         # call, and partly loaded weights sample it. It is refused even if whole weights have arrived since.

@@ -35,7 +35,9 @@ def shard_network(network: Network, mesh: DeviceMesh) -> None:
     """
     policy = MixedPrecisionPolicy(param_dtype=network.dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
     network.autocast = False
-    for layer in _decoder_layers(network):
+    # The repeated blocks are the longest ModuleList in every decoder of Hugging Face.
+    lists = [list(module) for module in network.modules() if isinstance(module, nn.ModuleList)]
+    for layer in max(lists, key=len, default=[]):
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(network, mesh=mesh, mp_policy=policy)
     register_fsdp_forward_method(network, "forward_train")
@@ -49,12 +51,6 @@ def release(network: nn.Module) -> None:
     """Free the weights that a forward pass without a backward pass leaves gathered: embeddings and head."""
     if isinstance(network, FSDPModule):
         network.reshard()
-
-
-def _decoder_layers(network: nn.Module) -> list[nn.Module]:
-    """Return the repeated blocks: the longest ModuleList, as in every decoder of Hugging Face."""
-    lists = [list(module) for module in network.modules() if isinstance(module, nn.ModuleList)]
-    return max(lists, key=len, default=[])
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:

@@ -165,7 +165,10 @@ class ValueModule(Network):
         mask = batch["mask"]
         rows, columns = torch.nonzero(mask[:, 1:], as_tuple=True)
         if batch.get("packed"):
-            hidden = self._packed(batch["packed"])
+            packed: Packed = batch["packed"]
+            with self.precision(packed.read.device):
+                states = packed_states(self.backbone, packed, seen_by=self.backbone)
+            hidden = states[packed.read[packed.source]]
         else:
             end = int(columns.max()) + 1 if columns.numel() else 1
             with self.precision(mask.device):
@@ -174,10 +177,6 @@ class ValueModule(Network):
         values = at_least_float32(self.head(hidden.to(self.head.weight.dtype)).squeeze(-1))
         scattered = torch.zeros(mask.shape, dtype=values.dtype, device=values.device)
         return {"values": scattered.index_put((rows, columns + 1), values)}
-
-    def _packed(self, packed: Packed) -> torch.Tensor:
-        with self.precision(packed.read.device):
-            return packed_states(self.backbone, packed, seen_by=self.backbone)[packed.read[packed.source]]
 
 
 def dithered(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -454,7 +454,11 @@ class Collector:
     def expand(self, specs: Sequence[BranchSpec]) -> Collected[Expansion]:
         """Sample children at all states of ``specs``, for training; raises like `gather`."""
         jobs: dict[Hashable, BranchSpec] = {spec.group_id: spec for spec in specs}
-        return self.gather(jobs, "expand", _failed_expansion, attempt=self.first_attempt())
+
+        def give_up(spec: BranchSpec, cause: str) -> Expansion:
+            return Expansion(spec.group_id, end_cause=cause, failed=True)
+
+        return self.gather(jobs, "expand", give_up, attempt=self.first_attempt())
 
     def check_branching(self, specs: Sequence[EpisodeSpec]) -> None:
         """Check that states can be reached again; raises like `gather`."""
@@ -610,10 +614,6 @@ class _Progress:
             line = f"[rl_agents] {kind}{done} of {self.jobs} episodes after {passed:.0f} s"
             print(line, file=sys.stderr, flush=True)
             self.next_s = passed + min(passed, 60.0)  # not a line every ten seconds of an hour
-
-
-def _failed_expansion(spec: BranchSpec, cause: str) -> Expansion:
-    return Expansion(spec.group_id, end_cause=cause, failed=True)
 
 
 def split_groups(jobs: Sequence[Any], shares: int) -> list[list[Any]]:

@@ -56,7 +56,8 @@ class Recorded:
                 if reason := unusable(stored, settings, recipe):
                     left_out[reason] += 1
                 else:
-                    usable.append(_light(stored))
+                    light = dataclasses.replace(stored.session, facts={}, metrics={})  # the list may be long
+                    usable.append(dataclasses.replace(stored, session=light))
         single = [[stored.session.id] for stored in usable]
         groups = single if recipe.source == "demonstrations" else _groups(usable, recipe, left_out)
         out = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items())) or "none"
@@ -134,11 +135,6 @@ def unusable(stored: Stored, settings: Settings, recipe: AlgorithmSpec) -> str:
     if least is not None:
         return "" if stored.total >= least else f"with a return below pool_min_return={least:g}"
     return "" if session.success else "not solved (see pool_min_return)"
-
-
-def _light(stored: Stored) -> Stored:
-    """Drop fields that a long list of sessions does not need."""
-    return dataclasses.replace(stored, session=dataclasses.replace(stored.session, facts={}, metrics={}))
 
 
 def _groups(usable: Sequence[Stored], recipe: AlgorithmSpec, left_out: Counter[str]) -> list[list[str]]:

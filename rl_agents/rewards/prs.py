@@ -38,9 +38,8 @@ def process_reward(calls_parsed: Sequence[bool], answer_parsed: bool, *, require
     return 1.0 if answer_parsed else 0.0
 
 
-def format_reward(tags_complete: bool, bonus: float = 0.1) -> float:
-    """R_format = 0.1 if all required tag pairs are complete, else 0."""
-    return bonus if tags_complete else 0.0
+#: R_format if all required tag pairs are complete.
+FORMAT_REWARD = 0.1
 
 
 def short_form_reward(process: float, formatting: float, answer: float) -> float:
@@ -54,11 +53,6 @@ def short_form_reward(process: float, formatting: float, answer: float) -> float
     return process + formatting + (answer if process >= 1.0 else 0.0)
 
 
-def judge_needed(process: float) -> bool:
-    """Return whether the long form depends on the judge."""
-    return process >= 1.0
-
-
 def long_form_reward(process: float, formatting: float, judge: float, answer: float) -> float:
     """R = R_process + R_format, then + R_judge once R_process >= 1, then + R_a once R_judge >= 1; in [-1, 3.1].
 
@@ -67,7 +61,7 @@ def long_form_reward(process: float, formatting: float, judge: float, answer: fl
         process, formatting, answer: as in `short_form_reward`.
     """
     reward = process + formatting
-    if not judge_needed(process):
+    if process < 1.0:
         return reward
     return reward + judge + (answer if judge >= 1.0 else 0.0)
 
@@ -213,12 +207,12 @@ class ProgressiveReward:
 
     def _first_stage(self, reading: Reading) -> Score:
         process = process_reward(reading.calls_parsed, bool(reading.answer), require_tool_call=self.require_tool_call)
-        return Score(process, format_reward(reading.tags_complete))
+        return Score(process, FORMAT_REWARD if reading.tags_complete else 0.0)
 
     def _judge_counts(self, score: Score) -> bool:
         if self.form == "general":
             return score.base >= self.thresholds[0]
-        return self.form == "long" and judge_needed(score.process)
+        return self.form == "long" and score.process >= 1.0
 
     def _answer_counts(self, score: Score) -> bool:
         if self.form == "short":

@@ -155,9 +155,9 @@ class PoolReader:
     def credit(self, session: str) -> list[Credit]:
         return self._all(Credit, "session = ?", session)
 
-    def batches(self, current: bool = True) -> list[Batch]:
-        """Return the training batches in the order of writing; ``current``: without those that a resume discarded."""
-        return self._all(Batch, table="current_batches" if current else "batches")
+    def batches(self) -> list[Batch]:
+        """Return the training batches in the order of writing, without those that a resume discarded."""
+        return self._all(Batch, table="current_batches")
 
     def events(self) -> list[Event]:
         return self._all(Event)

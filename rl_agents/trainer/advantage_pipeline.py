@@ -26,7 +26,6 @@ from rl_agents.losses import (
     kl_penalty,
     mismatch_metrics,
 )
-from rl_agents.rewards.overlong import step_penalties
 
 
 def assign_credit(
@@ -60,7 +59,9 @@ def assign_credit(
         memory.credit(rows, trajectories)
         metrics.update(memory.metrics())
     own = _own(rows)
-    weigh_groups(own, weights)
+    for row in own:
+        if row.advantages is not None and row.group_id in weights:
+            row.advantages *= np.float32(weights[row.group_id])
     metrics.update(credit_metrics(own))
     if settings.overlong_filtering:
         metrics.update(filter_overlong(rows, trajectories))
@@ -84,12 +85,17 @@ def shape_rewards(
     if settings.overlong_factor:
         metrics.update(_penalize_overlong(rows, trajectories, settings))
     if kl_coef:
-        metrics.update(_subtract_kl(rows, settings, kl_coef))
+        metrics.update(_subtract_kl(rows, kl_coef))
     return metrics
 
 
 def _penalize_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> dict[str, float]:
-    penalties = [step_penalties(trajectory, settings) for trajectory in trajectories]
+    maximum, factor = settings.max_response_tokens, settings.overlong_factor
+    cache = settings.overlong_cache or max(1, maximum // 5)
+    penalties = [
+        [overlong_penalty(len(step.response_ids), maximum, cache, factor=factor) for step in trajectory.steps]
+        for trajectory in trajectories
+    ]
     for row in rows:
         for step, *_ in step_spans(row):
             row.rewards[np.flatnonzero(row.segments == step)[-1]] += penalties[row.trajectory][step]
@@ -98,7 +104,25 @@ def _penalize_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory], 
     return {"rollout/overlong_penalty": float(np.mean(flat)) if flat else 0.0}
 
 
-def _subtract_kl(rows: Sequence[Row], settings: Settings, coefficient: float) -> dict[str, float]:
+def overlong_penalty(length: int, maximum: int, cache: int, *, factor: float = 1.0) -> float:
+    """clamp(-(|y| - (L_max - L_cache))/L_cache·f, -f, 0): linear inside the cache, added before advantages.
+
+    DAPO (Yu et al. 2025, eq. 13). Overlong *filtering* instead removes such responses from the loss.
+
+    Args:
+        length: |y|, sampled tokens.
+        maximum: L_max, response budget in tokens.
+        cache: L_cache, tokens before the budget over which the penalty grows; from 1 to L_max.
+        factor: f, penalty at |y| >= L_max.
+
+    Returns:
+        A number in [-f, 0].
+    """
+    excess = (length - (maximum - cache)) / cache
+    return -factor * min(max(excess, 0.0), 1.0)
+
+
+def _subtract_kl(rows: Sequence[Row], coefficient: float) -> dict[str, float]:
     """r_j <- r_j - β·(lp_old - lp_ref)_j, before advantages (Ouyang et al. 2022, eq. 2).
 
     Unlike KL in the loss, returns credit it to earlier tokens; a group estimator (GRPO) uses only its sum.
@@ -139,12 +163,6 @@ def credit_metrics(rows: Sequence[Row]) -> dict[str, float]:
 def read_at(row: Row) -> NDArray[np.bool_]:
     at: NDArray[np.bool_] = (row.mask if row.value_mask is None else row.value_mask) > 0
     return at
-
-
-def weigh_groups(rows: Sequence[Row], weights: Mapping[int, float]) -> None:
-    for row in rows:
-        if row.advantages is not None and row.group_id in weights:
-            row.advantages *= np.float32(weights[row.group_id])
 
 
 def filter_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> dict[str, float]:

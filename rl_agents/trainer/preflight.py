@@ -57,7 +57,8 @@ def check_settings(settings: Settings, gpu_gb: float = 80.0) -> list[Finding]:
     folder = None if settings.model == "starter" else find_folder(settings.model)
     at_hand = settings.model == "starter" or folder is not None
     settings = resolve(settings, with_model=at_hand)
-    shape = known_shape(settings.model)
+    read = folder is not None and (folder / "config.json").is_file()
+    shape = model_shape(read_config(folder)) if folder and read else KNOWN.get(plain_name(settings.model))
     keys = f"{len(settings.explicit)} keys, all with an effect on {settings.algo} in {settings.env}"
     found = [_ok("keys", keys), *_batch(settings)]
     high = rate_caution(settings, shape)
@@ -73,14 +74,6 @@ def check_settings(settings: Settings, gpu_gb: float = 80.0) -> list[Finding]:
         dialogues, findings = _lengths(settings, shape, folder)
         found += findings
     return [*found, *_memory(settings, shape, dialogues, gpu_gb)]
-
-
-def known_shape(model: str) -> ModelShape | None:
-    """Return a model's sizes, from its folder, or from `KNOWN` for public models."""
-    folder = None if model == "starter" else find_folder(model)
-    if folder is not None and (folder / "config.json").is_file():
-        return model_shape(read_config(folder))
-    return KNOWN.get(plain_name(model))
 
 
 def _ok(about: str, text: str) -> Finding:

@@ -268,7 +268,7 @@ class Replay:
         Args:
             checkpoints: to compare with, by completed iterations.
         """
-        self.algo.on_batch = self._on_batch
+        self.algo.on_batch = self._compare_credit
         for iteration in range(start, end):
             self._iteration(iteration)
             if iteration + 1 in checkpoints:
@@ -343,13 +343,10 @@ class Replay:
             self._note(f"iteration {update.iteration}: {min(others)} was trained on, but would not be chosen")
         return experience.weights
 
-    def _on_batch(self, rows: Sequence[Row], sessions: Sequence[str]) -> None:
+    def _compare_credit(self, rows: Sequence[Row], sessions: Sequence[str]) -> None:
+        """Note steps with different credit, the largest difference first; score tokens before they are trained on."""
         if self.tokens is not None:
             self.tokens.before(rows, sessions)
-        self._compare_credit(rows, sessions)
-
-    def _compare_credit(self, rows: Sequence[Row], sessions: Sequence[str]) -> None:
-        """Note steps with different credit, the largest difference first."""
         update = self._update
         assert update is not None
         recorded = self.record.credit(update)

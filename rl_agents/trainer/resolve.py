@@ -163,7 +163,9 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
             settings.pool = str(pool_file(settings.pool))
         _check_model(settings, made_for)
         check_room(settings)
-    _check_overlong(settings)
+    maximum = settings.max_response_tokens
+    if settings.overlong_factor and settings.overlong_cache > maximum:
+        raise InputError(f"overlong_cache={settings.overlong_cache}: must not exceed the length limit of {maximum}")
     _check_engine(settings)
     return settings
 
@@ -244,12 +246,6 @@ def _check_contradictions(settings: Settings, recipe: AlgorithmSpec) -> None:
             f"top_p={settings.top_p:g} does not work with success_replay: its ratios need the engine's logprobs of the "
             "whole vocabulary, not of the nucleus; set top_p=1 or success_replay=0"
         )
-
-
-def _check_overlong(settings: Settings) -> None:
-    maximum = settings.max_response_tokens
-    if settings.overlong_factor and settings.overlong_cache > maximum:
-        raise InputError(f"overlong_cache={settings.overlong_cache}: must not exceed the length limit of {maximum}")
 
 
 def evaluation_cautions(settings: Settings) -> list[str]:

@@ -100,8 +100,11 @@ class RunPool:
         """Write episodes, or the siblings that the ``update``-th update of a search trains on."""
         kind: SessionKind = "episode" if update is None else "sample"
         names = self.names(iteration, trajectories, update)
-        sessions = [self._session(name, kind, iteration, t) for name, t in zip(names, trajectories, strict=True)]
-        self._writer.add(*(record for session in sessions for record in session))
+        records = list[Record]()
+        for name, t in zip(names, trajectories, strict=True):
+            records += (outcome_record(step, name, ordinal, step.call) for ordinal, step in enumerate(t.steps))
+            records.append(session_record(t, name, kind=kind, iteration=iteration, env=self._settings.env))
+        self._writer.add(*records)
         if self.actor is not None:
             self._unconfirmed += [step for trajectory in trajectories for step in trajectory.steps]
 
@@ -144,10 +147,6 @@ class RunPool:
             with contextlib.suppress(RayError):  # it is dead, and the file whole without it
                 ray.get(self.actor.close.remote(), timeout=FLUSH_S)
             ray.kill(self.actor)
-
-    def _session(self, name: str, kind: SessionKind, iteration: int, t: Trajectory) -> Iterator[Record]:
-        yield from (outcome_record(step, name, ordinal, step.call) for ordinal, step in enumerate(t.steps))
-        yield session_record(t, name, kind=kind, iteration=iteration, env=self._settings.env)
 
 
 def batch_records(iteration: int, update: int, rows: Sequence[Row], names: Sequence[str]) -> list[Batch | Credit]:

@@ -45,15 +45,15 @@ def from_group(units: Sequence[Unit], name: str) -> dict[str, Any] | None:
     All members with an advantage are compared, so that an accidental match of one does not count.
     """
     totals = [unit.total for unit in units]
-    known = [index for index, unit in enumerate(units) if unit.advantage is not None]
+    known = {index: unit.advantage for index, unit in enumerate(units) if unit.advantage is not None}
     if len(units) < 2 or not known or not all(map(math.isfinite, totals)):
         return None
     place = next((index for index, unit in enumerate(units) if unit.name == name), None)
-    if place is None or units[place].advantage is None:
+    if place not in known:
         return None
     for kind, words, formula in GROUP_FORMULAS:
         values = formula(totals)
-        if all(_agree(float(values[index]), units[index].advantage) for index in known):
+        if all(abs(float(values[index]) - a) <= TOLERANCE * max(1.0, abs(a)) for index, a in known.items()):
             figures, result = group_figures(totals), float(values[place])
             divisor = (totals[place] - figures["mean"]) / result if abs(result) > TOLERANCE else figures["deviation"]
             return {"kind": kind, "formula": words, "result": result, "divisor": divisor, **figures}
@@ -133,7 +133,3 @@ def _affine(computed: Sequence[float], recorded: Sequence[float]) -> tuple[float
         return None
     slope, offset = (float(v) for v in np.polyfit(x, y, 1))
     return (slope, offset) if slope > 1e-6 and np.allclose(slope * x + offset, y, atol=TOLERANCE) else None
-
-
-def _agree(computed: float, recorded: float | None) -> bool:
-    return recorded is not None and abs(computed - recorded) <= TOLERANCE * max(1.0, abs(recorded))

@@ -9,7 +9,7 @@ from typing import Any
 
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import json_safe
-from rl_agents.viewer import curves, episodes, groups, tasks, tokens, trees
+from rl_agents.viewer import curves, episodes, groups, step_values, tasks, tokens, trees
 from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.runs import RESULTS, Catalog
 from rl_agents.web.errors import ApiError
@@ -35,7 +35,7 @@ VIEWS: dict[str, Callable[[Params], dict[str, Any]]] = {
     "series": curves.series,
     "iterations": curves.iterations,
     "groups": groups.groups,
-    "steps": groups.steps,
+    "steps": step_values.extremes,
     "group": episodes.group,
     "episode": episodes.episode,
     "text": episodes.text,
@@ -63,9 +63,3 @@ def answer(catalog: Catalog, view: str, values: Mapping[str, str]) -> str:
         raise ApiError(409, str(error), "unreadable_pool") from None
     except sqlite3.Error as error:
         raise ApiError(503, f"the pool cannot be read now: {error}", "pool_busy") from None
-
-
-def ask(catalog: Catalog, view: str, **values: Any) -> dict[str, Any]:
-    """Return a view's data; see `answer`."""
-    data: dict[str, Any] = json.loads(answer(catalog, view, {name: str(value) for name, value in values.items()}))
-    return data

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rl_agents.errors import InputError
-from rl_agents.viewer.answers import ask
+from rl_agents.viewer.answers import answer
 from rl_agents.viewer.groups import KINDS
 from rl_agents.viewer.runs import Catalog, Run
 from rl_agents.viewer.server import STATIC
@@ -56,7 +56,9 @@ class Bundle:
     size: int = 0
 
     def ask(self, view: str, **values: Any) -> dict[str, Any]:
-        return ask(self.catalog, view, **values)
+        """Return a view's data; see `answer`."""
+        text = answer(self.catalog, view, {name: str(value) for name, value in values.items()})
+        return json.loads(text)  # type: ignore[no-any-return]
 
     def write(self, answers: Mapping[str, Any]) -> None:
         """Add answers, and write a file if they are large enough."""

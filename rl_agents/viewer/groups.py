@@ -10,7 +10,7 @@ from typing import Any
 from rl_agents.store.reader import TAKEN_BACK, PoolReader, Stored, Where, marks, parts
 from rl_agents.store.schema import load_text
 from rl_agents.viewer.query_params import Params
-from rl_agents.viewer.step_values import Worth, extremes, worth_of
+from rl_agents.viewer.step_values import Worth, worth_of
 
 #: Groups per page, and per read.
 PAGE, READ = 60, 20
@@ -75,12 +75,6 @@ def groups(params: Params) -> dict[str, Any]:
             "next": last if more else None, "causes": _causes(reader, iteration, kind),
             "around": around(reader, iteration),
         }  # fmt: skip
-
-
-def steps(params: Params) -> dict[str, Any]:
-    """Return the steps of an iteration with the lowest and the highest advantages."""
-    with params.run.reader() as reader:
-        return extremes(reader, params.whole("iteration"))
 
 
 def around(reader: PoolReader, iteration: int) -> dict[str, int | None]:

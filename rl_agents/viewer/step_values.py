@@ -9,6 +9,7 @@ from typing import Any
 
 from rl_agents.store.reader import TAKEN_BACK, PoolReader, marks, parts
 from rl_agents.store.schema import load_text
+from rl_agents.viewer.query_params import Params
 
 #: Number of lowest and of highest advantages of an iteration, and of rows that are read to find them; many methods give
 #: all steps of an episode the same advantage.
@@ -57,19 +58,20 @@ def worth_of(reader: PoolReader, sessions: Sequence[str]) -> dict[str, dict[int,
     return found
 
 
-def extremes(reader: PoolReader, iteration: int) -> dict[str, Any]:
+def extremes(params: Params) -> dict[str, Any]:
     """Return the steps of an iteration's sessions with the lowest and with the highest advantages, without zeros.
 
     Steps of a session with the same advantage are one row, that of the first step, with their number in ``alike``. The
     lowest are negative if any advantage is, and the highest positive. ``learned``: an update has trained on them.
     """
     query = "SELECT 1 FROM sessions s JOIN credit c ON c.session = s.id WHERE s.iteration = ? LIMIT 1"
-    learned = reader.one(query, iteration)
-    return {
-        "learned": learned is not None,
-        "lowest": _merged(_ordered(reader, iteration, "ASC"), -1),
-        "highest": _merged(_ordered(reader, iteration, "DESC"), 1),
-    }
+    iteration = params.whole("iteration")
+    with params.run.reader() as reader:
+        return {
+            "learned": reader.one(query, iteration) is not None,
+            "lowest": _merged(_ordered(reader, iteration, "ASC"), -1),
+            "highest": _merged(_ordered(reader, iteration, "DESC"), 1),
+        }
 
 
 def _merged(rows: Sequence[dict[str, Any]], sign: int) -> list[dict[str, Any]]:

@@ -46,8 +46,8 @@ def test_all_circuits_compute_the_table_that_they_are_listed_under() -> None:
 def test_rules_by_hand() -> None:
     tables = ["00000001", "00010111", "01111111"]  # and, majority-like, or: distinct at 001, 011, 111
     assert rules.output(tables[1], "011") == 1 and rules.output(tables[0], "011") == 0
-    assert rules.survivors(tables, 2, []) == ((0, 1, 2), (0, 1, 2))
-    after = rules.survivors(tables, 2, [(0, "011", 1), (1, "011", 0), (0, "001", 1)])
+    first = rules.consistent(tables, rules.consistent(tables, (0, 1, 2), "011", 1), "001", 1)
+    after = (first, rules.consistent(tables, (0, 1, 2), "011", 0))
     assert after == ((2,), (0,)) and rules.total(after) == 2
     assert rules.best_input(tables, (1, 2)) == "001"
     decreases = [6, 0, 2, 0, 0, 0]

@@ -81,7 +81,6 @@ def test_readable_questions() -> None:
         "<interact>Guess: 0,1,0.5,.25,1 Question: would you prefer Movie_3 over Movie_10 ?</interact>",
     ):
         assert prompts.parse_action(response, task, "paper") == wanted
-        assert prompts.parse_action(prompts.question_action(task, wanted, "paper"), task, "paper") == wanted
     small = tasks.find_task(SMALL_TASK)
     third, tenth = (prompts.movie_names(small, "compact")[position] for position in (2, 9))
     assert prompts.parse_action(f"<interact> 5,0,1 {third} {tenth} </interact>", small, "compact") == prompts.Question(

@@ -8,7 +8,7 @@ import yaml
 
 from rl_agents.algorithms import Settings
 from rl_agents.envs.base import make_env
-from rl_agents.rewards.prs import judge_needed, long_form_reward, normalize_answer, progressive_reward, short_form_bleu
+from rl_agents.rewards.prs import long_form_reward, normalize_answer, progressive_reward, short_form_bleu
 
 RECIPES = Path(__file__).parents[2] / "tune_configs" / "recipes"
 
@@ -36,7 +36,7 @@ def test_bleu_of_long_answers_and_several_references():
 def test_judge_is_asked_only_where_it_matters():
     for process, judge in itertools.product((-1.0, 0.0, 1.0), (0.0, 1.0)):
         matters = long_form_reward(process, 0.0, judge, 0.5) != long_form_reward(process, 0.0, 1.0 - judge, 0.5)
-        assert judge_needed(process) is matters
+        assert matters is (process >= 1.0)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from rl_agents.trainer.advantage_pipeline import (
     correct_mismatch,
     credit_metrics,
     filter_overlong,
+    overlong_penalty,
     shape_rewards,
 )
 
@@ -31,6 +32,16 @@ def rows_with(name: str, gaps: list[list[float]], rewards: list[float]) -> list[
         other[row.mask > 0] += sign * np.array(gap, np.float32)
         setattr(row, name, other)
     return rows
+
+
+@pytest.mark.parametrize(("length", "expected"), [(0, 0.0), (15, 0.0), (16, 0.0), (18, -0.5), (20, -1.0), (25, -1.0)])
+def test_overlong_penalty_of_the_reference_example_and_its_clamp(length: int, expected: float) -> None:
+    assert overlong_penalty(length, 20, 4) == expected
+
+
+def test_overlong_penalty_just_inside_the_cache_and_with_a_factor() -> None:
+    assert overlong_penalty(4097, 8192, 4096) == pytest.approx(-1 / 4096)
+    assert overlong_penalty(18, 20, 4, factor=0.2) == pytest.approx(-0.1)
 
 
 def test_kl_in_the_reward() -> None:

@@ -392,7 +392,8 @@ class Renderer:
 
     def _chosen(self, name: str, facts: Facts, mapping: Answer) -> tuple[Symbol, ...]:
         for production in self._productions[name]:
-            if not production.condition or self._any_answer(production.condition, facts, mapping):
+            condition = production.condition
+            if not condition or any(True for _ in self._answers(parse_query(condition), facts, mapping)):
                 return production.symbols
         raise InputError(f"no production of symbol '#{name}#' applies")
 
@@ -434,9 +435,6 @@ class Renderer:
             raise InputError(f"variable '{variable}' has no value in this text")
         names = {"name": self._world.names, "id": self._world.identifiers, "type": self._world.types}
         return names[field][numbers[-1]]
-
-    def _any_answer(self, condition: str, facts: Facts, mapping: Answer) -> bool:
-        return next(self._answers(parse_query(condition), facts, mapping), None) is not None
 
     def _answers(self, atoms: Sequence[QueryAtom], facts: Facts, mapping: Answer) -> Iterator[Answer]:
         if not atoms:

@@ -73,15 +73,6 @@ def _read_object(path: Path) -> dict[str, Any]:
     return data
 
 
-def official_games(data: str | Path, split: str) -> tuple[str, ...]:
-    """Return the task ids of ``train``, ``test_seen`` or ``test_unseen``; the first call reports exclusions on stderr.
-
-    Raises:
-        InputError: no such folder, no game in it, or a game that cannot be used.
-    """
-    return _listed(root_folder(data) / SPLITS[split])
-
-
 def official_file(data: str | Path, task_id: str) -> GameFile:
     """Read the game of a task id. A grammar without a task gets one from ``traj_data.json``.
 
@@ -111,7 +102,13 @@ def root_folder(data: str | Path) -> Path:
 
 
 @lru_cache(maxsize=8)
-def _listed(folder: Path) -> tuple[str, ...]:
+def official_games(data: str | Path, split: str) -> tuple[str, ...]:
+    """Return the task ids of ``train``, ``test_seen`` or ``test_unseen``; the first call reports exclusions on stderr.
+
+    Raises:
+        InputError: no such folder, no game in it, or a game that cannot be used.
+    """
+    folder = root_folder(data) / SPLITS[split]
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; alfworld-download makes it")
     games: list[str] = []

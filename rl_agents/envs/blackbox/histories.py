@@ -73,7 +73,8 @@ class History:
             header, keys, new = self._header, (*self._keys, *self._answers[:1], *keys), tuple(body)
         else:
             new = self._new(header, keys, body)
-        turn = self._turn(call, new, _anchor(header, keys))
+        text = canonical([header, list(keys)]).encode("utf-8", "replace")
+        turn = self._turn(call, new, anchor=hashlib.sha256(text).hexdigest()[:32])
         self._header, self._keys = header, keys
         return turn
 
@@ -116,10 +117,6 @@ def _inside(action: str) -> bool:
     """Return whether the prompt has opened the thought that the response ends."""
     opened, closed = action.find("<think>"), action.find("</think>")
     return closed >= 0 and not 0 <= opened < closed
-
-
-def _anchor(header: str, keys: Sequence[str]) -> str:
-    return hashlib.sha256(canonical([header, list(keys)]).encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def _read(messages: Sequence[Message]) -> str:

@@ -108,7 +108,9 @@ def _loaded(table: Table, version: str) -> TableTasks:
     payloads = keep(table.name, f"blackbox/{version}", lambda: _entries(table))
     if not len(payloads):
         raise InputError(f"{table.name}: no tasks in it")
-    return TableTasks("blackbox", (payloads,), _split(dict(payloads.splits())))
+    given = dict(payloads.splits())
+    named = {part: tuple(n for n, split in given.items() if (split or "train") == part) for part in SPLITS}
+    return TableTasks("blackbox", (payloads,), named if any(given.values()) else held_out(tuple(given), SPLIT_SEED))
 
 
 def _entries(table: Table) -> Iterator[Entry]:
@@ -132,10 +134,3 @@ def _payload(row: Row) -> dict[str, Any]:
     if payload.get("split", "train") not in SPLITS:
         raise ValueError(f"split is {payload['split']!a}: {nearest(str(payload['split']), SPLITS)}")
     return payload
-
-
-def _split(splits: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the ids of both sets in the table's order. A single task without ``split`` is in both."""
-    if not any(splits.values()):
-        return held_out(tuple(splits), SPLIT_SEED)
-    return {part: tuple(n for n, split in splits.items() if (split or "train") == part) for part in SPLITS}

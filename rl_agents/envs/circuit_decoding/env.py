@@ -117,13 +117,6 @@ def first_observation(task: Task, style: str) -> str:
     )
 
 
-def output_observation(label: str, bits: str, value: int, style: str) -> str:
-    """Return the answer to a query: only the output, or a sentence of ours (the paper does not print one)."""
-    if style == "compact":
-        return str(value)
-    return f"The output of your latest query {query_text(label, bits, style)}: {value}.\nNow it is your turn:"
-
-
 @dataclass(frozen=True, slots=True)
 class GameState:
     """The state of an episode. Immutable, so a snapshot is a reference.
@@ -164,9 +157,8 @@ class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
 
     def _begin(self, task_id: str) -> tuple[str, GameState]:
         task = tasks.find_task(task_id)
-        return first_observation(task, self.options.prompt), GameState(
-            task, tasks.survivors(task.tables, len(task.hidden), [])
-        )
+        every = tuple(range(len(task.tables)))
+        return first_observation(task, self.options.prompt), GameState(task, (every,) * len(task.hidden))
 
     def _read(self, response: str, state: GameState) -> TaggedAction:
         return parse_action(response, state.task)
@@ -194,8 +186,10 @@ class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
         after = (*state.survivors[:circuit], kept, *state.survivors[circuit + 1 :])
         progress = tasks.progresses(state.survivors, after)
         new = replace(state, survivors=after, wasted_queries=state.wasted_queries + (not progress))
-        observation = output_observation(label, bits, value, self.options.prompt)
         asked = query_text(label, bits, self.options.prompt)
+        # The sentence is ours: the paper does not print one.
+        sentence = f"The output of your latest query {asked}: {value}.{self.your_turn}"
+        observation = str(value) if self._compact else sentence
         return self._end_turn(new, observation, valid=True, progress=progress, query=asked)
 
     def _report(self, state: GameState) -> dict[str, Any]:

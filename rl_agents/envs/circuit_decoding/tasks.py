@@ -32,9 +32,6 @@ INPUTS: tuple[str, ...] = tuple(f"{row:0{NUM_INPUTS}b}" for row in range(2**NUM_
 LABELS = "ABCDEFGH"
 """Names of the hidden circuits."""
 
-Query = tuple[int, str, int]
-"""A queried hidden circuit, the input, and the output."""
-
 
 def _gate(operation: str, left: bool, right: bool) -> bool:
     return left and right if operation == "AND" else left or right
@@ -77,18 +74,6 @@ def output(table: str, bits: str) -> int:
 def consistent(tables: Sequence[str], candidates: Iterable[int], bits: str, value: int) -> tuple[int, ...]:
     """Keep the candidates (positions in ``tables``) with the output ``value`` for ``bits``."""
     return tuple(c for c in candidates if output(tables[c], bits) == value)
-
-
-def survivors(tables: Sequence[str], circuits: int, history: Sequence[Query]) -> tuple[tuple[int, ...], ...]:
-    """Return the oracle's hypothesis sets: for every hidden circuit, the candidates that agree with all outputs.
-
-    >>> survivors(["00010111", "00000001", "01111111"], 2, [(0, "011", 1), (0, "001", 0)])
-    ((0,), (0, 1, 2))
-    """
-    remaining: list[tuple[int, ...]] = [tuple(range(len(tables)))] * circuits
-    for circuit, bits, value in history:
-        remaining[circuit] = consistent(tables, remaining[circuit], bits, value)
-    return tuple(remaining)
 
 
 def total(sets: Sequence[Sequence[int]]) -> int:

@@ -105,7 +105,7 @@ class GuessNumbersEnv(TaggedEnv[GameState, GuessNumbersOptions]):
         task = tasks.find_task(task_id)
         group = task.subgroup
         value: Feedback = (group.x0, group.y0)
-        state = GameState(task, tasks.hypotheses(group.a, group.b, [(task.first_guess, value)]))
+        state = GameState(task, tasks.consistent(tasks.codes(group.a, group.b), task.first_guess, value))
         return first_observation(task, value, self.options.prompt), state
 
     def _read(self, response: str, state: GameState) -> TaggedAction:
@@ -122,8 +122,7 @@ class GuessNumbersEnv(TaggedEnv[GameState, GuessNumbersOptions]):
     def _ask(self, state: GameState, guess: str) -> StepResult:
         value = tasks.feedback(state.task.secret, guess)
         remaining = tasks.consistent(state.remaining, guess, value)
-        inside = tasks.guess_progresses(guess, state.remaining)
-        progress = inside
+        progress = inside = guess in state.remaining  # T3's rule
         if self.options.progress == "shrunk":
             progress = tasks.set_progresses(guess, state.remaining, remaining)
         new = replace(state, remaining=remaining, inconsistent_guesses=state.inconsistent_guesses + (not inside))

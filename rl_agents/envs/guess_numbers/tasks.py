@@ -95,25 +95,14 @@ def feedback_word(value: Feedback) -> str:
 
 
 def consistent(candidates: Iterable[str], guess: str, value: Feedback) -> tuple[str, ...]:
-    """Keep the candidates that have the feedback ``value`` for ``guess``."""
-    return tuple(code for code in candidates if feedback(code, guess) == value)
+    """Keep the candidates that have the feedback ``value`` for ``guess``.
 
+    What is left of all codes after the feedback so far is the oracle's hypothesis set.
 
-def hypotheses(a: int, b: int, history: Sequence[tuple[str, Feedback]]) -> tuple[str, ...]:
-    """Return the oracle's hypothesis set: all codes that agree with all feedback so far, ascending.
-
-    >>> hypotheses(3, 4, [("123", (0, 3))])
+    >>> consistent(codes(3, 4), "123", (0, 3))
     ('231', '312')
     """
-    remaining = codes(a, b)
-    for guess, value in history:
-        remaining = consistent(remaining, guess, value)
-    return remaining
-
-
-def guess_progresses(guess: str, before: Sequence[str]) -> bool:
-    """T3's rule for GuessNumbers: a guess is progress if it is in the hypothesis set ``before`` the guess."""
-    return guess in before
+    return tuple(code for code in candidates if feedback(code, guess) == value)
 
 
 def set_progresses(guess: str, before: Sequence[str], after: Sequence[str]) -> bool:
@@ -137,16 +126,16 @@ class Task:
         return f"{self.subgroup.name}/{self.first_guess}/{self.secret}"
 
 
-def subgroup_tasks(group: SubGroup) -> list[Task]:
-    """Return every (first guess, secret) pair whose feedback is the sub-group's, ascending."""
-    all_codes = codes(group.a, group.b)
-    pairs = ((guess, secret) for guess in all_codes for secret in all_codes)
-    return [Task(group, g, s) for g, s in pairs if feedback(s, g) == (group.x0, group.y0)]
-
-
 @cache
 def all_tasks() -> dict[str, Task]:
-    return {task.task_id: task for group in SUBGROUPS for task in subgroup_tasks(group)}
+    """Return every (first guess, secret) pair whose feedback is its sub-group's, by id."""
+    found = [
+        Task(group, guess, secret)
+        for group in SUBGROUPS
+        for guess, secret in itertools.product(codes(group.a, group.b), repeat=2)
+        if feedback(secret, guess) == (group.x0, group.y0)
+    ]
+    return {task.task_id: task for task in found}
 
 
 def find_task(task_id: str) -> Task:

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_agents.envs.long_form_qa import SPEC, LongFormQAOptions
-from rl_agents.envs.long_form_qa.tasks import Task, find_task, open_store, own_questions, task_ids
+from rl_agents.envs.long_form_qa.tasks import Task, almanac_store, find_task, own_questions, task_ids
 from rl_agents.envs.options import RetrieverKeys, part_of
 from rl_agents.envs.stateful import COMPACT_ANSWER_NOW, StepResult, observations
 from rl_agents.envs.tool_turns import ToolEnv, ToolResponse, text_tool
 from rl_agents.errors import InputError
-from rl_agents.retrieval.passages import Passage
+from rl_agents.retrieval.passages import Passage, PassageStore
 from rl_agents.rewards.grounding import conciseness, grounded_share, sentences, stated_share
 from rl_agents.rewards.judges import make_judge
 from rl_agents.rewards.reading import Reading
@@ -141,7 +141,8 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
         self._rules = _SYSTEM.format(
             max_calls=MAX_CALLS, max_turns=self.max_turns, max_sentences=MAX_SENTENCES, tag=self.options.thoughts
         )
-        store = open_store(self.options.documents, self.options.prompt)
+        documents = self.options.documents
+        store = PassageStore.open(documents) if documents else almanac_store(self.options.prompt)
         self._retriever = part_of(RetrieverKeys, self.options).over(store)
         self._judge = make_judge(self.options)
         self.awaited = self._judge.remote

@@ -233,7 +233,6 @@ def _splits(given: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 
 
 SIZES = {"train": 1000, "test": 200}
-STYLES = ("paper", "compact")
 _TASK_ID = re.compile(r"almanac/(train|test)/(\d{4})")
 
 
@@ -305,15 +304,6 @@ def _drawn() -> dict[str, list[tuple[Wish, ...]]]:
     return {"test": questions[: SIZES["test"]], "train": questions[SIZES["test"] :]}
 
 
-def open_store(documents: str, style: str) -> PassageStore:
-    """Return the indexed documents.
-
-    Raises:
-        InputError: an unusable file.
-    """
-    return PassageStore.open(documents) if documents else _almanac_store(style)
-
-
-@lru_cache(maxsize=len(STYLES))
-def _almanac_store(style: str) -> PassageStore:
+@lru_cache(maxsize=2)  # of each style
+def almanac_store(style: str) -> PassageStore:
     return PassageStore.build(passages(style))

@@ -8,13 +8,12 @@ texts, and ``id`` may be absent.
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import lru_cache
 
-from rl_agents.data.row_cache import keep
 from rl_agents.data.tables import Table
 from rl_agents.envs.mcp import McpOptions
 from rl_agents.envs.multihop_qa.questions import question_table
-from rl_agents.envs.multihop_qa.tasks import FORMAT, kept_entries
+from rl_agents.envs.multihop_qa.tasks import kept_tables
 from rl_agents.envs.panels import TableTasks, held_out
 from rl_agents.errors import InputError
 
@@ -43,16 +42,7 @@ def load_tasks(options: McpOptions) -> TableTasks:
 
 @lru_cache(maxsize=4)  # every environment needs them
 def _loaded(tables: tuple[Table, ...], versions: tuple[str, ...], max_bad_share: float) -> TableTasks:
-    kept, seen = [], set[str]()
-    for table, version in zip(tables, versions, strict=True):
-        entries = partial(kept_entries, table, max_bad_share)
-        kept.append(keep(table.name, f"questions/{FORMAT}/{max_bad_share:g}/{version}", entries))
-        own = kept[-1].ids()
-        if not own:
-            raise InputError(f"{table.name}: no tasks in it")
-        if twice := seen & set(own):
-            raise InputError(f"{table.name}: the task id {min(twice)!a} occurs twice")
-        seen.update(own)
+    kept = kept_tables(tables, max_bad_share, "task")
     ids = [one.ids() for one in kept]
     splits = held_out(ids[0], SPLIT_SEED) if len(ids) == 1 else dict(zip(("train", "test"), ids, strict=True))
-    return TableTasks("mcp", tuple(kept), splits)
+    return TableTasks("mcp", kept, splits)

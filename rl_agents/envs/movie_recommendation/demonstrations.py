@@ -20,17 +20,9 @@ from functools import partial
 import numpy as np
 
 from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
-from rl_agents.envs.movie_recommendation.env import (
-    FINAL_TURN,
-    NOT_A_QUESTION,
-    NOT_A_VECTOR,
-    UNKNOWN_MOVIE,
-    MovieRecommendationEnv,
-    SessionState,
-    movie_name,
-)
+from rl_agents.envs.movie_recommendation.env import FINAL_TURN, MovieRecommendationEnv, SessionState, movie_name
 from rl_agents.envs.movie_recommendation.tasks import STARTER_SIZE, Task
-from rl_agents.envs.preferences import Comparison, Movie, agreeing, possible_weights, shown_vector
+from rl_agents.envs.preferences import PROBLEMS, Comparison, Movie, agreeing, possible_weights, shown_vector
 from rl_agents.envs.small_model import sum_parts
 from rl_agents.envs.stateful import MALFORMED_REASONS
 
@@ -101,24 +93,16 @@ def _pair(state: SessionState, rng: random.Random, habits: Habits) -> tuple[Movi
     return seen[asked % len(seen)], seen[(asked + 1) % len(seen)]
 
 
-def movie_words() -> list[str]:
-    """Return the names of all movies in sessions of the warm-start model's size."""
-    top = STARTER_SIZE.score_levels - 1
-    scores = itertools.product(range(top + 1), repeat=STARTER_SIZE.attributes)
-    total = STARTER_SIZE.attributes * top // 2
-    return [movie_name(Movie("", levels), STARTER_SIZE, "compact") for levels in scores if sum(levels) == total]
-
-
-def estimate_words() -> list[str]:
-    """Return all estimates in whole levels."""
-    vectors = itertools.product(range(STARTER_SIZE.weight_levels), repeat=STARTER_SIZE.attributes)
-    return [shown_vector(vector, STARTER_SIZE.weight_levels) for vector in vectors]
-
-
 def words() -> list[str]:
-    problems = [*MALFORMED_REASONS, NOT_A_QUESTION, NOT_A_VECTOR, UNKNOWN_MOVIE, FINAL_TURN]
+    """Return the vocabulary of compact prompts, all movies of the warm-start model's size, and all estimates."""
+    problems = [*MALFORMED_REASONS, *PROBLEMS, FINAL_TURN]
     prompts = ["seen", "best", "yes", "no", "equal", "invalid", "correct", "wrong"]
-    return [*prompts, *problems, *movie_words(), *estimate_words()]
+    size, top = STARTER_SIZE, STARTER_SIZE.score_levels - 1
+    scores = itertools.product(range(top + 1), repeat=size.attributes)
+    balanced = (vector for vector in scores if sum(vector) == size.attributes * top // 2)
+    movies = [movie_name(Movie("", vector), size, "compact") for vector in balanced]
+    weights = itertools.product(range(size.weight_levels), repeat=size.attributes)
+    return [*prompts, *problems, *movies, *(shown_vector(vector, size.weight_levels) for vector in weights)]
 
 
 def _parts(word: str) -> list[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from rl_agents.envs import preferences
@@ -45,15 +46,14 @@ the final answer enclosed within <answer> and </answer>. The answer must be exac
 
 _PAPER_LAST_REMINDER = "Return the name of one unseen movie inside <answer> and </answer>."
 
-NOT_A_QUESTION = "not-a-question"
-NOT_A_VECTOR = "not-a-vector"
-UNKNOWN_MOVIE = "unknown-movie"
 FINAL_TURN = "final-turn"
 
 PAPER_MALFORMED = {
-    NOT_A_QUESTION: "inside <interact> must stand 'Guess: w1,w2,...' and 'Question: Would you prefer A over B?'",
-    NOT_A_VECTOR: "the guess must be one number in [0,1] for each attribute, separated by commas",
-    UNKNOWN_MOVIE: "a question must name two different movies that you were given",
+    preferences.NOT_A_QUESTION: (
+        "inside <interact> must stand 'Guess: w1,w2,...' and 'Question: Would you prefer A over B?'"
+    ),
+    preferences.NOT_A_VECTOR: "the guess must be one number in [0,1] for each attribute, separated by commas",
+    preferences.UNKNOWN_MOVIE: "a question must name two different movies that you were given",
     FINAL_TURN: "no further question is possible; recommend one unseen movie inside <answer> and </answer>",
 }
 
@@ -95,17 +95,9 @@ def reply_observation(task: Task, question: Question, reply: str, style: str) ->
 
 def read_question(content: str, task: Task, style: str) -> Question | TaggedAction:
     """Read the content of ``<interact>``; a malformed action if it is not an estimate and a question."""
-    parts = preferences.question_parts(content, style == "compact")
-    if parts is None:
-        return malformed(NOT_A_QUESTION)
-    estimate = preferences.read_vector(parts[0], task.size.attributes)
-    if estimate is None:
-        return malformed(NOT_A_VECTOR)
+    estimate = partial(preferences.read_vector, length=task.size.attributes)
     positions = {movie_name(movie, task.size, style): position for position, movie in enumerate(task.seen)}
-    first, second = (positions.get(name) for name in parts[1:])
-    if first is None or second is None or first == second:
-        return malformed(UNKNOWN_MOVIE)
-    return Question(estimate, first, second)
+    return preferences.read_question(content, style == "compact", estimate, positions.get, preferences.UNKNOWN_MOVIE)
 
 
 def parse_action(response: str, task: Task, style: str, final: bool) -> TaggedAction | Question:

@@ -17,11 +17,11 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from rl_agents.data.row_cache import KeptRows, keep
+from rl_agents.data.row_cache import Entry, KeptRows, keep
 from rl_agents.data.tables import Columns, Table
 from rl_agents.envs.multihop_qa import MultihopQAOptions
 from rl_agents.envs.multihop_qa.questions import Question, question_table, read_questions
@@ -133,11 +133,11 @@ class TableQuestions:
 
     def __init__(self, train: Table, test: Table | None, corpus: str, max_bad_share: float = 0.0) -> None:
         tables = [train, test] if test is not None and test != train else [train]
-        kept = tuple(_kept_questions(table, max_bad_share) for table in tables)
+        kept = kept_tables(tables, max_bad_share, "question")
         ids = [one.ids() for one in kept]
-        if twice := set(ids[0]).intersection(*ids[1:]) if len(ids) > 1 else set():
-            raise InputError(f"{tables[1].name}: the question id {min(twice)!a} occurs twice")
-        splits = _split(train.name, ids[0]) if test is None else {"train": ids[0], "test": ids[-1]}
+        if test is None and len(ids[0]) < 2:
+            raise InputError(f"{train.name}: one question cannot be split; set env.test_questions to another file")
+        splits = held_out(ids[0], SEED) if test is None else {"train": ids[0], "test": ids[-1]}
         self._tasks = TableTasks("multihop_qa", kept, splits)
         self.ids = self._tasks.ids
         self._store = PassageStore.open(corpus) if corpus else self._own_passages(tables)
@@ -161,12 +161,6 @@ class TableQuestions:
         return store
 
 
-def _split(name: str, ids: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
-    if len(ids) < 2:
-        raise InputError(f"{name}: one question cannot be split; set env.test_questions to another file")
-    return held_out(ids, SEED)
-
-
 def _unique_passages(tables: Sequence[Table]) -> Iterator[tuple[Passage, float]]:
     seen: set[str] = set()
     for table in tables:
@@ -177,17 +171,29 @@ def _unique_passages(tables: Sequence[Table]) -> Iterator[tuple[Passage, float]]
                     yield passage, share
 
 
-def _kept_questions(table: Table, max_bad_share: float) -> KeptRows:
-    """Cache the questions of a table without their passages."""
-    version = f"questions/{FORMAT}/{max_bad_share:g}/{table.version()}"
-    kept = keep(table.name, version, lambda: kept_entries(table, max_bad_share), "question")
-    if not len(kept):
-        raise InputError(f"{table.name}: no questions in it")
-    return kept
+def kept_tables(tables: Sequence[Table], max_bad_share: float, noun: str) -> tuple[KeptRows, ...]:
+    """Cache the questions of tables without their passages.
+
+    Args:
+        max_bad_share: see `read_questions`.
+        noun: name of a question in messages.
+
+    Raises:
+        InputError: a wrong record, a table without questions, or a repeated id.
+    """
+    kept, seen = list[KeptRows](), set[str]()
+    for table in tables:
+        version = f"questions/{FORMAT}/{max_bad_share:g}/{table.version()}"
+        kept.append(keep(table.name, version, partial(_kept_entries, table, max_bad_share), noun))
+        if not (own := set(kept[-1].ids())):
+            raise InputError(f"{table.name}: no {noun}s in it")
+        if twice := seen & own:
+            raise InputError(f"{table.name}: the {noun} id {min(twice)!a} occurs twice")
+        seen |= own
+    return tuple(kept)
 
 
-def kept_entries(table: Table, max_bad_share: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield the questions of a table in the form of `rl_agents.data.row_cache`."""
+def _kept_entries(table: Table, max_bad_share: float) -> Iterator[Entry]:
     for entry, _ in read_questions(table, max_bad_share, lambda line: print(f"[rl_agents] {line}", file=sys.stderr)):
         yield entry.question.id, "", asdict(entry.question)
 

@@ -14,7 +14,7 @@ from rl_agents.envs.spec import EnvSpec
 class PaperSearchOptions(PromptKey, RetrieverKeys):
     """Keys of paper_search; see docs/environments/question_answering.md."""
 
-    papers: str = key("generated", "papers: generated, generated:N, small, or a folder with papers and queries")
+    papers: str = key("generated", "papers: generated, small, or a folder with papers and queries")
     results: int = key(10, "papers that a search returns", ge=1, le=100)
     max_calls: int = key(5, "tool calls of one turn that are run", ge=1, le=32)
     search_cost: float = key(0.0, "cost of a search, subtracted from its reward", ge=0, le=1000)

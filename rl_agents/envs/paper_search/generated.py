@@ -1,4 +1,4 @@
-"""Generated libraries: papers of an invented field with two names for every term, and citations.
+"""Generated libraries, a large one and many small ones: papers with two names for every term, and citations.
 
 Papers belong to cells, one for each choice of facets, with four to twelve papers each. A paper cites two earlier papers
 of its cell (one in small libraries), one that shares a part of its facets, and any other one. A library is a pure
@@ -36,6 +36,8 @@ SMALL_SUBJECTS, SMALL_METHODS, SMALL_JARGON = (
 
 #: Increased when generated papers change.
 GENERATOR = 1
+#: Papers of the large library.
+LARGE = 2_000
 CELL_SIZES = (4, 12)
 OTHER_NAME = 0.35
 CITED_IN_CELL, CITED_AKIN, CITED_ANY = 2, 1, 1
@@ -85,18 +87,17 @@ class Draft:
         return tuple(term[name] for term, name in zip(self.cell, self.names, strict=True))
 
 
-def generated_papers(count: int) -> list[Paper]:
-    """Return ``count`` papers with titles and abstracts in sentences, oldest first."""
-    rng = random.Random(f"paper_search/generated/{GENERATOR}/{count}")
+def generated_papers() -> list[Paper]:
+    """Return the papers of the large library, with titles and abstracts in sentences, oldest first."""
+    rng = random.Random(f"paper_search/generated/{GENERATOR}/{LARGE}")
     drafts: list[Draft] = []
-    for cell in _large_cells(count):
-        size = min(rng.randint(*CELL_SIZES), count - len(drafts))
+    for cell in _large_cells():
+        size = min(rng.randint(*CELL_SIZES), LARGE - len(drafts))
         drafts += [_draft(cell, rng, OTHER_NAME) for _ in range(size)]
-        if len(drafts) == count:
+        if len(drafts) == LARGE:
             break
     rng.shuffle(drafts)
-    width = max(5, len(str(count)))
-    ids = [f"G{number:0{width}d}" for number in range(count)]
+    ids = [f"G{number:05d}" for number in range(LARGE)]
     cited = _citations(ids, drafts, rng, CITED_IN_CELL)
     return [
         Paper(paper_id, *_sentences(draft, rng), references, draft.facets)
@@ -127,17 +128,11 @@ def small_ids() -> list[str]:
     return [f"p{number:02d}" for number in range(SMALL_CELLS * SMALL_CELL_SIZE)]
 
 
-def _large_cells(count: int) -> Iterator[Cell]:
-    """Yield different cells in random order. The number of terms lets a cell share two facets with a few others."""
-    cells = count / (sum(CELL_SIZES) / 2)
-    terms = max(3, round((4 * cells) ** (1 / 3)))
-    # If one list is too short, the others are used further.
-    places = list(itertools.product(range(min(terms, len(SETTINGS))), range(len(SUBJECTS)), range(len(METHODS))))
-    if terms <= len(SETTINGS):
-        places = [(s, a, b) for s, a, b in places if a < terms and b < terms]
-    names = {f"{a}/{b}/{s}": (SUBJECTS[a], METHODS[b], SETTINGS[s]) for s, a, b in places}
-    for name in shuffled_ids(names, f"paper_search/cells/{GENERATOR}"):
-        yield names[name]
+def _large_cells() -> list[Cell]:
+    """Return all cells in random order; of ten terms of each kind, a cell shares two facets with a few others."""
+    places = itertools.product(range(len(SUBJECTS)), range(len(METHODS)), range(len(SETTINGS)))
+    names = {f"{a}/{b}/{s}": (SUBJECTS[a], METHODS[b], SETTINGS[s]) for a, b, s in places}
+    return [names[name] for name in shuffled_ids(names, f"paper_search/cells/{GENERATOR}")]
 
 
 def _draft(cell: Cell, rng: random.Random, other_name: float) -> Draft:

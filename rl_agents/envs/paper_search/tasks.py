@@ -3,7 +3,6 @@
 | ``env.papers`` | content |
 |---|---|
 | ``generated`` | one library of 2,000 papers, and its queries |
-| ``generated:N`` | one library of N papers, up to 100,000 |
 | ``small`` | 300 libraries of 60 papers in two words each, with 6 queries each, for the warm-start model |
 | a folder | any tables ``papers``, ``train``, ``test`` (`rl_agents.envs.paper_search.library`) |
 
@@ -35,7 +34,6 @@ from rl_agents.envs.paper_search.library import Library, Paper, Task, citation_l
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage, PassageStore
 
-GENERATED_PAPERS, MIN_GENERATED, MAX_GENERATED = 2_000, 100, 100_000
 SMALL_LIBRARIES, SMALL_TEST_LIBRARIES = 300, 40
 TEST_SHARE = 5
 #: Number of relevant papers of a query with two of the three facets.
@@ -50,15 +48,14 @@ _WORDINGS = (
 
 
 class GeneratedPapers:
-    """One generated library; a task id is ``generated:N/<split>/<number>``, without ``:N`` for 2,000 papers."""
+    """One generated library; a task id is ``generated/<split>/<number>``."""
 
-    def __init__(self, count: int) -> None:
-        self._name = "generated" if count == GENERATED_PAPERS else f"generated:{count}"
-        self.papers = generated_papers(count)
+    def __init__(self) -> None:
+        self.papers = generated_papers()
         wanted = _queries(self.papers)
-        order = shuffled_ids(map(str, range(len(wanted))), f"paper_search/{self._name}")
+        order = shuffled_ids(map(str, range(len(wanted))), "paper_search/generated")
         test = set(order[: len(order) // TEST_SHARE])
-        self._wanted = {f"{self._name}/{'test' if n in test else 'train'}/{int(n):04d}": wanted[int(n)] for n in order}
+        self._wanted = {f"generated/{'test' if n in test else 'train'}/{int(n):04d}": wanted[int(n)] for n in order}
         self._by_facet: dict[str, set[str]] = {}
         for paper in self.papers:
             for facet in paper.facets:
@@ -70,7 +67,7 @@ class GeneratedPapers:
 
     def task(self, task_id: str) -> Task:
         if task_id not in self._wanted:
-            raise unknown_task("paper_search", task_id, self.task_ids("test"), f"{self._name}/<split>/<number>")
+            raise unknown_task("paper_search", task_id, self.task_ids("test"), "generated/<split>/<number>")
         wanted = self._wanted[task_id]
         relevant = frozenset.intersection(*(frozenset(self._by_facet[facet]) for facet in wanted))
         rng = random.Random(f"paper_search/{task_id}")
@@ -177,19 +174,14 @@ def find_papers(options: PaperSearchOptions) -> Papers:
     """Return the source in the key ``env.papers``. The files of a folder are read again if they have changed.
 
     Raises:
-        InputError: no such folder, a missing or wrong file, or a number out of range.
+        InputError: no such folder, or a missing or wrong file.
     """
     name = options.papers
-    if name == "small":
-        return _small()
-    if match := re.fullmatch(r"generated(?::(\d{1,9}))?", name):
-        count = int(match[1] or GENERATED_PAPERS)
-        if not MIN_GENERATED <= count <= MAX_GENERATED:
-            raise InputError(f"env.papers={name}: from {MIN_GENERATED} to {MAX_GENERATED} papers")
-        return _generated(count)
+    if name in ("generated", "small"):
+        return _generated() if name == "generated" else _small()
     folder = Path(name).expanduser()
     if not folder.is_dir():
-        raise InputError(f"env.papers={name}: valid: generated, generated:N, small, an existing folder")
+        raise InputError(f"env.papers={name}: valid: generated, small, an existing folder")
     return _folder(
         folder, fingerprint([path for name in (PAPERS, *SPLITS) for path in table_files(str(folder / name))])
     )
@@ -200,7 +192,7 @@ def task_ids(split: str, options: PaperSearchOptions) -> list[str]:
     return list(find_papers(options).task_ids(split))
 
 
-_generated, _small = lru_cache(maxsize=2)(GeneratedPapers), cache(SmallPapers)
+_generated, _small = cache(GeneratedPapers), cache(SmallPapers)
 
 
 @lru_cache(maxsize=SMALL_LIBRARIES)

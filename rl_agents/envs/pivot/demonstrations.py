@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
@@ -85,12 +83,9 @@ def _texts() -> list[str]:
     actions = [action_text(message) for turn in turns for message in turn.messages if message["role"] == "assistant"]
     rng = random.Random("desk/words")
     beginner = [desk.beginner_action(turn, rng) for turn in turns for _ in range(4)]
-    names = [f" {name};" for tool in desk.TOOLS for name in _names(tool)]
+    functions = [tool["function"] for tool in desk.TOOLS]
+    names = [f" {name};" for f in functions for name in (f["name"], *f["parameters"]["properties"])]
     return [*said, *actions, *beginner, *names, *(turn.text for turn in turns)]
-
-
-def _names(tool: Mapping[str, Any]) -> list[str]:
-    return [tool["function"]["name"], *tool["function"]["parameters"]["properties"]]
 
 
 STARTER = StarterSpec(

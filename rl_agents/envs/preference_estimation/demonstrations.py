@@ -23,17 +23,14 @@ from numpy.typing import NDArray
 
 from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
 from rl_agents.envs.preference_estimation.env import (
-    NOT_A_QUESTION,
-    NOT_A_VECTOR,
     SAME_MOVIE,
-    UNKNOWN_MOVIE,
     GameState,
     PreferenceEstimationEnv,
-    answer_action,
-    question_action,
+    estimate_text,
+    question_text,
 )
 from rl_agents.envs.preference_estimation.tasks import STARTER_SETTING, Task
-from rl_agents.envs.preferences import Comparison, Question, agreeing, possible_weights
+from rl_agents.envs.preferences import PROBLEMS, Comparison, agreeing, possible_weights
 from rl_agents.envs.small_model import INIT_STD
 from rl_agents.envs.stateful import MALFORMED_REASONS
 
@@ -80,10 +77,11 @@ def _begin(env: PreferenceEstimationEnv, rng: random.Random, habits: Habits) -> 
 
 
 def _action(state: GameState, answers: bool, rng: random.Random, habits: Habits) -> str:
-    estimate = mean_direction(belief(state.task, state.known))
+    task = state.task
+    estimate = estimate_text(mean_direction(belief(task, state.known)), task, "compact")
     if answers:
-        return answer_action(estimate, state.task, "compact")
-    return question_action(state.task, Question(estimate, *_pair(state, rng, habits)), "compact")
+        return f"<answer> {estimate} </answer>"
+    return f"<interact> {estimate} {question_text(task, *_pair(state, rng, habits), 'compact')} </interact>"
 
 
 def _pair(state: GameState, rng: random.Random, habits: Habits) -> tuple[int, int]:
@@ -102,7 +100,7 @@ def vector_words(separator: str) -> list[str]:
 
 def words() -> list[str]:
     """Return the vocabulary of compact prompts, scores, and estimates."""
-    problems = [*MALFORMED_REASONS, NOT_A_QUESTION, NOT_A_VECTOR, UNKNOWN_MOVIE, SAME_MOVIE]
+    problems = [*MALFORMED_REASONS, *PROBLEMS, SAME_MOVIE]
     prompts = [">", "=", "invalid", "correct", "wrong"]
     return [*prompts, *problems, *vector_words("/"), *vector_words(",")]
 

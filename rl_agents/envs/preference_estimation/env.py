@@ -11,21 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from rl_agents.envs import preferences
 from rl_agents.envs.preference_estimation import SPEC, PreferenceEstimationOptions
 from rl_agents.envs.preference_estimation.tasks import Task, find_task, task_ids
 from rl_agents.envs.preferences import EQUAL, NO, Comparison, Movie, Question, Vector
-from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations, read_tags
+from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, observations, read_tags
 
 PAPER_ANSWER_NOW = (
     "No further question is possible. You must now output your final preference vector inside <answer> and </answer>."
 )
 
-NOT_A_QUESTION = "not-a-question"
-NOT_A_VECTOR = "not-a-vector"
-UNKNOWN_MOVIE = "unknown-movie"
 SAME_MOVIE = "same-movie"
 
 _LONGEST_CONTENT = 1000
@@ -66,17 +64,11 @@ def parse_action(response: str, task: Task, style: str) -> TaggedAction | Questi
     action = read_tags(response)
     if action.kind != "interact":
         return action
-    parts = preferences.question_parts(action.content, style == "compact")
-    if parts is None:
-        return malformed(NOT_A_QUESTION)
-    estimate = read_estimate(parts[0], task, style)
-    if estimate is None:
-        return malformed(NOT_A_VECTOR)
+    estimate = partial(read_estimate, task=task, style=style)
     positions = {name.lower(): position for position, name in enumerate(movie_names(task, style))}
-    first, second = (positions.get(name.lower()) for name in parts[1:])
-    if first is None or second is None:
-        return malformed(UNKNOWN_MOVIE)
-    return malformed(SAME_MOVIE) if first == second else Question(estimate, first, second)
+    return preferences.read_question(
+        action.content, style == "compact", estimate, lambda name: positions.get(name.lower()), SAME_MOVIE
+    )
 
 
 def question_text(task: Task, first: int, second: int, style: str) -> str:
@@ -92,21 +84,6 @@ def estimate_text(estimate: Sequence[float], task: Task, style: str) -> str:
     if style == "compact":
         return ",".join(str(int(x * (task.levels - 1) + 0.5)) for x in estimate)
     return ",".join(f"{round(x, 2):g}" for x in estimate)
-
-
-def question_action(task: Task, question: Question, style: str) -> str:
-    """Return the action that asks ``question``."""
-    estimate = estimate_text(question.estimate, task, style)
-    text = question_text(task, question.first, question.second, style)
-    if style == "compact":
-        return f"<interact> {estimate} {text} </interact>"
-    return f"<interact>\nGuess: {estimate}\nQuestion: {text}\n</interact>"
-
-
-def answer_action(estimate: Sequence[float], task: Task, style: str) -> str:
-    """Return the action that answers with ``estimate``."""
-    space = " " if style == "compact" else ""
-    return f"<answer>{space}{estimate_text(estimate, task, style)}{space}</answer>"
 
 
 def first_observation(task: Task, style: str) -> str:
@@ -177,9 +154,11 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
     def _reasons(self) -> dict[str, str]:
         numbers = len(self.state.task.weights)
         return {
-            NOT_A_QUESTION: 'inside <interact> write "Guess: w1,w2,..." and "Question: Would you prefer A over B?"',
-            NOT_A_VECTOR: f"the guess must be {numbers} comma-separated numbers in [0,1]",
-            UNKNOWN_MOVIE: "the question must name two of the given movies",
+            preferences.NOT_A_QUESTION: (
+                'inside <interact> write "Guess: w1,w2,..." and "Question: Would you prefer A over B?"'
+            ),
+            preferences.NOT_A_VECTOR: f"the guess must be {numbers} comma-separated numbers in [0,1]",
+            preferences.UNKNOWN_MOVIE: "the question must name two of the given movies",
             SAME_MOVIE: "the question must name two different movies",
         }
 

@@ -107,19 +107,14 @@ class Reply:
         return self.text == UNKNOWN
 
 
-def is_yes_no_question(text: str) -> bool:
-    """Return whether yes or no could answer a text: it has words, and the first one is not like "why"."""
-    found = words(text)
-    return bool(found) and found[0] not in OPEN_QUESTIONS
-
-
 def rule_reply(puzzle: Puzzle, question: str) -> Reply:
     """Answer ``question`` by the puzzle's facts, or by the most similar key question, or with "Unknown".
 
     A question about several facts is true if all of them are, so a list of everything gets a "No". A negation inverts
     the answer.
     """
-    if not is_yes_no_question(question):
+    said = words(question)
+    if not said or said[0] in OPEN_QUESTIONS:
         return Reply(NOT_A_QUESTION)
     asked = stems(question)
     touched = [(i, fact) for i, fact in enumerate(puzzle.facts) if all(asked & group for group in fact.cues)]

@@ -99,7 +99,7 @@ def shop_entry(number: int) -> Entry:
     if rng.random() < 0.8:
         options["color"] = rng.sample(COLORS, rng.randint(2, 7))
     if rng.random() < 0.7:
-        options["size"] = _in_order(department.sizes, rng, 2)
+        options["size"] = _in_order(department.sizes, rng)
     title = f"{brand} {rng.choice(_STYLES)} {material} {kind.name} {properties[0]}, {properties[1]}".title()
     record = {
         "asin": _asin("B", number),
@@ -178,8 +178,8 @@ def _pricing(prices: tuple[int, int], rng: random.Random) -> str:
     return f"${low:.2f}${low * 1.3:.2f}" if rng.random() < 0.2 else f"${low:.2f}"
 
 
-def _in_order(values: Sequence[str], rng: random.Random, least: int) -> list[str]:
-    count = rng.randint(least, len(values))
+def _in_order(values: Sequence[str], rng: random.Random) -> list[str]:
+    count = rng.randint(2, len(values))
     first = rng.randint(0, len(values) - count)
     return list(values[first : first + count])
 

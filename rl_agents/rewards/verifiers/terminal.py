@@ -90,7 +90,8 @@ class TerminalVerifier:
         expected = demonstrated(turn)
         if expected.calls or response.calls:
             return self._score_calls(turn, response)
-        harness = HARNESSES.get(turn.harness) or guess_harness(expected.content)
+        readable = (h for h in HARNESSES.values() if isinstance(read_commands(expected.content, h), Commands))
+        harness = HARNESSES.get(turn.harness) or next(readable, None)
         if harness is None:
             verdict = message_verdict(turn, response)
             assert verdict is not None
@@ -139,10 +140,6 @@ def read_commands(content: str, harness: Harness) -> Commands | str:
         return problem.replace("the arguments of 'terminal' do not fit its schema", "does not fit the harness's schema")
     keystrokes = "".join(command["keystrokes"] for command in data["commands"])
     return Commands(keystrokes, bool(data.get(harness.complete_key, False)))
-
-
-def guess_harness(content: str) -> Harness | None:
-    return next((h for h in HARNESSES.values() if isinstance(read_commands(content, h), Commands)), None)
 
 
 def _shell_text(calls: tuple[ToolCall, ...]) -> str:
