@@ -50,13 +50,13 @@ T = TypeVar("T")
 
 
 class SessionBody(Body):
-    """``POST /rl/sessions``; without ``session`` it gets a random name."""
+    """``POST /rl/sessions``; without ``session`` or ``seed`` it gets a random one."""
 
     session: str = Field("", max_length=200, pattern=r"^[A-Za-z0-9_.-]*$")
     task_id: str = ""
     group_id: int = Field(0, ge=0, lt=2**63)
     member: int = Field(0, ge=0, lt=2**63)
-    seed: int = Field(0, ge=0, lt=2**63)
+    seed: int = Field(default_factory=lambda: secrets.randbits(63), ge=0, lt=2**63)
     task: dict[str, Any] = Field({})
 
 

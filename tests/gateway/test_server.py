@@ -69,7 +69,7 @@ async def test_bad_requests_are_refused_in_the_dialects_form_and_lose_nothing(pa
     body = BODIES[path]
     raw = {"content-type": "application/json"}
     async with playing(max_body_bytes=2000) as (rig, client):
-        rig.gateway.open(opening("other"))
+        rig.gateway.open(opening("other", 8))
         problems = [
             await client.post(path, json=body, headers={"Authorization": "Bearer wrong"}),
             await client.post("/s/nobody" + path, json=body, headers={"Authorization": ""}),
@@ -152,6 +152,16 @@ async def test_sessions_are_opened_rewarded_and_ended_over_http(monkeypatch):
     (opened, trace), _ = ended
     assert (opened.task_id, opened.seed) == ("t1", 3) and trace.steps[0].call == step_seed(3, 0)
     assert trace.steps[0].reward == 0.5 and late == [410, 410, 410, 401]
+
+
+async def test_sessions_that_were_opened_without_a_seed_share_no_call():
+    async with playing() as (_rig, client):
+        for _ in range(2):
+            opened = await client.post("/rl/sessions", json={}, headers={"Authorization": f"Bearer {ADMIN}"})
+            await client.post(CHAT, json=BODIES[CHAT], headers={"Authorization": f"Bearer {opened.json()['key']}"})
+        sessions = [session.trace() for session in _rig.gateway.sessions.values() if session.lineage.calls]
+    first, second = [trace.steps[0] for trace in sessions]
+    assert first.call != second.call and first.prompt_ids == second.prompt_ids  # a store keeps one call for each id
 
 
 async def test_an_agent_that_ends_a_session_with_another_owner_only_stops_its_calls():
