@@ -33,7 +33,7 @@ from rl_agents.serving.policy import Piece as Sampled
 from rl_agents.serving.policy import PolicyClient, Target
 from rl_agents.serving.request_params import RequestParams, check_engine
 from rl_agents.serving.sessions import Session, SessionRequest, Sessions
-from rl_agents.serving.source import Checkpoint, check_replaces, find_checkpoint
+from rl_agents.serving.source import Checkpoint, check_replaces, find_checkpoint, traits
 from rl_agents.web.bodies import Body
 from rl_agents.web.errors import ApiError, bad_request, public
 
@@ -122,6 +122,15 @@ def _logprobs(piece: Sampled, template: ChatTemplate) -> Iterator[TokenLogprob]:
         yield TokenLogprob(text(token_id), logprob, tuple((text(other), value) for other, value in top))
 
 
+async def _one_by_one(pieces: AsyncIterator[Sampled]) -> AsyncIterator[Sampled]:
+    """Yield single tokens, so that an answer ends with its stop string's last token, however many arrive together."""
+    async for piece in pieces:
+        last = max(0, len(piece.token_ids) - 1)
+        for at in range(last + 1):
+            one, reason = slice(at, at + 1), piece.finish_reason if at == last else ""
+            yield Sampled(piece.token_ids[one], piece.logprobs[one], reason, piece.label, piece.likeliest[one])
+
+
 logger = logging.getLogger("ray.serve")
 
 #: Seconds within which a ready replica answers, and between two searches for idle sessions.
@@ -152,7 +161,7 @@ class Service:
             options.max_output_tokens,
         )
         self.sessions = Sessions(options, settings, self._context)
-        self._target = Target(0, checkpoint)
+        self._target, self._traits = Target(0, checkpoint), traits(checkpoint)
         self._rolling = asyncio.Lock()
         self._started = int(time.time())
 
@@ -221,7 +230,7 @@ class Service:
         tokens, label, reason = 0, "", ""
         whole = not (call.stream or call.stop)
         async with aclosing(self._sampled(prepared.prompt_ids, prepared.samplings[index], whole)) as sampled:
-            async for piece in sampled:
+            async for piece in _one_by_one(sampled) if call.stop else sampled:
                 tokens, label, reason = tokens + len(piece.token_ids), piece.label, piece.finish_reason
                 new = tuple(_logprobs(piece, template)) if prepared.params.logprobs else ()
                 logprobs += new
@@ -338,7 +347,7 @@ class Service:
 
     async def _roll(self, checkpoint: Checkpoint) -> None:
         async with self._rolling:
-            await asyncio.to_thread(check_replaces, checkpoint, self._target.checkpoint)
+            await asyncio.to_thread(check_replaces, checkpoint, self._traits)
             target = Target.now(checkpoint)
             await self._client.load(target)
             self._target = target
@@ -363,8 +372,8 @@ class Service:
                 if newest.hf_dir not in (self._target.checkpoint.hf_dir, refused):
                     refused = newest.hf_dir
                     await self._roll(newest)
-            except (InputError, ApiError, EngineError) as error:
-                logger.warning("still serving %s: %s", self._target.checkpoint.label, error)
+            except Exception as error:  # of any type: the next checkpoint may be good
+                logger.warning("still serving %s: %s: %s", self._target.checkpoint.label, type(error).__name__, error)
 
     async def _sweep(self) -> None:
         while True:
