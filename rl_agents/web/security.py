@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import ipaddress
 import os
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,22 +40,27 @@ class Keys:
         """
         return cls(*(digest(read_key(variable)) if variable else "" for variable in (api, admin)))
 
-    def check(self, path: str, authorization: str) -> None:
-        """Check the key of a request.
+    def check(self, path: str, key: str) -> None:
+        """Check the key of a request, before its body is read.
 
         Raises:
             ApiError: 401 without a valid key, 403 for ``/admin`` with the other key.
         """
         if not self.api or path in OPEN_PATHS or path.startswith(OPEN_FOLDER):
             return
-        scheme, _, key = authorization.partition(" ")
-        given = digest(key.strip()) if scheme.lower() == "bearer" else ""
+        given = digest(key)
         # Compared before the path is read: without a key, an answer reveals nothing.
         is_api, is_admin = hmac.compare_digest(given, self.api), hmac.compare_digest(given, self.admin or "-")
         if not (is_api or is_admin):
             raise ApiError(401, "a valid API key is required: Authorization: Bearer KEY", "invalid_api_key")
         if path.startswith("/admin/") and not is_admin:
             raise ApiError(403, "this needs the admin key (server option admin_key_env)", "admin_key_needed")
+
+
+def key_of(headers: Mapping[str, str]) -> str:
+    """Return the key of a request; empty: none. Anthropic's clients send ``x-api-key``."""
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "").strip()
 
 
 def digest(key: str) -> str:
@@ -117,8 +122,7 @@ class Guard:
             if self._local:
                 _check_local(scope, headers)
             path = scope["path"].removeprefix(scope.get("root_path", ""))
-            key = headers.get("x-api-key", "")  # as Anthropic's clients send it
-            self._keys.check(path, headers.get("authorization") or (f"Bearer {key}" if key else ""))
+            self._keys.check(path, key_of(headers))
             body = await self._body(scope, headers, receive)
         except ApiError as error:
             written = self._write(error, scope["path"], Headers(scope=scope))

@@ -173,6 +173,17 @@ async def test_an_agent_that_ends_a_session_with_another_owner_only_stops_its_ca
     assert (ended, after, trace.end, len(trace.steps)) == (200, 410, "gave up", 1)
 
 
+async def test_other_machines_without_a_key_are_refused_before_their_body_is_read():
+    async with playing(host="0.0.0.0") as (_rig, client):
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.base_url.port)
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 20000000\r\n"
+        writer.write(f"{head}\r\n".encode())
+        refused = await reader.readline()  # no byte of the body was sent
+        writer.close()
+        answered = await client.post(CHAT, json=BODIES[CHAT], headers={"x-stainless-retry-count": "9" * 20})
+        assert b" 401 " in refused and answered.status_code == 200
+
+
 async def test_a_stream_that_breaks_in_its_middle_is_given_again():
     async with playing() as (rig, client):
         body = {"model": "m", "messages": [{"role": "user", "content": "babble"}], "stream": True}
