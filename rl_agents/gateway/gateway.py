@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, cast
 
 from rl_agents.chat.history import in_call_order
 from rl_agents.chat.messages import Message
@@ -179,11 +179,7 @@ class Gateway:
         return len(self._question(self._session(session), call, "", ends=False).prompt_ids)
 
     async def answer(self, session: str, call: ModelCall, sent: Sent) -> list[ModelAnswer]:
-        """Answer a request. If this coroutine is canceled, the call continues, and a retry gets its answer.
-
-        Raises:
-            ApiError: the reason why there is no answer.
-        """
+        """Answer a request, or raise an `ApiError`. If this is canceled, the call continues for a retry."""
         asked = self._ask(session, call, sent)
         try:
             answers = await asyncio.shield(asked.task)
@@ -558,18 +554,10 @@ def _ask_again(session: OpenSession, group: Sequence[tuple[Exchange, Made, Model
     done: asyncio.Future[list[ModelAnswer]] = asyncio.get_running_loop().create_future()
     done.set_result(answers)
     made = [one for _, one, _ in group]
-    sent, call = Sent(exchange.request_hash, exchange.retry), _call(exchange)
+    sent = Sent(exchange.request_hash, exchange.retry)
+    call = ModelCall(cast(Any, exchange.dialect), exchange.request["model"], ())  # answered: the rest has no effect
     asked = Asked(call, sent, made, answer.prompt_tokens, done, replay(answers), created=answer.created)
     # An answer that its client continued was delivered; for the others, this is unknown.
     asked.delivered = any(one.followed for one in made)
     asked.broken = not asked.delivered
     session.asked.setdefault(sent.digest, []).append(asked)
-
-
-def _call(exchange: Exchange) -> ModelCall:
-    request: Mapping[str, Any] = exchange.request
-    dialect: Any = exchange.dialect
-    return ModelCall(
-        dialect, request["model"], (), (), request.get("max_tokens"), request["stream"], request["count"],
-        tuple(request.get("stop", ())), params=exchange.overridden,
-    )  # fmt: skip

@@ -77,9 +77,9 @@ class EndBody(NamedBody):
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Service:
-    """The routes of a gateway.
+@dataclass(frozen=True, kw_only=True)
+class Service(Keys):
+    """The routes and the keys of a gateway.
 
     Attributes:
         admin: SHA-256 of the key that opens sessions; empty: none are opened over HTTP.
@@ -95,12 +95,13 @@ class Service:
 
     # --- access --------------------------------------------------------------------------------------------------
 
-    def session(self, request: Request) -> str:
-        """Return the session that a request names.
+    def check(self, path: str, key: str) -> None:
+        """See `Keys.check`; on this machine alone, a path may name the session instead."""
+        if not (self.local or self.gateway.session_of(key) or self.is_admin(key)):
+            raise ApiError(401, "this key belongs to no session", "invalid_api_key")
 
-        Raises:
-            ApiError: 401 without a valid key, 403 if key and path disagree.
-        """
+    def session(self, request: Request) -> str:
+        """Return the session that a request names, or raise an `ApiError`: 401 without a key, 403 if both disagree."""
         key, path = key_of(request.headers), request.path_params.get("session", "")
         if not key:
             if path and self.local:
@@ -199,7 +200,7 @@ class Service:
 
 def make_app(gateway: Gateway, admin: str, on_end: OnEnd | None, local: bool, max_body_bytes: int) -> Any:
     """Return the ASGI application; ``admin`` is the SHA-256 of the admin key."""
-    service = Service(gateway, admin, on_end, local)
+    service = Service(gateway=gateway, admin=admin, on_end=on_end, local=local)
 
     def post(path: str, endpoint: Callable[[Request], Coroutine[Any, Any, Response]]) -> Route:
         return Route(path, endpoint, methods=["POST"])
@@ -215,18 +216,7 @@ def make_app(gateway: Gateway, admin: str, on_end: OnEnd | None, local: bool, ma
     ]  # fmt: skip
     routes = [*calls, *sessions, Mount("/s/{session}", routes=calls)]
     app = Starlette(routes=routes, exception_handlers=handlers(logger, "gateway's log", dialects.written))
-    return Guard(app, SessionKeys(service=service), max_body_bytes, local=local, write=dialects.written)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SessionKeys(Keys):
-    """The keys of a gateway. On this machine alone, a path may name the session instead."""
-
-    service: Service
-
-    def check(self, path: str, key: str) -> None:
-        if not (self.service.local or self.service.gateway.session_of(key) or self.service.is_admin(key)):
-            raise ApiError(401, "this key belongs to no session", "invalid_api_key")
+    return Guard(app, service, max_body_bytes, local=local, write=dialects.written)
 
 
 async def body_of(request: Request) -> dict[str, Any]:

@@ -74,11 +74,7 @@ class Prepared:
 
 
 def prepare(call: ModelCall, params: RequestParams, model: ChatModel) -> Prepared:
-    """Render the prompt and determine how to sample.
-
-    Raises:
-        ApiError: 400 for messages that the template cannot render, or a prompt that leaves no room.
-    """
+    """Return how to sample, or raise `ApiError` (400) for a prompt that cannot be rendered or leaves no room."""
     prompt = prompt_ids(call, params, model)
     budget, stops, tag = _budget(call, model, len(prompt)), model.template.stop_token_ids, ""
     if params.structure is not None:
@@ -143,11 +139,7 @@ class Service:
     def __init__(
         self, options: ServingOptions, settings: Settings, checkpoint: Checkpoint, client: PolicyClient, kind: str
     ) -> None:
-        """Load the tokenizer; ``kind`` is that of the replicas' engines, ``vllm`` or ``torch``.
-
-        Raises:
-            InputError: no usable tokenizer.
-        """
+        """Load the tokenizer; ``kind``: of the engines, ``vllm`` or ``torch``. Raises `InputError`: no usable one."""
         self._options, self._settings, self._kind = options, settings, kind
         self.meter = Meter()
         self._client = client
@@ -181,11 +173,7 @@ class Service:
     # --- model calls ---------------------------------------------------------------------------------------------
 
     async def answer(self, call: ModelCall, params: RequestParams) -> list[ModelAnswer]:
-        """Answer a request.
-
-        Raises:
-            ApiError: 400, 404, 429, 503 or 504.
-        """
+        """Answer a request, or raise an `ApiError`: 400, 404, 429, 503 or 504."""
         prepared = self._prepare(call, params)
         async with self._in_time():
             return await together(self._answer(prepared, index) for index in range(call.count))
@@ -275,11 +263,7 @@ class Service:
         return models_body(self.model(self._model.name))
 
     def model(self, name: str) -> dict[str, Any]:
-        """Return the model of that name.
-
-        Raises:
-            ApiError: 404 if there is none.
-        """
+        """Return the model of that name, or raise an `ApiError` (404)."""
         if not self.has_model(name):
             message = f"the model '{name}' does not exist: {nearest(name, [self._model.name])}"
             raise ApiError(404, message, "model_not_found", "model")

@@ -22,6 +22,7 @@ from rl_agents.trainer.resolve import MODEL_NOTE, resolve
 
 #: Keys of config.json without an effect on the weights.
 _INCIDENTAL = {"transformers_version", "_name_or_path", "dtype", "torch_dtype"}
+TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json")
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,7 @@ def traits(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def check_replaces(new: Checkpoint, old: Mapping[str, Any]) -> None:
-    """Refuse weights of another architecture or tokenizer, which need another server; ``old``: the served `traits`.
-
-    Raises:
-        InputError: names the difference, or the weights are damaged.
-    """
+    """Raise `InputError` for damaged weights, or if they differ from the served `traits`, which needs a new server."""
     for name, read in _READERS.items():
         if read(new.hf_dir) != old[name]:
             raise InputError(f"{new.label} cannot replace the served weights: its {name} differs; start a new server")
@@ -126,10 +123,9 @@ def _digest(folder: Path, name: str = "tokenizer.json") -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
-def _template(folder: Path) -> str:
-    return _digest(folder, "chat_template.jinja") + _digest(folder, "tokenizer_config.json")
-
-
 _READERS: Mapping[str, Callable[[Path], Any]] = {
-    "config.json": _architecture, "tokenizer.json": _digest, "chat template": _template, "list of tensors": _tensors,
-}  # fmt: skip
+    "config.json": _architecture,
+    "tokenizer.json": _digest,
+    "chat template": lambda folder: [_digest(folder, name) for name in TEMPLATE_FILES],
+    "list of tensors": _tensors,
+}

@@ -41,11 +41,7 @@ class Keys:
         return cls(*(digest(read_key(variable)) if variable else "" for variable in (api, admin)))
 
     def check(self, path: str, key: str) -> None:
-        """Check the key of a request, before its body is read.
-
-        Raises:
-            ApiError: 401 without a valid key, 403 for ``/admin`` with the other key.
-        """
+        """Raise an `ApiError`, before a body is read: 401 without a valid key, 403 for ``/admin`` with the other."""
         if not self.api or path in OPEN_PATHS or path.startswith(OPEN_FOLDER):
             return
         given = digest(key)
@@ -68,11 +64,7 @@ def digest(key: str) -> str:
 
 
 def read_key(variable: str) -> str:
-    """Return the key in an environment variable.
-
-    Raises:
-        InputError: the variable is not set, or its key is too short.
-    """
+    """Return the key in an environment variable, or raise `InputError`: it is not set, or its key is too short."""
     key = os.environ.get(variable, "")
     if len(key) < MIN_KEY_CHARACTERS:
         state = "is not set" if not key else f"has {len(key)} characters"
@@ -92,11 +84,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_address(host: str, has_key: bool) -> None:
-    """Refuse to listen to other machines without a key.
-
-    Raises:
-        InputError: names the flag that sets one.
-    """
+    """Refuse to listen to other machines without a key: an `InputError` that names the flag that sets one."""
     if not has_key and not is_loopback(host):
         raise InputError(f"host {host} can be reached from other machines: set a key with --api-key-env VARIABLE")
 
