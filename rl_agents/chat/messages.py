@@ -93,7 +93,8 @@ def _part_text(part: Any, excluded: Excluded | None) -> str:
     if isinstance(part, str):
         return part
     source = part.get("source") if kind == "document" else part if kind in NESTED else None
-    inner = (source.get("data") if source.get("type") == "text" else source.get("content")) if source else None
+    source = source if isinstance(source, Mapping) else {}
+    inner = source.get("data") if source.get("type") == "text" else source.get("content")
     if isinstance(inner, str | list):
         return read_content(inner, excluded)
     excluded[f"content.{short(kind)}"] += 1

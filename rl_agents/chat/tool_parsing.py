@@ -278,20 +278,17 @@ def _by_vllm(tokenizer: Any, name: str, thoughts: str) -> ResponseParser:
     from vllm.tool_parsers import ToolParserManager
 
     kind = ToolParserManager.get_tool_parser(name)
-    try:
-        kind(tokenizer)
-    except Exception as error:  # each parser has its own checks
-        raise InputError(f"tool_parser={name}: vLLM's parser does not take this tokenizer: {error}") from None
+    _try(f"tool_parser={name}", lambda: kind(tokenizer).extract_tool_calls("", ChatCompletionRequest(messages=[])))
 
     def read(text: str, tools: Definitions) -> Response:
         offered = [tool.to_openai() for tool in tools or ()]
         request = ChatCompletionRequest(messages=[], tools=offered or None)
         said = read_response(_plain_thoughts(text, thoughts), (), ())
-        found = kind(tokenizer, request.tools).extract_tool_calls(said.content, request)
         try:
+            found = kind(tokenizer, request.tools).extract_tool_calls(said.content, request)
             calls = tuple(read_call({"function": call.function.model_dump()}) for call in found.tool_calls)
-        except ValueError as error:
-            return replace(said, problem=str(error))
+        except Exception as error:  # some parsers raise any type for a malformed call
+            return replace(said, problem=f"the tool call cannot be read: {error}")
         return Response((found.content or "").strip(), calls, thoughts=said.thoughts)
 
     reads = read if thoughts in REASONING else _reasoned_by_vllm(tokenizer, thoughts, read)
@@ -302,7 +299,7 @@ def _reasoned_by_vllm(tokenizer: Any, name: str, reads: Read) -> Read:
     """Return a reader that separates thoughts with one of vLLM's reasoning parsers, then reads the rest.
 
     Raises:
-        InputError: vLLM is not installed, or has no such parser.
+        InputError: vLLM is not installed, has no such parser, or the tokenizer lacks tokens that it needs.
     """
     known = _vllm_names("reasoning", "ReasoningParserManager", "reasoning_parsers")
     if name not in known:
@@ -316,7 +313,16 @@ def _reasoned_by_vllm(tokenizer: Any, name: str, reads: Read) -> Read:
         thought, rest = kind(tokenizer).extract_reasoning(text, ChatCompletionRequest(messages=[]))
         return replace(reads(rest or "", tools), thoughts=thought or "")
 
+    _try(f"reasoning_parser={name}", lambda: read("", ()))
     return read
+
+
+def _try(option: str, parse: Callable[[], object]) -> None:
+    """Raise `InputError` if one of vLLM's parsers, each with its own checks, cannot read an empty response."""
+    try:
+        parse()
+    except Exception as error:
+        raise InputError(f"{option}: vLLM's parser does not take this tokenizer: {error}") from None
 
 
 def _vllm_names(module: str, manager: str, listed: str) -> list[str]:

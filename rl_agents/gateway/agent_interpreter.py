@@ -16,7 +16,7 @@ import itertools
 import json
 import socket
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -44,6 +44,9 @@ class World(Protocol):
 
     def result(self) -> AgentResult | None:
         """Return the result so far; None if the episode never began."""
+
+    def close(self) -> None:
+        """Close the environment of an episode that the agent left before its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class Session:
     def __init__(self, host: Host, world: World) -> None:
         self.host, self.world = host, world
         self._number, self._ended = next(host.numbers), False
+        self._step: Future[Message] | None = None
         self._inbox: asyncio.Queue[Message] = asyncio.Queue()
         host.sessions[self._number] = self._inbox
         if host.over:
@@ -97,8 +101,8 @@ class Session:
             if "ask" not in message:
                 self._ended = True
                 return self._account(message)
-            context, loop = contextvars.copy_context(), asyncio.get_running_loop()
-            told = await loop.run_in_executor(_STEPS, context.run, self._told, message["text"])
+            self._step = _STEPS.submit(contextvars.copy_context().run, self._told, message["text"])
+            told = await asyncio.wrap_future(self._step)
             await self.host.send({"told": self._number, **told})
 
     async def stop(self) -> None:
@@ -112,8 +116,10 @@ class Session:
             await self.host.kill("it was stuck, and was killed")
 
     def leave(self) -> None:
-        """Remove the session, and stop its agent if it is still running."""
+        """Remove the session, close its environment, and stop its agent if it is still running."""
         del self.host.sessions[self._number]
+        if self._step is not None:  # which may still be running
+            self._step.add_done_callback(lambda _: _STEPS.submit(self.world.close))
         if not self._ended:
             self.host.write({"stop": self._number})
 

@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, cast
 
 from rl_agents.chat.history import in_call_order
 from rl_agents.chat.messages import Message
@@ -61,6 +61,8 @@ class Gateway:
         self._keys: dict[str, str] = {}
         #: Closed sessions and the hashes of their keys.
         self._closed: OrderedDict[str, str] = OrderedDict()
+        #: Ids and seeds of all sessions. A store skips a second call with the same id, which derives from the seed.
+        self._used: set[str | int] = set()
 
     def open(self, opening: Opening, recorded: Sequence[Call] = ()) -> str:
         """Open a session.
@@ -73,10 +75,12 @@ class Gateway:
             The session's secret key.
 
         Raises:
-            ApiError: 409 for an id that is or was in use, 400 for a negative seed.
+            ApiError: 409 for an id or a seed that is or was in use, 400 for a negative seed.
         """
-        if opening.session in self.sessions or opening.session in self._closed:
+        if opening.session in self._used:
             raise ApiError(409, f"the session {opening.session!r} exists already", "session_exists")
+        if opening.seed in self._used:
+            raise ApiError(409, f"seed: {opening.seed} is the seed of another session", "seed_exists", "seed")
         if opening.seed < 0:
             raise bad_request(f"seed: must be 0 or more (got {opening.seed})", "seed")
         key = f"rl-{secrets.token_urlsafe(24)}"
@@ -97,15 +101,19 @@ class Gateway:
         for call in recorded:
             session.recorded.setdefault(tuple(call.prompt_ids), []).append(call)
         self.sessions[opening.session] = session
+        self._used |= {opening.session, opening.seed}
         self._keys[opening.key_hash] = opening.session
         return session
 
     def resume(self, reader: PoolReader) -> list[str]:
         """Reopen the open sessions of a store and return their ids; call it on the event loop."""
-        openings = [opening for opening in open_sessions(reader) if opening.session not in self.sessions]
-        for opening in openings:
+        openings = reader.openings()
+        self._used.update(part for opening in openings for part in (opening.session, opening.seed))
+        ended = {session.id for session in reader.sessions(Where(ids=[opening.session for opening in openings]))}
+        left = [one for one in openings if one.session not in ended and one.session not in self.sessions]
+        for opening in left:
             rebuild(self.admit(opening), reader)
-        return [opening.session for opening in openings]
+        return [opening.session for opening in left]
 
     def session_of(self, key: str) -> str:
         """Return the id of the open or recently closed session with this key; empty: there is none."""
@@ -168,14 +176,10 @@ class Gateway:
 
     def count_tokens(self, session: str, call: ModelCall) -> int:
         """Return the length of a call's prompt."""
-        return len(self._question(self._session(session), call, "").prompt_ids)
+        return len(self._question(self._session(session), call, "", ends=False).prompt_ids)
 
     async def answer(self, session: str, call: ModelCall, sent: Sent) -> list[ModelAnswer]:
-        """Answer a request. If this coroutine is canceled, the call continues, and a retry gets its answer.
-
-        Raises:
-            ApiError: the reason why there is no answer.
-        """
+        """Answer a request, or raise an `ApiError`. If this is canceled, the call continues for a retry."""
         asked = self._ask(session, call, sent)
         try:
             answers = await asyncio.shield(asked.task)
@@ -238,7 +242,8 @@ class Gateway:
             session.instruction = ""
             session.finish_by_steering()
         self._note(session, call, sent, question, made, budget)
-        asked = Asked(call, sent, made, len(question.prompt_ids), asyncio.get_running_loop().create_future())
+        kept = replace(call, messages=(), tools=())  # else every request of a session would keep the whole history
+        asked = Asked(kept, sent, made, len(question.prompt_ids), asyncio.get_running_loop().create_future())
         # A separate task, since clients may disconnect.
         work = self._answer(session, asked, question, budget, again)
         task = asked.task = asyncio.create_task(work, name=f"gateway call {made[0].id}")
@@ -253,10 +258,10 @@ class Gateway:
             session.finish("max_calls", f"a session has at most {limits.max_calls} model calls")
             session.check_open()
 
-    def _question(self, session: OpenSession, call: ModelCall, instruction: str) -> Question:
+    def _question(self, session: OpenSession, call: ModelCall, instruction: str, ends: bool = True) -> Question:
         messages = in_call_order(whole_history(session.lineage, call))
         if self.template.exceeds(messages, self.limits.max_model_len):
-            raise self._full(session, "the messages are longer")
+            raise self._full(session if ends else None, "the messages are longer")
         try:
             return session.lineage.ask(messages, call.tools, instruction)
         except InputError as error:
@@ -271,10 +276,12 @@ class Gateway:
             raise bad_request(f"max_tokens: must be 1 or more (got {wanted})", "max_tokens")
         return min(room, self.limits.max_response_tokens, wanted)
 
-    def _full(self, session: OpenSession, found: str) -> ApiError:
-        why = f"the context has {self.limits.max_model_len} tokens; {found}: nothing is cut, the session has ended"
-        session.finish("context_length", why)
-        return ApiError(400, session.why, "context_length_exceeded", "messages")
+    def _full(self, session: OpenSession | None, found: str) -> ApiError:
+        why = f"the context has {self.limits.max_model_len} tokens; {found}"
+        if session is not None:
+            why += ": nothing is cut, the session has ended"
+            session.finish("context_length", why)
+        return ApiError(400, why, "context_length_exceeded", "messages")
 
     def _note(
         self, session: OpenSession, call: ModelCall, sent: Sent, question: Question, made: list[Made], budget: int
@@ -487,12 +494,6 @@ def exchange(
 # --- restarts --------------------------------------------------------------------------------------------------------
 
 
-def open_sessions(reader: PoolReader) -> list[Opening]:
-    openings = reader.openings()
-    ended = {session.id for session in reader.sessions(Where(ids=[opening.session for opening in openings]))}
-    return [opening for opening in openings if opening.session not in ended]
-
-
 def rebuild(session: OpenSession, reader: PoolReader) -> None:
     """Restore a newly opened session from its rows.
 
@@ -548,23 +549,15 @@ def _made(session: OpenSession, exchange: Exchange, call: Call, answer: ModelAns
 
 def _ask_again(session: OpenSession, group: Sequence[tuple[Exchange, Made, ModelAnswer]]) -> None:
     """Let an answered request return its answers to equal requests, until they are known to be delivered."""
-    exchange, first, answer = group[0]
+    exchange, _, answer = group[0]
     answers = [answer for _, _, answer in group]
     done: asyncio.Future[list[ModelAnswer]] = asyncio.get_running_loop().create_future()
     done.set_result(answers)
     made = [one for _, one, _ in group]
-    sent, call = Sent(exchange.request_hash, exchange.retry), _call(exchange, first)
+    sent = Sent(exchange.request_hash, exchange.retry)
+    call = ModelCall(cast(Any, exchange.dialect), exchange.request["model"], ())  # answered: the rest has no effect
     asked = Asked(call, sent, made, answer.prompt_tokens, done, replay(answers), created=answer.created)
     # An answer that its client continued was delivered; for the others, this is unknown.
     asked.delivered = any(one.followed for one in made)
     asked.broken = not asked.delivered
     session.asked.setdefault(sent.digest, []).append(asked)
-
-
-def _call(exchange: Exchange, made: Made) -> ModelCall:
-    request: Mapping[str, Any] = exchange.request
-    dialect: Any = exchange.dialect
-    return ModelCall(
-        dialect, request["model"], tuple(made.rest), made.tools, request.get("max_tokens"), request["stream"],
-        request["count"], tuple(request.get("stop", ())), params=exchange.overridden,
-    )  # fmt: skip

@@ -35,7 +35,7 @@ from rl_agents.tools.strict_json import canonical
 from rl_agents.web.bodies import Body, json_object, read_body
 from rl_agents.web.errors import ApiError, bad_request, handlers
 from rl_agents.web.listening import listening
-from rl_agents.web.security import Guard, Keys, digest, is_loopback
+from rl_agents.web.security import Guard, Keys, digest, is_loopback, key_of
 
 logger = logging.getLogger("rl_agents.gateway")
 
@@ -50,13 +50,13 @@ T = TypeVar("T")
 
 
 class SessionBody(Body):
-    """``POST /rl/sessions``; without ``session`` it gets a random name."""
+    """``POST /rl/sessions``; without ``session`` or ``seed`` it gets a random one."""
 
     session: str = Field("", max_length=200, pattern=r"^[A-Za-z0-9_.-]*$")
     task_id: str = ""
     group_id: int = Field(0, ge=0, lt=2**63)
     member: int = Field(0, ge=0, lt=2**63)
-    seed: int = Field(0, ge=0, lt=2**63)
+    seed: int = Field(default_factory=lambda: secrets.randbits(63), ge=0, lt=2**63)
     task: dict[str, Any] = Field({})
 
 
@@ -77,9 +77,9 @@ class EndBody(NamedBody):
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Service:
-    """The routes of a gateway.
+@dataclass(frozen=True, kw_only=True)
+class Service(Keys):
+    """The routes and the keys of a gateway.
 
     Attributes:
         admin: SHA-256 of the key that opens sessions; empty: none are opened over HTTP.
@@ -95,13 +95,14 @@ class Service:
 
     # --- access --------------------------------------------------------------------------------------------------
 
-    def session(self, request: Request) -> str:
-        """Return the session that a request names.
+    def check(self, path: str, key: str) -> None:
+        """See `Keys.check`; on this machine alone, a path may name the session instead."""
+        if not (self.local or self.gateway.session_of(key) or self.is_admin(key)):
+            raise ApiError(401, "this key belongs to no session", "invalid_api_key")
 
-        Raises:
-            ApiError: 401 without a valid key, 403 if key and path disagree.
-        """
-        key, path = key_of(request), request.path_params.get("session", "")
+    def session(self, request: Request) -> str:
+        """Return the session that a request names, or raise an `ApiError`: 401 without a key, 403 if both disagree."""
+        key, path = key_of(request.headers), request.path_params.get("session", "")
         if not key:
             if path and self.local:
                 return str(path)
@@ -113,12 +114,12 @@ class Service:
             raise ApiError(403, f"this key does not belong to the session {path!r}", "session_mismatch")
         return found
 
-    def is_admin(self, request: Request) -> bool:
-        return bool(self.admin) and hmac.compare_digest(digest(key_of(request)), self.admin)
+    def is_admin(self, key: str) -> bool:
+        return bool(self.admin) and hmac.compare_digest(digest(key), self.admin)
 
     def named(self, request: Request, name: str) -> str:
         """Return the session that a request is about: that of its key, or with the admin key the one in its body."""
-        if self.is_admin(request):
+        if self.is_admin(key_of(request.headers)):
             if not name:
                 raise bad_request("session: the admin key needs a session to be named", "session", "missing_field")
             return name
@@ -162,7 +163,7 @@ class Service:
     # --- sessions ------------------------------------------------------------------------------------------------
 
     async def open(self, request: Request) -> Response:
-        if not self.is_admin(request):
+        if not self.is_admin(key_of(request.headers)):
             status = 401 if self.admin else 403
             raise ApiError(status, "opening a session needs the gateway's admin key", "admin_key_needed")
         body = read_body(SessionBody, await body_of(request))
@@ -199,7 +200,7 @@ class Service:
 
 def make_app(gateway: Gateway, admin: str, on_end: OnEnd | None, local: bool, max_body_bytes: int) -> Any:
     """Return the ASGI application; ``admin`` is the SHA-256 of the admin key."""
-    service = Service(gateway, admin, on_end, local)
+    service = Service(gateway=gateway, admin=admin, on_end=on_end, local=local)
 
     def post(path: str, endpoint: Callable[[Request], Coroutine[Any, Any, Response]]) -> Route:
         return Route(path, endpoint, methods=["POST"])
@@ -215,13 +216,7 @@ def make_app(gateway: Gateway, admin: str, on_end: OnEnd | None, local: bool, ma
     ]  # fmt: skip
     routes = [*calls, *sessions, Mount("/s/{session}", routes=calls)]
     app = Starlette(routes=routes, exception_handlers=handlers(logger, "gateway's log", dialects.written))
-    return Guard(app, Keys(), max_body_bytes, local=local, write=dialects.written)
-
-
-def key_of(request: Request) -> str:
-    """Return the key of a request; empty: none."""
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "").strip()
+    return Guard(app, service, max_body_bytes, local=local, write=dialects.written)
 
 
 async def body_of(request: Request) -> dict[str, Any]:
@@ -232,7 +227,8 @@ def _sent(request: Request, path: str, data: Mapping[str, Any]) -> Sent:
     """Return the identity of a request, which does not depend on how it names its session."""
     retry = request.headers.get(RETRIES, "")
     text = f"{path}\n{canonical(data)}"
-    return Sent(hashlib.sha256(text.encode()).hexdigest(), int(retry) if retry.isdecimal() else -1)
+    number = int(retry) if retry.isdecimal() and len(retry) < 10 else -1  # longer ones do not fit a store
+    return Sent(hashlib.sha256(text.encode()).hexdigest(), number)
 
 
 async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T | None:

@@ -18,7 +18,7 @@ episode continues, and whether the turn made progress. The agent reports that in
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,12 +31,12 @@ from rl_agents.data.tree import last_word
 from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox.tasks import answer_words, task_payload
-from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece, Sent
+from rl_agents.gateway.calls import ModelCall, Sent
 from rl_agents.gateway.gateway import Gateway, GatewayLimits, SessionTrace
 from rl_agents.gateway.process_supervisor import Agent, AgentEnd, Given
 from rl_agents.gateway.results import AgentResult
 from rl_agents.gateway.server import serving
-from rl_agents.gateway.sessions import OpenSession
+from rl_agents.gateway.sessions import Asked, OpenSession
 from rl_agents.inference.base import Engine, EngineError
 from rl_agents.rollout.agent_loop import Rollouts, end_by_rule, rollouts_of
 from rl_agents.rollout.recording import CallsOnly, Recorder
@@ -133,27 +133,19 @@ class WatchedGateway(Gateway):
         self._watched.pop(session, None)
         return await super().close(session, reason)
 
-    async def answer(self, session: str, call: ModelCall, sent: Sent) -> list[ModelAnswer]:
-        self._look(session, call)
-        return await super().answer(session, call, sent)
-
-    def stream(self, session: str, call: ModelCall, sent: Sent) -> AsyncGenerator[Piece, None]:
-        self._look(session, call)
-        return super().stream(session, call, sent)
-
     def _answered(self, session: str, step: Step) -> None:
         if session in self._watched:
             self._watched[session].answered(step)
 
-    def _look(self, session: str, call: ModelCall) -> None:
-        steering = self._watched.get(session)
-        if steering is None or session not in self.sessions or not steering.fires(call):
-            return
-        if steering.after == "force_answer":
-            self.steer(session, steering.instruction)
-            return
-        steering.stop()
-        raise ApiError(410, f"the session was cut by the rule {steering.rule}", "session_over")
+    def _ask(self, session_id: str, call: ModelCall, sent: Sent) -> Asked:
+        steering, session = self._watched.get(session_id), self.sessions.get(session_id)
+        # A retry does not continue from the last answer.
+        if steering and session and session.earlier(sent) is None and steering.fires(call):
+            if steering.after != "force_answer":
+                steering.stop()
+                raise ApiError(410, f"the session was cut by the rule {steering.rule}", "session_over")
+            self.steer(session_id, steering.instruction)
+        return super()._ask(session_id, call, sent)
 
 
 #: Causes of unanswered requests for which the agent is not responsible.

@@ -30,7 +30,7 @@ from rl_agents.serving.policy import Piece, Policy, Target
 from rl_agents.serving.request_params import read_params
 from rl_agents.serving.service import CheckpointRequest, Service
 from rl_agents.serving.sessions import SessionRequest, StepRequest
-from rl_agents.serving.source import Checkpoint, find_checkpoint, served_settings
+from rl_agents.serving.source import Checkpoint, find_checkpoint, present, served_settings
 from rl_agents.web.bodies import BodyT, json_object, read_body
 from rl_agents.web.errors import handlers, overloaded
 from rl_agents.web.security import Guard, Keys
@@ -241,6 +241,7 @@ class Gateway:
     ) -> None:  # fmt: skip
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         self._keys, self._max_body_bytes = keys, options.max_body_kb * 1024
+        checkpoint = present(checkpoint, options.checkpoint)
         self._service = Service(options, settings, checkpoint, RemotePolicy(policy), engine.kind)
 
     def __serve_build_asgi_app__(self) -> Any:
@@ -251,8 +252,7 @@ class Replica(Policy):
     """A policy that finds the newest checkpoint when it starts, since the configured one may have been deleted."""
 
     def __init__(self, settings: EngineSettings, options: ServingOptions, checkpoint: Checkpoint) -> None:
-        if options.follow or not checkpoint.hf_dir.is_dir():
-            checkpoint = find_checkpoint(options.checkpoint)
+        checkpoint = find_checkpoint(options.checkpoint) if options.follow else present(checkpoint, options.checkpoint)
         own = replace(settings, model_dir=str(checkpoint.hf_dir))
         super().__init__(own, checkpoint, options.drain_s, EngineMeter())
 

@@ -33,7 +33,7 @@ from rl_agents.serving.policy import Piece as Sampled
 from rl_agents.serving.policy import PolicyClient, Target
 from rl_agents.serving.request_params import RequestParams, check_engine
 from rl_agents.serving.sessions import Session, SessionRequest, Sessions
-from rl_agents.serving.source import Checkpoint, check_replaces, find_checkpoint
+from rl_agents.serving.source import Checkpoint, check_replaces, find_checkpoint, traits
 from rl_agents.web.bodies import Body
 from rl_agents.web.errors import ApiError, bad_request, public
 
@@ -74,11 +74,7 @@ class Prepared:
 
 
 def prepare(call: ModelCall, params: RequestParams, model: ChatModel) -> Prepared:
-    """Render the prompt and determine how to sample.
-
-    Raises:
-        ApiError: 400 for messages that the template cannot render, or a prompt that leaves no room.
-    """
+    """Return how to sample, or raise `ApiError` (400) for a prompt that cannot be rendered or leaves no room."""
     prompt = prompt_ids(call, params, model)
     budget, stops, tag = _budget(call, model, len(prompt)), model.template.stop_token_ids, ""
     if params.structure is not None:
@@ -122,6 +118,15 @@ def _logprobs(piece: Sampled, template: ChatTemplate) -> Iterator[TokenLogprob]:
         yield TokenLogprob(text(token_id), logprob, tuple((text(other), value) for other, value in top))
 
 
+async def _one_by_one(pieces: AsyncIterator[Sampled]) -> AsyncIterator[Sampled]:
+    """Yield single tokens, so that an answer ends with its stop string's last token, however many arrive together."""
+    async for piece in pieces:
+        last = max(0, len(piece.token_ids) - 1)
+        for at in range(last + 1):
+            one, reason = slice(at, at + 1), piece.finish_reason if at == last else ""
+            yield Sampled(piece.token_ids[one], piece.logprobs[one], reason, piece.label, piece.likeliest[one])
+
+
 logger = logging.getLogger("ray.serve")
 
 #: Seconds within which a ready replica answers, and between two searches for idle sessions.
@@ -134,11 +139,7 @@ class Service:
     def __init__(
         self, options: ServingOptions, settings: Settings, checkpoint: Checkpoint, client: PolicyClient, kind: str
     ) -> None:
-        """Load the tokenizer; ``kind`` is that of the replicas' engines, ``vllm`` or ``torch``.
-
-        Raises:
-            InputError: no usable tokenizer.
-        """
+        """Load the tokenizer; ``kind``: of the engines, ``vllm`` or ``torch``. Raises `InputError`: no usable one."""
         self._options, self._settings, self._kind = options, settings, kind
         self.meter = Meter()
         self._client = client
@@ -152,7 +153,7 @@ class Service:
             options.max_output_tokens,
         )
         self.sessions = Sessions(options, settings, self._context)
-        self._target = Target(0, checkpoint)
+        self._target, self._traits = Target(0, checkpoint), traits(checkpoint)
         self._rolling = asyncio.Lock()
         self._started = int(time.time())
 
@@ -172,11 +173,7 @@ class Service:
     # --- model calls ---------------------------------------------------------------------------------------------
 
     async def answer(self, call: ModelCall, params: RequestParams) -> list[ModelAnswer]:
-        """Answer a request.
-
-        Raises:
-            ApiError: 400, 404, 429, 503 or 504.
-        """
+        """Answer a request, or raise an `ApiError`: 400, 404, 429, 503 or 504."""
         prepared = self._prepare(call, params)
         async with self._in_time():
             return await together(self._answer(prepared, index) for index in range(call.count))
@@ -221,7 +218,7 @@ class Service:
         tokens, label, reason = 0, "", ""
         whole = not (call.stream or call.stop)
         async with aclosing(self._sampled(prepared.prompt_ids, prepared.samplings[index], whole)) as sampled:
-            async for piece in sampled:
+            async for piece in _one_by_one(sampled) if call.stop else sampled:
                 tokens, label, reason = tokens + len(piece.token_ids), piece.label, piece.finish_reason
                 new = tuple(_logprobs(piece, template)) if prepared.params.logprobs else ()
                 logprobs += new
@@ -266,11 +263,7 @@ class Service:
         return models_body(self.model(self._model.name))
 
     def model(self, name: str) -> dict[str, Any]:
-        """Return the model of that name.
-
-        Raises:
-            ApiError: 404 if there is none.
-        """
+        """Return the model of that name, or raise an `ApiError` (404)."""
         if not self.has_model(name):
             message = f"the model '{name}' does not exist: {nearest(name, [self._model.name])}"
             raise ApiError(404, message, "model_not_found", "model")
@@ -338,7 +331,7 @@ class Service:
 
     async def _roll(self, checkpoint: Checkpoint) -> None:
         async with self._rolling:
-            await asyncio.to_thread(check_replaces, checkpoint, self._target.checkpoint)
+            await asyncio.to_thread(check_replaces, checkpoint, self._traits)
             target = Target.now(checkpoint)
             await self._client.load(target)
             self._target = target
@@ -363,8 +356,8 @@ class Service:
                 if newest.hf_dir not in (self._target.checkpoint.hf_dir, refused):
                     refused = newest.hf_dir
                     await self._roll(newest)
-            except (InputError, ApiError, EngineError) as error:
-                logger.warning("still serving %s: %s", self._target.checkpoint.label, error)
+            except Exception as error:  # of any type: the next checkpoint may be good
+                logger.warning("still serving %s: %s: %s", self._target.checkpoint.label, type(error).__name__, error)
 
     async def _sweep(self) -> None:
         while True:

@@ -22,6 +22,7 @@ from rl_agents.trainer.resolve import MODEL_NOTE, resolve
 
 #: Keys of config.json without an effect on the weights.
 _INCIDENTAL = {"transformers_version", "_name_or_path", "dtype", "torch_dtype"}
+TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json")
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ def _label(checkpoint: Path) -> str:
     return f"{parent.parent.name if parent.name == 'checkpoints' else parent.name}/{checkpoint.name}"
 
 
+def present(checkpoint: Checkpoint, path: str) -> Checkpoint:
+    """Return the checkpoint, or the one that ``path`` names now if its run has deleted it; raises `InputError`."""
+    return checkpoint if checkpoint.hf_dir.is_dir() else find_checkpoint(path)
+
+
 def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings:
     """Return the run's resolved configuration under ``keys``; a model folder may name its environment in a note.
 
@@ -83,21 +89,16 @@ def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings
     return resolve(settings)
 
 
-def check_replaces(new: Checkpoint, old: Checkpoint) -> None:
-    """Refuse weights of another architecture or tokenizer, which need another server.
+def traits(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what `check_replaces` compares; runs delete old checkpoints, also one that is served."""
+    return {name: read(checkpoint.hf_dir) for name, read in _READERS.items()}
 
-    Raises:
-        InputError: names the difference, or the weights are damaged.
-    """
-    readers: dict[str, Callable[[Path], Any]] = {
-        "config.json": _architecture,
-        "tokenizer.json": _digest,
-        "chat template": _template,
-        "list of tensors": _tensors,
-    }
-    for name, reader in readers.items():
-        if reader(new.hf_dir) != reader(old.hf_dir):
-            raise InputError(f"{new.label} cannot replace {old.label} in place: its {name} differs; start a new server")
+
+def check_replaces(new: Checkpoint, old: Mapping[str, Any]) -> None:
+    """Raise `InputError` for damaged weights, or if they differ from the served `traits`, which needs a new server."""
+    for name, read in _READERS.items():
+        if read(new.hf_dir) != old[name]:
+            raise InputError(f"{new.label} cannot replace the served weights: its {name} differs; start a new server")
 
 
 def _architecture(folder: Path) -> dict[str, Any]:
@@ -122,5 +123,9 @@ def _digest(folder: Path, name: str = "tokenizer.json") -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
-def _template(folder: Path) -> str:
-    return _digest(folder, "chat_template.jinja") + _digest(folder, "tokenizer_config.json")
+_READERS: Mapping[str, Callable[[Path], Any]] = {
+    "config.json": _architecture,
+    "tokenizer.json": _digest,
+    "chat template": lambda folder: [_digest(folder, name) for name in TEMPLATE_FILES],
+    "list of tensors": _tensors,
+}

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import ipaddress
 import os
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,16 +40,11 @@ class Keys:
         """
         return cls(*(digest(read_key(variable)) if variable else "" for variable in (api, admin)))
 
-    def check(self, path: str, authorization: str) -> None:
-        """Check the key of a request.
-
-        Raises:
-            ApiError: 401 without a valid key, 403 for ``/admin`` with the other key.
-        """
+    def check(self, path: str, key: str) -> None:
+        """Raise an `ApiError`, before a body is read: 401 without a valid key, 403 for ``/admin`` with the other."""
         if not self.api or path in OPEN_PATHS or path.startswith(OPEN_FOLDER):
             return
-        scheme, _, key = authorization.partition(" ")
-        given = digest(key.strip()) if scheme.lower() == "bearer" else ""
+        given = digest(key)
         # Compared before the path is read: without a key, an answer reveals nothing.
         is_api, is_admin = hmac.compare_digest(given, self.api), hmac.compare_digest(given, self.admin or "-")
         if not (is_api or is_admin):
@@ -58,16 +53,18 @@ class Keys:
             raise ApiError(403, "this needs the admin key (server option admin_key_env)", "admin_key_needed")
 
 
+def key_of(headers: Mapping[str, str]) -> str:
+    """Return the key of a request; empty: none. Anthropic's clients send ``x-api-key``."""
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "").strip()
+
+
 def digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def read_key(variable: str) -> str:
-    """Return the key in an environment variable.
-
-    Raises:
-        InputError: the variable is not set, or its key is too short.
-    """
+    """Return the key in an environment variable, or raise `InputError`: it is not set, or its key is too short."""
     key = os.environ.get(variable, "")
     if len(key) < MIN_KEY_CHARACTERS:
         state = "is not set" if not key else f"has {len(key)} characters"
@@ -87,11 +84,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_address(host: str, has_key: bool) -> None:
-    """Refuse to listen to other machines without a key.
-
-    Raises:
-        InputError: names the flag that sets one.
-    """
+    """Refuse to listen to other machines without a key: an `InputError` that names the flag that sets one."""
     if not has_key and not is_loopback(host):
         raise InputError(f"host {host} can be reached from other machines: set a key with --api-key-env VARIABLE")
 
@@ -117,8 +110,7 @@ class Guard:
             if self._local:
                 _check_local(scope, headers)
             path = scope["path"].removeprefix(scope.get("root_path", ""))
-            key = headers.get("x-api-key", "")  # as Anthropic's clients send it
-            self._keys.check(path, headers.get("authorization") or (f"Bearer {key}" if key else ""))
+            self._keys.check(path, key_of(headers))
             body = await self._body(scope, headers, receive)
         except ApiError as error:
             written = self._write(error, scope["path"], Headers(scope=scope))

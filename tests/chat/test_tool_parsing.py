@@ -272,6 +272,10 @@ def test_vllms_parsers_read_by_name_and_agree_with_ours():
         parser("jamba")
     with pytest.raises(InputError, match="reasoning_parser=dreams: no such parser; valid: think"):
         parser("hermes", "dreams")
+    with pytest.raises(InputError, match="reasoning_parser=step3: vLLM's parser does not take this tokenizer"):
+        parser("hermes", "step3")
+    for malformed in ("<|action_start|><|plugin|>[add(a=", '<|action_start|><|plugin|>{"name": 3}'):
+        assert parser("internlm").read(malformed, TOOLS).problem  # vLLM's parser raises errors of several types
 
 
 def test_names_of_reasoning_parsers():

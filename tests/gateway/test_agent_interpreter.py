@@ -3,6 +3,8 @@
 import asyncio
 import sys
 import textwrap
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from gateway.test_process_supervisor import gone
 
 from rl_agents.envs.base import task_ids
 from rl_agents.envs.blackbox import BlackboxOptions
-from rl_agents.envs.blackbox.agents import load_agent
+from rl_agents.envs.blackbox.agents import TaskWorld, load_agent
 from rl_agents.errors import InputError
 from rl_agents.gateway import agent_interpreter
 from rl_agents.gateway.process_supervisor import AgentEnd, Given
@@ -81,6 +83,24 @@ def test_the_world_is_played_on_this_side_and_gives_the_result(agent_of):
     (end,) = play(agent, given(0, **game()))
     assert not end.error and (end.result.reward, end.result.success, end.result.truncated) == (0.0, False, True)
     assert end.result.metrics["turns"] == 3 and end.result.references
+
+
+def test_an_episode_that_the_agent_leaves_is_closed(agent_of):
+    agent = agent_of("""
+        async def agent(task, client):
+            await client.reset()
+            return 0.5
+    """)
+    closed = threading.Event()
+
+    class Watched(TaskWorld):
+        def close(self):
+            closing, self._env.close = self._env.close, closed.set
+            super().close()
+            closing()
+
+    (end,) = play(replace(agent, world=Watched), given(0, **game()))
+    assert end.result.reward == 0.5 and closed.wait(60)
 
 
 def test_what_an_agent_does_wrong_is_said_in_one_line(agent_of):

@@ -275,7 +275,7 @@ async def test_steering_adds_an_instruction_and_ends_the_session_after_its_answe
 
 def test_recorded_answers_are_returned_for_equal_prompts_and_then_sampling_continues():
     async def play(seed, recorded=()):
-        rig = Rig()
+        rig = Rig(seed=1)
         await rig.gateway.close("s")
         rig.gateway.open(opening("s2", seed), recorded)
         history = [user("task")]
@@ -355,3 +355,7 @@ async def test_numbers_of_tokens_are_asked_without_making_a_call():
     b = await rig.gateway.answer("s", call, sent_of(call))
     expected, trace = b[0].prompt_tokens, await rig.trace()
     assert count == expected and len(trace.steps) == 2
+    rig = Rig()
+    with pytest.raises(ApiError):
+        rig.gateway.count_tokens("s", model_call(user("x" * 5 * models.MAX_LEN)))
+    assert (await rig.ask(user("task"))).completion_tokens  # unlike a call of that length, it has not ended the session

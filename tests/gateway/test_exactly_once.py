@@ -6,7 +6,7 @@ import contextlib
 from collections import Counter
 
 import pytest
-from gateway.models import MemoryPool, Rig, model_call, opening, reply, sent_of, user
+from gateway.models import ADD, MemoryPool, Rig, model_call, opening, reply, sent_of, user
 
 from rl_agents.data.tasks import step_seed
 from rl_agents.gateway.calls import Delta
@@ -158,6 +158,13 @@ async def test_a_closed_session_waits_for_its_calls_and_then_refuses():
     assert caught.value.status == 410 and trace.steps == []
 
 
+async def test_an_answered_request_keeps_no_history():
+    rig = Rig()
+    await rig.ask(user("task"), tools=(ADD,))
+    ((asked,),) = rig.gateway.sessions["s"].asked.values()
+    assert asked.call.messages == asked.call.tools == ()  # else the memory of a session is quadratic in its calls
+
+
 async def test_rewards_of_a_call_add_up_and_one_that_is_sent_twice_counts_once():
     pool = MemoryPool()
     rig = Rig(pool=pool)
@@ -180,7 +187,7 @@ async def test_sessions_have_a_number_of_calls_and_are_opened_once():
     problem, trace = caught.value, await rig.trace()
     assert problem.status == 410 and trace.end == "max_calls" and len(trace.steps) == 2
     rig = Rig()
-    for problem in (opening("s"), opening("t", seed=-1)):
+    for problem in (opening("s", seed=8), opening("t", seed=-1), opening("t", seed=7)):
         with pytest.raises(ApiError):
             rig.gateway.open(problem)
 
@@ -215,7 +222,11 @@ def test_a_gateway_that_is_started_again_knows_its_sessions(tmp_path):
             again = await rig.ask(*history, retry=1)
             assert len(rig.engine.seen) == sampled
             lost = await rig.ask(*history, reply(b), user("two"), retry=1)
-            return before, again, lost, await gateway.close("s")
+            trace, later = await gateway.close("s"), Gateway(rig.engine, rig.template, rig.gateway.limits)
+            later.resume(reader)
+            with pytest.raises(ApiError):
+                later.open(opening("s", seed=8))
+            return before, again, lost, trace
 
     rig, expected, history, b = asyncio.run(begin())
     started = {e.call for e in PoolReader(path).exchanges("s") if e.state == "started"}

@@ -69,7 +69,7 @@ async def test_bad_requests_are_refused_in_the_dialects_form_and_lose_nothing(pa
     body = BODIES[path]
     raw = {"content-type": "application/json"}
     async with playing(max_body_bytes=2000) as (rig, client):
-        rig.gateway.open(opening("other"))
+        rig.gateway.open(opening("other", 8))
         problems = [
             await client.post(path, json=body, headers={"Authorization": "Bearer wrong"}),
             await client.post("/s/nobody" + path, json=body, headers={"Authorization": ""}),
@@ -154,6 +154,16 @@ async def test_sessions_are_opened_rewarded_and_ended_over_http(monkeypatch):
     assert trace.steps[0].reward == 0.5 and late == [410, 410, 410, 401]
 
 
+async def test_sessions_that_were_opened_without_a_seed_share_no_call():
+    async with playing() as (_rig, client):
+        for _ in range(2):
+            opened = await client.post("/rl/sessions", json={}, headers={"Authorization": f"Bearer {ADMIN}"})
+            await client.post(CHAT, json=BODIES[CHAT], headers={"Authorization": f"Bearer {opened.json()['key']}"})
+        sessions = [session.trace() for session in _rig.gateway.sessions.values() if session.lineage.calls]
+    first, second = [trace.steps[0] for trace in sessions]
+    assert first.call != second.call and first.prompt_ids == second.prompt_ids  # a store keeps one call for each id
+
+
 async def test_an_agent_that_ends_a_session_with_another_owner_only_stops_its_calls():
     async with playing() as (rig, client):
         await client.post(CHAT, json=BODIES[CHAT])
@@ -161,6 +171,17 @@ async def test_an_agent_that_ends_a_session_with_another_owner_only_stops_its_ca
         after = await client.post(CHAT, json=BODIES[CHAT])
         ended, after, trace = ended.status_code, after.status_code, await rig.trace()
     assert (ended, after, trace.end, len(trace.steps)) == (200, 410, "gave up", 1)
+
+
+async def test_other_machines_without_a_key_are_refused_before_their_body_is_read():
+    async with playing(host="0.0.0.0") as (_rig, client):
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.base_url.port)
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 20000000\r\n"
+        writer.write(f"{head}\r\n".encode())
+        refused = await reader.readline()  # no byte of the body was sent
+        writer.close()
+        answered = await client.post(CHAT, json=BODIES[CHAT], headers={"x-stainless-retry-count": "9" * 20})
+        assert b" 401 " in refused and answered.status_code == 200
 
 
 async def test_a_stream_that_breaks_in_its_middle_is_given_again():

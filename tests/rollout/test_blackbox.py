@@ -308,6 +308,28 @@ def test_t3_stops_the_agent(tasks, after, outcome):
     assert len(trajectory.steps) == 3 and trajectory.episode_return == (0.5 if after == "keep_prefix" else 0)
 
 
+def test_t3_does_not_count_a_retry_as_a_turn(tasks):
+    rules = []
+
+    def start(seed):
+        rules.append(Stalls(seed))
+        return rules[-1]
+
+    async def agent(task, client):
+        async with Asker(client) as model:
+            first = await model.say([user("begin")], metadata={"progress": "true"})
+            model.http.headers["x-stainless-retry-count"] = "1"
+            await model.say([user("begin")], metadata={"progress": "true"})
+            del model.http.headers["x-stainless-retry-count"]
+            history = [user("begin"), {"role": "assistant", "content": first}, user("on")]
+            await model.say(history, metadata={"progress": "false"})
+        return 1.0
+
+    limits = replace(cutting("zero"), truncation=Truncation("t3", "zero", start))
+    (trajectory,) = collect(agent, tasks, limits=limits, engine=scripted()).trajectories
+    assert rules[0].seen == [(1, False)] and len(trajectory.steps) == 2
+
+
 @pytest.mark.servers
 def test_the_example_with_openais_client_plays_like_the_built_in_loop():
     pytest.importorskip("openai")

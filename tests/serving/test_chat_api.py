@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from in_process import Server, problem
 from scripted_model import CALL, MAX_TOKENS, write_babbler, write_model
 
 from rl_agents.envs.small_model import CHAT_TEMPLATE
+from rl_agents.serving.policy import Piece
 from rl_agents.web.security import Keys, digest
 
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}}}}
@@ -72,6 +73,22 @@ def test_a_stream_says_the_same_piece_by_piece(server: Server) -> None:
     assert [entry["token"] for entry in entries] == ["hello", "dear", "world", "<end>"]
     assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] == 8
     assert content(streamed(server.chat(stream=True, stop="dear"))) == "hello "
+
+
+def test_an_answer_ends_with_its_stop_string_however_many_tokens_arrive_together(server: Server) -> None:
+    stream = server.policy.stream
+
+    async def joined(*given: Any) -> AsyncIterator[Piece]:
+        first, *more = [piece async for piece in stream(*given)]
+        yield sum(more, first)
+
+    server.policy.stream = joined
+    try:
+        answer = server.chat(stop="dear", logprobs=True).json()
+    finally:
+        server.policy.stream = stream
+    tokens = [entry["token"] for entry in answer["choices"][0]["logprobs"]["content"]]
+    assert tokens == ["hello", "dear"] and answer["usage"]["completion_tokens"] == 2
 
 
 def test_a_seed_repeats_an_answer_and_choices_differ(babbler: Server) -> None:

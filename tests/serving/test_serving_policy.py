@@ -13,7 +13,7 @@ from rl_agents.chat.template import ChatTemplate, load_tokenizer
 from rl_agents.errors import InputError
 from rl_agents.inference.base import EngineError, EngineSettings, Sampling
 from rl_agents.serving.policy import Piece, Policy, Target, UpdateLock
-from rl_agents.serving.source import check_replaces, find_checkpoint
+from rl_agents.serving.source import check_replaces, find_checkpoint, present, traits
 
 
 class Rig:
@@ -110,7 +110,8 @@ async def test_a_replica_with_half_of_two_checkpoints_asks_to_be_replaced(
 
 
 def test_only_the_same_architecture_and_tokenizer_replace_weights(models: dict[str, Path], tmp_path: Path) -> None:
-    old, new = find_checkpoint(models["old"]), find_checkpoint(models["new"])
+    old, new = traits(find_checkpoint(models["old"])), find_checkpoint(models["new"])
+    shutil.rmtree(models["old"])  # as a run deletes the checkpoint that a server still serves
     check_replaces(new, old)
     other = write_babbler(tmp_path / "other")
     with pytest.raises(InputError, match=r"its config\.json differs; start a new server"):
@@ -139,7 +140,10 @@ def test_the_newest_complete_checkpoint_of_a_run_is_found(models: dict[str, Path
     (run_folder / "config.yaml").write_text("algo: grpo\n")
     found = find_checkpoint(run_folder)
     assert found.label == "demo/000010" and found.config_file == run_folder / "checkpoints" / "000010" / "config.yaml"
-    assert find_checkpoint(run_folder / "checkpoints" / "000002").label == "demo/000002"
+    older = find_checkpoint(run_folder / "checkpoints" / "000002")
+    assert older.label == "demo/000002" and present(older, str(run_folder)) == older
+    shutil.rmtree(older.hf_dir)
+    assert present(older, str(run_folder)) == found
 
 
 async def test_the_turnstile_lets_impatient_weights_in() -> None:

@@ -51,6 +51,10 @@ class TaskWorld:
             self._env.close()
         return observation, self._done
 
+    def close(self) -> None:
+        if self._env is not None and not self._done:
+            self._env.close()
+
     def result(self) -> AgentResult | None:
         if self._env is None:
             return None

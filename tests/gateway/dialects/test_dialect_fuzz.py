@@ -26,11 +26,13 @@ NAMES = (
 )
 TYPES = (
     "text input_text output_text refusal image_url tool_use tool_result thinking redacted_thinking message reasoning "
-    "reasoning_text summary_text function_call function_call_output item_reference function custom web_search object"
+    "reasoning_text summary_text function_call function_call_output item_reference function custom web_search object "
+    "document search_result compaction"
 )
 KEYS = (
     "role content type text tool_calls tool_call_id id call_id name arguments output summary function parameters input "
-    "input_schema tool_use_id is_error thinking reasoning_content refusal description properties $schema $ref strict"
+    "input_schema tool_use_id is_error thinking reasoning_content refusal description properties $schema $ref strict "
+    "source data"
 )
 
 

@@ -239,6 +239,12 @@ ACCEPTED: list[tuple[ModuleType, dict[str, Any], tuple[dict[str, Any], ...], dic
     ),
     (
         messages,
+        said({"role": "user", "content": [{"type": "document", "source": "all-of-it.pdf"}]}),
+        (user(f"[document {NO_IMAGE}"),),
+        {"content.document": 1},
+    ),
+    (
+        messages,
         said({"role": "user", "content": [{"type": "tool_result", "content": [{"type": "image", "source": {}}]}]}),
         ({"role": "tool", "content": f"[image {NO_IMAGE}", "tool_call_id": ""},),
         {"content.image": 1},
