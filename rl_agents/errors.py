@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import sysconfig
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
+
+#: Beginnings of the files that are not a user's: Python's, those of installed packages, and ours.
+_LIBRARIES = (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib")), str(Path(__file__).parent), "<")
 
 
 class InputError(ValueError):
     """Bad input. The command line prints the message on one line and exits with code 2."""
+
+
+class NoPlayer(InputError):
+    """The environment has no scripted player, so no warm-start model either."""
 
 
 class EpisodesFail(RuntimeError):
@@ -25,6 +34,18 @@ class PolicyFell(RuntimeError):
 
 class LearnerLost(RuntimeError):
     """A learner died or does not answer; new learners can continue from the last checkpoint."""
+
+
+def place_of(error: BaseException) -> str:
+    """Return `` (file.py:12)``, the deepest line of a user's code that ``error`` passed; empty if there is none."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [(Path(name).name, line) for name, line in frames if not name.startswith(_LIBRARIES)]
+    return " ({}:{})".format(*own[-1]) if own else ""
+
+
+def described(error: BaseException) -> str:
+    """Return the type, the message and the place of an error in a user's code."""
+    return f"{type(error).__name__}: {error}{place_of(error)}"
 
 
 def similar(name: str, valid: Iterable[str], otherwise: str = "", cutoff: float = 0.5) -> str:

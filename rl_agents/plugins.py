@@ -118,7 +118,7 @@ def register(kind: str, known: dict[str, Any], entry: Any) -> None:
 
 
 def own_module(module: str, wanted: str) -> Any:
-    """Import a module from the import path or the current folder, and record it in `OWN_MODULES`.
+    """Import a module from the import path or the current folder, or a file, and record it in `OWN_MODULES`.
 
     Args:
         wanted: beginning of error messages.
@@ -126,7 +126,7 @@ def own_module(module: str, wanted: str) -> Any:
     Raises:
         InputError: it does not exist or cannot be imported; the message names the line.
     """
-    folder = os.getcwd()
+    module, folder = _module_name(module), os.getcwd()
     with _looking:
         if folder not in sys.path and "" not in sys.path:
             sys.path.append(folder)  # at the end, so that a file here does not replace an installed module
@@ -145,7 +145,7 @@ def own_module(module: str, wanted: str) -> Any:
         ) from error
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
             f"{wanted}: {_place(error, module)} cannot be imported: {type(error).__name__}: {error}"
         ) from error

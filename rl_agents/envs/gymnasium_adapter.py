@@ -37,10 +37,11 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs import registration
 
+from rl_agents.background import settled
 from rl_agents.config.options import key
 from rl_agents.envs.coroutines import then
 from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, NoPlayer, described
 from rl_agents.plugins import own_module
 
 
@@ -63,8 +64,8 @@ def registered(gym_id: str) -> registration.EnvSpec:
         return entry
     try:
         return replace(entry, entry_point=cast(Any, registration.load_env_creator(entry.entry_point)))
-    except (ImportError, AttributeError, ValueError) as error:
-        raise _refused(gym_id, f": its entry point {entry.entry_point} cannot be loaded: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise _refused(gym_id, f": its entry point {entry.entry_point} cannot be loaded: {described(error)}") from error
 
 
 def _refused(gym_id: str, why: str) -> InputError:
@@ -141,8 +142,8 @@ def adapter_spec(name: str) -> EnvSpec:
         module=__name__,
         gym_id=gym_id,
         options=options_of(gym_id, SeedOptions if own(entry, "task_ids") is None else AdapterOptions),
-        max_turns=entry.max_episode_steps or own(entry, "max_turns") or DEFAULT_MAX_TURNS,
-        progress_window=own(entry, "progress_window") or 0,
+        max_turns=entry.max_episode_steps or _count(entry, "max_turns") or DEFAULT_MAX_TURNS,
+        progress_window=_count(entry, "progress_window"),
         blocking=own(entry, "blocking") or "auto",
     )
 
@@ -150,6 +151,14 @@ def adapter_spec(name: str) -> EnvSpec:
 def own(entry: Any, name: str) -> Any:
     """Return an attribute of an environment's class or of the function that makes it; None if it has none."""
     return getattr(entry.entry_point, name, None)
+
+
+def _count(entry: Any, name: str) -> int:
+    """Return an attribute that counts; 0 if there is none. Raises `InputError`: it is no such number."""
+    value = own(entry, name)
+    if value is not None and (not isinstance(value, int) or value < 0):
+        raise _refused(entry.id, f": {name} is {ascii(value)[:80]}, not a whole number of at least 0")
+    return value or 0
 
 
 def task_ids(split: str, options: Any) -> list[str]:
@@ -161,8 +170,8 @@ def task_ids(split: str, options: Any) -> list[str]:
     if listed := own(registered(options.id), "task_ids"):
         try:
             tasks = list(listed(split, **options.kwargs))
-        except Exception as error:
-            raise _refused(options.id, f": task_ids('{split}') failed: {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise _refused(options.id, f": task_ids('{split}') failed: {described(error)}") from error
         if strange := [task for task in tasks if not isinstance(task, str)]:
             raise _refused(options.id, f": task_ids('{split}') holds {strange[0]!r}, not a str")
         return tasks
@@ -186,8 +195,8 @@ def make(options: Any, max_turns: int) -> TextEnv:
             replace(entry, order_enforce=False), max_episode_steps=-1, disable_env_checker=True,
             **{**arguments, **options.kwargs},
         )  # fmt: skip
-    except Exception as error:
-        raise _refused(options.id, f" cannot be created: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise _refused(options.id, f" cannot be created: {described(error)}") from error
     if not isinstance(inner.action_space, spaces.Text | spaces.Discrete):
         raise _refused(options.id, f": actions are {inner.action_space}, but Text or Discrete is needed")
     copies = all(inner.has_wrapper_attr(name) for name in ("snapshot", "restore"))
@@ -415,19 +424,27 @@ class ScriptedPlayer:
         """Return the episode's (observation, action) pairs.
 
         Raises:
-            InputError: the method did not return a text.
+            InputError: the method did not return a text, or it or the environment fails.
         """
         turns = max_turns or self.spec.max_turns
         env = self._env(options, turns)
+        try:
+            return self._played(env, task_id, rng, turns)
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise InputError(f"environment {self.spec.name}: {self.method}() failed: {described(error)}") from error
+
+    def _played(self, env: TextEnv, task_id: str, rng: random.Random, turns: int) -> Dialogue:
         act = env.inner.get_wrapper_attr(self.method)  # type: ignore[attr-defined]
-        observation, _ = env.reset(seed=rng.getrandbits(32), options={"task_id": task_id})
+        observation, _ = settled(env.reset(seed=rng.getrandbits(32), options={"task_id": task_id}))
         dialogue: Dialogue = []
         for _ in range(turns):
-            action = act(observation, rng)
+            action = settled(act(observation, rng))
             if not isinstance(action, str):
                 raise InputError(f"{self.spec.name}: {self.method}() returned {ascii(action)[:80]}, not a str")
             dialogue.append((observation, action))
-            observation, _, terminated, truncated, _ = env.step(action)
+            observation, _, terminated, truncated, _ = settled(env.step(action))
             if terminated or truncated:
                 break
         return dialogue
@@ -442,11 +459,12 @@ def players_starter(name: str) -> StarterSpec:
     """Return the warm-start model of ``gymnasium:<id>``.
 
     Raises:
-        InputError: its class has no ``demonstrate``, or it fails.
+        NoPlayer: its class has no ``demonstrate``.
+        InputError: ``demonstrate`` fails.
     """
     entry = registered(adapter_spec(name).gym_id)
     if not callable(own(entry, "demonstrate")):
-        raise InputError(
+        raise NoPlayer(
             f"environment {name} has no warm-start model: name a model folder with --set model=DIR, or give its class "
             "a method demonstrate(observation, random) that returns an action (docs/environments/gymnasium.md)"
         )
@@ -459,12 +477,7 @@ def _starter(name: str, version: int) -> StarterSpec:
 
     spec = adapter_spec(name)
     player = ScriptedPlayer(spec, "demonstrate")
-    try:
-        dialogues = _heard(spec, player)
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"environment {name}: demonstrate() failed: {type(error).__name__}: {error}") from error
+    dialogues = _heard(spec, player)
     texts = [text for dialogue in dialogues for turn in dialogue for text in turn]
     tags = sorted({tag for text in texts for tag in TAG.findall(text)})
     longest = max(sum(_tokens(turn, tags) for turn in dialogue) for dialogue in dialogues)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rl_agents.durable import replace_text
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import InputError, place_of, unknown
 from rl_agents.plugins import claim
 from rl_agents.reporting.run_folder import Record
 
@@ -206,7 +206,7 @@ class Trackers:
         except Exception as error:
             self._open.pop(name, None)
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            self.say(f"[rl_agents] tracker {name} failed and is disabled: {reason}; the run continues")
+            self.say(f"[rl_agents] tracker {name} failed and is disabled: {reason}{place_of(error)}; the run continues")
             return False
         return True
 

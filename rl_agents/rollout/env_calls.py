@@ -24,7 +24,7 @@ import numpy as np
 from rl_agents.chat.template import chat_text, further_text
 from rl_agents.envs import coroutines
 from rl_agents.envs.spec import cut_text
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, place_of
 from rl_agents.queues import Deadline
 
 T = TypeVar("T")
@@ -179,10 +179,10 @@ def timed_out(call: Callable[..., Any], deadline: Deadline) -> EnvFailure:
 
 
 def _place(error: BaseException) -> str:
-    """Return `` (file.py:12)``, the line that raised; empty if no Python line below `call_env` did."""
+    """Return the line of the user's code that raised, else the last one below `call_env`; empty if there is none."""
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     outside = [(Path(name).name, line) for name, line in frames if name not in OURS]
-    return " ({}:{})".format(*outside[-1]) if outside else ""
+    return place_of(error) or (" ({}:{})".format(*outside[-1]) if outside else "")
 
 
 def read_reset(answer: Any, longest: int = 0) -> EnvReply:
