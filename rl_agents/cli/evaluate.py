@@ -16,8 +16,7 @@ from typing import Any
 from rl_agents.algorithms import KEYS, Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import build_algorithm, chosen_settings, resolve_settings
-from rl_agents.config import parse_assignments
-from rl_agents.config.settings import EVALUATION_KEYS
+from rl_agents.config import merge_flags, refuse_keys
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.inference.hub import find_folder, how_to_get
@@ -106,11 +105,11 @@ def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, 
     Raises:
         InputError: contradictory flags, missing folder, unknown key or environment.
     """
-    flags = {**parse_assignments(args.set), **keys}
-    flags |= {"env": args.env} if args.env else {}
-    flags |= {} if args.temperature is None else {"eval_temperature": args.temperature}
+    given = merge_flags(args.set, {"env": args.env, "eval_temperature": args.temperature})
+    refuse_keys(given, ("model", "seed", "eval_episodes", "temperature"), "the eval command has a flag for it")
+    flags = {**given, **keys}
     settings = policy_settings(path, flags, args)
-    settings.update(EVALUATION_KEYS)
+    settings.make_evaluation(flags)
     if args.local:
         settings.make_local(flags)
     return resolve_settings(settings, sys.stderr)

@@ -13,7 +13,7 @@ from typing import Any
 
 from rl_agents.chat.template import ChatOptions, ChatTemplate, chat_text, load_tokenizer
 from rl_agents.cli.parser import Parser
-from rl_agents.config import Settings, parse_assignments
+from rl_agents.config import Settings, parse_assignments, refuse_keys
 from rl_agents.envs.base import env_spec, read_env_options
 from rl_agents.errors import InputError
 from rl_agents.installation import called
@@ -86,9 +86,8 @@ def _profile(args: argparse.Namespace, folder: Path) -> int:
 
 def _flags(args: argparse.Namespace) -> dict[str, Any]:
     flags = parse_assignments(args.set)
-    for name in ("algo", "env", "model", "seed", "group_size", "env.pivots"):
-        if name in flags:
-            raise InputError(f"--set {name}={flags[name]}: use the flag of pivot profile, or omit it: profile sets it")
+    names = ("algo", "env", "model", "seed", "group_size", "env.pivots")
+    refuse_keys(flags, names, "use the flag of pivot profile, or omit it: profile sets it")
     if args.verifier:
         flags["env.verifier"] = args.verifier
     return flags

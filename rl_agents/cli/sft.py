@@ -10,7 +10,7 @@ from typing import Any
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import resolve_settings
-from rl_agents.config import merge_flags
+from rl_agents.config import merge_flags, refuse_keys
 from rl_agents.envs.base import env_keys, env_spec, starter_spec
 from rl_agents.errors import InputError, NoPlayer
 from rl_agents.reporting.outputs import check_writable, nothing_left
@@ -59,9 +59,7 @@ def plan(args: argparse.Namespace) -> dict[str, Any]:
     """
     env_spec(args.env)
     keys = merge_flags(args.set, {"iterations": args.iterations})
-    for name in ("algo", "env", "model", "seed"):
-        if name in keys:
-            raise InputError(f"--set {name}={keys[name]}: the sft command has a flag for it, or does not use it")
+    refuse_keys(keys, ("algo", "env", "model", "seed"), "the sft command has a flag for it, or does not use it")
     Settings.from_dict(keys)  # checks keys and types before slow imports
     try:
         starter = starter_spec(args.env, env_keys(keys))

@@ -56,6 +56,13 @@ def merge_flags(items: Iterable[str], flags: Mapping[str, Any]) -> dict[str, Any
     return keys
 
 
+def refuse_keys(keys: Mapping[str, Any], names: Iterable[str], why: str) -> None:
+    """Raise `InputError` if one of ``names`` is among ``keys``."""
+    for name in names:
+        if name in keys:
+            raise InputError(f"--set {name}={keys[name]}: {why}")
+
+
 class _WrittenInt(int):
     """An integer that keeps its text for text keys: ``str`` returns 007, ``==`` compares seven."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from rl_agents.algorithms import Settings
-from rl_agents.config.settings import EVALUATION_KEYS
+from rl_agents.config import refuse_keys
 from rl_agents.errors import InputError
 from rl_agents.inference.hub import find_folder, how_to_get, plain_name
 from rl_agents.inference.model_shape import check_model_dir
@@ -69,6 +69,7 @@ def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings
     Raises:
         InputError: unknown key or environment, a tokenizer without chat template, an engine that cannot run here.
     """
+    refuse_keys(keys, ("model",), "the model is the one that is served")
     if checkpoint.config_file is not None:
         settings = restored_settings(checkpoint.config_file)
     else:
@@ -76,7 +77,8 @@ def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings
         note = checkpoint.hf_dir / MODEL_NOTE
         if note.is_file():
             settings.set_defaults({"env": json.loads(note.read_text(encoding="utf-8"))["env"]})
-    settings.update({**keys, "model": str(checkpoint.hf_dir), **EVALUATION_KEYS})
+    settings.update({**keys, "model": str(checkpoint.hf_dir)})
+    settings.make_evaluation(keys)
     # vLLM is preferred, since clients may ask for what the torch engine refuses.
     if resolve_engine(settings.engine)[0] == "vllm":
         settings.update({"engine": "vllm"})

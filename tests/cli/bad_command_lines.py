@@ -77,6 +77,8 @@ evl => unknown command 'evl': did you mean 'eval'?
 --pool p --set group_size=4 => key 'group_size' has no effect with pool=p
 --pool p --set pool=q => pool is given twice
 --pool p --algo 3spo --env guess_numbers => pool=p: 3spo samples at states of its own choice
+eval --model . --set model=x => --set model=x: the eval command has a flag for it
+eval --model . --set eval_temperature=1 --temperature 0 => eval_temperature is given twice: by its flag (0.0)
 eval => eval needs one of --checkpoint DIR, --model DIR and --compare DIR DIR ...
 eval --model . --split dev => invalid choice: 'dev'
 """.strip().splitlines()
