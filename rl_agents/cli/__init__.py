@@ -42,9 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except SystemExit as stop:
         # argparse leaves this way after --help, Ray's own SIGTERM handler with the signal's number, and users' code.
-        if stop.code == signal.SIGTERM:
-            return EXIT_INTERRUPTED
-        return report_crash(stop) if stop.code else EXIT_DONE
+        return EXIT_INTERRUPTED if stop.code == signal.SIGTERM else report_crash(stop) if stop.code else EXIT_DONE
     except BrokenPipeError:
         sys.stdout = None  # type: ignore[assignment]  # the reader (`| head`) has closed the pipe: nothing to flush at exit
         return EXIT_DONE

@@ -16,7 +16,8 @@ from typing import Any
 from rl_agents.algorithms import KEYS, Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import build_algorithm, chosen_settings, resolve_settings
-from rl_agents.config import merge_flags, refuse_keys
+from rl_agents.config.loading import merge_flags, refuse_keys
+from rl_agents.config.settings import EVALUATION_KEYS
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.inference.hub import find_folder, how_to_get
@@ -107,9 +108,10 @@ def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, 
     """
     given = merge_flags(args.set, {"env": args.env, "eval_temperature": args.temperature})
     refuse_keys(given, ("model", "seed", "eval_episodes", "temperature"), "the eval command has a flag for it")
+    refuse_keys(given, EVALUATION_KEYS, "it has an effect only on training")
     flags = {**given, **keys}
     settings = policy_settings(path, flags, args)
-    settings.make_evaluation(flags)
+    settings.update(EVALUATION_KEYS)
     if args.local:
         settings.make_local(flags)
     return resolve_settings(settings, sys.stderr)

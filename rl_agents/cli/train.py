@@ -6,8 +6,8 @@ import argparse
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -19,7 +19,6 @@ from rl_agents.cli.parser import show_start
 from rl_agents.config import merge_flags, validate
 from rl_agents.config.loading import load_preset, preset_files
 from rl_agents.config.settings import LOCAL_KEYS
-from rl_agents.durable import replace_text
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
 from rl_agents.installation import called, version_text
@@ -88,25 +87,11 @@ def run(argv: Sequence[str]) -> int:
         return report_crash(error, plan.output, show=show, hint=hint)
 
 
-@contextmanager
-def taken_back(plan: RunPlan) -> Iterator[None]:
+def taken_back(plan: RunPlan) -> AbstractContextManager[None]:
     """Remove a new run's folder, or a resumed run's new keys, if bad input ends it before its first iteration."""
-    folder, before = RunFolder(plan.output), plan.resumed[0] if plan.resumed else 0
-
-    def begun() -> bool:
-        return any(record["iteration"] > before for record in folder.read_metrics())
-
-    if not plan.resumed:
-        with nothing_left(plan.output, begun=begun):
-            yield
-        return
-    keys = folder.config_file.read_text(encoding="utf-8")
-    try:
-        yield
-    except InputError:
-        if not begun():
-            replace_text(folder.config_file, keys)
-        raise
+    folder = RunFolder(plan.output)
+    output, known = folder.config_file if plan.resumed else plan.output, folder.read_metrics()
+    return nothing_left(output, begun=lambda: any(r["iteration"] and r not in known for r in folder.read_metrics()))
 
 
 def plan_new(args: argparse.Namespace) -> RunPlan:

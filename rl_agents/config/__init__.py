@@ -1,13 +1,6 @@
 """Declaration, reading and validation of the keys of a run. A run is built from `Settings`."""
 
-from rl_agents.config.loading import (
-    context_window,
-    load_mapping,
-    load_recipe,
-    merge_flags,
-    parse_assignments,
-    refuse_keys,
-)
+from rl_agents.config.loading import context_window, load_mapping, load_recipe, merge_flags, parse_assignments
 from rl_agents.config.settings import KEYS, Settings
 from rl_agents.config.validation import validate
 
@@ -19,6 +12,5 @@ __all__ = [
     "load_recipe",
     "merge_flags",
     "parse_assignments",
-    "refuse_keys",
     "validate",
 ]

@@ -11,14 +11,13 @@ from typing import Any, Self
 from rl_agents import plugins
 from rl_agents.config import sections
 from rl_agents.config.aliases import canonical, unknown_key
-from rl_agents.config.loading import refuse_keys
 from rl_agents.config.migration import migrated
 from rl_agents.config.options import Key, keys_of
 from rl_agents.errors import InputError
 
 #: Keys that ``--local`` sets.
 LOCAL_KEYS: Mapping[str, Any] = {"num_env_runners": 0, "num_learners": 0, "engine": "torch"}
-#: Values of keys without training: no learner actors, no truncation, and the environment's rewards.
+#: Keys without training: no learner actors, no truncation, and the environment's rewards.
 EVALUATION_KEYS: Mapping[str, Any] = {"num_learners": 0, "truncation": "none", "reward": "environment"}
 
 
@@ -140,19 +139,6 @@ class Settings(
             if given.get(name, value) not in (value, "auto"):
                 raise InputError(f"--local means {name}={value}, but {name}={given[name]} is given")
         self.update(LOCAL_KEYS)
-
-    def make_evaluation(self, given: Mapping[str, Any]) -> None:
-        """Set `EVALUATION_KEYS`, as values that nobody has chosen.
-
-        Args:
-            given: keys that were set explicitly.
-
-        Raises:
-            InputError: one of `EVALUATION_KEYS` is among them.
-        """
-        refuse_keys(given, EVALUATION_KEYS, "it has an effect only on training")
-        self.update(EVALUATION_KEYS)
-        self.explicit -= EVALUATION_KEYS.keys()
 
 
 #: Every key of a run by name: those of the sections, and those that only algorithms read (`declare`).

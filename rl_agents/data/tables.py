@@ -1,10 +1,4 @@
-"""Read users' data: rows of a file, of a folder, or of a data set on the Hub, with a column map.
-
-| name | rows |
-|---|---|
-| ``FILE`` | ``.jsonl``, ``.json`` (a list, or lines), ``.csv``, ``.tsv``, ``.parquet`` |
-| ``FOLDER``, ``FOLDER/SPLIT`` | such files, found by their names |
-| ``hub:OWNER/NAME[@REVISION][:CONFIG][/SPLIT]`` | tables of the Hub, from its cache or downloaded into it |
+"""Read users' data: rows of a file, of a folder, or of a data set on the Hub (docs/how-to/use-your-data.md).
 
 Rows are read one after the other: memory holds a line, an item of a list, or 256 rows of Parquet. For access by id use
 `rl_agents.data.row_cache`.

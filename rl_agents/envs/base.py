@@ -180,7 +180,7 @@ def starter_spec(name: str, options: Mapping[str, Any] = MappingProxyType({})) -
         return players_starter(name)
     spec: StarterSpec | None = _part(env_spec(name), "demonstrations", "STARTER")
     if spec is None:
-        raise NoPlayer(f"environment {name} has no warm-start model: name a model folder with --set model=DIR")
+        raise NoPlayer(name)
     return (spec.variant(options) if spec.variant else None) or spec
 
 

@@ -5,21 +5,13 @@ order of the numbers). Observations that are not text are written as text, with 
 ``ansi`` mode. Tasks are seeds, unless the environment lists its own: ``seed-7`` is the state after ``reset(seed=7)``.
 Later random events follow the episode's own seed.
 
-Optional parts of an environment: ``task_ids``, ``progress_window``, ``snapshot`` and ``restore``, ``render_window``,
-``answer_instruction``, ``demonstrate`` and ``expert`` (docs/environments/gymnasium.md).
-
-``gymnasium:<module>:<id>`` imports the module first, from Python's path or the current folder, and uses the environment
-that it registers under the id, or its class of that name.
-
-A warm-start model imitates scripted episodes, which also provide its words. The environment needs a method
-``demonstrate(observation, random) -> action``, a mediocre player that may read the environment's state, and may have
-``expert``, a player that errs as little as possible.
+``gymnasium:<module>:<id>`` imports the module first, and uses the environment that it registers under the id, or its
+class of that name. docs/environments/gymnasium.md describes the optional parts of an environment.
 """
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import inspect
 import random
@@ -38,10 +30,11 @@ from gymnasium import spaces
 from gymnasium.envs import registration
 
 from rl_agents.background import settled
+from rl_agents.config import KEYS
 from rl_agents.config.options import key
 from rl_agents.envs.coroutines import then
 from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
-from rl_agents.errors import InputError, NoPlayer, described
+from rl_agents.errors import InputError, NoPlayer, named, similar
 from rl_agents.plugins import own_module
 
 
@@ -62,24 +55,15 @@ def registered(gym_id: str) -> registration.EnvSpec:
         raise _unknown(gym_id, module, home)
     if not isinstance(entry.entry_point, str):
         return entry
-    try:
+    with named(f"gymnasium environment {gym_id}: its entry point {entry.entry_point} cannot be loaded"):
         return replace(entry, entry_point=cast(Any, registration.load_env_creator(entry.entry_point)))
-    except (Exception, SystemExit) as error:
-        raise _refused(gym_id, f": its entry point {entry.entry_point} cannot be loaded: {described(error)}") from error
-
-
-def _refused(gym_id: str, why: str) -> InputError:
-    return InputError(f"gymnasium environment {gym_id}{why}")
 
 
 def _unknown(gym_id: str, module: str, home: Any) -> InputError:
     plain_id = gym_id.rpartition(":")[2]
     if home is None:
-        nearest = difflib.get_close_matches(plain_id, gymnasium.registry, n=1, cutoff=0.0)
-        return InputError(
-            f"unknown gymnasium environment '{plain_id}': did you mean '{nearest[0]}'? "
-            "One of your own is gymnasium:<module>:<id>"
-        )
+        hint = similar(plain_id, gymnasium.registry, cutoff=0.0)
+        return InputError(f"unknown gymnasium environment '{plain_id}': {hint} Your own is gymnasium:<module>:<id>")
     classes = [
         name
         for name, value in vars(home).items()
@@ -154,11 +138,8 @@ def own(entry: Any, name: str) -> Any:
 
 
 def _count(entry: Any, name: str) -> int:
-    """Return an attribute that counts; 0 if there is none. Raises `InputError`: it is no such number."""
-    value = own(entry, name)
-    if value is not None and (not isinstance(value, int) or value < 0):
-        raise _refused(entry.id, f": {name} is {ascii(value)[:80]}, not a whole number of at least 0")
-    return value or 0
+    """Return an attribute that counts as ``max_turns`` does; 0: none. Raises `InputError`: it is no such number."""
+    return int(replace(KEYS["max_turns"], name=name).read(own(entry, name) or 0, f"{entry.id}."))
 
 
 def task_ids(split: str, options: Any) -> list[str]:
@@ -168,12 +149,10 @@ def task_ids(split: str, options: Any) -> list[str]:
         InputError: its ``task_ids`` fails, or does not return texts.
     """
     if listed := own(registered(options.id), "task_ids"):
-        try:
+        with named(f"gymnasium environment {options.id}: task_ids('{split}') failed"):
             tasks = list(listed(split, **options.kwargs))
-        except (Exception, SystemExit) as error:
-            raise _refused(options.id, f": task_ids('{split}') failed: {described(error)}") from error
         if strange := [task for task in tasks if not isinstance(task, str)]:
-            raise _refused(options.id, f": task_ids('{split}') holds {strange[0]!r}, not a str")
+            raise InputError(f"gymnasium environment {options.id}: task_ids('{split}') holds {strange[0]!r}, not a str")
         return tasks
     first, count = (0, options.train_tasks) if split == "train" else (FIRST_TEST_SEED, options.test_tasks)
     return [f"seed-{first + number}" for number in range(count)]
@@ -189,16 +168,14 @@ def make(options: Any, max_turns: int) -> TextEnv:
     arguments: dict[str, Any] = {}
     if "ansi" in ((own(entry, "metadata") or {}).get("render_modes") or ()):
         arguments["render_mode"] = "ansi"
-    try:
+    with named(f"gymnasium environment {options.id} cannot be created"):
         # Steps are counted in the adapter's own state, which a snapshot holds, not in gymnasium's wrappers.
         inner = gymnasium.make(
             replace(entry, order_enforce=False), max_episode_steps=-1, disable_env_checker=True,
             **{**arguments, **options.kwargs},
         )  # fmt: skip
-    except (Exception, SystemExit) as error:
-        raise _refused(options.id, f" cannot be created: {described(error)}") from error
     if not isinstance(inner.action_space, spaces.Text | spaces.Discrete):
-        raise _refused(options.id, f": actions are {inner.action_space}, but Text or Discrete is needed")
+        raise InputError(f"gymnasium environment {options.id}: actions are {inner.action_space}; Text or Discrete is needed")
     copies = all(inner.has_wrapper_attr(name) for name in ("snapshot", "restore"))
     adapter = CopyableAdapter if copies else TextAdapter
     return adapter(inner, options, max_turns if entry.max_episode_steps else 0, own(entry, "task_ids") is not None)
@@ -428,25 +405,18 @@ class ScriptedPlayer:
         """
         turns = max_turns or self.spec.max_turns
         env = self._env(options, turns)
-        try:
-            return self._played(env, task_id, rng, turns)
-        except InputError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise InputError(f"environment {self.spec.name}: {self.method}() failed: {described(error)}") from error
-
-    def _played(self, env: TextEnv, task_id: str, rng: random.Random, turns: int) -> Dialogue:
-        act = env.inner.get_wrapper_attr(self.method)  # type: ignore[attr-defined]
-        observation, _ = settled(env.reset(seed=rng.getrandbits(32), options={"task_id": task_id}))
         dialogue: Dialogue = []
-        for _ in range(turns):
-            action = settled(act(observation, rng))
-            if not isinstance(action, str):
-                raise InputError(f"{self.spec.name}: {self.method}() returned {ascii(action)[:80]}, not a str")
-            dialogue.append((observation, action))
-            observation, _, terminated, truncated, _ = settled(env.step(action))
-            if terminated or truncated:
-                break
+        with named(f"environment {self.spec.name}: {self.method}() failed"):
+            act = env.inner.get_wrapper_attr(self.method)  # type: ignore[attr-defined]
+            observation, _ = settled(env.reset(seed=rng.getrandbits(32), options={"task_id": task_id}))
+            for _ in range(turns):
+                action = settled(act(observation, rng))
+                if not isinstance(action, str):
+                    raise InputError(f"{self.spec.name}: {self.method}() returned {ascii(action)[:80]}, not a str")
+                dialogue.append((observation, action))
+                observation, _, terminated, truncated, _ = settled(env.step(action))
+                if terminated or truncated:
+                    break
         return dialogue
 
     def _env(self, options: Any, max_turns: int) -> TextEnv:
@@ -464,10 +434,7 @@ def players_starter(name: str) -> StarterSpec:
     """
     entry = registered(adapter_spec(name).gym_id)
     if not callable(own(entry, "demonstrate")):
-        raise NoPlayer(
-            f"environment {name} has no warm-start model: name a model folder with --set model=DIR, or give its class "
-            "a method demonstrate(observation, random) that returns an action (docs/environments/gymnasium.md)"
-        )
+        raise NoPlayer(name, ", or give its class a method demonstrate (docs/environments/gymnasium.md)")
     return _starter(name, _version(entry.entry_point))
 
 

@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from rl_agents import plugins
 from rl_agents.durable import replace_text
 from rl_agents.errors import InputError, place_of, unknown
-from rl_agents.plugins import claim
 from rl_agents.reporting.run_folder import Record
 
 #: File in the run's folder with each tracker's id of the run, and the last logged iteration.
@@ -88,11 +88,8 @@ class TrackerEntry:
 TRACKERS: dict[str, TrackerEntry] = {}
 
 
-def register_tracker(entry: TrackerEntry) -> TrackerEntry:
-    """Register a tracker; a plugin calls this when it is imported. Raises `InputError`: the name is taken."""
-    claim("tracker", entry.name, TRACKERS)
-    TRACKERS[entry.name] = entry
-    return entry
+#: Add a plugin's entry; raises `InputError` if its name is taken.
+register_tracker = partial(plugins.register, "tracker", TRACKERS)
 
 
 def check_trackers(names: Sequence[str]) -> None:

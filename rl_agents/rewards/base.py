@@ -32,21 +32,17 @@ class Reward(Protocol):
 
         An episode that cannot be scored becomes ``failed`` with its cause and is not trained on.
         """
+        return {}
 
     def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Return metrics of scored episodes, which may come from several calls of `apply`."""
+        return {}
 
 
-class EnvironmentReward:
+class EnvironmentReward(Reward):
     """The environment's rewards, unchanged."""
 
     waits = False
-
-    def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        return {}
-
-    def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        return {}
 
 
 #: Scores an episode, or returns a coroutine that does.
@@ -54,15 +50,12 @@ Scoring = Callable[[Trajectory], Any]
 
 
 @dataclass(frozen=True)
-class ScoredReward:
+class ScoredReward(EnvironmentReward):
     """A function as a reward (`reward`): its score is the episode's whole return, earned by the last step."""
 
     name: str
     score: Scoring
-
-    @property
-    def waits(self) -> bool:
-        return inspect.iscoroutinefunction(self.score)
+    waits: bool
 
     def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         played = [trajectory for trajectory in trajectories if trajectory.steps and not trajectory.failed]
@@ -86,9 +79,6 @@ class ScoredReward:
         for step in trajectory.steps:
             step.reward = 0.0
         trajectory.steps[-1].reward = score
-
-    def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        return {}
 
 
 @dataclass(frozen=True)
@@ -118,7 +108,7 @@ def reward(name: str, summary: str) -> Callable[[Scoring], Scoring]:
     """Decorate a function that scores one finished episode: ``reward=name`` trains on its score (`ScoredReward`)."""
 
     def registered(score: Scoring) -> Scoring:
-        made = ScoredReward(name, score)
+        made = ScoredReward(name, score, waits=inspect.iscoroutinefunction(score))
         register(RewardEntry(name, summary, score.__module__, lambda settings: made))
         return score
 

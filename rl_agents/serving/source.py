@@ -12,7 +12,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from rl_agents.algorithms import Settings
-from rl_agents.config import refuse_keys
+from rl_agents.config.loading import refuse_keys
+from rl_agents.config.settings import EVALUATION_KEYS
 from rl_agents.errors import InputError
 from rl_agents.inference.hub import find_folder, how_to_get, plain_name
 from rl_agents.inference.model_shape import check_model_dir
@@ -69,7 +70,7 @@ def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings
     Raises:
         InputError: unknown key or environment, a tokenizer without chat template, an engine that cannot run here.
     """
-    refuse_keys(keys, ("model",), "the model is the one that is served")
+    refuse_keys(keys, ("model", *EVALUATION_KEYS), "a server has its checkpoint's model, and does not train")
     if checkpoint.config_file is not None:
         settings = restored_settings(checkpoint.config_file)
     else:
@@ -77,8 +78,7 @@ def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings
         note = checkpoint.hf_dir / MODEL_NOTE
         if note.is_file():
             settings.set_defaults({"env": json.loads(note.read_text(encoding="utf-8"))["env"]})
-    settings.update({**keys, "model": str(checkpoint.hf_dir)})
-    settings.make_evaluation(keys)
+    settings.update({**keys, "model": str(checkpoint.hf_dir), **EVALUATION_KEYS})
     # vLLM is preferred, since clients may ask for what the torch engine refuses.
     if resolve_engine(settings.engine)[0] == "vllm":
         settings.update({"engine": "vllm"})

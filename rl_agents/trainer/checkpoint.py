@@ -102,11 +102,10 @@ def restore_run(
     try:
         learners.load_full_state(state)
     except Exception as error:
-        asked = {name: getattr(settings, name) for name in keys_of(ModelKeys)}
-        changed = [f"{name}={value}" for name, value in asked.items() if config.get(name) != value]
+        changed = [name for name in keys_of(ModelKeys) if config.get(name) != getattr(settings, name)]
         if not changed:
             raise
-        raise InputError(f"{folder}: its weights are not those of a model with {', '.join(changed)}") from error
+        raise InputError(f"{folder}: its weights are those of a run with another {' and '.join(changed)}") from error
     if search is not None:
         load_explorer(search, load_part(folder, SEARCH, "a search"))
     if memory is not None:

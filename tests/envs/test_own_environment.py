@@ -211,10 +211,10 @@ def test_a_line_and_exit_code_2(folder: Path, capsys: pytest.CaptureFixture[str]
     for name, problem in (
         ("gymnasium:mine:Mien", "registers no environment 'Mien' and has no class of that name; it has: Lost-v0, Mine"),
         ("gymnasium:mine:Lost-v0", "its entry point mine:Lost cannot be loaded"),
-        ("gymnasium:typo:Mine", "line 2) cannot be imported: NameError"),
+        ("gymnasium:typo:Mine", "module typo cannot be imported: NameError: name 'Gym' is not defined (typo.py:2)"),
         ("gymnasium:tasks:Mine", "task_ids('train') failed: KeyError: 'train' (tasks.py:12)"),
         ("gymnasium:raising:Mine", "cannot be created: ValueError: no data (raising.py:11)"),
-        ("gymnasium:endless:Mine", "max_turns is -3, not a whole number of at least 0"),
+        ("gymnasium:endless:Mine", "Mine.max_turns=-3: must be at least 0"),
         ("mine:Mine", "unknown environment 'mine:Mine': did you mean 'gymnasium:mine:Mine'?"),
     ):
         assert main(["--local", "--env", name, "--set", "model=m"]) == 2

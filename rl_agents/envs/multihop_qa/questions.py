@@ -196,14 +196,10 @@ def passage_id(title: str, text: str) -> str:
     return f"{title}#{digest[:12]}"
 
 
-def _columns(record: dict[str, Any]) -> str:
-    return ", ".join(list(record)[:8])
-
-
 def _answers(record: dict[str, Any]) -> tuple[str, ...]:
     key = next((key for key in ANSWER_KEYS if key in record), None)
     if key is None:
-        raise ValueError(f"no 'answer' in the question; it has: {_columns(record)}")
+        raise ValueError(f"no 'answer' in the question; it has: {', '.join(list(record)[:8])}")
     given = record[key]
     answers = [given] if isinstance(given, str) else given
     aliases = record.get("answer_aliases", [])
@@ -273,6 +269,6 @@ def _text(record: dict[str, Any], key: str) -> str:
     value = record.get(key)
     if not isinstance(value, str) or (not value.strip() and key in QUESTION_KEYS):
         kind = type(value).__name__ if value else "empty"
-        found = f"is {kind}" if key in record else f"has: {_columns(record)}"
+        found = f"is {kind}" if key in record else f"has: {', '.join(list(record)[:8])}"
         raise ValueError(f"'{key}' should be a text; it {found}")
     return value
