@@ -175,7 +175,7 @@ def make(options: Any, max_turns: int) -> TextEnv:
             **{**arguments, **options.kwargs},
         )  # fmt: skip
     if not isinstance(inner.action_space, spaces.Text | spaces.Discrete):
-        raise InputError(f"gymnasium environment {options.id}: actions are {inner.action_space}; Text or Discrete is needed")
+        raise InputError(f"gymnasium environment {options.id}: actions are {inner.action_space}, not Text or Discrete")
     copies = all(inner.has_wrapper_attr(name) for name in ("snapshot", "restore"))
     adapter = CopyableAdapter if copies else TextAdapter
     return adapter(inner, options, max_turns if entry.max_episode_steps else 0, own(entry, "task_ids") is not None)

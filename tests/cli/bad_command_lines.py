@@ -64,6 +64,7 @@ tune => tune needs a sweep file, such as tune_configs/sweeps/vspo_small.yaml (se
 tune nowhere.yaml => nowhere.yaml: no such file
 tune --resume . => --resume .: not the output folder of a sweep (no sweep.yaml)
 list extra => unknown kind 'extra': valid: agents, algorithms, engines, environments, judges, r
+list recipes --keys => list recipes: --keys and --schema are no lists of one kind; leave one of them out
 pivot => pivot needs a step: demo-traces, extract, profile, filter (see run.py pivot --help)
 pivot extract => the following arguments are required: --traces, --output (see run.py pivot extract --help)
 pivot extract --traces nowhere --output o => nowhere: no such file or folder
