@@ -48,9 +48,9 @@ def place_of(error: BaseException, callers: Collection[str] = ()) -> str:
     return f" ({Path(found[-1][0]).name}:{found[-1][1]})" if found else ""
 
 
-def described(error: BaseException) -> str:
-    """Return the type, the message and the place of an error in a user's code."""
-    return f"{type(error).__name__}: {error}{place_of(error)}"
+def described(error: BaseException, callers: Collection[str] = ()) -> str:
+    """Return the type, the message and the place (`place_of`) of an error in a user's code."""
+    return f"{type(error).__name__}: {error}{place_of(error, callers)}"
 
 
 @contextmanager

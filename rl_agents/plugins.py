@@ -17,7 +17,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from rl_agents.errors import InputError, place_of
+from rl_agents.errors import InputError, described, place_of
 
 #: Entry points that are imported in every process; the name only documents what a module registers.
 GROUPS = tuple(
@@ -145,7 +145,7 @@ def own_module(module: str, wanted: str) -> Any:
     except InputError:
         raise
     except (Exception, SystemExit) as error:
-        failed = f"{type(error).__name__}: {error}{place_of(error, (__file__,))}"
+        failed = described(error, (__file__,))
         raise InputError(f"{wanted}: module {module} cannot be imported: {failed}") from error
     _remember(module.partition(".")[0])
     return home

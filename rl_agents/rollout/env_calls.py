@@ -23,7 +23,7 @@ import numpy as np
 from rl_agents.chat.template import chat_text, further_text
 from rl_agents.envs import coroutines
 from rl_agents.envs.spec import cut_text
-from rl_agents.errors import InputError, place_of
+from rl_agents.errors import InputError, described
 from rl_agents.queues import Deadline
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any
 def failure_of(call: Callable[..., Any], error: BaseException) -> EnvFailure:
     if isinstance(error, CallTimeout):
         return EnvFailure(f"env_timeout: {getattr(call, '__name__', 'call')}: {error}")
-    return EnvFailure(f"env_error: {type(error).__name__}: {error}{place_of(error, OURS)}")
+    return EnvFailure(f"env_error: {described(error, OURS)}")
 
 
 def timed_out(call: Callable[..., Any], deadline: Deadline) -> EnvFailure:
