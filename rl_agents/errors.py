@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import sysconfig
+import traceback
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+#: Beginnings of the files that are not a user's: Python's, those of installed packages, and ours.
+_LIBRARIES = (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib")), str(Path(__file__).parent), "<")
 
 
 class InputError(ValueError):
     """Bad input. The command line prints the message on one line and exits with code 2."""
+
+
+class NoPlayer(InputError):
+    """The environment has no scripted player; ``hint`` is a further way out."""
+
+    def __init__(self, env: str, hint: str = "") -> None:
+        super().__init__(f"environment {env} has no scripted player, so no warm-start model: set model=DIR{hint}")
 
 
 class EpisodesFail(RuntimeError):
@@ -25,6 +38,30 @@ class PolicyFell(RuntimeError):
 
 class LearnerLost(RuntimeError):
     """A learner died or does not answer; new learners can continue from the last checkpoint."""
+
+
+def place_of(error: BaseException, callers: Collection[str] = ()) -> str:
+    """Return `` (file.py:12)``, the deepest line of a user's code, or else of a file that is none of ``callers``."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    others = [place for place in frames if callers and place[0] not in callers and "importlib" not in place[0]]
+    found = [place for place in frames if not place[0].startswith(_LIBRARIES)] or others
+    return f" ({Path(found[-1][0]).name}:{found[-1][1]})" if found else ""
+
+
+def described(error: BaseException, callers: Collection[str] = ()) -> str:
+    """Return the type, the message and the place (`place_of`) of an error in a user's code."""
+    return f"{type(error).__name__}: {error}{place_of(error, callers)}"
+
+
+@contextmanager
+def named(where: str) -> Iterator[None]:
+    """Turn an error of a user's code in the block into an `InputError` that begins with ``where``."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{where}: {described(error)}") from error
 
 
 def similar(name: str, valid: Iterable[str], otherwise: str = "", cutoff: float = 0.5) -> str:

@@ -12,13 +12,12 @@ import os
 import site
 import sys
 import threading
-import traceback
 from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, described, place_of
 
 #: Entry points that are imported in every process; the name only documents what a module registers.
 GROUPS = tuple(
@@ -118,7 +117,7 @@ def register(kind: str, known: dict[str, Any], entry: Any) -> None:
 
 
 def own_module(module: str, wanted: str) -> Any:
-    """Import a module from the import path or the current folder, and record it in `OWN_MODULES`.
+    """Import a module from the import path or the current folder, or a file, and record it in `OWN_MODULES`.
 
     Args:
         wanted: beginning of error messages.
@@ -126,7 +125,7 @@ def own_module(module: str, wanted: str) -> Any:
     Raises:
         InputError: it does not exist or cannot be imported; the message names the line.
     """
-    folder = os.getcwd()
+    module, folder = _module_name(module), os.getcwd()
     with _looking:
         if folder not in sys.path and "" not in sys.path:
             sys.path.append(folder)  # at the end, so that a file here does not replace an installed module
@@ -137,27 +136,19 @@ def own_module(module: str, wanted: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             job = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ and "; a .gitignore may exclude it from the job's folder"
-            raise InputError(f"{wanted}: {_place(error, module)} needs {error.name}, which is not installed"
-                             f"{job or ''}") from error  # fmt: skip
+            place = f"{module}{place_of(error, (__file__,))}"
+            raise InputError(f"{wanted}: {place} needs {error.name}, which is not installed{job or ''}") from error
         raise InputError(
             f"{wanted}: there is no module {module} in {folder} or among the installed ones; "
             f"run from the folder that contains {module.partition('.')[0]}.py, or add it to PYTHONPATH"
         ) from error
     except InputError:
         raise
-    except Exception as error:
-        raise InputError(
-            f"{wanted}: {_place(error, module)} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
+    except (Exception, SystemExit) as error:
+        failed = described(error, (__file__,))
+        raise InputError(f"{wanted}: module {module} cannot be imported: {failed}") from error
     _remember(module.partition(".")[0])
     return home
-
-
-def _place(error: BaseException, module: str) -> str:
-    """Return the module and the line in it, or in its imports, that failed."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    own = [frame for frame in frames if frame.filename != __file__]
-    return f"module {module} ({own[-1].filename}, line {own[-1].lineno})" if own else f"module {module}"
 
 
 def _remember(name: str) -> None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from rl_agents import plugins
 from rl_agents.algorithms import ALGORITHMS, KEYS, Settings
 from rl_agents.background import wait
 from rl_agents.cli import main
+from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.envs import base
 from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.errors import InputError
 from rl_agents.reporting.trackers import TRACKERS, TrackedRun
-from rl_agents.rewards.base import REWARDS
+from rl_agents.rewards.base import REWARDS, make_reward
 from rl_agents.rewards.judges import JUDGES, JudgeError, make_judge
 from rl_agents.rewards.reading import Reading
 from rl_agents.rewards.verifiers import VERIFIERS, VerifierOptions, assess, make_verifier, self_check
@@ -102,10 +104,17 @@ def test_the_list_shows_where_a_plugin_comes_from(folder: Path, capsys: pytest.C
 
 
 BROKEN = {
-    "typo": ("import gymnasium\nMine = Gym\n", "typo.py, line 2) cannot be imported: NameError"),
+    "typo": (
+        "import gymnasium\nMine = Gym\n",
+        "module typo cannot be imported: NameError: name 'Gym' is not defined (typo.py:2)",
+    ),
     "twice": (
         "from rl_agents.algorithms import ALGORITHMS, register\nregister(ALGORITHMS['grpo'])\n",
         "plugin twice registers the algorithm 'grpo', which is built in: give it another name",
+    ),
+    "leaves": (
+        "import sys\nsys.exit('no license')\n",
+        "module leaves cannot be imported: SystemExit: no license (leaves.py:2)",
     ),
     "nowhere": ("", "plugin nowhere: there is no module nowhere in"),
     "exact": (
@@ -132,6 +141,7 @@ def test_a_line_and_exit_code_2(name: str, folder: Path, capsys: pytest.CaptureF
 
 OWN = """import asyncio
 from rl_agents.envs.blackbox.agents import agent
+from rl_agents.rewards.base import reward
 from rl_agents.rewards.judges import judge
 from rl_agents.rewards.verifiers import verifier
 
@@ -151,6 +161,11 @@ def word(reading, asked):
 @judge("own-patient", "asks somebody")
 async def patient(reading, asked):
     raise TimeoutError("nobody is there")
+
+@reward("own-thanks", "asks somebody")
+async def thanked(trajectory):
+    await asyncio.sleep(0)
+    return {"0": 0.25, "1": "nan"}[trajectory.task_id]
 
 @agent("own-asker", "asks once")
 async def ask(task, client):
@@ -187,6 +202,20 @@ def test_own_judges(folder: Path) -> None:
     long.reset(seed=0)
     with pytest.raises(JudgeError, match="nobody is there"):
         base.synchronous(long).step("<answer> No . </answer>")
+
+
+def test_own_rewards(folder: Path) -> None:
+    """A coroutine is awaited, and a score that is no finite number fails its episode instead of the weights."""
+    (folder / "own.py").write_text(OWN)
+    own = make_reward(Settings.from_dict({"plugins": ["own"], "reward": "own-thanks"}))
+    step = Step([1], [2], [0.0], 0, "stop", "", "", "", reward=1.0)
+    played = [Trajectory(name, 0, 0, 0, [replace(step), replace(step)]) for name in "012"]
+    own.apply(played)
+    assert own.waits and [step.reward for step in played[0].steps] == [0.0, 0.25] and not played[0].failed
+    assert [t.end_cause for t in played[1:]] == [
+        "judge_error: reward own-thanks: ValueError: it returned nan, not a finite number",
+        "judge_error: reward own-thanks: KeyError: '2' (own.py:27)",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +276,9 @@ def test_entry_points_are_loaded_and_named(folder: Path) -> None:
     assert done.stdout.strip() == "entry point brief of package acme", done.stderr
     (folder / "brief_reward.py").write_text("1 / 0\n")
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
-    assert "entry point brief of package acme: module brief_reward" in done.stderr and "line 1)" in done.stderr
+    assert (
+        "entry point brief of package acme: module brief_reward" in done.stderr and "(brief_reward.py:1)" in done.stderr
+    )
 
 
 def example(folder: Path, name: str) -> None:

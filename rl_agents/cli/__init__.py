@@ -41,8 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except SystemExit as stop:
-        # argparse leaves this way after --help; Ray's own SIGTERM handler exits with the signal's number.
-        return EXIT_INTERRUPTED if stop.code == signal.SIGTERM else int(stop.code or 0)
+        # argparse leaves this way after --help, Ray's own SIGTERM handler with the signal's number, and users' code.
+        return EXIT_INTERRUPTED if stop.code == signal.SIGTERM else report_crash(stop) if stop.code else EXIT_DONE
     except BrokenPipeError:
         sys.stdout = None  # type: ignore[assignment]  # the reader (`| head`) has closed the pipe: nothing to flush at exit
         return EXIT_DONE

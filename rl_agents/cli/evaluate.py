@@ -16,7 +16,7 @@ from typing import Any
 from rl_agents.algorithms import KEYS, Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import build_algorithm, chosen_settings, resolve_settings
-from rl_agents.config import parse_assignments
+from rl_agents.config.loading import merge_flags, refuse_keys
 from rl_agents.config.settings import EVALUATION_KEYS
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
@@ -106,9 +106,10 @@ def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, 
     Raises:
         InputError: contradictory flags, missing folder, unknown key or environment.
     """
-    flags = {**parse_assignments(args.set), **keys}
-    flags |= {"env": args.env} if args.env else {}
-    flags |= {} if args.temperature is None else {"eval_temperature": args.temperature}
+    given = merge_flags(args.set, {"env": args.env, "eval_temperature": args.temperature})
+    refuse_keys(given, ("model", "seed", "eval_episodes", "temperature"), "the eval command has a flag for it")
+    refuse_keys(given, EVALUATION_KEYS, "it has an effect only on training")
+    flags = {**given, **keys}
     settings = policy_settings(path, flags, args)
     settings.update(EVALUATION_KEYS)
     if args.local:

@@ -8,6 +8,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
+from rl_agents.errors import place_of
 from rl_agents.installation import as_called
 from rl_agents.reporting.outputs import ERROR_LOG
 
@@ -20,7 +21,7 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def report_crash(error: Exception, folder: Path | None = None, show: bool = False, hint: str = "") -> int:
+def report_crash(error: BaseException, folder: Path | None = None, show: bool = False, hint: str = "") -> int:
     """Write the traceback to ``error.log``, name the file on one line of stderr, and return exit code 1.
 
     Args:
@@ -41,7 +42,7 @@ def report_crash(error: Exception, folder: Path | None = None, show: bool = Fals
     if show or os.environ.get(TRACEBACK_VARIABLE, "0") not in ("", "0"):
         print(text, file=sys.stderr, end="")
     message = one_line(error)
-    message = message if len(message) <= 300 else message[:297] + "..."
+    message = (message if len(message) <= 300 else message[:297] + "...") + place_of(error)
     hint = f" {as_called(hint)}" if hint else ""
     print(f"error: {type(error).__name__}: {message} (traceback: {log}){hint}", file=sys.stderr)
     return 1

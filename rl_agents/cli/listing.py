@@ -76,6 +76,8 @@ def run(argv: Sequence[str]) -> int:
     args = build_parser().parse(argv)
     if args.algo and not args.keys:
         raise InputError("--algo needs --keys")
+    if args.what and (args.keys or args.schema):
+        raise InputError(f"list {args.what}: --keys and --schema are no lists of one kind; leave one of them out")
     listing: Any = settings_keys(args.algo) if args.keys else schema() if args.schema else listed(args.what, args.json)
     if args.json or args.schema:
         print(json.dumps(listing, indent=2))

@@ -13,18 +13,12 @@ from typing import Any
 
 from rl_agents.chat.template import ChatOptions, ChatTemplate, chat_text, load_tokenizer
 from rl_agents.cli.parser import Parser
-from rl_agents.config import Settings, parse_assignments
+from rl_agents.config import Settings
+from rl_agents.config.loading import parse_assignments, refuse_keys
 from rl_agents.envs.base import env_spec, read_env_options
 from rl_agents.errors import InputError
 from rl_agents.installation import called
-from rl_agents.pivot import (
-    Outcomes,
-    claim_folder,
-    count_parts,
-    profile_summary,
-    profile_turns,
-    write_profile,
-)
+from rl_agents.pivot import Outcomes, claim_folder, count_parts, profile_summary, profile_turns, write_profile
 from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.rewards.verifiers import make_verifier, self_check
 from rl_agents.traces.turns import Turn
@@ -86,9 +80,8 @@ def _profile(args: argparse.Namespace, folder: Path) -> int:
 
 def _flags(args: argparse.Namespace) -> dict[str, Any]:
     flags = parse_assignments(args.set)
-    for name in ("algo", "env", "model", "seed", "group_size", "env.pivots"):
-        if name in flags:
-            raise InputError(f"--set {name}={flags[name]}: use the flag of pivot profile, or omit it: profile sets it")
+    names = ("algo", "env", "model", "seed", "group_size", "env.pivots")
+    refuse_keys(flags, names, "use the flag of pivot profile, or omit it: profile sets it")
     if args.verifier:
         flags["env.verifier"] = args.verifier
     return flags
@@ -124,7 +117,7 @@ def _settings(args: argparse.Namespace, flags: dict[str, Any], turns: list[Turn]
     candidates = _write_candidates(folder, turns)
     flags = {
         **flags, "algo": "pivotrl", "env": "pivot", "model": str(args.model), "env.pivots": str(candidates),
-        "group_size": args.rollouts, "seed": args.seed,
+        "group_size": args.rollouts, "seed": args.seed
     }  # fmt: skip
     settings = chosen_settings({}, flags, None)
     settings.update({"num_learners": 0})
@@ -213,7 +206,7 @@ def _play(
         print(f"{algo.engine_description} {len(turns)} turns x {args.rollouts} rollouts", file=sys.stderr)
         outcomes = profile_turns(
             algo, turns, folder, rollouts=args.rollouts, chunk=CHUNK, seed=args.seed,
-            on_progress=lambda done: _show(done, len(turns)),
+            on_progress=lambda done: _show(done, len(turns))
         )  # fmt: skip
     except KeyboardInterrupt:
         print("interrupted; run the same command again to continue", file=sys.stderr)

@@ -17,7 +17,7 @@ from rl_agents.config import merge_flags
 from rl_agents.data.tasks import stream_seed
 from rl_agents.envs.base import TextEnv, base_environment, env_spec, read_env_options, starter_spec, task_ids
 from rl_agents.envs.spec import StarterSpec
-from rl_agents.errors import InputError, nearest
+from rl_agents.errors import InputError, NoPlayer, nearest
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_step
 from rl_agents.rollout.env_pool import EnvPool, env_pool
 from rl_agents.rollout.env_worker import EnvGuard
@@ -90,7 +90,7 @@ def play_settings(args: argparse.Namespace) -> tuple[Settings, StarterSpec | Non
     settings, spec = Settings.from_dict(merge_flags(args.set, {"env": args.env})), env_spec(args.env)
     try:
         starter: StarterSpec | None = starter_spec(args.env)
-    except InputError:
+    except NoPlayer:
         starter = None
     defaults = {} if starter is None or settings.model != "starter" else starter.defaults
     settings.set_defaults({name: value for name, value in defaults.items() if name.startswith("env.")})

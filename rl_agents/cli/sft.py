@@ -10,7 +10,7 @@ from typing import Any
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import resolve_settings
-from rl_agents.config import merge_flags
+from rl_agents.config.loading import merge_flags, refuse_keys
 from rl_agents.envs.base import env_keys, env_spec, starter_spec
 from rl_agents.errors import InputError
 from rl_agents.reporting.outputs import check_writable, nothing_left
@@ -59,14 +59,9 @@ def plan(args: argparse.Namespace) -> dict[str, Any]:
     """
     env_spec(args.env)
     keys = merge_flags(args.set, {"iterations": args.iterations})
-    for name in ("algo", "env", "model", "seed"):
-        if name in keys:
-            raise InputError(f"--set {name}={keys[name]}: the sft command has a flag for it, or does not use it")
+    refuse_keys(keys, ("algo", "env", "model", "seed"), "the sft command has a flag for it, or does not use it")
     Settings.from_dict(keys)  # checks keys and types before slow imports
-    try:
-        starter = starter_spec(args.env, env_keys(keys))
-    except InputError:
-        raise InputError(f"environment {args.env} has no scripted player that sft could imitate") from None
+    starter = starter_spec(args.env, env_keys(keys))
     named = {"env": args.env, "algo": "sft", "seed": args.seed, **({"model": args.model} if args.model else {})}
     settings = Settings.from_dict({**imitation_keys(starter, keys, args.model or ""), **named})
     settings.make_local(keys)

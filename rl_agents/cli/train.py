@@ -88,11 +88,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def taken_back(plan: RunPlan) -> AbstractContextManager[None]:
-    """Remove a new run's folder if bad input ends it before its first iteration; keep a resumed run."""
+    """Remove a new run's folder, or a resumed run's new keys, if bad input ends it before its first iteration."""
     folder = RunFolder(plan.output)
-    if plan.resumed:
-        return nullcontext()
-    return nothing_left(plan.output, begun=lambda: any(record["iteration"] for record in folder.read_metrics()))
+    output, known = folder.config_file if plan.resumed else plan.output, folder.read_metrics()
+    return nothing_left(output, begun=lambda: any(r["iteration"] and r not in known for r in folder.read_metrics()))
 
 
 def plan_new(args: argparse.Namespace) -> RunPlan:

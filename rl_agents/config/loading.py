@@ -56,6 +56,13 @@ def merge_flags(items: Iterable[str], flags: Mapping[str, Any]) -> dict[str, Any
     return keys
 
 
+def refuse_keys(keys: Mapping[str, Any], names: Iterable[str], why: str) -> None:
+    """Raise `InputError` if one of ``names`` is among ``keys``."""
+    for name in names:
+        if name in keys:
+            raise InputError(f"--set {name}={keys[name]}: {why}")
+
+
 class _WrittenInt(int):
     """An integer that keeps its text for text keys: ``str`` returns 007, ``==`` compares seven."""
 
@@ -149,14 +156,14 @@ def load_mapping(path: str) -> dict[str, Any]:
     """Read a flat YAML mapping of keys without translating them, such as a run's config.yaml.
 
     Raises:
-        InputError: missing file, broken YAML or a key that occurs twice (with its line), or not a mapping.
+        InputError: an unreadable file, broken YAML or a key that occurs twice (with its line), or not a mapping.
     """
     try:
         with open(path, encoding="utf-8") as file:
             data = _read(file, recipe=True)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (yaml.YAMLError, ValueError, RecursionError, IsADirectoryError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark else ""
         plain = isinstance(error, ValueError) and not isinstance(error, UnicodeDecodeError)

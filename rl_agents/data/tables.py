@@ -1,10 +1,4 @@
-"""Read users' data: rows of a file, of a folder, or of a data set on the Hub, with a column map.
-
-| name | rows |
-|---|---|
-| ``FILE`` | ``.jsonl``, ``.json`` (a list, or lines), ``.csv``, ``.tsv``, ``.parquet`` |
-| ``FOLDER``, ``FOLDER/SPLIT`` | such files, found by their names |
-| ``hub:OWNER/NAME[@REVISION][:CONFIG][/SPLIT]`` | tables of the Hub, from its cache or downloaded into it |
+"""Read users' data: rows of a file, of a folder, or of a data set on the Hub (docs/how-to/use-your-data.md).
 
 Rows are read one after the other: memory holds a line, an item of a list, or 256 rows of Parquet. For access by id use
 `rl_agents.data.row_cache`.
@@ -182,12 +176,12 @@ def _csv_rows(path: Path, columns: Columns) -> Iterator[Row]:
     try:
         with path.open("rb") as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True, delimiter="\t" if path.suffix == ".tsv" else ",")
-            header = next(reader, [])
-            named = [name for name in header if name.strip()]
+            header = [name.strip() for name in next(reader, [])]
+            named = [name for name in header if name]
             if len(set(named)) < len(named):
                 raise InputError(f"{path}: the column '{max(named, key=named.count)}' occurs twice")
             if len(named) < len(header):
-                _report_unnamed(path, tuple(i for i, name in enumerate(header, start=1) if not name.strip()))
+                _report_unnamed(path, tuple(i for i, name in enumerate(header, start=1) if not name))
             for name, column in columns:
                 if column not in named:
                     raise unknown_column(path, name, column, named)
@@ -206,20 +200,18 @@ def _report_unnamed(path: Path, columns: tuple[int, ...]) -> None:
 
 def _csv_values(reader: Any, header: Sequence[str]) -> Iterator[tuple[int, Any]]:
     while True:
+        line = reader.line_num + 1  # a quoted cell may end on a later one
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield reader.line_num, ValueError(f"not CSV: {error}")
+            yield line, ValueError(f"not CSV: {error}")
             continue
         if cells and len(cells) != len(header):
-            yield reader.line_num, ValueError(f"{len(cells)} cells, where the header has {len(header)}")
+            yield line, ValueError(f"{len(cells)} cells, where the header has {len(header)}")
         elif cells:
-            yield (
-                reader.line_num,
-                {name: cell for name, cell in zip(header, cells, strict=True) if cell and name.strip()},
-            )
+            yield line, {name: cell for name, cell in zip(header, cells, strict=True) if cell and name}
 
 
 def _parquet_rows(path: Path, columns: Columns, fields: Sequence[str]) -> Iterator[Row]:

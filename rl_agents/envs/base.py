@@ -19,7 +19,7 @@ from rl_agents.background import settled
 from rl_agents.config.options import read_options
 from rl_agents.envs.gymnasium_adapter import PREFIX, adapter_spec, players_starter
 from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import InputError, NoPlayer, unknown
 from rl_agents.plugins import claim
 
 #: The order of listings; other environments follow.
@@ -82,7 +82,7 @@ def env_spec(name: str) -> EnvSpec:
     if name.startswith(PREFIX):
         return adapter_spec(name)
     if name not in ENVIRONMENTS:
-        raise unknown("environment", name, [*ENVIRONMENTS, *CLASSES, f"{PREFIX}<id>"])
+        raise unknown("environment", name, [*ENVIRONMENTS, *CLASSES, PREFIX + (name if ":" in name else "<id>")])
     return ENVIRONMENTS[name]
 
 
@@ -172,14 +172,15 @@ def starter_spec(name: str, options: Mapping[str, Any] = MappingProxyType({})) -
         prompts.
 
     Raises:
-        InputError: it has none, so that a model folder is required.
+        NoPlayer: it has none, so that a model folder is required.
+        InputError: its player fails.
     """
     name = CLASSES.get(name, name)
     if name.startswith(PREFIX):
         return players_starter(name)
     spec: StarterSpec | None = _part(env_spec(name), "demonstrations", "STARTER")
     if spec is None:
-        raise InputError(f"environment {name} has no warm-start model: name a model folder with --set model=DIR")
+        raise NoPlayer(name)
     return (spec.variant(options) if spec.variant else None) or spec
 
 

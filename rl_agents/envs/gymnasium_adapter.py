@@ -5,21 +5,13 @@ order of the numbers). Observations that are not text are written as text, with 
 ``ansi`` mode. Tasks are seeds, unless the environment lists its own: ``seed-7`` is the state after ``reset(seed=7)``.
 Later random events follow the episode's own seed.
 
-Optional parts of an environment: ``task_ids``, ``progress_window``, ``snapshot`` and ``restore``, ``render_window``,
-``answer_instruction``, ``demonstrate`` and ``expert`` (docs/environments/gymnasium.md).
-
-``gymnasium:<module>:<id>`` imports the module first, from Python's path or the current folder, and uses the environment
-that it registers under the id, or its class of that name.
-
-A warm-start model imitates scripted episodes, which also provide its words. The environment needs a method
-``demonstrate(observation, random) -> action``, a mediocre player that may read the environment's state, and may have
-``expert``, a player that errs as little as possible.
+``gymnasium:<module>:<id>`` imports the module first, and uses the environment that it registers under the id, or its
+class of that name. docs/environments/gymnasium.md describes the optional parts of an environment.
 """
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import inspect
 import random
@@ -37,10 +29,12 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs import registration
 
+from rl_agents.background import settled
+from rl_agents.config import KEYS
 from rl_agents.config.options import key
 from rl_agents.envs.coroutines import then
 from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, NoPlayer, named, similar
 from rl_agents.plugins import own_module
 
 
@@ -61,24 +55,15 @@ def registered(gym_id: str) -> registration.EnvSpec:
         raise _unknown(gym_id, module, home)
     if not isinstance(entry.entry_point, str):
         return entry
-    try:
+    with named(f"gymnasium environment {gym_id}: its entry point {entry.entry_point} cannot be loaded"):
         return replace(entry, entry_point=cast(Any, registration.load_env_creator(entry.entry_point)))
-    except (ImportError, AttributeError, ValueError) as error:
-        raise _refused(gym_id, f": its entry point {entry.entry_point} cannot be loaded: {error}") from error
-
-
-def _refused(gym_id: str, why: str) -> InputError:
-    return InputError(f"gymnasium environment {gym_id}{why}")
 
 
 def _unknown(gym_id: str, module: str, home: Any) -> InputError:
     plain_id = gym_id.rpartition(":")[2]
     if home is None:
-        nearest = difflib.get_close_matches(plain_id, gymnasium.registry, n=1, cutoff=0.0)
-        return InputError(
-            f"unknown gymnasium environment '{plain_id}': did you mean '{nearest[0]}'? "
-            "One of your own is gymnasium:<module>:<id>"
-        )
+        hint = similar(plain_id, gymnasium.registry, cutoff=0.0)
+        return InputError(f"unknown gymnasium environment '{plain_id}': {hint} Your own is gymnasium:<module>:<id>")
     classes = [
         name
         for name, value in vars(home).items()
@@ -141,8 +126,8 @@ def adapter_spec(name: str) -> EnvSpec:
         module=__name__,
         gym_id=gym_id,
         options=options_of(gym_id, SeedOptions if own(entry, "task_ids") is None else AdapterOptions),
-        max_turns=entry.max_episode_steps or own(entry, "max_turns") or DEFAULT_MAX_TURNS,
-        progress_window=own(entry, "progress_window") or 0,
+        max_turns=entry.max_episode_steps or _count(entry, "max_turns") or DEFAULT_MAX_TURNS,
+        progress_window=_count(entry, "progress_window"),
         blocking=own(entry, "blocking") or "auto",
     )
 
@@ -152,6 +137,11 @@ def own(entry: Any, name: str) -> Any:
     return getattr(entry.entry_point, name, None)
 
 
+def _count(entry: Any, name: str) -> int:
+    """Return an attribute that counts as ``max_turns`` does; 0: none. Raises `InputError`: it is no such number."""
+    return int(replace(KEYS["max_turns"], name=name).read(own(entry, name) or 0, f"{entry.id}."))
+
+
 def task_ids(split: str, options: Any) -> list[str]:
     """Return the environment's own tasks, or ``seed-0`` and following for ``train``, ``seed-1000000`` ... for ``test``.
 
@@ -159,12 +149,10 @@ def task_ids(split: str, options: Any) -> list[str]:
         InputError: its ``task_ids`` fails, or does not return texts.
     """
     if listed := own(registered(options.id), "task_ids"):
-        try:
+        with named(f"gymnasium environment {options.id}: task_ids('{split}') failed"):
             tasks = list(listed(split, **options.kwargs))
-        except Exception as error:
-            raise _refused(options.id, f": task_ids('{split}') failed: {type(error).__name__}: {error}") from error
         if strange := [task for task in tasks if not isinstance(task, str)]:
-            raise _refused(options.id, f": task_ids('{split}') holds {strange[0]!r}, not a str")
+            raise InputError(f"gymnasium environment {options.id}: task_ids('{split}') holds {strange[0]!r}, not a str")
         return tasks
     first, count = (0, options.train_tasks) if split == "train" else (FIRST_TEST_SEED, options.test_tasks)
     return [f"seed-{first + number}" for number in range(count)]
@@ -180,16 +168,14 @@ def make(options: Any, max_turns: int) -> TextEnv:
     arguments: dict[str, Any] = {}
     if "ansi" in ((own(entry, "metadata") or {}).get("render_modes") or ()):
         arguments["render_mode"] = "ansi"
-    try:
+    with named(f"gymnasium environment {options.id} cannot be created"):
         # Steps are counted in the adapter's own state, which a snapshot holds, not in gymnasium's wrappers.
         inner = gymnasium.make(
             replace(entry, order_enforce=False), max_episode_steps=-1, disable_env_checker=True,
             **{**arguments, **options.kwargs},
         )  # fmt: skip
-    except Exception as error:
-        raise _refused(options.id, f" cannot be created: {type(error).__name__}: {error}") from error
     if not isinstance(inner.action_space, spaces.Text | spaces.Discrete):
-        raise _refused(options.id, f": actions are {inner.action_space}, but Text or Discrete is needed")
+        raise InputError(f"gymnasium environment {options.id}: actions are {inner.action_space}, not Text or Discrete")
     copies = all(inner.has_wrapper_attr(name) for name in ("snapshot", "restore"))
     adapter = CopyableAdapter if copies else TextAdapter
     return adapter(inner, options, max_turns if entry.max_episode_steps else 0, own(entry, "task_ids") is not None)
@@ -415,23 +401,24 @@ class ScriptedPlayer:
         """Return the episode's (observation, action) pairs.
 
         Raises:
-            InputError: the method did not return a text.
+            InputError: the method did not return a text, or it or the environment fails.
         """
         turns = max_turns or self.spec.max_turns
         if self._made is None or self._made[:2] != (options, turns):
             self._made = (options, turns, make(options, turns))
         env = self._made[2]
-        act = env.inner.get_wrapper_attr(self.method)  # type: ignore[attr-defined]
-        observation, _ = env.reset(seed=rng.getrandbits(32), options={"task_id": task_id})
         dialogue: Dialogue = []
-        for _ in range(turns):
-            action = act(observation, rng)
-            if not isinstance(action, str):
-                raise InputError(f"{self.spec.name}: {self.method}() returned {ascii(action)[:80]}, not a str")
-            dialogue.append((observation, action))
-            observation, _, terminated, truncated, _ = env.step(action)
-            if terminated or truncated:
-                break
+        with named(f"environment {self.spec.name}: {self.method}() failed"):
+            act = env.inner.get_wrapper_attr(self.method)  # type: ignore[attr-defined]
+            observation, _ = settled(env.reset(seed=rng.getrandbits(32), options={"task_id": task_id}))
+            for _ in range(turns):
+                action = settled(act(observation, rng))
+                if not isinstance(action, str):
+                    raise InputError(f"{self.spec.name}: {self.method}() returned {ascii(action)[:80]}, not a str")
+                dialogue.append((observation, action))
+                observation, _, terminated, truncated, _ = settled(env.step(action))
+                if terminated or truncated:
+                    break
         return dialogue
 
 
@@ -439,14 +426,12 @@ def players_starter(name: str) -> StarterSpec:
     """Return the warm-start model of ``gymnasium:<id>``.
 
     Raises:
-        InputError: its class has no ``demonstrate``, or it fails.
+        NoPlayer: its class has no ``demonstrate``.
+        InputError: ``demonstrate`` fails.
     """
     entry = registered(adapter_spec(name).gym_id)
     if not callable(own(entry, "demonstrate")):
-        raise InputError(
-            f"environment {name} has no warm-start model: name a model folder with --set model=DIR, or give its class "
-            "a method demonstrate(observation, random) that returns an action (docs/environments/gymnasium.md)"
-        )
+        raise NoPlayer(name, ", or give its class a method demonstrate (docs/environments/gymnasium.md)")
     return _starter(name, _version(entry.entry_point))
 
 
@@ -456,12 +441,7 @@ def _starter(name: str, version: int) -> StarterSpec:
 
     spec = adapter_spec(name)
     player = ScriptedPlayer(spec, "demonstrate")
-    try:
-        dialogues = _heard(spec, player)
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"environment {name}: demonstrate() failed: {type(error).__name__}: {error}") from error
+    dialogues = _heard(spec, player)
     texts = [text for dialogue in dialogues for turn in dialogue for text in turn]
     tags = sorted({tag for text in texts for tag in TAG.findall(text)})
     longest = max(sum(_tokens(turn, tags) for turn in dialogue) for dialogue in dialogues)

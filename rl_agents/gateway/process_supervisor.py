@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import json
 import os
 import re
 import shlex
 import shutil
 import sys
-import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +22,7 @@ from typing import Any, Protocol
 
 import psutil
 
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import InputError, described, unknown
 from rl_agents.gateway.results import AgentResult, last_result, read_result
 
 CHILD = str(Path(__file__).with_name("process_supervisor_child.py"))
@@ -196,14 +194,8 @@ class FunctionAgent:
             current = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and current is not None and current.cancelling():
                 raise
-            return AgentEnd(error=one_line(f"{type(error).__name__}: {error}{self._place(error)}"))
+            return AgentEnd(error=one_line(described(error)))
         return AgentEnd.of(returned)
-
-    def _place(self, error: BaseException) -> str:
-        """Return `` (agent.py:12)``, the deepest line in the function's own file; empty if there is none."""
-        file = inspect.getsourcefile(inspect.unwrap(self.function))
-        lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
-        return f" ({Path(file).name}:{lines[-1]})" if file and lines else ""
 
 
 PLACES: Mapping[str, Callable[[Given], str]] = {

@@ -40,11 +40,12 @@ def nothing_left(*outputs: Path, begun: Callable[[], bool] = lambda: False) -> I
     """Remove what the block has written to ``outputs``, and their new parent folders, if an `InputError` ends it.
 
     Args:
-        outputs: files or folders; earlier contents of folders stay.
+        outputs: files or folders; earlier contents stay.
         begun: whether there is work that can be continued. Then everything is kept, and the error becomes a
             `RuntimeError` (exit code 1).
     """
     before = {path: set(path.iterdir()) if path.is_dir() else None for path in outputs}
+    texts = {path: path.read_bytes() for path in outputs if path.is_file()}
     existed = {path for path in outputs if path.exists()}
     missing = [folder for path in outputs for folder in _missing(path.parent)]
     try:
@@ -58,6 +59,8 @@ def nothing_left(*outputs: Path, begun: Callable[[], bool] = lambda: False) -> I
                 _remove(entry for entry in path.iterdir() if entry not in found)
             elif path not in existed:
                 _remove([path])
+        for path, text in texts.items():
+            path.write_bytes(text)
         _remove_empty(missing)
         raise
 

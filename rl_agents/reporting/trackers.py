@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from rl_agents import plugins
 from rl_agents.durable import replace_text
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import InputError, place_of, unknown
 from rl_agents.reporting.run_folder import Record
 
 #: File in the run's folder with each tracker's id of the run, and the last logged iteration.
@@ -88,7 +88,7 @@ class TrackerEntry:
 TRACKERS: dict[str, TrackerEntry] = {}
 
 
-#: Register a tracker; a plugin calls this when it is imported. Raises `InputError`: the name is taken.
+#: Add a plugin's entry; raises `InputError` if its name is taken.
 register_tracker = partial(plugins.register, "tracker", TRACKERS)
 
 
@@ -203,7 +203,7 @@ class Trackers:
         except Exception as error:
             self._open.pop(name, None)
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            self.say(f"[rl_agents] tracker {name} failed and is disabled: {reason}; the run continues")
+            self.say(f"[rl_agents] tracker {name} failed and is disabled: {reason}{place_of(error)}; the run continues")
             return False
         return True
 

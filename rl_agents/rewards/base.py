@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from rl_agents import plugins
+from rl_agents.background import at_once, together, wait
 from rl_agents.config import Settings
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.errors import unknown
+from rl_agents.errors import described, unknown
 from rl_agents.rewards.prs import ProgressiveReward
 
 
@@ -29,53 +32,53 @@ class Reward(Protocol):
 
         An episode that cannot be scored becomes ``failed`` with its cause and is not trained on.
         """
+        return {}
 
     def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Return metrics of scored episodes, which may come from several calls of `apply`."""
+        return {}
 
 
-class EnvironmentReward:
+class EnvironmentReward(Reward):
     """The environment's rewards, unchanged."""
 
     waits = False
 
-    def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        return {}
 
-    def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        return {}
+#: Scores an episode, or returns a coroutine that does.
+Scoring = Callable[[Trajectory], Any]
 
 
 @dataclass(frozen=True)
-class ScoredReward:
-    """A function as a reward (`reward`): its score is the episode's whole return, earned by the last step.
-
-    Attributes:
-        waits: see `Reward.waits`.
-    """
+class ScoredReward(EnvironmentReward):
+    """A function as a reward (`reward`): its score is the episode's whole return, earned by the last step."""
 
     name: str
-    score: Callable[[Trajectory], float]
-    waits: bool = False
+    score: Scoring
+    waits: bool
 
     def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        for trajectory in trajectories:
-            if trajectory.failed or not trajectory.steps:
-                continue
-            try:
-                score = float(self.score(trajectory))
-            except Exception as error:
-                trajectory.failed = True
-                trajectory.end_cause = f"judge_error: reward {self.name}: {type(error).__name__}: {error}"
-                continue
-            trajectory.facts["environment_return"] = trajectory.episode_return
-            for step in trajectory.steps:
-                step.reward = 0.0
-            trajectory.steps[-1].reward = score
+        played = [trajectory for trajectory in trajectories if trajectory.steps and not trajectory.failed]
+        if self.waits:
+            wait(together(map(self._apply, played)))
+        else:
+            for trajectory in played:
+                at_once(self._apply(trajectory))
         return self.metrics(trajectories)
 
-    def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        return {}
+    async def _apply(self, trajectory: Trajectory) -> None:
+        try:
+            answer = self.score(trajectory)
+            score = float(await answer if inspect.iscoroutine(answer) else answer)
+            if not math.isfinite(score):
+                raise ValueError(f"it returned {score}, not a finite number")
+        except Exception as error:
+            trajectory.failed, trajectory.end_cause = True, f"judge_error: reward {self.name}: {described(error)}"
+            return
+        trajectory.facts["environment_return"] = trajectory.episode_return
+        for step in trajectory.steps:
+            step.reward = 0.0
+        trajectory.steps[-1].reward = score
 
 
 @dataclass(frozen=True)
@@ -101,13 +104,11 @@ REWARDS: dict[str, RewardEntry] = {
 register = partial(plugins.register, "reward", REWARDS)
 
 
-def reward(
-    name: str, summary: str, waits: bool = False
-) -> Callable[[Callable[[Trajectory], float]], Callable[[Trajectory], float]]:
+def reward(name: str, summary: str) -> Callable[[Scoring], Scoring]:
     """Decorate a function that scores one finished episode: ``reward=name`` trains on its score (`ScoredReward`)."""
 
-    def registered(score: Callable[[Trajectory], float]) -> Callable[[Trajectory], float]:
-        made = ScoredReward(name, score, waits)
+    def registered(score: Scoring) -> Scoring:
+        made = ScoredReward(name, score, waits=inspect.iscoroutinefunction(score))
         register(RewardEntry(name, summary, score.__module__, lambda settings: made))
         return score
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 from rl_agents import plugins
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import InputError, described, unknown
 from rl_agents.rewards.grounding import conciseness, grounded_share, stated_share
 from rl_agents.rewards.reading import Reading
 from rl_agents.rewards.wording import normalize_answer
@@ -385,7 +385,7 @@ class FunctionJudge:
             answer = self.function(reading, asked)
             score = float(await answer if inspect.iscoroutine(answer) else answer)
         except Exception as error:
-            raise JudgeError(f"judge {self.name}: {type(error).__name__}: {error}") from error
+            raise JudgeError(f"judge {self.name}: {described(error)}") from error
         if not 0.0 <= score <= 1.0:
             raise JudgeError(f"judge {self.name} returned {score:g}, not a number from 0 to 1")
         return score

@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -24,7 +23,7 @@ import numpy as np
 from rl_agents.chat.template import chat_text, further_text
 from rl_agents.envs import coroutines
 from rl_agents.envs.spec import cut_text
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, described
 from rl_agents.queues import Deadline
 
 T = TypeVar("T")
@@ -167,7 +166,7 @@ def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any
 def failure_of(call: Callable[..., Any], error: BaseException) -> EnvFailure:
     if isinstance(error, CallTimeout):
         return EnvFailure(f"env_timeout: {getattr(call, '__name__', 'call')}: {error}")
-    return EnvFailure(f"env_error: {type(error).__name__}: {error}{_place(error)}")
+    return EnvFailure(f"env_error: {described(error, OURS)}")
 
 
 def timed_out(call: Callable[..., Any], deadline: Deadline) -> EnvFailure:
@@ -176,13 +175,6 @@ def timed_out(call: Callable[..., Any], deadline: Deadline) -> EnvFailure:
     failure = failure_of(call, error)
     failure.__cause__ = error
     return failure
-
-
-def _place(error: BaseException) -> str:
-    """Return `` (file.py:12)``, the line that raised; empty if no Python line below `call_env` did."""
-    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    outside = [(Path(name).name, line) for name, line in frames if name not in OURS]
-    return " ({}:{})".format(*outside[-1]) if outside else ""
 
 
 def read_reset(answer: Any, longest: int = 0) -> EnvReply:

@@ -12,6 +12,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from rl_agents.algorithms import Settings
+from rl_agents.config.loading import refuse_keys
 from rl_agents.config.settings import EVALUATION_KEYS
 from rl_agents.errors import InputError
 from rl_agents.inference.hub import find_folder, how_to_get, plain_name
@@ -75,6 +76,7 @@ def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings
     Raises:
         InputError: unknown key or environment, a tokenizer without chat template, an engine that cannot run here.
     """
+    refuse_keys(keys, ("model", *EVALUATION_KEYS), "a server has its checkpoint's model, and does not train")
     if checkpoint.config_file is not None:
         settings = restored_settings(checkpoint.config_file)
     else:

@@ -27,6 +27,8 @@ from safetensors.torch import load_file, save_file
 from rl_agents.algorithms.base import Memory
 from rl_agents.config import Settings, load_mapping
 from rl_agents.config.migration import migrated
+from rl_agents.config.options import keys_of
+from rl_agents.config.sections import ModelKeys
 from rl_agents.durable import flush
 from rl_agents.errors import InputError
 from rl_agents.rollout.tree_search.explorer import Explorer, explorer_to_json, load_explorer
@@ -90,14 +92,20 @@ def restore_run(
     """Restore learners, search and memory from `save_run`'s checkpoint, and return the counters.
 
     Raises:
-        InputError: no complete checkpoint, or one of another algorithm or environment.
+        InputError: no complete checkpoint, or one of another algorithm, environment or model.
     """
     state, saved = load_state(folder)
     config = migrated(load_mapping(str(folder / "config.yaml")))
     for name in ("algo", "env"):
         if config[name] != getattr(settings, name):
             raise InputError(f"{folder}: checkpoint of {name} {config[name]}, not {getattr(settings, name)}")
-    learners.load_full_state(state)
+    try:
+        learners.load_full_state(state)
+    except Exception as error:
+        changed = [name for name in keys_of(ModelKeys) if config.get(name) != getattr(settings, name)]
+        if not changed:
+            raise
+        raise InputError(f"{folder}: its weights are those of a run with another {' and '.join(changed)}") from error
     if search is not None:
         load_explorer(search, load_part(folder, SEARCH, "a search"))
     if memory is not None:

@@ -9,6 +9,7 @@ from rl_agents.algorithms import ALGORITHMS, KEYS, AlgorithmSpec, Settings, read
 from rl_agents.algorithms.steppo import RatioLevelKeys
 from rl_agents.config.options import keys_of, spoken, unmet
 from rl_agents.config.sections import AsyncKeys, RewardKeys, TruncationKeys
+from rl_agents.config.settings import EVALUATION_KEYS
 from rl_agents.errors import InputError
 
 #: Keys of rollouts and rewards, which have no effect on recorded sessions, and keys that recorded sessions replace.
@@ -58,6 +59,7 @@ def idle_keys(settings: Settings) -> dict[str, str]:
     """
     recipe = ALGORITHMS[settings.algo]
     idle: dict[str, str] = {}
+    evaluated = {name for name, value in EVALUATION_KEYS.items() if getattr(settings, name) == value}
     for name in sorted(settings.explicit & KEYS.keys()):
         users = [] if name in recipe.reads else readers(name)
         if users:
@@ -66,7 +68,7 @@ def idle_keys(settings: Settings) -> dict[str, str]:
             idle[name] = f"has no effect without {spoken(missing)}"
         elif recipe.source == "demonstrations" and name in SAMPLING:
             idle[name] = f"has no effect with algo {recipe.name}: it trains on demonstrations"
-        elif settings.pool and name in (PLAYING if recipe.credit is None else PLAYING | {"group_size"}):
+        elif settings.pool and name in (PLAYING if recipe.credit is None else PLAYING | {"group_size"}) - evaluated:
             idle[name] = f"has no effect with pool={settings.pool}: its sessions are trained on as they were recorded"
     return idle
 

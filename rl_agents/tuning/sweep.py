@@ -218,7 +218,7 @@ class Sweep(SweepOptions):
 
     @property
     def first_seed(self) -> int:
-        return int(self.keys.get("seed", 0))
+        return int(KEYS["seed"].read(self.keys.get("seed", 0)))
 
     def trial(self, name: str) -> TrialSpec:
         return next(trial for trial in self.trials if trial.name == name)

@@ -36,7 +36,7 @@ ROWS = """
 --env webshop --set env.success_reward=5 => key 'env.success_reward' has no effect without env.reward=success
 --env multihop_qa --set env.questions=nowhere.json => env.questions=nowhere.json: no such file or folder; va
 --set LR=1 => unknown key 'LR': did you mean 'lr'?
---env mcp => environment mcp has no warm-start model: name a model folder with --set model=DIR
+--env mcp => environment mcp has no scripted player, so no warm-start model: set model=DIR
 --env blackbox => environment blackbox needs an agent: env.agent_command='python my_agent.py {task_id}', or env.agent=
 --env blackbox --set env.agent=a:b env.agent_command=sh => set env.agent_command or env.agent, not both
 --env blackbox --set env.agent=nowhere:b env.tasks=guess_numbers => env.agent=nowhere:b: there is no module nowhere in
@@ -47,7 +47,7 @@ ROWS = """
 --local --set engine=vllm => --local means engine=torch, but engine=vllm is given
 --resume x => x: no such folder
 --resume . => not the output folder of a run (no config.yaml)
---config . => .: broken YAML: not readable as text
+--config . => .: is a directory
 --output => argument --output: expected one argument (see run.py --help)
 --bogus => unknown flag '--bogus': did you mean '--output'?
 train extra => unexpected argument 'extra' (see run.py --help)
@@ -56,7 +56,7 @@ eval --model . --episodes 0 => --episodes 0: must be at least 1
 eval --model . --temperature -1 => .: no Hugging Face model there (no config.json)
 eval --checkpoint . => not the output folder of a run (no config.yaml)
 eval --compare react:nowhere => nowhere: no such folder
-sft --env gymnasium:CartPole-v1 => environment gymnasium:CartPole-v1 has no scripted player that sft could imitate
+sft --env gymnasium:CartPole-v1 => environment gymnasium:CartPole-v1 has no scripted player, so no warm-start model
 sft --set algo=ppo => --set algo=ppo: the sft command has a flag for it, or does not use it
 sft --iterations 3 => --seed, --iterations and --set make a model other than the cached one: give --output DIR
 sft --output o --iterations 3 --set iterations=4 => iterations is given twice: by its flag (3) and by --set iterations=4
@@ -64,6 +64,7 @@ tune => tune needs a sweep file, such as tune_configs/sweeps/vspo_small.yaml (se
 tune nowhere.yaml => nowhere.yaml: no such file
 tune --resume . => --resume .: not the output folder of a sweep (no sweep.yaml)
 list extra => unknown kind 'extra': valid: agents, algorithms, engines, environments, judges, r
+list recipes --keys => list recipes: --keys and --schema are no lists of one kind; leave one of them out
 pivot => pivot needs a step: demo-traces, extract, profile, filter (see run.py pivot --help)
 pivot extract => the following arguments are required: --traces, --output (see run.py pivot extract --help)
 pivot extract --traces nowhere --output o => nowhere: no such file or folder
@@ -77,6 +78,8 @@ evl => unknown command 'evl': did you mean 'eval'?
 --pool p --set group_size=4 => key 'group_size' has no effect with pool=p
 --pool p --set pool=q => pool is given twice
 --pool p --algo 3spo --env guess_numbers => pool=p: 3spo samples at states of its own choice
+eval --model . --set model=x => --set model=x: the eval command has a flag for it
+eval --model . --set eval_temperature=1 --temperature 0 => eval_temperature is given twice: by its flag (0.0)
 eval => eval needs one of --checkpoint DIR, --model DIR and --compare DIR DIR ...
 eval --model . --split dev => invalid choice: 'dev'
 """.strip().splitlines()

@@ -32,6 +32,7 @@ SWEEPS: list[tuple[bytes, str]] = [
     (b"space: {lrr: [1, 2]}\n", "space: unknown key 'lrr': did you mean 'lr'?"),
     (b"space: {lr: [1, 2]}\nname: a/b\n", "only letters, digits, dots and dashes"),
     (b"space: {lr: [1, 2]}\nrecipe: nowhere.yaml\n", "nowhere.yaml: no such file"),
+    (b"space: {lr: [1, 2]}\nset: {seed: x}\n", "file.yaml: seed='x': must be a valid integer"),
     (b"space: {lr: [1, 2]}\nset: {group_size: x}\n", "group_size='x': must be a valid integer"),
 ]
 

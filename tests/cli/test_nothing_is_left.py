@@ -134,6 +134,19 @@ def test_an_input_error_after_an_iteration_keeps_the_run(place: Path, capsys: py
     assert (place / "new/out/checkpoints/000001").is_dir()
 
 
+@pytest.mark.rllib
+def test_bad_input_leaves_a_resumed_run_its_keys(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv(f"{TRAIN} env.kwargs={{at: never}}")) == 0
+    keys = (place / "new/out/config.yaml").read_text()
+    for changed, words in (
+        ("lora_rank=2", "its weights are those of a run with another lora_rank"),
+        ("env.kwargs={at: step, after: 0}", "the step has no data"),
+    ):
+        assert main(argv(f"--resume new/out --iterations 3 --set {changed}")) == 2
+        assert words in capsys.readouterr().err
+        assert (place / "new/out/config.yaml").read_text() == keys
+
+
 def test_an_empty_folder_and_what_stands_beside_stay(tmp_path: Path) -> None:
     out = tmp_path / "a" / "out"
     out.mkdir(parents=True)

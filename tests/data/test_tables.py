@@ -66,13 +66,14 @@ def test_what_json_has_no_word_for(tmp_path: Path) -> None:
 def test_csv_is_text_and_empty_cells_are_absent(tmp_path: Path) -> None:
     path = tmp_path / "q.csv"
     path.write_text(
-        '\ufeffid,prompt,gold\n1,"Who, then?",1984\n2,What?,\n\n3,too,many,cells\n4,"two\nlines",x\n', "utf-8"
+        '\ufeffid, prompt,gold \n1,"Who, then?",1984\n2,What?,\n\n3,"too\nmany",cells,x\n4,"two\nlines",x\n', "utf-8"
     )
     rows = list(open_table(path, {"question": "prompt", "answer": "gold"}))
     assert rows[0].record() == {"id": "1", "question": "Who, then?", "answer": "1984"}
     assert rows[1].record() == {"id": "2", "question": "What?"}
     with pytest.raises(ValueError, match="4 cells, where the header has 3"):
         rows[2].record()
+    assert [row.line for row in rows] == [2, 3, 5, 7], "where they begin"
     assert rows[2].place == f"{path}, line 5" and rows[3].record()["question"] == "two\nlines"
     with pytest.raises(InputError, match=r"q\.csv: no column 'promt' for 'question': did you mean 'prompt'\? it has"):
         read(path, {"question": "promt"})

@@ -260,7 +260,7 @@ def test_a_corpus_of_its_own(tmp_path: Path) -> None:
         ({"question": "q", "answer": 7}, "line 2: answer is int"),
         ({**HOTPOT, "context": [["Ada"]]}, r"line 2: context is not a list of \[title, \[sentences\]\]"),
         ({**HOTPOT, "supporting_facts": [3]}, "line 2: supporting_facts is not a list of"),
-        ({**MUSIQUE, "paragraphs": [{"title": "x"}]}, "line 2: 'paragraph_text' should be a text; there is none"),
+        ({**MUSIQUE, "paragraphs": [{"title": "x"}]}, "line 2: 'paragraph_text' should be a text; it has: title"),
     ],
 )
 def test_bad_questions_are_one_line_each(tmp_path: Path, record: Any, message: str) -> None:

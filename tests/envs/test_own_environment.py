@@ -108,6 +108,30 @@ def test_its_demonstrator_makes_a_starter(folder: Path) -> None:
     assert starter.defaults["max_response_tokens"] < starter.defaults["max_model_len"] == tokenizer.model_max_length
 
 
+def test_a_file_is_as_good_as_its_module(folder: Path) -> None:
+    (folder / "deep").mkdir()
+    (folder / "lock.py").rename(folder / "deep" / "bolt.py")
+    assert env_spec("gymnasium:deep/bolt.py:Lock").max_turns == 6
+
+
+def test_players_of_coroutines(folder: Path) -> None:
+    write(
+        folder,
+        "max_turns = 2\nasync def reset(self, *, seed=None, options=None): return 'go', {}\n"
+        "async def step(self, action): return 'on', 0.0, False, False, {}\n"
+        "def demonstrate(self, observation, random): return observation * 2",
+    )
+    player, options = starter_spec("gymnasium:mine:Mine").demonstrate, env_spec("gymnasium:mine:Mine").options()
+    assert player("seed-0", random.Random(0), options) == [("go", "gogo"), ("on", "onon")]
+
+
+def test_play_and_sft_name_the_line_of_a_player_that_fails(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, "def demonstrate(self, observation, random): return self.memory")
+    for command in (["play"], ["sft", "--output", "out"]):
+        assert main([*command, "--env", "gymnasium:mine:Mine"]) == 2
+        assert capsys.readouterr().err.endswith("object has no attribute 'memory' (mine.py:11)\n")
+
+
 def test_a_starter_is_kept_until_a_file_of_its_class_changes(folder: Path) -> None:
     (folder / "own.py").write_text(
         "from mine import Mine\nWORD = 'open'\nclass Door(Mine):\n    max_turns = 2\n"
@@ -182,13 +206,16 @@ def test_a_line_and_exit_code_2(folder: Path, capsys: pytest.CaptureFixture[str]
     (folder / "typo.py").write_text("import gymnasium\nMine = Gym\n")
     write(folder, "@staticmethod\ndef task_ids(split): return {}[split]", "tasks")
     write(folder, "def __init__(self): raise ValueError('no data')", "raising")
+    write(folder, "max_turns = -3", "endless")
     before = {path.name for path in folder.iterdir()}
     for name, problem in (
         ("gymnasium:mine:Mien", "registers no environment 'Mien' and has no class of that name; it has: Lost-v0, Mine"),
         ("gymnasium:mine:Lost-v0", "its entry point mine:Lost cannot be loaded"),
-        ("gymnasium:typo:Mine", "line 2) cannot be imported: NameError"),
-        ("gymnasium:tasks:Mine", "task_ids('train') failed: KeyError"),
-        ("gymnasium:raising:Mine", "cannot be created: ValueError: no data"),
+        ("gymnasium:typo:Mine", "module typo cannot be imported: NameError: name 'Gym' is not defined (typo.py:2)"),
+        ("gymnasium:tasks:Mine", "task_ids('train') failed: KeyError: 'train' (tasks.py:12)"),
+        ("gymnasium:raising:Mine", "cannot be created: ValueError: no data (raising.py:11)"),
+        ("gymnasium:endless:Mine", "Mine.max_turns=-3: must be at least 0"),
+        ("mine:Mine", "unknown environment 'mine:Mine': did you mean 'gymnasium:mine:Mine'?"),
     ):
         assert main(["--local", "--env", name, "--set", "model=m"]) == 2
         error = capsys.readouterr().err

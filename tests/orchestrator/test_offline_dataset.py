@@ -233,6 +233,8 @@ def test_a_whole_run_without_evaluations(
     capsys.readouterr()
     assert main(["--resume", output]) == 0
     assert "has completed all 2 iterations" in capsys.readouterr().out
+    assert main(["eval", "--checkpoint", output, "--local", "--episodes", "2", "--seeds", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["episodes"] == 2
 
 
 def test_defaults_correct_for_the_policy_that_sampled(pool_of: Callable[..., Path]) -> None:

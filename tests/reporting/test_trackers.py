@@ -117,7 +117,10 @@ def test_a_tracker_that_fails_is_left_alone_and_said_once(tmp_path: Path, lines:
     for iteration in range(4):
         told.write({"iteration": iteration, "a/b": 1.0})
     told.close("done")
-    assert said == ["[rl_agents] tracker lines failed and is disabled: no space left on device; the run continues"]
+    assert said == [
+        "[rl_agents] tracker lines failed and is disabled: no space left on device (test_trackers.py:97); "
+        "the run continues"
+    ]
     assert "done" not in lines.told
 
 

@@ -13,6 +13,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from rl_agents import plugins
 from rl_agents.envs.base import make_env, synchronous
 from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.tasks import NEEDED
@@ -21,7 +22,7 @@ from rl_agents.errors import InputError, nearest, unknown
 from rl_agents.gateway.agent_interpreter import HostedAgent
 from rl_agents.gateway.process_supervisor import Agent, AgentClient, CommandAgent, FunctionAgent, Given
 from rl_agents.gateway.results import AgentResult, read_result
-from rl_agents.plugins import claim, own_module
+from rl_agents.plugins import own_module
 
 #: Entries of an environment's ``info`` that an agent's result has, too.
 PASSED_ON = ("success", "references", "points", "evidence")
@@ -97,8 +98,7 @@ def register(entry: AgentEntry) -> None:
     """
     if not inspect.iscoroutinefunction(entry.function):
         raise InputError(f"agent '{entry.name}' of {entry.reference} is not a coroutine function; write async def")
-    claim("agent", entry.name, AGENTS)
-    AGENTS[entry.name] = entry
+    plugins.register("agent", AGENTS, entry)
 
 
 def agent(name: str, summary: str) -> Callable[[Solving], Solving]:

@@ -199,7 +199,7 @@ def passage_id(title: str, text: str) -> str:
 def _answers(record: dict[str, Any]) -> tuple[str, ...]:
     key = next((key for key in ANSWER_KEYS if key in record), None)
     if key is None:
-        raise ValueError(f"no 'answer' in the question; it has: {', '.join(map(str, list(record)[:8]))}")
+        raise ValueError(f"no 'answer' in the question; it has: {', '.join(list(record)[:8])}")
     given = record[key]
     answers = [given] if isinstance(given, str) else given
     aliases = record.get("answer_aliases", [])
@@ -268,6 +268,7 @@ def _bounded(value: Any, key: str) -> list[Any]:
 def _text(record: dict[str, Any], key: str) -> str:
     value = record.get(key)
     if not isinstance(value, str) or (not value.strip() and key in QUESTION_KEYS):
-        found = "there is none" if key not in record else f"it is {type(value).__name__}" if value else "it is empty"
-        raise ValueError(f"'{key}' should be a text; {found}")
+        kind = type(value).__name__ if value else "empty"
+        found = f"is {kind}" if key in record else f"has: {', '.join(list(record)[:8])}"
+        raise ValueError(f"'{key}' should be a text; it {found}")
     return value

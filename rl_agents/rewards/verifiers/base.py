@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from rl_agents.background import Remembered, settled
 from rl_agents.chat.messages import split_thoughts
+from rl_agents.errors import described
 from rl_agents.rewards.judges import JudgeError, OpenAIJudge
 from rl_agents.tools.calls import Response, read_response
 from rl_agents.tools.strict_json import canonical
@@ -115,7 +116,7 @@ def _checked(verifier: Verifier, turn: Turn) -> Verdict:
     try:
         return assess(verifier, turn, turn.text)
     except Exception as error:
-        return Verdict(0.0, f"{type(error).__name__}: {error}")
+        return Verdict(0.0, described(error))
 
 
 SHOWN_MESSAGES, SHOWN_CHARACTERS = 6, 2000
