@@ -127,6 +127,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "t3_lost_threads": LOST_THREADS,
     "treasure": Table(PRETRAINED, {"real_model_treasure": ()}, head="method"),
     "clerk": Table(PRETRAINED, {"real_model_clerk": ()}, head="method"),
+    "airline": Table(PRETRAINED, {"real_model_airline": ()}, head="method"),
     "shop": Table(PRETRAINED, {"real_model_webshop": ()}, head="method"),
     **{
         environment: Table(CUT, {f"active_{environment}": ()}, ("force_answer, ",))
