@@ -26,8 +26,9 @@ from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 pytestmark = pytest.mark.rllib
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 FRANCE = "What is the capital of France?"
-#: Largest difference of a log-probability between the engine and transformers. bfloat16 keeps eight bits.
-TOLERANCE = {"float32": 1e-3, "bfloat16": 0.3}
+#: Largest and mean difference of a log-probability between the engine and transformers. bfloat16 keeps eight bits:
+#: seen were 0.31 and 0.06, and 0.45 and 0.06 between transformers in bfloat16 and in float32.
+TOLERANCE, MEAN = {"float32": 1e-3, "bfloat16": 1.0}, {"float32": 1e-4, "bfloat16": 0.2}
 
 
 class Letters(gymnasium.Env):
@@ -144,8 +145,8 @@ def test_sampled_tokens_stay_and_have_transformers_logprobs(engine: TorchEngine,
         with torch.no_grad():
             logits = reference(torch.tensor([prompt + completion.token_ids])).logits[0, len(prompt) - 1 : -1].float()
         expected = torch.log_softmax(logits, -1).gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
-        worst = (torch.tensor(completion.logprobs) - expected).abs().max().item()
-        assert worst < TOLERANCE[str(engine.model.dtype).removeprefix("torch.")]
+        gaps, dtype = (torch.tensor(completion.logprobs) - expected).abs(), str(engine.model.dtype).removeprefix("torch.")
+        assert gaps.max().item() < TOLERANCE[dtype] and gaps.mean().item() < MEAN[dtype]
 
 
 def test_an_answer_ends_at_the_end_of_turn_or_at_its_limit(engine: TorchEngine, template: ChatTemplate) -> None:
