@@ -145,7 +145,8 @@ def test_sampled_tokens_stay_and_have_transformers_logprobs(engine: TorchEngine,
         with torch.no_grad():
             logits = reference(torch.tensor([prompt + completion.token_ids])).logits[0, len(prompt) - 1 : -1].float()
         expected = torch.log_softmax(logits, -1).gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
-        gaps, dtype = (torch.tensor(completion.logprobs) - expected).abs(), str(engine.model.dtype).removeprefix("torch.")
+        gaps = (torch.tensor(completion.logprobs) - expected).abs()
+        dtype = str(engine.model.dtype).removeprefix("torch.")
         assert gaps.max().item() < TOLERANCE[dtype] and gaps.mean().item() < MEAN[dtype]
 
 
