@@ -26,14 +26,14 @@ def ids_digest(ids: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(ids).encode()).hexdigest()
 
 
-def shuffled_ids(ids: Iterable[str], seed: str) -> list[str]:
-    """Return the ids in the order of ``sha256(seed + "/" + id)``: random, but the same on every machine."""
-    return sorted(ids, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
-
-
 def uniform_draw(name: str, seed: str) -> float:
-    """Return a number in [0, 1) that is the same on every machine; `shuffled_ids` is the order of these numbers."""
+    """Return a number in [0, 1) from ``sha256(seed + "/" + name)``: random, but the same on every machine."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:6]) / 2**48
+
+
+def shuffled_ids(ids: Iterable[str], seed: str) -> list[str]:
+    """Return the ids in the order of `uniform_draw`."""
+    return sorted(ids, key=lambda name: uniform_draw(name, seed))
 
 
 def held_out(ids: Sequence[str], seed: str) -> dict[str, tuple[str, ...]]:
