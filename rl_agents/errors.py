@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+_FOLDERS = (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib")), str(Path(__file__).parent))
 #: Beginnings of the files that are not a user's: Python's, those of installed packages, and ours.
-_LIBRARIES = (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib")), str(Path(__file__).parent), "<")
+_LIBRARIES = (*(f"{folder}/" for folder in _FOLDERS), "<")
 
 
 class InputError(ValueError):
