@@ -65,7 +65,7 @@ def demo_traces(argv: Sequence[str]) -> int:
     text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(text, "utf-8")
-    has_expert = args.env == "pivot" or starter_spec(args.env).expert is not None
+    has_expert = args.env == "pivot" or starter_spec(args.env, options).expert is not None
     player = "expert" if has_expert and not args.mediocre else "demonstrator"
     print(f"{args.traces} traces by the {player}: {args.output}")
     return 0
@@ -199,7 +199,7 @@ def demonstrated_records(
     if env == "pivot":
         yield from (desk_record(number, seed) for number in range(traces))
         return
-    starter, tasks = starter_spec(env), task_ids(env, "train", options)
+    starter, tasks = starter_spec(env, options), task_ids(env, "train", options)
     demonstrate = starter.expert if starter.expert and not mediocre else starter.demonstrate
     world, read = make_env(env, options, max_turns), read_env_options(env_spec(env), options)
     for number in range(traces):

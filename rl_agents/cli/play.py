@@ -89,7 +89,7 @@ def play_settings(args: argparse.Namespace) -> tuple[Settings, StarterSpec | Non
     """
     settings, spec = Settings.from_dict(merge_flags(args.set, {"env": args.env})), env_spec(args.env)
     try:
-        starter: StarterSpec | None = starter_spec(args.env)
+        starter: StarterSpec | None = starter_spec(args.env, settings.env_options)
     except NoPlayer:
         starter = None
     defaults = {} if starter is None or settings.model != "starter" else starter.defaults

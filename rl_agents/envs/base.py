@@ -169,7 +169,7 @@ def starter_spec(name: str, options: Mapping[str, Any] = MappingProxyType({})) -
 
     Args:
         options: the environment's keys, without ``env.``: some environments have a warm-start model for each of several
-        prompts.
+            prompts or constructor arguments.
 
     Raises:
         NoPlayer: it has none, so that a model folder is required.
@@ -177,7 +177,7 @@ def starter_spec(name: str, options: Mapping[str, Any] = MappingProxyType({})) -
     """
     name = CLASSES.get(name, name)
     if name.startswith(PREFIX):
-        return players_starter(name)
+        return players_starter(name, read_env_options(env_spec(name), options).kwargs)
     spec: StarterSpec | None = _part(env_spec(name), "demonstrations", "STARTER")
     if spec is None:
         raise NoPlayer(name)

@@ -26,6 +26,7 @@ from typing import Any, Literal, cast
 
 import gymnasium
 import numpy as np
+import yaml
 from gymnasium import spaces
 from gymnasium.envs import registration
 
@@ -422,8 +423,8 @@ class ScriptedPlayer:
         return dialogue
 
 
-def players_starter(name: str) -> StarterSpec:
-    """Return the warm-start model of ``gymnasium:<id>``.
+def players_starter(name: str, kwargs: Mapping[str, Any]) -> StarterSpec:
+    """Return the warm-start model of ``gymnasium:<id>`` with these constructor arguments.
 
     Raises:
         NoPlayer: its class has no ``demonstrate``.
@@ -432,16 +433,16 @@ def players_starter(name: str) -> StarterSpec:
     entry = registered(adapter_spec(name).gym_id)
     if not callable(own(entry, "demonstrate")):
         raise NoPlayer(name, ", or give its class a method demonstrate (docs/environments/gymnasium.md)")
-    return _starter(name, _version(entry.entry_point))
+    return _starter(name, _version(entry.entry_point), yaml.safe_dump(dict(kwargs), sort_keys=False))
 
 
 @lru_cache(maxsize=8)
-def _starter(name: str, version: int) -> StarterSpec:
+def _starter(name: str, version: int, arguments: str) -> StarterSpec:
     from rl_agents.envs.small_model import IMITATION, SPECIAL_TOKENS, small_qwen3, word_tokenizer  # torch is slow
 
-    spec = adapter_spec(name)
+    spec, kwargs = adapter_spec(name), yaml.safe_load(arguments)
     player = ScriptedPlayer(spec, "demonstrate")
-    dialogues = _heard(spec, player)
+    dialogues = _heard(spec, player, kwargs)
     texts = [text for dialogue in dialogues for turn in dialogue for text in turn]
     tags = sorted({tag for text in texts for tag in TAG.findall(text)})
     longest = max(sum(_tokens(turn, tags) for turn in dialogue) for dialogue in dialogues)
@@ -449,19 +450,20 @@ def _starter(name: str, version: int) -> StarterSpec:
     # Twice the player's length, because the model needs more turns.
     length = -(-2 * longest // 64) * 64
     words = dict.fromkeys(word for text in texts for word in _words(text, tags) if word not in SPECIAL_TOKENS)
+    defaults = {"max_model_len": length, "max_response_tokens": 2 * answer, "lr": 5e-4, "iterations": 60}
     return StarterSpec(
         build_tokenizer=lambda: word_tokenizer(list(words), tags, length),
         build_model=small_qwen3,
         demonstrate=player,
         training=dict(IMITATION),
-        defaults={"max_model_len": length, "max_response_tokens": 2 * answer, "lr": 5e-4, "iterations": 60},
+        defaults=defaults | ({"env.kwargs": kwargs} if kwargs else {}),
         version=version,
         expert=ScriptedPlayer(spec, "expert") if callable(own(registered(spec.gym_id), "expert")) else None,
     )
 
 
-def _heard(spec: EnvSpec, player: Callable[..., Dialogue]) -> list[Dialogue]:
-    options, rng = spec.options(), random.Random(spec.name)
+def _heard(spec: EnvSpec, player: Callable[..., Dialogue], kwargs: Mapping[str, Any]) -> list[Dialogue]:
+    options, rng = spec.options(kwargs=kwargs), random.Random(spec.name)
     tasks = [task for split in ("train", "test") for task in task_ids(split, options)[:HEARD_TASKS]]
     if not tasks:
         raise InputError(f"environment {spec.name} has no tasks")

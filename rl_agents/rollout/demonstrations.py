@@ -40,7 +40,7 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
     """
     if settings.demonstration_data:
         return Dialogues(settings, _context(settings.context, model_dir, ChatOptions.from_settings(settings)))
-    starter = starter_spec(settings.env)
+    starter = starter_spec(settings.env, settings.env_options)
     tasks = task_ids(settings.env, "train", settings.env_options)
     options = read_env_options(env_spec(settings.env), settings.env_options)
     context = _context(settings.context, model_dir, ChatOptions.from_settings(settings))

@@ -192,7 +192,8 @@ def _demonstrated(settings: Settings, task: str) -> Choose:
     with contextlib.suppress(Exception):  # some demonstrators support only the warm-start model's tasks
         options = read_env_options(env_spec(settings.env), settings.env_options)
         rng = random.Random(f"lengths/{task}")
-        turns = starter_spec(settings.env).demonstrate(task, rng, options, settings.max_turns)
+        starter = starter_spec(settings.env, settings.env_options)
+        turns = starter.demonstrate(task, rng, options, settings.max_turns)
         actions = [action for _, action in turns]
     return lambda turn, observation, info: actions[turn] if turn < len(actions) else None
 

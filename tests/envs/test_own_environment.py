@@ -154,6 +154,19 @@ def test_a_starter_is_kept_until_a_file_of_its_class_changes(folder: Path) -> No
     assert len(others | {first}) == 3, "of its base, and of its own"
 
 
+def test_players_get_the_constructor_arguments_of_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(
+        folder,
+        "def __init__(self, word): self.word = word\ndef demonstrate(self, observation, random): return self.word",
+    )
+    name, made = "gymnasium:mine:Mine", [{"kwargs": {"word": word}} for word in ("oak", "elm")]
+    assert [starter_spec(name, keys).build_tokenizer().tokenize("oak elm").count("<unk>") for keys in made] == [1, 1]
+    assert starter_spec(name, made[0]).defaults["env.kwargs"] == {"word": "oak"}
+    assert len({starter_dir(name, options=keys) for keys in made}) == 2
+    assert main(["play", "--env", name, "--set", "env.kwargs={word: oak}", "max_turns=1"]) == 0
+    assert "agent:\n    oak\n" in capsys.readouterr().out
+
+
 def test_what_only_some_environments_have_is_passed_on(folder: Path) -> None:
     write(folder, "answer_instruction = 'Answer now.'\ndef render_window(self, task, history, observation): return 'w'")
     env = make_env("gymnasium:mine:Mine", {})
