@@ -26,7 +26,7 @@ from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.flame_graph import flame_graph
 from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.progress import Progress
-from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.reporting.run_folder import RunFolder, restored_settings
 from rl_agents.reporting.trackers import check_trackers
 from rl_agents.trainer.ray_address import describe_session
 from rl_agents.trainer.unused_keys import layered
@@ -137,6 +137,8 @@ def plan_resume(args: argparse.Namespace) -> RunPlan:
     if args.output and args.output.resolve() != folder.path.resolve():
         raise InputError(f"--output with --resume: the run continues in {folder.path}")
     settings, flags = folder.load_settings(), named_flags(args)
+    if checkpoint == args.resume.resolve():
+        settings = written_with(checkpoint, settings, flags)
     for name in ("algo", "env", "seed"):
         if flags.get(name, getattr(settings, name)) != getattr(settings, name):
             raise InputError(
@@ -149,6 +151,19 @@ def plan_resume(args: argparse.Namespace) -> RunPlan:
     if settings.iterations < iteration:
         raise InputError(f"iterations={settings.iterations}: the checkpoint is already at iteration {iteration}")
     return RunPlan(settings, folder.path, (iteration, checkpoint), args.profile)
+
+
+def written_with(checkpoint: Path, latest: Settings, flags: Mapping[str, Any]) -> Settings:
+    """Return the keys with which a checkpoint was written; print those that a later resume has changed.
+
+    Raises:
+        InputError: it has no valid config.yaml.
+    """
+    settings, now = restored_settings(checkpoint / "config.yaml"), latest.to_dict()
+    changed = [f"{k}={v}" for k, v in settings.to_dict().items() if k not in flags and now.get(k) != v]
+    if changed:
+        print(f"{checkpoint} continues with the keys that it was written with, not config.yaml's: {' '.join(changed)}")
+    return settings
 
 
 def named_flags(args: argparse.Namespace) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from rl_agents.algorithms import Settings
 from rl_agents.data.trajectory import Step, Trajectory
 
@@ -72,6 +74,7 @@ class CoinAgent:
         draft = folder.parent / f".tmp-{folder.name}"
         (draft / "hf").mkdir(parents=True)
         (draft / "state.json").write_text(json.dumps({"iteration": self.iteration, "heads": self.heads}))
+        (draft / "config.yaml").write_text(yaml.safe_dump(self.settings.to_dict()))
         draft.rename(folder)
 
     def restore_run_checkpoint(self, folder: Path) -> None:

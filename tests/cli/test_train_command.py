@@ -120,6 +120,20 @@ def test_resume_from_an_older_checkpoint_drops_what_came_after(agents, tmp_path)
     assert not (out / "trajectories/000004.jsonl").exists()
 
 
+def test_a_named_checkpoint_goes_on_with_the_keys_that_it_was_written_with(agents, tmp_path, capsys) -> None:
+    out = tmp_path / "run"
+    assert main(["--iterations", "3", "--output", str(out), *KEYS, "lr=0.1", "kl_coef=0.5"]) == 0
+    assert main(["--resume", str(out), "--iterations", "4", "--set", "lr=0.2", "kl_coef=0.6"]) == 0
+    capsys.readouterr()
+    assert main(["--resume", str(out / "checkpoints" / "000002"), "--set", "kl_coef=0.7"]) == 0
+    assert (agents[-1].settings.lr, agents[-1].settings.kl_coef) == (0.1, 0.7)
+    assert (
+        "000002 continues with the keys that it was written with, not config.yaml's: iterations=3 lr=0.1\n"
+        in capsys.readouterr().out
+    )
+    assert yaml.safe_load((out / "config.yaml").read_text())["lr"] == 0.1
+
+
 @pytest.mark.parametrize(("while_learning", "completed"), [(False, 2), (True, 3)])
 def test_a_signal_saves_the_last_completed_iteration(agents, tmp_path, monkeypatch, while_learning, completed) -> None:
     monkeypatch.setattr(CoinAgent, "signal_at", 3)
