@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rl_agents.chat.messages import Excluded
-from rl_agents.data.trajectory import Step
+from rl_agents.data.trajectory import ABANDONED, Step
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
 from rl_agents.gateway.conversation_tree import Lineage, Made
 from rl_agents.store.records import Call, Opening
@@ -98,7 +98,8 @@ class SessionTrace:
             next one in the list.
         reward: of the session; None: not given.
         end: why it ended: empty, ``context_length``, ``max_calls``, or the reason given to `Gateway.close`.
-        abandoned: number of answers excluded from ``steps``: the agent continued another answer to the same request.
+        abandoned: number of answers excluded from ``steps``: the agent continued another answer to the same request,
+            and they have no reward.
         rewrites: number of calls whose history the client had changed.
         rendered_whole: number of prompts that the chat template could not extend and rendered again.
         ignored: parts of requests without effect, by name (`ModelCall.ignored`), with the maximum over requests.
@@ -116,6 +117,7 @@ class SessionTrace:
         """Return the irregularities to report; empty if there are none."""
         names = ("abandoned", "rewrites", "rendered_whole")
         counts: dict[str, object] = {name: getattr(self, name) for name in names if getattr(self, name)}
+        counts |= {"reward_without_a_call": self.reward} if self.reward and not self.steps else {}
         return counts | ({"ignored": self.ignored} if self.ignored else {})
 
 
@@ -222,14 +224,19 @@ def steps_of(calls: Sequence[Made], rewards: Mapping[int, float]) -> tuple[list[
     kept = [call for call in calls if not _abandoned(call, calls[-1])]
     following = {call.id: _next(call, kept) for call in kept}
     ordered = [call for lineage in _lineages(kept, following) for call in lineage]
+    # An answer that was not continued but rewarded is trained on (`rl_agents.data.tree.credited`).
+    ordered[-1:-1] = [call for call in calls if call.id not in following and rewards.get(call.id)]
     places = {call.id: number for number, call in enumerate(ordered)}
     steps = [step_of(call, rewards.get(call.id, 0.0)) for call in ordered]
     for number, (call, step) in enumerate(zip(ordered, steps, strict=True)):
+        if call.id not in following:
+            step.next_step = ABANDONED
+            continue
         after = following[call.id]
         place = -1 if after is None else places[after.id]
         last = number + 1 == len(ordered)
         step.next_step = None if place == number + 1 or (last and place < 0) else place
-    return steps, len(calls) - len(kept)
+    return steps, len(calls) - len(steps)
 
 
 def _abandoned(call: Made, last: Made) -> bool:

@@ -9,7 +9,7 @@ from gateway.models import ADD, Rig, Scripted, letters, model_call, opening, rep
 
 from rl_agents.chat.template import Append, ChatTemplate
 from rl_agents.data.tasks import step_seed
-from rl_agents.data.trajectory import EpisodeSpec
+from rl_agents.data.trajectory import ABANDONED, EpisodeSpec
 from rl_agents.envs.base import TextEnv
 from rl_agents.rollout.agent_loop import Episode
 from rl_agents.rollout.turns import Limits
@@ -204,6 +204,19 @@ async def test_the_best_of_several_answers_leaves_the_others_behind():
     await rig.all(user("task"), count=3)
     trace = await rig.trace()
     assert len(trace.steps) == 3 and trace.abandoned == 0 and [s.next_step for s in trace.steps] == [-1, -1, None]
+
+
+async def test_no_reward_is_lost_with_the_answer_or_the_session_that_got_it():
+    rig = Rig()
+    first = await rig.all(user("task"), count=3)
+    await rig.ask(user("task"), reply(first[1]), user("go on"))
+    rig.gateway.reward("s", -1.0, call=first[2].call)
+    trace = await rig.trace()
+    assert [step.call for step in trace.steps[:2]] == [first[1].call, first[2].call] and trace.abandoned == 1
+    assert [(step.reward, step.next_step) for step in trace.steps] == [(0.0, 2), (-1.0, ABANDONED), (0.0, None)]
+    rig = Rig()
+    rig.gateway.reward("s", 0.5)
+    assert (await rig.trace()).facts() == {"reward_without_a_call": 0.5}
 
 
 async def test_stop_strings_cut_what_is_shown_and_never_the_ids():
