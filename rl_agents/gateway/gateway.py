@@ -46,6 +46,7 @@ class Gateway:
     Attributes:
         on_call: gets every answered call, with the id of its session.
         created: start of this gateway, seconds since 1970.
+        ends: the answers to ends over HTTP, for retries, as long as their sessions are remembered.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Gateway:
         self.on_call: Callable[[str, Step], None] | None = None
         self.created = int(time.time())
         self.sessions: dict[str, OpenSession] = {}
+        self.ends: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._engine = engine
         #: Whether the engine reports tokens while it samples.
         self._streams = "on_tokens" in inspect.signature(engine.generate).parameters
@@ -119,6 +121,10 @@ class Gateway:
         """Return the id of the open or recently closed session with this key; empty: there is none."""
         return self._keys.get(digest(key), "")
 
+    def opening(self, session: str) -> Opening:
+        """Return an open session's opening; raises as `close` does."""
+        return self._session(session).opening
+
     async def close(self, session: str, reason: str = "") -> SessionTrace:
         """End a session: wait for its running calls, refuse others, and return the result.
 
@@ -133,7 +139,9 @@ class Gateway:
         del self.sessions[session]
         self._closed[session] = ended.opening.key_hash
         if len(self._closed) > CLOSED_KEPT:
-            self._keys.pop(self._closed.popitem(last=False)[1], None)
+            forgotten, key_hash = self._closed.popitem(last=False)
+            self._keys.pop(key_hash, None)
+            self.ends.pop(forgotten, None)
         cause = ended.end or reason
         ended.end, ended.why = "closed", why
         if waiting := [asked.task for asked in ended.under_way()]:
@@ -147,8 +155,9 @@ class Gateway:
         return trace
 
     def finish(self, session: str, reason: str = "") -> None:
-        """Refuse further calls of a session; its opener closes it. Raises as `close` does."""
-        self._session(session).finish(reason or "ended", f"the session {session!r} has ended")
+        """Refuse further calls of a session, unless it is closed; its opener closes it. Raises `ApiError`: 404."""
+        if session not in self._closed:
+            self._session(session).finish(reason or "ended", f"the session {session!r} has ended")
 
     def reward(self, session: str, value: float, *, call: int = 0, why: str = "") -> Future[None] | None:
         """Record a reward. Rewards of a call or session with different ``why`` add up; an equal ``why`` replaces.

@@ -190,12 +190,17 @@ class Service(Keys):
         if self.on_end is None:
             self.gateway.finish(session, body.reason)
             return JSONResponse({"session": session})
-        opened = self.gateway.sessions.get(session)
-        trace = await self.gateway.close(session, body.reason)
-        assert opened is not None
-        await self.on_end(opened.opening, trace)
+        if session not in self.gateway.ends:  # else it is a retry
+            opening = self.gateway.opening(session)
+            work = self._ended(self.on_end, opening, body.reason)
+            self.gateway.ends[session] = asyncio.create_task(work, name=f"end of {session}")
+        return JSONResponse(await asyncio.shield(self.gateway.ends[session]))
+
+    async def _ended(self, on_end: OnEnd, opening: Opening, reason: str) -> dict[str, Any]:
+        trace = await self.gateway.close(opening.session, reason)
+        await on_end(opening, trace)
         told = {"steps": len(trace.steps), "reward": trace.reward, "end": trace.end, "abandoned": trace.abandoned}
-        return JSONResponse({"session": session, **told})
+        return {"session": opening.session, **told}
 
 
 def make_app(gateway: Gateway, admin: str, on_end: OnEnd | None, local: bool, max_body_bytes: int) -> Any:

@@ -142,6 +142,7 @@ async def test_sessions_are_opened_rewarded_and_ended_over_http(monkeypatch):
             await client.post("/rl/reward", json={"value": 1, "session": opened["session"]}, headers=admin),
             await client.post("/rl/end", json={"session": opened["session"]}, headers=admin),
         ]
+        assert late[-1].json() == end.json()
         monkeypatch.setattr("rl_agents.gateway.gateway.CLOSED_KEPT", 0)
         await client.post("/rl/sessions", json={"session": "last"}, headers=admin)
         await client.post("/rl/end", json={"session": "last"}, headers=admin)
@@ -151,7 +152,26 @@ async def test_sessions_are_opened_rewarded_and_ended_over_http(monkeypatch):
     assert end["steps"] == 1 and end["reward"] == 1.0
     (opened, trace), _ = ended
     assert (opened.task_id, opened.seed) == ("t1", 3) and trace.steps[0].call == step_seed(3, 0)
-    assert trace.steps[0].reward == 0.5 and late == [410, 410, 410, 401]
+    assert trace.steps[0].reward == 0.5 and late == [410, 410, 200, 401]
+
+
+async def test_an_end_that_is_sent_again_while_the_session_closes_gets_the_first_ones_answer():
+    rewards, closing, written = [], asyncio.Event(), asyncio.Event()
+
+    async def on_end(opening, trace):
+        rewards.append(trace.reward)
+        closing.set()
+        await written.wait()
+
+    async with playing(on_end=on_end) as (_rig, client):
+        await client.post("/rl/reward", json={"value": 1})
+        first = asyncio.create_task(client.post("/rl/end", json={}))
+        await closing.wait()
+        again = asyncio.create_task(client.post("/rl/end", json={}))
+        assert (await client.post("/rl/reward", json={"value": 2})).status_code == 410
+        written.set()
+        first, again = await first, await again
+    assert first.status_code == again.status_code == 200 and first.json() == again.json() and rewards == [1.0]
 
 
 async def test_sessions_that_were_opened_without_a_seed_share_no_call():
@@ -170,7 +190,8 @@ async def test_an_agent_that_ends_a_session_with_another_owner_only_stops_its_ca
         ended = await client.post("/rl/end", json={"reason": "gave up"})
         after = await client.post(CHAT, json=BODIES[CHAT])
         ended, after, trace = ended.status_code, after.status_code, await rig.trace()
-    assert (ended, after, trace.end, len(trace.steps)) == (200, 410, "gave up", 1)
+        again = await client.post("/rl/end", json={"reason": "gave up"})
+    assert (ended, after, trace.end, len(trace.steps), again.status_code) == (200, 410, "gave up", 1, 200)
 
 
 async def test_other_machines_without_a_key_are_refused_before_their_body_is_read():
