@@ -39,7 +39,8 @@ class PoolActor:
     def __init__(self, path: str, wait_s: float = PREDECESSOR_S) -> None:
         self._problem = ""
         try:
-            self._writer = PoolWriter(Path(path), wait_s=wait_s)  # Ray may still be ending a predecessor
+            # Ray may still be ending a predecessor.
+            self._writer = PoolWriter(Path(path), commit_rows=MOST, wait_s=wait_s)
         except InputError as error:  # raising would kill the actor and lose the error's type
             self._problem = str(error)
 
@@ -47,11 +48,22 @@ class PoolActor:
         """Return the problem with the file; empty: none."""
         return self._problem
 
-    def add(self, records: Sequence[Record]) -> None:
-        """Write records and return when they are on disk. Raises `PoolError`: they cannot be written."""
+    def add(self, parts: Sequence[Sequence[Record]]) -> list[str]:
+        """Write the parts that were added together.
+
+        Returns:
+            When they are on disk, for every part why it cannot be stored; empty: it is stored.
+
+        Raises:
+            PoolError: nothing can be stored any more.
+        """
         if self._problem:
             raise PoolError(self._problem)
-        self._writer.add(*records).result()
+        problems = [future.exception() for future in [self._writer.add(*part) for part in parts]]
+        for problem in problems:
+            if isinstance(problem, PoolError):
+                raise problem
+        return [str(problem or "") for problem in problems]
 
     def pid(self) -> int:
         return os.getpid()
@@ -99,11 +111,12 @@ class RemotePool:
         self._actor = actor
         self._waiting: queue.SimpleQueue[tuple[tuple[Record, ...], Future[None]] | None] = queue.SimpleQueue()
         self._error: PoolError | None = None
+        self._refused = 0
         self._thread = threading.Thread(target=self._send_all, name="pool", daemon=True)
         self._thread.start()
 
     def add(self, *records: Record) -> Future[None]:
-        """Send records; the future is done when they are on disk, or has the `PoolError`."""
+        """Send records; the future is done when they are on disk, or has the error of `PoolWriter.add`."""
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()  # sent records cannot be canceled
         self._waiting.put((records, future))
@@ -126,17 +139,20 @@ class RemotePool:
                 parts.append(self._waiting.get())
             over = None in parts
             work = [part for part in parts if part is not None]
-            problem = self._send([record for records, _ in work for record in records])
-            for _, future in work:
+            problems = self._send([records for records, _ in work])
+            for (_, future), problem in zip(work, problems, strict=True):
                 future.set_result(None) if problem is None else future.set_exception(problem)
 
-    def _send(self, records: list[Record]) -> PoolError | None:
-        """Send until the writer confirms; return the error if it does not."""
+    def _send(self, parts: list[tuple[Record, ...]]) -> Sequence[Exception | None]:
+        """Send until the writer answers; return the error of every part."""
         deadline = time.monotonic() + UNREACHABLE_S
         while self._error is None:
             try:
-                ray.get(self._actor.add.remote(records), timeout=UNREACHABLE_S)
-                return None
+                reasons = ray.get(self._actor.add.remote(parts), timeout=UNREACHABLE_S)
+                for reason in filter(None, reasons):  # the actor's log is not shown
+                    self._refused += 1
+                    logger.error("%s (%d so far)", reason, self._refused)
+                return [InputError(reason) if reason else None for reason in reasons]
             except ray.exceptions.RayTaskError as error:
                 self._error = PoolError(str(error.cause))
             except RayError as error:  # the writer is restarting
@@ -145,4 +161,4 @@ class RemotePool:
                     self._error = PoolError(f"the pool's writer did not answer within {UNREACHABLE_S:g} s: {reason}")
             time.sleep(RETRY_S)
         logger.error("%s", self._error)
-        return self._error
+        return [self._error] * len(parts)

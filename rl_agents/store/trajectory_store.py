@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import queue
 import sqlite3
 import threading
@@ -11,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +21,8 @@ from rl_agents.store.files import Lock, open_writing
 from rl_agents.store.packing import Calls
 from rl_agents.store.records import Call, Event, Record
 from rl_agents.store.schema import ROWS, TABLES
+
+logger = logging.getLogger(__name__)
 
 #: The event after which updates and sessions of later iterations no longer count.
 RESUMED = "resumed"
@@ -48,7 +52,8 @@ class PoolWriter:
     Records are on disk (SQLite's WAL, ``synchronous=FULL``) when their future is done, in the order in which they
     were added, and those of one `add` together or not at all. A record whose key exists already is skipped, so a
     caller that does not know whether an `add` succeeded can add again. If the disk is full or the file is lost, the
-    waiting futures and all later ones get the same `PoolError`. Thread-safe.
+    waiting futures and all later ones get the same `PoolError`. A record that cannot be stored is named in the log, and
+    does not affect other adds. Thread-safe.
     """
 
     def __init__(self, path: Path | str, commit_s: float = 0.005, commit_rows: int = 256, wait_s: float = 0.0) -> None:
@@ -76,6 +81,7 @@ class PoolWriter:
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._problem: Exception | None = None
+        self._refused = 0
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="pool-writer", daemon=True)
         self._thread.start()
@@ -157,6 +163,9 @@ class PoolWriter:
             for request in requests:
                 self._commit([request])
             return
+        if isinstance(problem, InputError):  # most callers do not look at their futures
+            self._refused += 1
+            logger.error("%s (%d so far)", problem, self._refused)
         for _, future in requests:
             future.set_result(None) if problem is None else future.set_exception(problem)
 
@@ -172,7 +181,19 @@ class PoolWriter:
             if isinstance(error, kinds) or type(error) is sqlite3.DatabaseError:
                 self._problem = PoolError(f"{self._name}: cannot write to the pool: {error}")
             self._roll_back()
-            return self._problem or InputError(f"{self._name}: a record cannot be stored: {error}")
+            return self._problem or InputError(f"{self._name}: {self._culprit(records)} cannot be stored: {error}")
+
+    def _culprit(self, records: Sequence[Record]) -> str:
+        """Name the first record that cannot be stored after those before it, and count the others."""
+        bad = records[0]
+        with contextlib.suppress(Exception):
+            self._connection.execute("BEGIN IMMEDIATE")
+            for bad in records:
+                self._write([bad])
+        self._roll_back()
+        names = [field.name for field in fields(bad)[:2]] if isinstance(bad, Record) else []
+        others = f" and the {len(records) - 1} records added with it" if len(records) > 1 else ""
+        return f"{type(bad).__name__}({', '.join(f'{name}={getattr(bad, name)!r}' for name in names)}){others}"
 
     def _roll_back(self) -> None:
         with contextlib.suppress(sqlite3.Error):

@@ -32,7 +32,6 @@ from rl_agents.store.records import (
     Call,
     Credit,
     Event,
-    Record,
     SessionKind,
     call_record,
     outcome_record,
@@ -99,12 +98,10 @@ class RunPool:
     def add_sessions(self, iteration: int, trajectories: Sequence[Trajectory], update: int | None = None) -> None:
         """Write episodes, or the siblings that the ``update``-th update of a search trains on."""
         kind: SessionKind = "episode" if update is None else "sample"
-        names = self.names(iteration, trajectories, update)
-        records = list[Record]()
-        for name, t in zip(names, trajectories, strict=True):
-            records += (outcome_record(step, name, ordinal, step.call) for ordinal, step in enumerate(t.steps))
-            records.append(session_record(t, name, kind=kind, iteration=iteration, env=self._settings.env))
-        self._writer.add(*records)
+        for name, t in zip(self.names(iteration, trajectories, update), trajectories, strict=True):
+            outcomes = (outcome_record(step, name, ordinal, step.call) for ordinal, step in enumerate(t.steps))
+            session = session_record(t, name, kind=kind, iteration=iteration, env=self._settings.env)
+            self._writer.add(*outcomes, session)  # one by one: a record that cannot be stored costs its session only
         if self.actor is not None:
             self._unconfirmed += [step for trajectory in trajectories for step in trajectory.steps]
 

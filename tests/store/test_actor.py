@@ -29,6 +29,19 @@ def test_a_writer_that_does_not_start_is_named(tmp_path: Path) -> None:
         start_pool_actor(tmp_path / "p", timeout_s=0.01)
 
 
+def test_a_bad_record_is_named_and_does_not_affect_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    actor = start_pool_actor(tmp_path / "p")
+    pool = RemotePool(actor)
+    wrong = pool.add(Event("checkpoint", 1, {"a": {1, 2}}))
+    pool.add(Event("checkpoint", 2)).result(60)
+    with pytest.raises(InputError, match=r"p: Event\(kind='checkpoint', iteration=1\) cannot be stored"):
+        wrong.result(60)
+    assert "cannot be stored" in caplog.text and "(1 so far)" in caplog.text
+    pool.close()
+    ray.get(actor.close.remote())
+    ray.kill(actor)
+
+
 def test_a_killed_writer_is_followed_by_one_that_takes_the_file_over(tmp_path: Path) -> None:
     actor = start_pool_actor(tmp_path / "p")
     pool = RemotePool(actor)

@@ -106,7 +106,7 @@ def test_a_bad_record_does_not_affect_others(tmp_path, bad):
         before = pool.add(Call(1, 0, [1, 2], [3], [-0.5], 0, "stop"))
         wrong = pool.add(Call(2, 1, [1, 2, 3, 4], [5], [-0.5], 0, "stop"), bad)
         after = pool.add(Call(3, 2, [1, 2, 3, 4, 5, 6], [7], [-0.5], 0, "stop"))
-        with pytest.raises(InputError, match="cannot be stored"):
+        with pytest.raises(InputError, match=r"p: \w+\(.*\) and the 1 records added with it cannot be stored"):
             wrong.result(60)
         before.result(60)
         after.result(60)
