@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -131,6 +130,8 @@ logger = logging.getLogger("ray.serve")
 
 #: Seconds within which a ready replica answers, and between two searches for idle sessions.
 READY_S, SWEEP_S = 5.0, 10.0
+#: Longest pause before the next attempt to load a checkpoint, in seconds.
+RETRY_S = 60.0
 
 
 class Service:
@@ -347,17 +348,21 @@ class Service:
             await asyncio.sleep(1.0)  # the replicas are still starting
 
     async def _follow(self) -> None:
-        """Load each newer checkpoint; one that fails is reported once and not tried again."""
-        refused: Path | None = None
+        """Load each newer checkpoint; log each new reason of a failure, and try again after ever longer pauses."""
+        pause, told, loaded = self._options.follow_s, "", None
         while True:
-            await asyncio.sleep(self._options.follow_s)
+            await asyncio.sleep(pause)
             try:
                 newest = await asyncio.to_thread(find_checkpoint, self._options.checkpoint)
-                if newest.hf_dir not in (self._target.checkpoint.hf_dir, refused):
-                    refused = newest.hf_dir
+                if newest.hf_dir not in (self._target.checkpoint.hf_dir, loaded):
                     await self._roll(newest)
-            except Exception as error:  # of any type: the next checkpoint may be good
-                logger.warning("still serving %s: %s: %s", self._target.checkpoint.label, type(error).__name__, error)
+                    loaded = newest.hf_dir
+                pause, told = self._options.follow_s, ""
+            except Exception as error:  # of any type: it may pass, or the next checkpoint may be good
+                pause, reason = min(2 * pause, max(self._options.follow_s, RETRY_S)), f"{type(error).__name__}: {error}"
+                if reason != told:
+                    logger.warning("still serving %s, trying again: %s", self._target.checkpoint.label, reason)
+                told = reason
 
     async def _sweep(self) -> None:
         while True:

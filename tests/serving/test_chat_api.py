@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,7 +13,9 @@ from in_process import Server, problem
 from scripted_model import CALL, MAX_TOKENS, write_babbler, write_model
 
 from rl_agents.envs.small_model import CHAT_TEMPLATE
+from rl_agents.inference.base import EngineError
 from rl_agents.serving.policy import Piece
+from rl_agents.serving.source import find_checkpoint
 from rl_agents.web.security import Keys, digest
 
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}}}}
@@ -60,6 +63,33 @@ def test_an_answer_names_the_weights_and_counts_its_tokens(server: Server) -> No
     assert answer["model"] == answer["system_fingerprint"] == "greeter"
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
     assert {name: answer["usage"][name] for name in usage} == usage
+
+
+def test_a_followed_checkpoint_whose_load_fails_is_tried_again_and_each_reason_is_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(write_model(tmp_path / "old", ["hello"]), follow=True, follow_s=0.001, **RUN)
+    newer, load = find_checkpoint(write_model(tmp_path / "new", ["good"])), server.policy.load
+    problems, loaded = [EngineError("out of memory"), EngineError("out of memory"), OSError("stale")], asyncio.Event()
+    told: list[str] = []
+
+    async def sometimes(target: Any) -> None:
+        if problems:
+            raise problems.pop(0)
+        await load(target)
+        loaded.set()
+
+    async def followed() -> None:
+        async with server.service.running():
+            await loaded.wait()
+
+    monkeypatch.setattr(server.policy, "load", sometimes)
+    monkeypatch.setattr("rl_agents.serving.service.find_checkpoint", lambda path: newer)
+    monkeypatch.setattr("rl_agents.serving.service.logger.warning", lambda text, *args: told.append(args[-1]))
+    server.run(followed())
+    assert told == ["EngineError: out of memory", "OSError: stale"]
+    assert server.chat().json()["choices"][0]["message"]["content"] == "good"
+    server.close()
 
 
 def test_a_stream_says_the_same_piece_by_piece(server: Server) -> None:
