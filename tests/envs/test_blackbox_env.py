@@ -282,6 +282,20 @@ def test_agents_that_fail_or_say_nothing_break_their_episode(tasks):
             env.step("a")
 
 
+def test_an_agent_that_neither_asks_nor_ends_is_named_with_its_time_limit(tasks, monkeypatch):
+    class Hangs:
+        async def run(self, given, timeout_s):
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr("rl_agents.envs.blackbox.env.PATIENCE_S", 0.0)
+    env = inside_out(Hangs(), tasks, agent_timeout_s=0.01)
+    with pytest.raises(
+        AgentFailed, match=rf"agent {sys.executable} neither asked nor ended within env.agent_timeout_s"
+    ):
+        env.reset(options={"task_id": "task-0"})
+    env.close()
+
+
 def test_closing_ends_the_agents_process(tasks):
     from rl_agents.gateway.process_supervisor import CommandAgent
 

@@ -8,6 +8,7 @@ giving the recorded answers to a new agent, ``run.py play``, the measurement of 
 
 from __future__ import annotations
 
+import queue
 import string
 from dataclasses import replace
 from typing import Any
@@ -103,7 +104,12 @@ class BlackboxEnv(gymnasium.Env[str, str]):
             desk().stop(run)
 
     def _next(self, run: Run) -> Asked | AgentEnd:
-        event = run.events.get(timeout=self.options.agent_timeout_s + PATIENCE_S)
+        try:
+            event = run.events.get(timeout=self.options.agent_timeout_s + PATIENCE_S)
+        except queue.Empty:  # it does not end when it is canceled, or blocks the event loop
+            agent, limit = self.options.agent or self.options.agent_command, self.options.agent_timeout_s
+            late = f"within env.agent_timeout_s={limit:g} and {PATIENCE_S:g} s more"
+            raise AgentFailed(f"the agent {agent} neither asked nor ended {late}") from None
         self._asked = event if isinstance(event, Asked) else None
         return event
 
