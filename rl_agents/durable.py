@@ -19,7 +19,7 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def replace_text(path: Path, text: str) -> None:
+def replace_text(path: Path, text: str | bytes) -> None:
     """Replace ``path`` atomically: readers see the old text or the new one.
 
     Raises:
@@ -27,7 +27,7 @@ def replace_text(path: Path, text: str) -> None:
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_text(text, encoding="utf-8")
+        draft.write_bytes(text if isinstance(text, bytes) else text.encode())
         os.replace(draft, path)
     except BaseException:
         draft.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rl_agents.durable import replace_text
 from rl_agents.errors import InputError
 
 #: The traceback of a failure. A folder with only this file is free.
@@ -60,7 +61,7 @@ def nothing_left(*outputs: Path, begun: Callable[[], bool] = lambda: False) -> I
             elif path not in existed:
                 _remove([path])
         for path, text in texts.items():
-            path.write_bytes(text)
+            replace_text(path, text)
         _remove_empty(missing)
         raise
 

@@ -160,6 +160,17 @@ def test_an_empty_folder_and_what_stands_beside_stay(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "mine", "out"]
 
 
+def test_a_file_is_restored_atomically(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("lr: 1\n")
+    with pytest.raises(InputError), nothing_left(config):
+        config.write_text("lr: 2\n")
+        reader = config.open()
+        raise InputError("bad")
+    with reader:
+        assert (config.read_text(), reader.read()) == ("lr: 1\n", "lr: 2\n"), "the old file is whole"
+
+
 def test_a_failed_start_does_not_block_its_folder(tmp_path: Path) -> None:
     from rl_agents.config import Settings
     from rl_agents.reporting.run_folder import RunFolder
