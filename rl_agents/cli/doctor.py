@@ -29,11 +29,9 @@ def examine_recipe(args: argparse.Namespace) -> int:
     """Print the checks of a recipe; return 1 if one fails. Raises `InputError`: keys that a run would refuse."""
     from rl_agents.trainer.preflight import check_settings
 
-    if args.gpu_memory <= 0:
-        raise InputError(f"--gpu-memory {args.gpu_memory:g}: must be above 0")
     recipe = load_preset(args.config) if args.config else {}
     settings = chosen_settings(recipe, parse_assignments(args.set), args.config)
-    findings = check_settings(settings, args.gpu_memory)
+    findings = check_settings(settings, args.gpu_memory or 80.0)
     failed = any(finding.status == "fails" for finding in findings)
     if args.json:
         print(json.dumps({"findings": [asdict(finding) for finding in findings], "fits": not failed}))
@@ -114,18 +112,22 @@ def build_parser() -> Parser:
         "--config", metavar="RECIPE",
         help="check a recipe by name or file: keys, batch, lengths, memory; with --cluster: place its processes",
     )  # fmt: skip
-    parser.add_argument(
-        "--gpu-memory", type=float, default=80.0, metavar="GB", help="with --config: memory of one GPU (default: 80)"
-    )
+    parser.add_argument("--gpu-memory", type=float, metavar="GB", help="with --config: memory of one GPU (default: 80)")
     parser.add_settings_flag()
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
     args = build_parser().parse(argv)
+    recipe = bool(args.config or args.set) and not args.cluster
+    if args.gpu_memory is not None and not (recipe and args.gpu_memory > 0):
+        problem = (
+            "must be above 0" if recipe else "is for the check of a recipe: give --config RECIPE, without --cluster"
+        )
+        raise InputError(f"--gpu-memory {args.gpu_memory:g}: {problem}")
     if args.cluster:
         return examine_cluster(args)
-    if args.config or args.set:
+    if recipe:
         return examine_recipe(args)
     if not (args.json or args.quick):
         show_start(sys.stdout)

@@ -14,6 +14,7 @@ from typing import Any
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.config import merge_flags
+from rl_agents.config.loading import refuse_keys
 from rl_agents.data.tasks import stream_seed
 from rl_agents.envs.base import TextEnv, base_environment, env_spec, read_env_options, starter_spec, task_ids
 from rl_agents.envs.spec import StarterSpec
@@ -24,6 +25,9 @@ from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.turns import end_cause, is_success
 
 POLICIES = ("random", "scripted", "human")
+#: Keys that playing uses, besides those of the environment.
+USED = ("env", "model", "plugins", "prompting", "max_turns", "max_observation_characters", "env_blocking",
+        "env_start_timeout_s", "env_timeout_s")  # fmt: skip
 #: Demonstrated episodes whose actions the random policy samples.
 DRAWN_FROM = 20
 #: Words of a random action if the format of actions is unknown.
@@ -85,9 +89,11 @@ def play_settings(args: argparse.Namespace) -> tuple[Settings, StarterSpec | Non
     """Return settings with the environment keys of its warm-start model, overridden by ``--set``.
 
     Raises:
-        InputError: unknown environment or key.
+        InputError: unknown environment or key, or a key without effect.
     """
     settings, spec = Settings.from_dict(merge_flags(args.set, {"env": args.env})), env_spec(args.env)
+    idle = sorted(name for name in settings.explicit if name not in USED and not name.startswith("env."))
+    refuse_keys(vars(settings), idle, f"play samples no model and trains none; it uses env.KEY, {', '.join(USED[2:])}")
     try:
         starter: StarterSpec | None = starter_spec(args.env, settings.env_options)
     except NoPlayer:
