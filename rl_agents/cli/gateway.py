@@ -7,6 +7,7 @@ import asyncio
 import secrets
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 
 from rl_agents.chat.template import ChatOptions, ChatTemplate, load_tokenizer
 from rl_agents.cli.parser import Parser, show_start
@@ -99,11 +100,9 @@ async def _serve(
     pool: PoolWriter, admin: str, interrupts: Interrupts,
 ) -> None:  # fmt: skip
     """Serve until a signal; a restarted gateway resumes open sessions."""
-    engine = build_engine(settings)
-    try:
+    with closing(build_engine(settings)) as engine, PoolReader(args.pool) as reader:
         gateway = Gateway(engine, template, limits, pool)
-        with PoolReader(args.pool) as reader:
-            again = gateway.resume(reader)
+        again = gateway.resume(reader)
 
         async def on_end(opening: Opening, trace: SessionTrace) -> None:
             records = session_records(ended_trajectory(opening, trace), opening.session, kind="gateway")
@@ -116,8 +115,6 @@ async def _serve(
                 while not interrupts.requested:
                     await asyncio.sleep(WAKE_S)
             print("stopping", flush=True)
-    finally:
-        engine.close()
 
 
 def ended_trajectory(opening: Opening, trace: SessionTrace) -> Trajectory:

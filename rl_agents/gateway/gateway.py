@@ -20,6 +20,7 @@ from typing import Any, cast
 from rl_agents.chat.history import in_call_order
 from rl_agents.chat.messages import Message
 from rl_agents.chat.template import ChatTemplate
+from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import Step
 from rl_agents.errors import InputError
 from rl_agents.gateway.calls import AnsweredCall, Delta, GatewayLimits, ModelAnswer, ModelCall, Piece, Sent, Start
@@ -61,10 +62,11 @@ class Gateway:
         #: Whether the engine reports tokens while it samples.
         self._streams = "on_tokens" in inspect.signature(engine.generate).parameters
         self._keys: dict[str, str] = {}
-        #: Closed sessions and the hashes of their keys.
-        self._closed: OrderedDict[str, str] = OrderedDict()
-        #: Ids and seeds of all sessions. A store skips a second call with the same id, which derives from the seed.
-        self._used: set[str | int] = set()
+        #: Closed sessions: the hashes of their keys, and their seeds.
+        self._closed: OrderedDict[str, tuple[str, int]] = OrderedDict()
+        #: Seeds of open and closed sessions; the store knows those of forgotten ones.
+        self._seeds: set[int] = set()
+        self._reader: PoolReader | None = None
 
     def open(self, opening: Opening, recorded: Sequence[Call] = ()) -> str:
         """Open a session.
@@ -79,18 +81,23 @@ class Gateway:
         Raises:
             ApiError: 409 for an id or a seed that is or was in use, 400 for a negative seed.
         """
-        if opening.session in self._used:
-            raise ApiError(409, f"the session {opening.session!r} exists already", "session_exists")
-        if opening.seed in self._used:
-            raise ApiError(409, f"seed: {opening.seed} is the seed of another session", "seed_exists", "seed")
         if opening.seed < 0:
             raise bad_request(f"seed: must be 0 or more (got {opening.seed})", "seed")
+        known = opening.session in self.sessions or opening.session in self._closed
+        if known or self._is_stored("openings WHERE session = ?", opening.session):
+            raise ApiError(409, f"the session {opening.session!r} exists already", "session_exists")
+        # A store skips a second call with the same id, which derives from the seed.
+        if opening.seed in self._seeds or self._is_stored("calls WHERE id = ?", step_seed(opening.seed, 0)):
+            raise ApiError(409, f"seed: {opening.seed} is the seed of another session", "seed_exists", "seed")
         key = f"rl-{secrets.token_urlsafe(24)}"
         opening = replace(opening, key_hash=digest(key))
         self.admit(opening, recorded)
         if self.pool is not None:
             self.pool.add(opening)
         return key
+
+    def _is_stored(self, row: str, value: str | int) -> bool:
+        return self._reader is not None and self._reader.one(f"SELECT 1 FROM {row}", value) is not None
 
     async def written(self) -> None:
         """Wait until all records are on disk."""
@@ -103,14 +110,17 @@ class Gateway:
         for call in recorded:
             session.recorded.setdefault(tuple(call.prompt_ids), []).append(call)
         self.sessions[opening.session] = session
-        self._used |= {opening.session, opening.seed}
+        self._seeds.add(opening.seed)
         self._keys[opening.key_hash] = opening.session
         return session
 
     def resume(self, reader: PoolReader) -> list[str]:
-        """Reopen the open sessions of a store and return their ids; call it on the event loop."""
-        openings = reader.openings()
-        self._used.update(part for opening in openings for part in (opening.session, opening.seed))
+        """Reopen the open sessions of a store and return their ids; call it on the event loop.
+
+        Args:
+            reader: stays open as long as sessions are opened, whose ids and seeds must not be in the store.
+        """
+        openings, self._reader = reader.openings(), reader
         ended = {session.id for session in reader.sessions(Where(ids=[opening.session for opening in openings]))}
         left = [one for one in openings if one.session not in ended and one.session not in self.sessions]
         for opening in left:
@@ -137,9 +147,10 @@ class Gateway:
         ended = self._session(session)
         why = f"the session {session!r} is closed"
         del self.sessions[session]
-        self._closed[session] = ended.opening.key_hash
+        self._closed[session] = ended.opening.key_hash, ended.opening.seed
         if len(self._closed) > CLOSED_KEPT:
-            forgotten, key_hash = self._closed.popitem(last=False)
+            forgotten, (key_hash, seed) = self._closed.popitem(last=False)
+            self._seeds.discard(seed)
             self._keys.pop(key_hash, None)
             self.ends.pop(forgotten, None)
         cause = ended.end or reason

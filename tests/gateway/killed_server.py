@@ -73,7 +73,7 @@ async def opened(model: str, path: str, instant: str = "") -> AsyncIterator[tupl
         gateway = Gateway(engine, ChatTemplate(load_tokenizer(model)), limits, DeadlyPool(pool, instant))
         with PoolReader(Path(path)) as reader:
             again = gateway.resume(reader)
-        key = "" if again else gateway.open(Opening("s", 0, 0, 7, "t"))
+            key = "" if again else gateway.open(Opening("s", 0, 0, 7, "t"))
         pool.flush()
         async with serving(gateway) as url:
             yield url, key

@@ -192,6 +192,30 @@ async def test_sessions_have_a_number_of_calls_and_are_opened_once():
             rig.gateway.open(problem)
 
 
+def test_forgotten_sessions_take_no_memory_and_the_store_still_knows_their_ids_and_seeds(tmp_path, monkeypatch):
+    monkeypatch.setattr("rl_agents.gateway.gateway.CLOSED_KEPT", 1)
+
+    async def play(pool, reader):
+        rig = Rig(pool=pool)
+        rig.gateway.resume(reader)
+        await rig.ask(user("task"))
+        for number in range(20):
+            rig.gateway.open(opening(f"s{number}", seed=100 + number))
+            await rig.gateway.close(f"s{number}")
+        assert rig.gateway._seeds == {7, 119}, "of the open session, and of the closed one that is remembered"
+        await rig.trace()
+        rig.gateway.open(opening("last", seed=200))
+        await rig.gateway.close("last")
+        await rig.gateway.written()
+        for used in (opening("s", seed=8), opening("other", seed=7), opening("other", seed=200)):
+            with pytest.raises(ApiError) as caught:
+                rig.gateway.open(used)
+            assert caught.value.status == 409
+
+    with PoolWriter(tmp_path / "p") as pool, PoolReader(tmp_path / "p") as reader:
+        asyncio.run(play(pool, reader))
+
+
 def test_a_gateway_that_is_started_again_knows_its_sessions(tmp_path):
     """Answered requests return their answers again, started ones are sampled again; then the session continues."""
     path = tmp_path / "pool.sqlite"
