@@ -114,7 +114,8 @@ async def _serve(
             with interrupts.abortable(lambda: False):
                 while not interrupts.requested:
                     await asyncio.sleep(WAKE_S)
-            print("stopping", flush=True)
+            left = f"; {len(gateway.sessions)} open sessions, with their rewards, resume with {args.pool}"
+            print(f"stopping{left if gateway.sessions else ''}", flush=True)
 
 
 def ended_trajectory(opening: Opening, trace: SessionTrace) -> Trajectory:

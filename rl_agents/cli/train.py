@@ -137,7 +137,7 @@ def plan_resume(args: argparse.Namespace) -> RunPlan:
     if args.output and args.output.resolve() != folder.path.resolve():
         raise InputError(f"--output with --resume: the run continues in {folder.path}")
     settings, flags = folder.load_settings(), named_flags(args)
-    if checkpoint == args.resume.resolve():
+    if checkpoint and checkpoint == args.resume.resolve():
         settings = written_with(checkpoint, settings, flags)
     for name in ("algo", "env", "seed"):
         if flags.get(name, getattr(settings, name)) != getattr(settings, name):

@@ -148,6 +148,7 @@ def test_the_command_serves_outsiders_and_ends_cleanly(model, tmp_path, monkeypa
         assert httpx.post(f"{url}/rl/end", json={}, headers=own).json()["steps"] == 1
         running.send_signal(signal.SIGTERM)
         assert running.wait(120) == 130
+        assert f"stopping; 1 open sessions, with their rewards, resume with {pool}\n" in lines
     with PoolReader(pool) as reader:
         (trajectory,) = reader.trajectories()
         assert trajectory.success and trajectory.episode_return == 0.5 and trajectory.end_cause == "terminated"
