@@ -47,7 +47,7 @@ class Step:
         call: the call's name in the trajectory store (`rl_agents.store.records`); 0: it was not recorded.
         next_step: index of the step that first reads this one's result, if an agent's calls form a tree (several
             conversations concurrently); -1: the conversation ends here; `ABANDONED`: it was not used and gets no
-            credit; None: the next in the list, as in every plain dialogue (`rl_agents.data.tree`).
+            credit, unless it has a reward; None: the next in the list, as in plain dialogues (`rl_agents.data.tree`).
         version_spans: (version, tokens) in order, if weights changed within the response; empty: they did not.
     """
 
