@@ -184,7 +184,8 @@ def _records(name: str | Path, columns: Mapping[str, str] | None) -> Iterator[tu
     source = ""
     try:
         for row in open_table(name, columns, FIELDS, "--columns"):
-            source = f"{row.path}:{row.line}"
+            item = f" (item {row.number})" if row.kind == "item" else ""  # a whole list may be on one line
+            source = f"{row.path}:{row.line}{item}"
             try:
                 yield source, row.record()
             except ValueError as error:

@@ -129,7 +129,9 @@ def test_a_list_instead_of_lines(tmp_path: Path) -> None:
     )
     found = read_traces(file)
     assert [(trace.trace_id, trace.reward) for trace in found.traces] == [("good", None), ("7/2", 0.5)]
-    assert found.traces[1].source.endswith(f":{1 + json.dumps(GOOD, indent=1).count(chr(10)) + 2}")
+    assert found.traces[1].source.endswith(f":{1 + json.dumps(GOOD, indent=1).count(chr(10)) + 2} (item 2)")
+    file.write_text(json.dumps([without("id"), without("id")]))
+    assert len({trace.trace_id for trace in read_traces(file).traces}) == 2, "test turns are chosen by trace"
     file.write_text(json.dumps([GOOD])[:-1] + ", {")
     found = read_traces(file)
     assert len(found.traces) == 1 and "the rest is not read" in str(found.defects[0])
