@@ -91,9 +91,11 @@ class Row:
         return f"{self.path}, {self.kind} {self.number}"
 
     def record(self) -> Any:
-        """Return the row's value. Raises `ValueError`: the row cannot be read; the reason."""
+        """Return the row's value, without columns that are null. Raises `ValueError`: it cannot be read; the reason."""
         if isinstance(self.value, Exception):
             raise ValueError(str(self.value))
+        if isinstance(self.value, dict):
+            return {name: item for name, item in self.value.items() if item is not None}
         return self.value
 
 

@@ -82,6 +82,16 @@ def test_lines_that_are_no_json_count_as_bad_questions(tmp_path: Path, capsys: p
         task_ids("mcp", "train", {**options, "max_bad_share": 0.0})
 
 
+def test_rows_without_ids_have_different_ones_in_different_files(tmp_path: Path) -> None:
+    for name in ("train", "test", "sh/train-00000-of-00002", "sh/train-00001-of-00002"):
+        (tmp_path / "sh").mkdir(exist_ok=True)
+        (tmp_path / f"{name}.jsonl").write_text('{"question": "Who?", "answer": "Bo", "id": null, "split": null}\n' * 2)
+    questions = {"tasks": f"{tmp_path}/train.jsonl", "test_tasks": f"{tmp_path}/test.jsonl"}
+    assert task_ids("mcp", "train", questions) == ["1", "2"] and task_ids("mcp", "test", questions) != ["1", "2"]
+    shards = {"tasks": f"{tmp_path}/sh/train", "agent_command": "true"}
+    assert len({name for split in ("train", "test") for name in task_ids("blackbox", split, shards)}) == 4
+
+
 def test_blackbox_and_mcp_take_tables(tmp_path: Path) -> None:
     path = tmp_path / "tasks.csv"
     path.write_text("nr,prompt,gold,split\n1,Who?,Bo,train\n2,What?,7,test\n")

@@ -3,8 +3,8 @@
     {"id": "q1", "question": "In which city does Ada live?", "split": "test"}
 
 A row of any table (`rl_agents.data.tables`), which the agent receives unchanged. ``id`` may be absent (then it is the
-row's number), and so may ``split``: if no row has one, a tenth of the tasks is for tests. For a task of another
-environment the agent receives ``id``, ``env`` (its name), ``options`` and ``max_turns``, the arguments of
+row's number, in a table of several files after the file's name), and so may ``split``: if no row has one, a tenth of
+the tasks is for tests. For a task of another environment the agent receives ``id``, ``env`` (its name), ``options`` and ``max_turns``, the arguments of
 `rl_agents.envs.base.make_env`.
 """
 
@@ -116,21 +116,22 @@ def _loaded(table: Table, version: str) -> TableTasks:
 def _entries(table: Table) -> Iterator[Entry]:
     for row in table:
         try:
-            payload = _payload(row)
+            payload = _payload(row, f"{row.path.stem}-" if len(table.files) > 1 else "")
         except ValueError as error:
             raise InputError(f"{row.place}: {error}") from None
         yield payload["id"], str(payload.get("split") or ""), payload
 
 
-def _payload(row: Row) -> dict[str, Any]:
-    payload: Any = row.record()
-    if not isinstance(payload, dict):
-        raise ValueError(f"{type(payload).__name__}, not an object")
-    task_id = payload.setdefault("id", f"{row.kind}-{row.number}")
+def _payload(row: Row, file: str) -> dict[str, Any]:
+    record = row.record()
+    if not isinstance(record, dict):
+        raise ValueError(f"{type(record).__name__}, not an object")
+    task_id = record.get("id", f"{file}{row.kind}-{row.number}")
+    payload = {**row.value, "id": task_id}  # with its nulls, which the agent may expect
     if isinstance(task_id, int) and not isinstance(task_id, bool):
         task_id = payload["id"] = str(task_id)
     if not isinstance(task_id, str) or not task_id:
         raise ValueError(f"id is {task_id!a}, not a text")
-    if payload.get("split", "train") not in SPLITS:
+    if payload.get("split") not in (None, *SPLITS):
         raise ValueError(f"split is {payload['split']!a}: {nearest(str(payload['split']), SPLITS)}")
     return payload

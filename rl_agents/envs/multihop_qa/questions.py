@@ -11,8 +11,8 @@ A plain record is a row of any table (`rl_agents.data.tables`):
     {"id": "q1", "question": "...", "answer": "...", "type": "bridge", "passages": [{"title": "...", "text": "..."}]}
 
 ``question`` may be ``Question``. ``answer`` is a text or a list of accepted texts, and may be ``Answer``, ``answers``
-or ``golden_answers``; blank ones are dropped. Optional are ``id`` (by default the record's place from 1), ``type``,
-``passages`` and ``supporting`` (ids of the passages with the answer).
+or ``golden_answers``; blank ones are dropped. Optional are ``id`` (by default the record's place from 1, of test
+questions after ``test-``), ``type``, ``passages`` and ``supporting`` (ids of the passages with the answer).
 
 Exact match and F1 are those of HotpotQA's official evaluation. Both compare normalized texts: lower case, without ASCII
 punctuation and the articles a, an and the, and with white space folded. 2WikiMultiHopQA, MuSiQue and the open-domain
@@ -129,13 +129,15 @@ def question_table(name: str | Path, columns: Mapping[str, str] | None = None) -
 
 
 def read_questions(
-    table: Table | str | Path, max_bad_share: float = 0.0, report: Callable[[str], None] = lambda line: None
+    table: Table | str | Path, max_bad_share: float = 0.0, report: Callable[[str], None] = lambda line: None,
+    prefix: str = "",
 ) -> Iterator[tuple[Entry, float]]:
     """Yield the questions of a table in order, each with the share of the table read so far.
 
     Args:
         max_bad_share: largest share of rows that are not questions, or not JSON. They are excluded.
         report: receives a line about them.
+        prefix: of the ids of questions without an id.
 
     Raises:
         InputError: the table or too many rows cannot be read; the message has file, place and reason of the first.
@@ -143,7 +145,7 @@ def read_questions(
     bad, count = [], 0
     for count, row in enumerate(table if isinstance(table, Table) else question_table(table), start=1):
         try:
-            entry = entry_from_record(row.record(), count)
+            entry = entry_from_record(row.record(), f"{prefix}{count}")
         except ValueError as error:
             bad.append(f"{row.place}: {error}")
             if not max_bad_share:
@@ -159,8 +161,8 @@ def read_questions(
         report(f"{len(bad):,} of {count:,} questions excluded: {'; '.join(bad[:NAMED])}{more}")
 
 
-def entry_from_record(record: Any, number: int) -> Entry | None:
-    """Read one record of any form; None for a question marked as unanswerable. ``number`` is its place.
+def entry_from_record(record: Any, name: str) -> Entry | None:
+    """Read one record of any form; None for a question marked as unanswerable. ``name`` is its id if it has none.
 
     Raises:
         ValueError: the record is not a question.
@@ -181,7 +183,7 @@ def entry_from_record(record: Any, number: int) -> Entry | None:
         raise ValueError("supporting is not a list of passage ids")
     kind = record.get("type", "")
     question = Question(
-        str(record.get("id", record.get("_id", number))),
+        str(record.get("id", record.get("_id", name))),
         _text(record, next((key for key in QUESTION_KEYS if key in record), "question")),
         _answers(record),
         kind if isinstance(kind, str) else "",

@@ -182,9 +182,9 @@ def kept_tables(tables: Sequence[Table], max_bad_share: float, noun: str) -> tup
         InputError: a wrong record, a table without questions, or a repeated id.
     """
     kept, seen = list[KeptRows](), set[str]()
-    for table in tables:
-        version = f"questions/{FORMAT}/{max_bad_share:g}/{table.version()}"
-        kept.append(keep(table.name, version, partial(_kept_entries, table, max_bad_share), noun))
+    for table, prefix in zip(tables, ("", "test-"), strict=False):
+        version = f"questions/{FORMAT}/{max_bad_share:g}/{prefix}{table.version()}"
+        kept.append(keep(table.name, version, partial(_kept_entries, table, max_bad_share, prefix), noun))
         if not (own := set(kept[-1].ids())):
             raise InputError(f"{table.name}: no {noun}s in it")
         if twice := seen & own:
@@ -193,8 +193,11 @@ def kept_tables(tables: Sequence[Table], max_bad_share: float, noun: str) -> tup
     return tuple(kept)
 
 
-def _kept_entries(table: Table, max_bad_share: float) -> Iterator[Entry]:
-    for entry, _ in read_questions(table, max_bad_share, lambda line: print(f"[rl_agents] {line}", file=sys.stderr)):
+def _kept_entries(table: Table, max_bad_share: float, prefix: str) -> Iterator[Entry]:
+    def report(line: str) -> None:
+        print(f"[rl_agents] {line}", file=sys.stderr)
+
+    for entry, _ in read_questions(table, max_bad_share, report, prefix):
         yield entry.question.id, "", asdict(entry.question)
 
 
