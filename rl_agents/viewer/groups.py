@@ -110,7 +110,10 @@ def _kinds(reader: PoolReader, iteration: int) -> dict[str, int]:
 
 def _causes(reader: PoolReader, iteration: int, kind: str) -> dict[str, int]:
     """Return end causes without details and their counts, the most frequent first."""
-    query = "SELECT end_cause, count(*) FROM sessions WHERE iteration = ? AND kind = ? GROUP BY end_cause"
+    query = (
+        f"SELECT end_cause, count(*) FROM sessions WHERE iteration = ? AND kind = ? AND NOT EXISTS ({TAKEN_BACK}) "
+        "GROUP BY end_cause"
+    )
     found: dict[str, int] = {}
     for cause, count in reader.rows(query, iteration, kind):
         name = load_text(cause).partition(":")[0]

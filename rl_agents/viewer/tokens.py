@@ -78,8 +78,8 @@ def replay_command(run: Run, iteration: int) -> str | None:
     if run.alone:
         return None
     kept = [number for number, _ in run.folder.complete_checkpoints() if number <= iteration]
-    name = shlex.quote(run.name)
-    return f"run.py replay {name} --iterations {max(kept, default=0)}:{iteration + 1} --tokens"
+    place = shlex.quote(str(run.folder.path))
+    return f"run.py replay {place} --iterations {max(kept, default=0)}:{iteration + 1} --tokens"
 
 
 def _call(reader: PoolReader, name: int) -> Call:

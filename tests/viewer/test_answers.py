@@ -169,6 +169,7 @@ def test_tokens_without_a_tokenizer(catalog):
     assert (data["prompt"]["ids"], data["response"]["ids"]) == ([0, 1, 2, 3, 4, 5], [11, 11, 12])
     assert (data["logprobs"], data["versions"], data["decoded"]) == ([-0.5, -0.25, -3.0], [101, 101, 101], False)
     assert data["advantage"] == pytest.approx(0.5, abs=1e-4)
+    assert f" {catalog.run('two').folder.path} " in data["replay"], "a path, not the name on the page"
 
 
 def test_a_search_as_a_tree(catalog):
@@ -240,7 +241,8 @@ def test_iterations_that_a_resumption_took_back_are_not_shown(tmp_path):
     with PoolWriter(folder / "pool.sqlite") as pool:
         pool.add(Event("resumed", 1))
     catalog = find_runs([str(folder)])
-    assert ask(catalog, "groups", run="run", iteration=2)["rows"] == []
+    found = ask(catalog, "groups", run="run", iteration=2)
+    assert found["rows"] == [] and found["causes"] == {}
     assert ask(catalog, "steps", run="run", iteration=2)["lowest"] == []
     assert len(ask(catalog, "groups", run="run", iteration=0)["rows"]) == 2
 

@@ -32,7 +32,7 @@ PAGES = {
     "#/e/run/i1.g0.m0?step=0": "(0 \u2212 0.750) / 0.500 = \u22121.50",
     "#/e/run/i1.g1.m0": "988,000 more characters",
     "#/t/run/i1.g0.m0/0": "were recomputed by a replay: i1, update 2",
-    "#/t/run/i1.g0.m1/0": "run.py replay run --iterations 0:2 --tokens",
+    "#/t/run/i1.g0.m1/0": "/run --iterations 0:2 --tokens",
     "#/searches/run": "task/a",
     "#/tree/run/77": "tick 2 of 2: 6 states, 2 expanded",
     "#/task/task%20b": "compare with",
